@@ -1,0 +1,51 @@
+"""What a power-capped device is to the rest of autocap: something to read, and, apart from it, something to set.
+
+The two are separate objects on purpose. A `Device` has no setter, so whoever only holds one cannot change anything.
+A `LimitPort` is handed to the guardian and to nobody else: there is no other path to a setter.
+"""
+
+from typing import Protocol
+
+from autocap.records import GpuInfo, Reading, SensorInfo
+
+
+class Device(Protocol):
+    """The devices that one job uses, read together. Reading never changes anything.
+
+    kind: "emulated", "nvml", … emulated: its power is modelled, and is labelled so wherever it is shown.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def emulated(self) -> bool: ...
+
+    @property
+    def gpus(self) -> tuple[GpuInfo, ...]:
+        """The devices, in the order of the readings."""
+
+    @property
+    def sensor(self) -> SensorInfo: ...
+
+    def read(self) -> tuple[Reading, ...]:
+        """One reading a device, in the order of `gpus`.
+
+        Raises DeviceError when a device is lost; a reading that is merely missing has `power_w=None`.
+        """
+
+    def close(self) -> None:
+        """Release what reading needs. Changes no limit."""
+
+
+class LimitPort(Protocol):
+    """Reads and sets requested power limits, by device UUID; watts. Held by the guardian alone."""
+
+    def requested_w(self, uuid: str) -> float | None:
+        """The limit that was last requested, by anybody; `None` where nobody can tell (an emulated device seen from
+        another process). Raises DeviceError."""
+
+    def set_limit_w(self, uuid: str, cap_w: float) -> None:
+        """Request a limit and verify that it holds. Raises LimitRefused."""
+
+    def close(self) -> None: ...

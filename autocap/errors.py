@@ -1,0 +1,81 @@
+"""Everything autocap raises on purpose.
+
+    AutocapError
+    ├── UsageError                  the command line (or the call) is wrong by itself; exit status 2
+    │   └── NotAvailableYet         right in the end, but this version cannot do it yet
+    ├── DeviceError                 a device is missing, lost, or says no
+    │   ├── DeviceUnavailable       it cannot be opened at all
+    │   └── LimitRefused            it did not take a power limit
+    ├── GuardError                  a cap cannot be guarded, so none is set
+    │   └── DeviceLocked            another autocap holds the device
+    ├── TargetError                 the training command cannot be started
+    │   ├── CommandNotFound         exit status 127, as a shell gives
+    │   └── CommandNotExecutable    exit status 126, as a shell gives
+    ├── RunDirectoryError           a run directory cannot be written or read
+    └── StrategyError               a strategy broke its interface
+
+A message says what failed, the value with its unit, what is allowed, and what to do.
+"""
+
+
+class AutocapError(Exception):
+    """The root: catching it catches every error that is ours, and no other."""
+
+    exit_status = 1
+
+
+class UsageError(AutocapError):
+    """What the command line alone shows to be wrong; nothing was touched."""
+
+    exit_status = 2
+
+
+class NotAvailableYet(UsageError):
+    """Part of the product's contract that this version does not have."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(f"{what} is not available yet; {instead}")
+
+
+class DeviceError(AutocapError):
+    """A device failed while in use; the job goes on untuned."""
+
+
+class DeviceUnavailable(DeviceError):
+    """The device that was asked for cannot be opened."""
+
+
+class LimitRefused(DeviceError):
+    """The device refused, clamped or ignored a power limit."""
+
+
+class GuardError(AutocapError):
+    """A limit could not be journalled or watched, so it was not set."""
+
+
+class DeviceLocked(GuardError):
+    """Another live autocap controls the device; the message names its PID."""
+
+
+class TargetError(AutocapError):
+    """The training command could not be started."""
+
+
+class CommandNotFound(TargetError):
+    """No such command."""
+
+    exit_status = 127
+
+
+class CommandNotExecutable(TargetError):
+    """The command is there but cannot be executed."""
+
+    exit_status = 126
+
+
+class RunDirectoryError(AutocapError):
+    """A run directory cannot be created, written or read."""
+
+
+class StrategyError(AutocapError):
+    """A strategy asked for a cap off its grid, or recommended one it never measured."""

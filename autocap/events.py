@@ -1,0 +1,194 @@
+"""What the controller and the runner announce: the only source of every report.
+
+Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog` writes them as they happen;
+`summarise` folds them into a Summary.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autocap.records import GpuInfo, Measurement, Trial
+
+
+class State(StrEnum):
+    """Where the controller is; architecture.md draws the transitions."""
+
+    WAITING = "WAITING"
+    BASELINE = "BASELINE"
+    SEARCHING = "SEARCHING"
+    CONFIRMING = "CONFIRMING"
+    HOLDING = "HOLDING"
+    PAUSED = "PAUSED"
+    DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricInfo:
+    """The metric and constraint as asked for; k only for eds, prices only for cost (money per kWh, per device hour)."""
+
+    name: str
+    k: float | None = None
+    max_slowdown: float | None = None
+    energy_price: float | None = None
+    hour_price: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionValue:
+    """One strategy option as it was used."""
+
+    name: str
+    value: str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """The first event of every run. started_at: ISO 8601 with offset."""
+
+    t_s: float
+    autocap_version: str
+    mode: str
+    command: tuple[str, ...]
+    pid: int | None
+    started_at: str
+    metric: MetricInfo
+    strategy: str
+    strategy_options: tuple[OptionValue, ...]
+    observe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFound:
+    """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`."""
+
+    t_s: float
+    kind: str
+    emulated: bool
+    gpus: tuple[GpuInfo, ...]
+    original_w: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressFound:
+    """Where the iteration count comes from. confidence: "high" or "low"."""
+
+    t_s: float
+    kind: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEntered:
+    t_s: float
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapSet:
+    """A limit was requested of every device, watts; `None` per device would mean unknown and does not occur."""
+
+    t_s: float
+    cap_w: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineMeasured:
+    t_s: float
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    t_s: float
+    cap_w: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded:
+    t_s: float
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldTry:
+    """Under --observe: the caps that a search would have begun with, watts."""
+
+    t_s: float
+    caps_w: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The end of CONFIRMING: what is held from here on, and why.
+
+    cap_w: the common cap that is kept, `None` when the limit found on arrival is put back.
+    confirmed, measurement, baseline: how the cap fared in interleaved windows; `None` where none was tried.
+    """
+
+    t_s: float
+    cap_w: float | None
+    confirmed: bool
+    reason: str
+    measurement: Measurement | None = None
+    baseline: Measurement | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Running totals since the first counted iteration, announced every few seconds and at the end.
+
+    elapsed_s, energy_j, iterations: of the job since `since_s`. exploration_*: the part spent in SEARCHING and
+    CONFIRMING. Energy is summed over devices.
+    """
+
+    t_s: float
+    since_s: float
+    elapsed_s: float
+    energy_j: float
+    iterations: float
+    exploration_s: float
+    exploration_energy_j: float
+    exploration_iterations: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    t_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRestored:
+    """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read."""
+
+    t_s: float
+    uuid: str
+    final_w: float | None
+    restored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The last event of a run that was not killed. exit_status: the child's, as `autocap run` returns it."""
+
+    t_s: float
+    ended_because: str
+    exit_status: int | None = None
+
+
+Event = (
+    RunStarted
+    | DeviceFound
+    | ProgressFound
+    | StateEntered
+    | CapSet
+    | BaselineMeasured
+    | TrialStarted
+    | TrialEnded
+    | WouldTry
+    | Decided
+    | Tally
+    | Warned
+    | LimitRestored
+    | RunEnded
+)

@@ -1,0 +1,123 @@
+"""What is minimised: energy, EDP, ED²P, EDS(k) and money, each 1 at the baseline and lower is better.
+
+With e and τ the energy and time per iteration and e0, τ0 those of the baseline:
+
+    energy  e/e0
+    edp     e τ / (e0 τ0)
+    ed2p    e τ² / (e0 τ0²)
+    eds     ((k-1)/k) e/e0 + (1/k) τ/τ0, k > 1            Krzywaniak et al. 2022, eq. 4
+    cost    (e · energy price + τ · devices · device price) over that of the baseline
+
+Errors are carried to first order from the relative standard errors of e and τ and their correlation.
+"""
+
+import math
+from dataclasses import dataclass
+
+from autocap.records import Cost, Measurement
+
+METRICS = ("energy", "edp", "ed2p", "eds", "cost")
+DEFAULT_K = 2.0
+_J_PER_KWH = 3.6e6
+_S_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric with its parameters, and the limit on slowdown that a kept cap must respect.
+
+    k: for eds, the slowdown that would be worth zero energy, > 1. energy_price: money per kWh, hour_price: money
+    per device hour, for cost. max_slowdown: 0.05 allows 5 % more time per iteration than the baseline.
+    Raises ValueError when a parameter is missing, out of range, or belongs to another metric.
+    """
+
+    name: str
+    k: float | None = None
+    energy_price: float | None = None
+    hour_price: float | None = None
+    max_slowdown: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in METRICS:
+            raise ValueError(f"unknown metric '{self.name}'; choose one of {', '.join(METRICS)}")
+        if self.name == "eds":
+            if self.k is None or not 1 < self.k < math.inf:
+                raise ValueError(f"k is {self.k}; EDS needs a finite k above 1, such as 2")
+        elif self.k is not None:
+            raise ValueError(f"k belongs to the metric eds, not to {self.name}")
+        prices = (self.energy_price, self.hour_price)
+        if self.name == "cost":
+            if any(price is not None and not 0 <= price < math.inf for price in prices):
+                raise ValueError(f"prices are {self.energy_price} per kWh and {self.hour_price} per hour; none < 0")
+            if not any(prices):
+                raise ValueError("the metric cost needs an energy price or an hour price above 0")
+        elif any(price is not None for price in prices):
+            raise ValueError(f"prices belong to the metric cost, not to {self.name}")
+        if self.max_slowdown is not None and not 0 < self.max_slowdown < math.inf:
+            raise ValueError(f"the largest slowdown is {self.max_slowdown}; it must be above 0, such as 0.05")
+
+    def value(self, energy_ratio: float, time_ratio: float, baseline: Measurement) -> float:
+        """The metric at e/e0 = energy_ratio and τ/τ0 = time_ratio."""
+        return self._with_slopes(energy_ratio, time_ratio, baseline)[0]
+
+    def cost(self, measurement: Measurement, baseline: Measurement) -> Cost:
+        """The metric of a measurement. Its error leaves out the baseline's, which all trials share."""
+        value, relative_e, relative_t = self._at(measurement, baseline)
+        return Cost(value=value, stderr=math.sqrt(_variance(measurement, relative_e, relative_t)))
+
+    def versus(self, measurement: Measurement, baseline: Measurement) -> Cost:
+        """The metric of a measurement with the baseline's own error included, for claims about savings."""
+        value, relative_e, relative_t = self._at(measurement, baseline)
+        variance = _variance(measurement, relative_e, relative_t) + _variance(baseline, relative_e, relative_t)
+        return Cost(value=value, stderr=math.sqrt(variance))
+
+    def allows(self, measurement: Measurement, baseline: Measurement) -> bool:
+        """Whether the upper end of the slowdown's two-sigma range, baseline's error included, is within the limit."""
+        if self.max_slowdown is None:
+            return True
+        ratio, stderr = slowdown(measurement, baseline)
+        return ratio + 2 * stderr <= 1 + self.max_slowdown
+
+    def forbids(self, measurement: Measurement, baseline: Measurement, sigmas: float = 2.0) -> bool:
+        """Whether even the lower end of the slowdown's range breaks the limit: no use in measuring on."""
+        if self.max_slowdown is None:
+            return False
+        ratio, stderr = slowdown(measurement, baseline)
+        return ratio - sigmas * stderr > 1 + self.max_slowdown
+
+    def _at(self, measurement: Measurement, baseline: Measurement) -> tuple[float, float, float]:
+        return self._with_slopes(
+            measurement.energy_per_iteration_j / baseline.energy_per_iteration_j,
+            measurement.period_s / baseline.period_s,
+            baseline,
+        )
+
+    def _with_slopes(self, e: float, t: float, baseline: Measurement) -> tuple[float, float, float]:
+        """The metric, and its derivatives by ln e and ln τ."""
+        match self.name:
+            case "energy":
+                return e, e, 0.0
+            case "edp":
+                return e * t, e * t, e * t
+            case "ed2p":
+                return e * t * t, e * t * t, 2 * e * t * t
+            case "eds":
+                k = self.k or DEFAULT_K
+                return (k - 1) / k * e + t / k, (k - 1) / k * e, t / k
+        money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (self.energy_price or 0.0)
+        money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (self.hour_price or 0.0)
+        share = money_e / (money_e + money_t)
+        return share * e + (1 - share) * t, share * e, (1 - share) * t
+
+
+def slowdown(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:
+    """τ/τ0 and its standard error, baseline's error included."""
+    ratio = measurement.period_s / baseline.period_s
+    return ratio, ratio * math.hypot(measurement.period_rel_stderr, baseline.period_rel_stderr)
+
+
+def _variance(measurement: Measurement, slope_e: float, slope_t: float) -> float:
+    """Variance of a metric with these derivatives by ln e and ln τ (first order)."""
+    sigma_e = slope_e * measurement.energy_rel_stderr
+    sigma_t = slope_t * measurement.period_rel_stderr
+    return max(0.0, sigma_e**2 + sigma_t**2 + 2 * measurement.time_energy_corr * sigma_e * sigma_t)

@@ -1,0 +1,169 @@
+"""The records that cross module boundaries: readings in, measurements and trials out.
+
+All are frozen. Units are in the names, SI throughout; times `t_s` are seconds on the run's own clock, whose zero
+is the start of the run. An unknown is `None`, never 0 or -1.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapRange:
+    """The power limits that a device accepts, and the one it boots with; watts."""
+
+    min_w: float
+    max_w: float
+    default_w: float
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.min_w <= self.default_w <= self.max_w < math.inf,
+            f"cap range needs 0 < min <= default <= max, got {self.min_w}, {self.default_w}, {self.max_w} W",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuInfo:
+    """What stays the same about one power-capped device (a GPU, or whatever plays one)."""
+
+    index: int
+    uuid: str
+    name: str
+    cap_range: CapRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorInfo:
+    """How a device's power sensor behaves.
+
+    update_s: seconds between two fresh readings. window_s: the trailing average each reading covers.
+    settle_s: seconds after a cap change until readings describe the new cap alone.
+    """
+
+    update_s: float
+    window_s: float
+    settle_s: float
+
+    def __post_init__(self) -> None:
+        _require(self.update_s > 0 and self.window_s >= 0 and self.settle_s >= 0, f"impossible sensor: {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One device, read once.
+
+    t_s: when the power reading was taken (its own stamp, not the sample's).
+    power_w: board draw, `None` where the reading is missing or was zero.
+    energy_j: the device's own energy counter, `None` where it has none.
+    requested_w, enforced_w: the limit asked for and the one that holds after all limiters.
+    cap_binding: whether the driver says the cap holds the clocks down; `None` where it does not say.
+    throttled: thermal or hardware slowdown is active, so windows are not comparable.
+    """
+
+    t_s: float
+    power_w: float | None
+    energy_j: float | None = None
+    requested_w: float | None = None
+    enforced_w: float | None = None
+    sm_clock_hz: float | None = None
+    cap_binding: bool | None = None
+    throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReading:
+    """The step counter as read: steps completed so far and the time at which the last of them ended."""
+
+    count: int
+    t_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """All that the controller is fed: every device of the job, and the step counter, at one moment."""
+
+    t_s: float
+    readings: tuple[Reading, ...]
+    steps: StepReading | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one cap costs per iteration.
+
+    cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only.
+    period_s, energy_per_iteration_j, power_w: means over the window, summed over devices where that applies.
+    *_rel_stderr: relative standard errors from batch means. time_energy_corr: correlation of the errors of period
+    and energy. cap_binding: `None` where the device does not say. valid, reason: a window that must not be compared.
+    """
+
+    cap_w: tuple[float, ...]
+    start_s: float
+    duration_s: float
+    iterations: float
+    period_s: float
+    period_rel_stderr: float
+    power_w: float
+    power_rel_stderr: float
+    energy_per_iteration_j: float
+    energy_rel_stderr: float
+    time_energy_corr: float
+    cap_binding: bool | None = None
+    valid: bool = True
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.period_s < math.inf and 0 < self.energy_per_iteration_j < math.inf,
+            f"a measurement needs a positive time and energy per iteration, got {self.period_s} s and "
+            f"{self.energy_per_iteration_j} J",
+        )
+        _require(
+            min(self.period_rel_stderr, self.energy_rel_stderr, self.power_rel_stderr) >= 0,
+            f"a standard error cannot be negative: {self}",
+        )
+        _require(abs(self.time_energy_corr) <= 1 + 1e-9, f"a correlation lies in [-1, 1], got {self.time_energy_corr}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """A metric's value with its standard error; 1 at the baseline, lower is better."""
+
+    value: float
+    stderr: float
+
+
+class TrialState(StrEnum):
+    """A trial's fate. "Measured badly" and "worse" never share a number."""
+
+    COMPLETE = "complete"
+    PRUNED = "pruned"  # measured well enough to know that it is worse than the best, or too slow
+    FAILED = "failed"  # could not be measured: neither cost nor measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One cap, tried once. cap_w: the common cap asked for, watts."""
+
+    cap_w: float
+    state: TrialState
+    reason: str | None = None
+    cost: float | None = None
+    cost_stderr: float | None = None
+    measurement: Measurement | None = None
+
+    def __post_init__(self) -> None:
+        empty = self.cost is None and self.cost_stderr is None and self.measurement is None
+        full = self.cost is not None and self.cost_stderr is not None and self.measurement is not None
+        if self.state is TrialState.FAILED:
+            _require(empty, f"a failed trial has neither cost nor measurement: {self}")
+        else:
+            _require(full, f"a {self.state} trial has a cost, its error and a measurement: {self}")
+            _require(math.isfinite(self.cost or 0.0), f"a cost must be finite, got {self.cost}")
