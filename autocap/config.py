@@ -1,14 +1,20 @@
-"""Every setting of a tuning run, and its default, in one place."""
+"""Every setting of a run, and its default, in one place."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from autocap.metrics import Metric
 
+METRIC = "eds"
 TARGET_STDERR = 0.005
 TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
 STRATEGY = "golden"
+DEVICE = "auto"
+PROGRESS = "auto"
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
+SAMPLE_HZ = (1.0, 100.0)  # what --sample-hz may be
+OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +40,26 @@ class TuneConfig:
     prune_sigmas: float = 3.0
     min_batches: int = 8
     observe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """A whole `autocap run`: the command, what to tune with, and where to write.
+
+    device: auto, nvml, rapl or emulated[:PROFILE]. gpus: indices or UUIDs, `None` for those the job uses.
+    sample_hz: samples a second, `None` for twice the sensor's own rate. kill_after_s: SIGKILL to a child that outlives
+    a forwarded signal by this; `None` waits without limit. out: the run directory, `None` for a new one.
+    """
+
+    command: tuple[str, ...]
+    tune: TuneConfig
+    strategy: str = STRATEGY
+    strategy_options: tuple[tuple[str, str], ...] = ()
+    device: str = DEVICE
+    gpus: tuple[str, ...] | None = None
+    sample_hz: float | None = None
+    kill_after_s: float | None = None
+    out: Path | None = None
+    force: bool = False
+    json: bool = False
+    quiet: bool = False

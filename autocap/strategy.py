@@ -13,20 +13,22 @@ A cap that is asked for again is a re-measurement: the controller measures it to
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, overload
 
 import numpy as np
 
 from autocap.errors import StrategyError, UsageError
+from autocap.evidence import Finding, find_out
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial
+from autocap.records import Measurement, Trial, TrialState
+from autocap.smoothing import smooth
 
 OptionScalar = str | int | float | bool | None
 DEFAULT_STEP_W = 5.0
+_WINDOWS = (1 / 8, 1 / 16)  # half-widths of the smoothing windows, shares of the grid's width
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class CapGrid(Sequence[float]):
     def __post_init__(self) -> None:
         if not self.caps_w or list(self.caps_w) != sorted(set(self.caps_w)):
             raise ValueError(f"a cap grid is ascending, distinct and not empty, got {self.caps_w} W")
+        object.__setattr__(self, "caps_w", tuple(float(cap_w) for cap_w in self.caps_w))  # whatever numbers were given
 
     @classmethod
     def stepped(cls, min_w: float, max_w: float, step_w: float) -> "CapGrid":
@@ -53,7 +56,11 @@ class CapGrid(Sequence[float]):
     def __len__(self) -> int:
         return len(self.caps_w)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # int gives float, slice a tuple, as tuple does
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[float, ...]: ...
+    def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
         return self.caps_w[index]
 
     def __iter__(self) -> Iterator[float]:
@@ -64,8 +71,9 @@ class CapGrid(Sequence[float]):
 class Option:
     """One strategy option: what it means and how its text is read.
 
-    kind: int, float, str or bool. default: also used when it is not given. minimum, maximum: bounds, inclusive.
-    choices: for str, what is allowed.
+    kind: int, float, str or bool. default: used when it is not given. required: it must be given, there is no default.
+    minimum, maximum: bounds, inclusive. choices: for str, what is allowed. is_cap: the value is a
+    cap in watts, which is then on the grid whatever its step.
     """
 
     name: str
@@ -75,6 +83,8 @@ class Option:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    required: bool = False
+    is_cap: bool = False
 
     def parse(self, text: str) -> OptionScalar:
         """The value that `text` means. Raises UsageError with what is allowed."""
@@ -122,7 +132,11 @@ class Strategy(ABC):
 
     A subclass says where to look with `_next`. When that is done, every cap whose pooled cost lies within two sigma
     of the best and that was measured only once is asked for again, best first: picking the luckiest of thirty is the
-    commonest way to be wrong.
+    commonest way to be wrong. What that teaches may send the search on. Among the caps that stay within two sigma
+    the one is recommended that its neighbours speak for as well (`smoothing`).
+
+    findings: what is known of each cap that has a cost, by cap. failures: how often each cap failed. `history` is not
+    counted among them: its costs are against another run's baseline. A subclass may take it as a hint where to begin.
     """
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
@@ -139,73 +153,86 @@ class Strategy(ABC):
         self.grid, self.metric, self.baseline, self.rng = grid, metric, baseline, rng
         self.history = tuple(history)
         self.options = options
+        self.findings: dict[float, Finding] = {}
+        self.failures: Counter[float] = Counter()
+        self._trials: dict[float, list[Trial]] = {}
+        self._done = False
 
     @abstractmethod
     def _next(self) -> float | None:
-        """The next cap of the search proper, `None` when it is over."""
+        """The next cap of the search proper, `None` when it is over; the same again until a trial was told."""
 
+    def ask(self) -> float | None:
+        """The next cap to try, watts; `None` when the search is over, and ever after."""
+        if self._done:
+            return None
+        cap_w = self._next()
+        if cap_w is None:
+            cap_w = self._doubtful()
+        self._done = cap_w is None
+        return cap_w
 
-# Built in, so that a bare clone works; other packages add theirs through the entry points `autocap.strategies`.
-BUILTIN = {
-    "fixed": "autocap.strategies.fixed:Fixed",
-    "golden": "autocap.strategies.golden:Golden",
-    "linear": "autocap.strategies.linear:Linear",
-}
-PLANNED = ("model", "bayesian", "bandit")
+    def tell(self, trial: Trial) -> None:
+        """Take in a trial. Raises StrategyError for a cap that is not on the grid."""
+        if trial.cap_w not in self.grid:
+            raise StrategyError(
+                f"told of a trial at {trial.cap_w:g} W, which is not among the {len(self.grid)} caps of the grid "
+                f"from {self.grid[0]:g} to {self.grid[-1]:g} W"
+            )
+        if trial.state is TrialState.FAILED:
+            self.failures[trial.cap_w] += 1
+        trials = self._trials.setdefault(trial.cap_w, [])
+        trials.append(trial)
+        finding = find_out(trials, self.metric, self.baseline)
+        if finding is not None:
+            self.findings[trial.cap_w] = finding
 
+    def recommend(self) -> float | None:
+        """The cheapest cap that was measured to the end and is allowed, `None` where there is none.
 
-class StrategyFactory(Protocol):
-    """What stands behind a strategy's name: a class, or anything called like one."""
+        Where several cannot be told apart by their own costs (two sigma), by their smoothed costs.
+        """
+        best = self.best()
+        if best is None:
+            return None
+        keepable = sorted(self._keepable(), key=lambda finding: finding.cap_w)
+        span_w = self.grid[-1] - self.grid[0]
+        costs = smooth(
+            np.array([finding.cap_w for finding in keepable]),
+            np.array([finding.cost for finding in keepable]),
+            np.array([finding.stderr for finding in keepable]),
+            [share * span_w for share in _WINDOWS],
+        )
+        rivals = [
+            (cost, finding.cap_w)
+            for cost, finding in zip(costs.tolist(), keepable, strict=True)
+            if not finding.beyond(best, sigmas=2)
+        ]
+        return min(rivals)[1]
 
-    def __call__(
-        self,
-        *,
-        grid: CapGrid,
-        metric: Metric,
-        baseline: Measurement,
-        rng: np.random.Generator,
-        history: Sequence[Trial],
-        options: Mapping[str, OptionScalar],
-    ) -> StrategyLike: ...
+    def best(self) -> Finding | None:
+        """The finding with the lowest pooled cost of those that may be kept."""
+        return min(self._keepable(), key=lambda finding: finding.cost, default=None)
 
+    def _keepable(self) -> list[Finding]:
+        return [finding for finding in self.findings.values() if finding.keepable]
 
-def find(name: str) -> StrategyFactory:
-    """The strategy of that name: built in, registered by a package, or `package.module:Class`.
+    def tried(self, cap_w: float) -> bool:
+        """Whether any trial of that cap was told, a failed one included."""
+        return cap_w in self._trials
 
-    Raises UsageError for a name nobody registered, StrategyError when its module cannot be imported.
-    """
-    if name in BUILTIN:
-        return _imported(BUILTIN[name])
-    if name in PLANNED:
-        raise UsageError(f"strategy {name} is not available yet; choose one of {', '.join(BUILTIN)}")
-    if ":" in name:
-        return _imported(name)
-    registered = {entry.name: entry for entry in entry_points(group="autocap.strategies")}
-    if name not in registered:
-        known = ", ".join([*BUILTIN, *sorted(registered)])
-        raise UsageError(f"unknown strategy '{name}'; choose one of {known}, or package.module:Class")
-    return _imported(registered[name].value)
+    def _doubtful(self) -> float | None:
+        """The next cap to measure again: the likeliest of those that could still be the best; `None` if settled.
 
-
-def _imported(reference: str) -> StrategyFactory:
-    module, _, attribute = reference.partition(":")
-    try:
-        factory = getattr(import_module(module), attribute)
-    except Exception as error:  # a plug-in's module may raise anything while it is imported
-        raise StrategyError(f"strategy {reference} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not callable(factory):
-        raise StrategyError(f"strategy {reference} is not a class; name one, as package.module:Class")
-    return factory  # type: ignore[no-any-return]  # its signature shows only when it is called
-
-
-def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) -> dict[str, OptionScalar]:
-    """Every option of a strategy with its value. Raises UsageError for one it does not have, with those it has."""
-    table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
-    options = {option.name: option for option in table}
-    values = {option.name: option.default for option in table}
-    for name, text in given:
-        if name not in options:
-            known = ", ".join(options) or "none"
-            raise UsageError(f"unknown strategy option '{name}'; this strategy's options: {known}")
-        values[name] = options[name].parse(text)
-    return values
+        A cap whose slowdown may or may not be within the limit is doubtful too, unless it costs more than the best.
+        """
+        best = self.best()
+        candidates = [
+            finding
+            for finding in self.findings.values()
+            if finding.complete and not finding.forbidden and (best is None or not finding.beyond(best, sigmas=2))
+        ]
+        if candidates == [best]:
+            return None  # no rival: it is the best, however roughly measured
+        once = [finding for finding in candidates if not finding.repeated]
+        return min(once, key=lambda finding: finding.rank).cap_w if once else None

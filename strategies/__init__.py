@@ -1,0 +1,1 @@
+"""The built-in search strategies, one a file; imported as `autocap.strategies`."""

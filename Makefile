@@ -1,0 +1,43 @@
+# make demo    tune a real training process on this machine, without a GPU
+# make test    the tests
+# make lint    formatting, lint and types
+# make venv    only install, into .venv
+#
+# PYTHON=python3.12 picks the interpreter for .venv (3.11 or later).
+
+PYTHON ?= python3
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint venv
+
+venv: $(INSTALLED)
+
+# Again only when the dependencies may have changed: the installation is editable.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(VENV)/bin/python -c 'import pip' 2>/dev/null || { \
+	    $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	        echo "autocap needs Python 3.11 or later as $(PYTHON); name one: make PYTHON=python3.12 …" >&2; exit 1; }; \
+	    $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	        echo "$(PYTHON) cannot make virtual environments; on Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }; \
+	    $(PYTHON) -m venv --clear $(VENV); }
+	@echo "installing into $(VENV); PyTorch is large, the first time takes minutes"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[workloads,dev]'
+	@touch $@
+
+# Sized so that an iteration takes 0.05-0.25 s on one core. One thread: with two on two cores, torch's threads wait for
+# each other whenever anything else wants a core, and iteration times scatter by 20 % and more instead of 3 %.
+# A time limit rather than a number of iterations: the search needs its two minutes on a fast machine as well.
+demo: venv
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/autocap run \
+	    --device emulated:quadro-rtx-6000/resnet50 --metric eds --k 2 --target-stderr 1.5% --trial-seconds 6 -- \
+	    python -m autocap.workloads train resnet18 --device cpu --threads 1 \
+	    --image-size 64 --batch-size 16 --samples 512 --seconds 160
+
+test: venv
+	$(VENV)/bin/python -m pytest
+
+lint: venv
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy -p autocap -p bench

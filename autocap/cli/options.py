@@ -1,0 +1,229 @@
+"""The options of a tuning run: how they are declared, and the RunConfig they mean."""
+
+import argparse
+import os
+from pathlib import Path
+
+from autocap import config
+from autocap.cli import values
+from autocap.config import RunConfig, TuneConfig
+from autocap.errors import NotAvailableYet, UsageError
+from autocap.metrics import DEFAULT_K, METRICS, Metric
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add every option of the contract, those of later versions included: they are refused with a reason."""
+    what = parser.add_argument_group("what to minimise")
+    what.add_argument("--metric", metavar="NAME", default=config.METRIC, help=f"{', '.join(METRICS)} (default: eds)")
+    what.add_argument(
+        "--k",
+        metavar="K",
+        type=values.number,
+        help="EDS: the slowdown that would be worth zero energy, above 1 (default: 2)",
+    )
+    what.add_argument(
+        "--max-slowdown",
+        metavar="X%",
+        type=values.percentage,
+        help="longest time per iteration allowed, against the baseline",
+    )
+    what.add_argument(
+        "--energy-price",
+        metavar="MONEY",
+        type=values.not_negative("money per kWh"),
+        help="for the metric cost: money per kWh",
+    )
+    what.add_argument(
+        "--hour-price",
+        metavar="MONEY",
+        type=values.not_negative("money per device hour"),
+        help="for the metric cost: money per device hour",
+    )
+
+    search = parser.add_argument_group("how to search")
+    search.add_argument(
+        "--strategy",
+        metavar="NAME",
+        default=config.STRATEGY,
+        help="golden, linear, fixed, a registered plug-in, or package.module:Class (default: golden)",
+    )
+    search.add_argument(
+        "--strategy-option",
+        metavar="KEY=VALUE",
+        type=values.key_value,
+        action="append",
+        default=[],
+        help="an option of the strategy; may be repeated",
+    )
+    search.add_argument("--min-cap", metavar="W", type=values.positive("watts"), help="lowest cap to try")
+    search.add_argument(
+        "--max-cap",
+        metavar="W",
+        type=values.positive("watts"),
+        help="highest cap to try (default: the limit found on arrival)",
+    )
+    search.add_argument(
+        "--cap-step", metavar="W", type=values.positive("watts"), help="spacing of the caps (default: 5)"
+    )
+    search.add_argument("--caps", metavar="LIST", type=values.watts_list, help="exactly these caps, by comma")
+    search.add_argument(
+        "--target-stderr",
+        metavar="X%",
+        type=values.percentage,
+        default=config.TARGET_STDERR,
+        help="how well a trial is measured (default: 0.5%%)",
+    )
+    search.add_argument(
+        "--trial-seconds",
+        metavar="S",
+        type=values.positive("seconds"),
+        default=config.TRIAL_SECONDS,
+        help="time limit of one trial (default: 60)",
+    )
+    search.add_argument(
+        "--wait",
+        metavar="S",
+        type=values.positive("seconds"),
+        default=config.WAIT_SECONDS,
+        help="longest wait for steady activity (default: 120)",
+    )
+    search.add_argument("--warm-start", metavar="RUN_DIR", help="not available yet")
+    search.add_argument("--iterations", metavar="N", help="not available yet")
+    search.add_argument(
+        "--retune", metavar="MODE", default="never", help="not available yet: a cap is kept until the job ends"
+    )
+
+    device = parser.add_argument_group("on which device")
+    device.add_argument(
+        "--device", metavar="NAME", default=config.DEVICE, help="auto or emulated[:PROFILE] (default: auto)"
+    )
+    device.add_argument(
+        "--gpus",
+        metavar="LIST",
+        type=values.gpu_list,
+        help="indices, ranges or UUIDs, by comma (default: those the job uses)",
+    )
+    device.add_argument("--per-gpu", action="store_true", help="not available yet")
+    device.add_argument("--shared-gpu", action="store_true", help="not available yet")
+    device.add_argument("--node-power", metavar="SOURCE", default="none", help="not available yet")
+    device.add_argument("--progress", metavar="KIND", default=config.PROGRESS, help="auto or steps (default: auto)")
+    device.add_argument(
+        "--sample-hz",
+        metavar="HZ",
+        type=values.between(*config.SAMPLE_HZ, "samples a second"),
+        help="1 to 100 (default: from the sensor)",
+    )
+    device.add_argument(
+        "--observe", action="store_true", help="set nothing: measure, report, and say what would be tried"
+    )
+
+    run = parser.add_argument_group("running and reporting")
+    run.add_argument(
+        "--kill-after",
+        metavar="S",
+        type=values.not_negative("seconds"),
+        help="SIGKILL a child that outlives a forwarded signal by S seconds (default: never)",
+    )
+    run.add_argument("--out", metavar="DIR", type=Path, help="run directory (default: autocap-runs/<start>-<pid>)")
+    run.add_argument("--force", action="store_true", help="replace the run that --out holds")
+    run.add_argument("--prometheus", metavar="PORT", help="not available yet")
+    run.add_argument("--json", action="store_true", help="print the result as one last line on stdout")
+    run.add_argument("--quiet", action="store_true", help="print nothing on stderr")
+    run.add_argument("-v", "--verbose", action="store_true", help="debug log on stderr")
+
+
+def run_config(args: argparse.Namespace) -> RunConfig:
+    """The run that parsed options mean. Raises UsageError for what the command line alone shows to be wrong."""
+    _refuse_later(args)
+    if not args.child:
+        raise UsageError("a command is missing; write `autocap run [options] -- CMD …`")
+    _check_device(args.device)
+    _check_progress(args.progress)
+    _check_bounds(args)
+    return RunConfig(
+        command=tuple(args.child),
+        tune=TuneConfig(
+            metric=_metric(args),
+            target_stderr=args.target_stderr,
+            trial_s=args.trial_seconds,
+            wait_s=args.wait,
+            min_cap_w=args.min_cap,
+            max_cap_w=args.max_cap,
+            step_w=args.cap_step,
+            caps_w=args.caps,
+            observe=args.observe or observing(),
+        ),
+        strategy=args.strategy,
+        strategy_options=tuple(args.strategy_option),
+        device=args.device,
+        gpus=args.gpus,
+        sample_hz=args.sample_hz,
+        kill_after_s=args.kill_after,
+        out=args.out,
+        force=args.force,
+        json=args.json,
+        quiet=args.quiet,
+    )
+
+
+def observing() -> bool:
+    """Whether the environment forbids every command to set anything."""
+    return os.environ.get(config.OBSERVE_VARIABLE, "0") not in ("", "0")
+
+
+def _metric(args: argparse.Namespace) -> Metric:
+    k = DEFAULT_K if args.metric == "eds" and args.k is None else args.k
+    try:
+        return Metric(
+            name=args.metric,
+            k=k,
+            energy_price=args.energy_price,
+            hour_price=args.hour_price,
+            max_slowdown=args.max_slowdown,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _check_bounds(args: argparse.Namespace) -> None:
+    low, high = args.min_cap, args.max_cap
+    if low is not None and high is not None and low > high:
+        raise UsageError(f"--min-cap {low:g} W is above --max-cap {high:g} W; swap them or drop one")
+    if args.caps is not None and args.cap_step is not None:
+        raise UsageError("--caps lists the caps, so --cap-step has nothing to space; drop one of them")
+    for cap_w in args.caps or ():
+        if (low is not None and cap_w < low) or (high is not None and cap_w > high):
+            raise UsageError(f"--caps holds {cap_w:g} W, which --min-cap or --max-cap excludes; drop one of them")
+
+
+def _check_device(name: str) -> None:
+    kind, colon, profile = name.partition(":")
+    if kind not in ("auto", "nvml", "rapl", "emulated") or (colon and kind != "emulated"):
+        raise UsageError(f"unknown device '{name}'; choose auto, nvml, rapl or emulated[:PROFILE]")
+    if colon:
+        from autocap import profiles  # reads package data, so only where it is asked for
+
+        profiles.load(profile)
+
+
+def _check_progress(kind: str) -> None:
+    if kind in ("auto", "steps"):
+        return
+    if kind in ("period", "speed") or kind.startswith("regex:"):
+        raise NotAvailableYet(f"--progress {kind}", "this version counts optimiser steps: use steps or auto")
+    raise UsageError(f"unknown progress '{kind}'; choose auto, steps, period, regex:PATTERN or speed")
+
+
+def _refuse_later(args: argparse.Namespace) -> None:
+    later = {
+        "--warm-start": (args.warm_start is not None, "every search starts afresh; leave it out"),
+        "--iterations": (args.iterations is not None, "leave it out; the search does not plan for the job's end"),
+        "--retune": (args.retune != "never", "a cap is kept until the job ends; leave it out or pass never"),
+        "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
+        "--shared-gpu": (args.shared_gpu, "the emulated device is never shared; leave it out"),
+        "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
+        "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),
+    }
+    for option, (given, instead) in later.items():
+        if given:
+            raise NotAvailableYet(option, instead)

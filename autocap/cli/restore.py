@@ -1,0 +1,32 @@
+"""`autocap restore`: put back what a killed run left behind."""
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+
+from autocap.guardian.leftovers import UNSETTLED, settle
+from autocap.guardian.statedir import default_path
+
+
+class Restore:
+    """Put back the power limits that a killed run left behind, and say what became of each.
+
+    A limit is put back only while the one that the run set still stands; somebody else's is left alone. Exit status 0
+    when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it only says what it would do.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print a list of {uuid, outcome, sentence}")
+
+    def run(self, args: argparse.Namespace) -> int:
+        observe = os.environ.get("AUTOCAP_OBSERVE", "") not in ("", "0")
+        settled = settle(observe=observe)
+        if args.json:
+            print(json.dumps([asdict(one) for one in settled]))
+        else:
+            for one in settled:
+                print(one.sentence)
+            if not settled:
+                print(f"nothing to put back in {default_path()}")
+        return 1 if any(one.outcome in UNSETTLED for one in settled) else 0

@@ -1,0 +1,24 @@
+"""`autocap run`."""
+
+import argparse
+import logging
+
+from autocap.cli import options
+from autocap.signals import SignalClock
+
+
+class Run:
+    """Start CMD, tune its power caps while it runs, and end with its exit status."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = "autocap run [options] -- CMD …"
+        options.declare(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        run = options.run_config(args)
+        if args.verbose:
+            logging.basicConfig(level=logging.DEBUG, format="autocap: %(name)s: %(message)s")
+        with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
+            from autocap.session import run as run_session
+
+            return run_session(run, clock)

@@ -1,0 +1,102 @@
+"""How option values are written: percentages, watts, seconds, lists. Each error says what is allowed."""
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number; {what}") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"'{text}' is not finite; {what}")
+    return value
+
+
+def number(text: str) -> float:
+    """Any finite number."""
+    return _number(text, "give a finite number")
+
+
+def positive(unit: str) -> Callable[[str], float]:
+    """A reader of finite numbers above 0."""
+
+    def read(text: str) -> float:
+        what = f"give a number above 0, in {unit}"
+        value = _number(text, what)
+        if value <= 0:
+            raise argparse.ArgumentTypeError(f"{value:g} is not above 0; {what}")
+        return value
+
+    return read
+
+
+def not_negative(unit: str) -> Callable[[str], float]:
+    """A reader of finite numbers that are 0 or more."""
+
+    def read(text: str) -> float:
+        what = f"give 0 or more, in {unit}"
+        value = _number(text, what)
+        if value < 0:
+            raise argparse.ArgumentTypeError(f"{value:g} is below 0; {what}")
+        return value
+
+    return read
+
+
+def between(low: float, high: float, unit: str) -> Callable[[str], float]:
+    """A reader of numbers from low to high."""
+
+    def read(text: str) -> float:
+        what = f"give {low:g} to {high:g} {unit}"
+        value = _number(text, what)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{value:g} is out of range; {what}")
+        return value
+
+    return read
+
+
+def percentage(text: str) -> float:
+    """`5` or `5%`, as a share: 0.05. Above 0."""
+    what = "give a percentage above 0, such as 5 or 5%"
+    value = _number(text.removesuffix("%"), what)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0; {what}")
+    return value / 100
+
+
+def watts_list(text: str) -> tuple[float, ...]:
+    """`100,120,140`: watts, ascending and distinct whatever the order given."""
+    read = positive("watts")
+    return tuple(sorted({read(part.strip()) for part in text.split(",")}))
+
+
+_GPU = re.compile(r"\d+(-\d+)?|[A-Za-z][\w-]*")
+
+
+def gpu_list(text: str) -> tuple[str, ...]:
+    """`0,2-3,GPU-…`: indices, ranges and UUIDs; ranges are spelt out."""
+    found: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if not _GPU.fullmatch(part):
+            raise argparse.ArgumentTypeError(f"'{part}' is no GPU; give indices, ranges like 0-3 or UUIDs, by comma")
+        first, dash, last = part.partition("-")
+        if first.isdigit() and dash:
+            if int(first) > int(last):
+                raise argparse.ArgumentTypeError(f"the range {part} runs backwards; give the lower index first")
+            found += [str(index) for index in range(int(first), int(last) + 1)]
+        else:
+            found.append(part)
+    return tuple(dict.fromkeys(found))
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """`KEY=VALUE`."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"'{text}' is not KEY=VALUE")
+    return key, value

@@ -1,0 +1,95 @@
+"""What the trials so far say about each cap: repeats pooled, and who comes before whom.
+
+Repeats of a cap are pooled by inverse variance. Caps are ordered by standing first and only then by cost, since a
+cap that is too slow may well look cheap.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autocap.metrics import Metric, slowdown
+from autocap.records import Measurement, Trial, TrialState
+
+# Keeps a stated error of 0 (or none at all, infinity) from making a weight infinite (or all weights 0).
+_LEAST_ERROR, _LARGEST_ERROR = 1e-9, 1e9
+
+
+def pool(values: Sequence[float], stderrs: Sequence[float]) -> tuple[float, float]:
+    """The inverse-variance mean of independent estimates of one quantity, and its standard error."""
+    weights = [min(max(stderr, _LEAST_ERROR), _LARGEST_ERROR) ** -2 for stderr in stderrs]
+    total = sum(weights)
+    mean = sum(weight * value for weight, value in zip(weights, values, strict=True)) / total
+    return mean, (0.0 if not any(stderrs) else total**-0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is known of one cap, over all its trials that have a cost.
+
+    cost, stderr: pooled. slowdown: time per iteration over the baseline's, pooled. complete: whether a trial was
+    measured to the end; if not, all were pruned. repeated: whether another trial followed the first complete one,
+    whatever became of it. allowed, forbidden: two-sigma verdicts on the slowdown limit; between them it is undecided.
+    """
+
+    cap_w: float
+    cost: float
+    stderr: float
+    slowdown: float
+    complete: bool
+    repeated: bool
+    allowed: bool
+    forbidden: bool
+
+    @property
+    def keepable(self) -> bool:
+        """Whether it may be recommended."""
+        return self.complete and self.allowed
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Sorts caps from best to worst: keepable, then pruned as worse, then those that break the slowdown limit.
+
+        Among the last the faster comes first, whatever it costs, so that a search moves back up.
+        """
+        if not self.allowed:
+            return 2, self.slowdown
+        return (0 if self.complete else 1), self.cost
+
+    def beyond(self, other: "Finding", sigmas: float) -> bool:
+        """Whether this cap costs more than the other by more than that many combined standard errors."""
+        return self.cost - other.cost > sigmas * math.hypot(self.stderr, other.stderr)
+
+
+def find_out(trials: Sequence[Trial], metric: Metric, baseline: Measurement) -> Finding | None:
+    """Pool the trials of one cap, oldest first; `None` when none of them has a cost."""
+    costs, stderrs, measurements = [], [], []
+    for trial in trials:
+        if trial.cost is not None and trial.cost_stderr is not None and trial.measurement is not None:
+            costs.append(trial.cost)
+            stderrs.append(trial.cost_stderr)
+            measurements.append(trial.measurement)
+    if not measurements:
+        return None
+    cost, stderr = pool(costs, stderrs)
+    measurement = _pooled_time(measurements)
+    states = [trial.state for trial in trials]
+    first_complete = states.index(TrialState.COMPLETE) if TrialState.COMPLETE in states else len(states)
+    return Finding(
+        cap_w=trials[0].cap_w,
+        cost=cost,
+        stderr=stderr,
+        slowdown=slowdown(measurement, baseline)[0],
+        complete=TrialState.COMPLETE in states,
+        repeated=first_complete < len(states) - 1,
+        allowed=metric.allows(measurement, baseline),
+        forbidden=metric.forbids(measurement, baseline),
+    )
+
+
+def _pooled_time(measurements: Sequence[Measurement]) -> Measurement:
+    """The last measurement with the time per iteration of all."""
+    times = [measurement.period_s for measurement in measurements]
+    stderrs = [measurement.period_s * measurement.period_rel_stderr for measurement in measurements]
+    period_s, stderr_s = pool(times, stderrs)
+    return replace(measurements[-1], period_s=period_s, period_rel_stderr=stderr_s / period_s)

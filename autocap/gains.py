@@ -1,0 +1,153 @@
+"""What the measured caps are worth: the best by each metric, the Pareto front, the gain over the baseline, net of the
+search.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autocap.events import Tally
+from autocap.metrics import Metric, slowdown
+from autocap.records import Cost, Measurement
+from autocap.summary import BestCap, ParetoPoint
+
+METRICS: Mapping[str, Metric] = {
+    "energy": Metric(name="energy"),
+    "edp": Metric(name="edp"),
+    "ed2p": Metric(name="ed2p"),
+    "eds_1.5": Metric(name="eds", k=1.5),
+    "eds_2": Metric(name="eds", k=2.0),
+}
+_AT_BASELINE = Cost(value=1.0, stderr=0.0)
+_EXACT = 1e-9  # a standard error that stands for none, so that a weight stays finite
+_NEVER = 1e12  # iterations; no job is as long
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A window of one cap, and the baseline that held at its time."""
+
+    measurement: Measurement
+    baseline: Measurement
+
+
+def best_by_metric(measured: Sequence[Measured], baseline: Measurement) -> tuple[BestCap, ...]:
+    """The best cap by each metric of `METRICS`, without a limit on slowdown; the baseline takes part."""
+    found = []
+    for name, metric in METRICS.items():
+        costs = {cap_w: _pooled(_costs(metric, rows)) for cap_w, rows in _by_cap(measured, baseline).items()}
+        costs[baseline.cap_w] = _AT_BASELINE
+        cap_w, cost = min(costs.items(), key=lambda item: item[1].value)
+        found.append(BestCap(metric=name, cap_w=cap_w, cost=cost.value, cost_stderr=cost.stderr, source="measured"))
+    return tuple(found)
+
+
+def pareto(measured: Sequence[Measured], baseline: Measurement) -> tuple[ParetoPoint, ...]:
+    """The caps, lowest first, that no other beats in both energy and time per iteration; the baseline takes part."""
+    points = [_point(baseline.cap_w, _AT_BASELINE, _AT_BASELINE)]
+    for cap_w, rows in _by_cap(measured, baseline).items():
+        points.append(_point(cap_w, _pooled(_costs(METRICS["energy"], rows)), _pooled(map(_time, rows))))
+    kept = [point for point in points if not any(_dominates(other, point) for other in points)]
+    return tuple(sorted(kept, key=lambda point: point.cap_w))
+
+
+def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric) -> tuple[Cost, Cost, Cost]:
+    """Energy, time and metric of a measurement over the baseline's, errors of both included."""
+    time, time_stderr = slowdown(measurement, baseline)
+    return (
+        METRICS["energy"].versus(measurement, baseline),
+        Cost(value=time, stderr=time_stderr),
+        metric.versus(measurement, baseline),
+    )
+
+
+def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cost] | None:
+    """Joules spent beyond as many iterations at the baseline, and the metric of the whole run with the baseline's
+    error; `None` before anything was counted."""
+    if min(tally.iterations, tally.energy_j, tally.elapsed_s) <= 0:
+        return None
+    whole = Measurement(  # known exactly: it is what the job used, not a sample of it
+        cap_w=baseline.cap_w,
+        start_s=tally.since_s,
+        duration_s=tally.elapsed_s,
+        iterations=tally.iterations,
+        period_s=tally.elapsed_s / tally.iterations,
+        period_rel_stderr=0.0,
+        power_w=tally.energy_j / tally.elapsed_s,
+        power_rel_stderr=0.0,
+        energy_per_iteration_j=tally.energy_j / tally.iterations,
+        energy_rel_stderr=0.0,
+        time_energy_corr=0.0,
+    )
+    extra_j = tally.energy_j - baseline.energy_per_iteration_j * tally.iterations
+    return extra_j, metric.versus(whole, baseline)
+
+
+def break_even_s(
+    tally: Tally, kept: Measurement, baseline: Measurement, metric: Metric, search_end_s: float
+) -> float | None:
+    """When, on the run's clock, search and holding together cost no more than the baseline; `None` if never.
+
+    The search took N iterations, E joules and T seconds. After n more at the kept cap the means per iteration are
+    (E + n e)/(N + n) and (T + n τ)/(N + n); the answer is the end of the search plus the smallest n with a metric of
+    at most 1, times τ. Both means move on a straight line with n/(N + n), and along a line every metric's logarithm
+    is concave, so it comes down to 1 once at most, and bisection finds that place.
+    """
+
+    def metric_after(n: float) -> float:
+        iterations = tally.exploration_iterations + n
+        energy_j = tally.exploration_energy_j + n * kept.energy_per_iteration_j
+        time_s = tally.exploration_s + n * kept.period_s
+        return metric.value(
+            energy_j / iterations / baseline.energy_per_iteration_j, time_s / iterations / baseline.period_s, baseline
+        )
+
+    low, high = 0.0, max(1.0, tally.exploration_iterations)
+    if tally.exploration_iterations > 0 and metric_after(0.0) <= 1:
+        return search_end_s
+    while metric_after(high) > 1:
+        low, high = high, 2 * high
+        if high > _NEVER:
+            return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if metric_after(middle) <= 1 else (middle, high)
+    return search_end_s + high * kept.period_s
+
+
+def _by_cap(measured: Sequence[Measured], baseline: Measurement) -> dict[tuple[float, ...], list[Measured]]:
+    """The valid windows by cap, but for the baseline's own cap: a trial there only says how well it repeats."""
+    rows: dict[tuple[float, ...], list[Measured]] = {}
+    for one in measured:
+        if one.measurement.valid and one.measurement.cap_w != baseline.cap_w:
+            rows.setdefault(one.measurement.cap_w, []).append(one)
+    return rows
+
+
+def _costs(metric: Metric, rows: Iterable[Measured]) -> list[Cost]:
+    return [metric.cost(row.measurement, row.baseline) for row in rows]
+
+
+def _time(row: Measured) -> Cost:
+    ratio = row.measurement.period_s / row.baseline.period_s
+    return Cost(value=ratio, stderr=ratio * row.measurement.period_rel_stderr)
+
+
+def _pooled(costs: Iterable[Cost]) -> Cost:
+    """The mean weighted by inverse variance."""
+    pairs = [(cost.value, max(cost.stderr, _EXACT) ** -2) for cost in costs]
+    weight = sum(weight for _, weight in pairs)
+    if weight == 0:  # no error is known: all are as good, or as bad
+        return Cost(value=sum(value for value, _ in pairs) / len(pairs), stderr=float("inf"))
+    return Cost(value=sum(value * weight for value, weight in pairs) / weight, stderr=weight**-0.5)
+
+
+def _point(cap_w: tuple[float, ...], energy: Cost, time: Cost) -> ParetoPoint:
+    return ParetoPoint(
+        cap_w=cap_w, energy=energy.value, energy_stderr=energy.stderr, time=time.value, time_stderr=time.stderr
+    )
+
+
+def _dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
+    no_worse = one.energy <= other.energy and one.time <= other.time
+    return no_worse and (one.energy < other.energy or one.time < other.time)

@@ -1,0 +1,83 @@
+"""One controller a device: an advisory lock on a file that names its holder.
+
+The kernel drops the lock with its holder, however that dies; the file is only the handle, and removed with care.
+"""
+
+import fcntl
+import os
+import time
+from types import TracebackType
+
+from autocap.errors import DeviceLocked, GuardError
+from autocap.guardian.journal import LOCK, file_name
+from autocap.guardian.statedir import StateDir
+
+_RETRY_S = 0.01
+
+
+class DeviceLock:
+    """The lock of one device, held from construction to `release`.
+
+    wait_s: how long to wait for a holder that is about to let go (one that is dying, or that settles an entry).
+    Raises DeviceLocked, which names the holder; GuardError where the lock file is not one of ours.
+    """
+
+    def __init__(self, state: StateDir, uuid: str, *, wait_s: float = 0.0) -> None:
+        self._state = state
+        self._name = file_name(uuid, LOCK)
+        deadline_s = time.monotonic() + wait_s
+        while (fd := self._try()) is None:
+            if time.monotonic() >= deadline_s:
+                pid = holder_pid(state, uuid)
+                who = "another autocap" if pid is None else f"autocap with PID {pid}"
+                raise DeviceLocked(f"{uuid} is controlled by {who}; wait for it, or end it with SIGTERM")
+            time.sleep(_RETRY_S)
+        self._fd = fd
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            self.release()
+            raise GuardError(
+                f"the lock of {uuid} cannot be written to {state.path}: {error}; make room there"
+            ) from error
+
+    def __enter__(self) -> "DeviceLock":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
+
+    def _try(self) -> int | None:
+        """The locked descriptor, or `None` where somebody else holds the lock or the file was removed meanwhile."""
+        fd = self._state.open(self._name, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError as error:
+            os.close(fd)
+            raise GuardError(f"{self._state.path} cannot hold locks ({error}); set AUTOCAP_STATE_DIR") from error
+        if not self._state.is_still(self._name, fd):  # its holder removed it between our open and our lock
+            os.close(fd)
+            return None
+        return fd
+
+    def release(self) -> None:
+        """Remove the file, then let go: whoever waits on the removed file sees that and begins again."""
+        try:
+            if self._state.is_still(self._name, self._fd):
+                self._state.unlink(self._name)
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the descriptor alone; in a forked child, whose parent goes on holding the lock."""
+        os.close(self._fd)
+
+
+def holder_pid(state: StateDir, uuid: str) -> int | None:
+    """Who wrote itself into the lock file; `None` where nobody did."""
+    text = state.read(file_name(uuid, LOCK))
+    return int(text) if text is not None and text.strip().isdigit() else None

@@ -1,0 +1,139 @@
+"""Where journal entries and locks live, opened so that nobody else can slip something in.
+
+Every file is reached through the directory's descriptor and without following links, and is checked by its own
+descriptor: what was checked is what is used.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from autocap.errors import GuardError
+
+TEMPORARY = ".tmp"
+_MAX_BYTES = 1 << 16  # an entry has some hundred bytes; whatever is larger is none
+
+
+def default_path() -> Path:
+    """`AUTOCAP_STATE_DIR`, else `/run/autocap` for root, else `~/.local/state/autocap`."""
+    override = os.environ.get("AUTOCAP_STATE_DIR")
+    if override:
+        return Path(override).absolute()
+    return Path("/run/autocap") if os.geteuid() == 0 else Path.home() / ".local/state/autocap"
+
+
+class StateDir:
+    """The state directory, private to one user; made when it is missing.
+
+    path: the directory, the default one when `None`. sync: makes a descriptor's file durable.
+    Raises GuardError where the directory cannot be made, is a symbolic link, belongs to another user, or can be
+    written by others.
+    """
+
+    def __init__(self, path: Path | None = None, *, sync: Callable[[int], None] = os.fsync) -> None:
+        self.path = (default_path() if path is None else path).absolute()
+        self._sync = sync
+        try:
+            _make_private(self.path)
+            if self.path.is_symlink():
+                raise GuardError(f"the state directory {self.path} is a symbolic link; remove it or {_ELSEWHERE}")
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise GuardError(f"the state directory {self.path} cannot be used: {error}; {_ELSEWHERE}") from error
+        if (complaint := _complaint(os.fstat(self._fd))) is not None:
+            os.close(self._fd)
+            raise GuardError(f"the state directory {self.path} {complaint}; {_ELSEWHERE}")
+
+    def __enter__(self) -> "StateDir":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def names(self) -> list[str]:
+        """The names of everything in the directory, sorted."""
+        return sorted(os.listdir(self._fd))
+
+    def open(self, name: str, flags: int) -> int:
+        """A descriptor of our own regular file; not inheritable.
+
+        Raises GuardError for a symbolic link, for what is no regular file and for another user's; FileNotFoundError
+        as usual, without O_CREAT.
+        """
+        try:
+            fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=self._fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            why = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
+            raise GuardError(f"{self.path / name} {why} and is refused; look at it and remove it") from error
+        status = os.fstat(fd)
+        complaint = _complaint(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
+        if complaint is not None:
+            os.close(fd)
+            raise GuardError(f"{self.path / name} {complaint} and is refused; look at it and remove it")
+        return fd
+
+    def read(self, name: str) -> bytes | None:
+        """The file's bytes, `None` where there is none. Raises GuardError as `open` does."""
+        try:
+            fd = self.open(name, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            return file.read(_MAX_BYTES)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace the file as a whole; it is durable on return. Raises OSError, and then the old file stands."""
+        temporary = name + TEMPORARY
+        self.unlink(temporary)  # of a writer that was killed
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self._fd)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            self._sync(fd)
+        os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        self._sync(self._fd)
+
+    def unlink(self, name: str) -> None:
+        """Remove the file; none there is fine."""
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def is_still(self, name: str, fd: int) -> bool:
+        """Whether the name still stands for the very file that the descriptor has open."""
+        try:
+            named = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        opened = os.fstat(fd)
+        return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+_ELSEWHERE = "set AUTOCAP_STATE_DIR to a directory of your own"
+
+
+def _make_private(path: Path) -> None:
+    """The directory and its missing parents, each with mode 0700."""
+    if not os.path.lexists(path):
+        _make_private(path.parent)
+        with suppress(FileExistsError):  # another autocap was faster
+            path.mkdir(mode=0o700)
+
+
+def _complaint(status: os.stat_result) -> str | None:
+    if status.st_uid != os.geteuid():
+        return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
+    if status.st_mode & 0o022:
+        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None

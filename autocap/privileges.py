@@ -1,0 +1,85 @@
+"""Under sudo: who typed the command, and how to act with their rights instead of root's.
+
+The child runs as them, and the run directory is opened and written as them: a rule that lets a user run autocap as
+root then lends them nothing but power limits, wherever `--out` points.
+"""
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from autocap.errors import TargetError
+
+_HIGHEST_ID = 2**32 - 2  # 2**32 - 1 is the kernel's "leave unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvokingUser:
+    """The user behind sudo. groups: supplementary groups, as a login would give them."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    name: str
+    home: str
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """uid and gid, as `chown` takes them."""
+        return self.uid, self.gid
+
+    def environment(self) -> dict[str, str]:
+        """The variables that sudo set to root's values, set to the user's."""
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+
+
+def invoking_user(environ: Mapping[str, str] = os.environ) -> InvokingUser | None:
+    """The user who typed `sudo autocap …`; `None` when we are not root, or root without sudo (or root's own sudo).
+
+    Raises TargetError when SUDO_UID or SUDO_GID cannot be what sudo wrote: a guess would run the job as root for
+    somebody who did not ask for that.
+    """
+    if os.geteuid() != 0 or "SUDO_UID" not in environ:
+        return None
+    uid = _number("SUDO_UID", environ["SUDO_UID"])
+    if uid == 0:
+        return None
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:  # a directory service that is down, or a uid that only a container knows
+        if "SUDO_GID" not in environ:
+            raise TargetError(f"user {uid} (SUDO_UID) has no passwd entry and SUDO_GID is not set; set both") from None
+        gid = _number("SUDO_GID", environ["SUDO_GID"])
+        return InvokingUser(uid=uid, gid=gid, groups=(gid,), name=environ.get("SUDO_USER") or str(uid), home="/")
+    gid = _number("SUDO_GID", environ["SUDO_GID"]) if "SUDO_GID" in environ else entry.pw_gid
+    groups = tuple(os.getgrouplist(entry.pw_name, gid))
+    return InvokingUser(uid=uid, gid=gid, groups=groups, name=entry.pw_name, home=entry.pw_dir)
+
+
+def _number(variable: str, text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) <= _HIGHEST_ID:
+        return int(text)
+    raise TargetError(
+        f"{variable} is '{text}', not a number from 0 to {_HIGHEST_ID} as sudo writes it, so the command would run as "
+        "root for nobody knows whom; unset SUDO_UID and SUDO_GID to run it as root on purpose"
+    )
+
+
+@contextmanager
+def acting_as(user: InvokingUser | None) -> Iterator[None]:
+    """Inside, files are opened, made and removed with the user's rights and belong to them; `None` changes nothing."""
+    if user is None:
+        yield
+        return
+    uid, gid, groups = os.geteuid(), os.getegid(), os.getgroups()
+    try:
+        os.setgroups(user.groups)
+        os.setegid(user.gid)
+        os.seteuid(user.uid)
+        yield
+    finally:
+        os.seteuid(uid)
+        os.setegid(gid)
+        os.setgroups(groups)

@@ -1,0 +1,136 @@
+"""One cap, measured: settle, then as few whole iterations as the target error needs."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autocap.progress import Mark
+from autocap.records import Cost, Measurement, Sample, TrialState
+from autocap.window import Window
+
+# A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
+# stop on lucky moments.
+_GROWTH = 1.1
+_SHORTEST_S = 1.0
+_RETAKES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRules:
+    """When a probe ends.
+
+    settle_s: seconds discarded after the cap was set, then one iteration more. target_stderr: relative error of the
+    cost at which it is well enough measured. limit_s: longest time, from the start. min_batches: fewest batch means.
+    """
+
+    settle_s: float
+    target_stderr: float
+    limit_s: float
+    min_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """How a probe ended; a failed one has neither cost nor measurement."""
+
+    state: TrialState
+    reason: str | None = None
+    measurement: Measurement | None = None
+    cost: Cost | None = None
+
+
+class Probe:
+    """Fed with samples until it gives a result.
+
+    caps_w: the cap per device while it lasts. cost: what a measurement costs, with its error. hopeless: why a
+    measurement is already lost, `None` while it is not. window: samples collected before, at the same cap.
+    """
+
+    def __init__(
+        self,
+        caps_w: tuple[float, ...],
+        rules: ProbeRules,
+        cost: Callable[[Measurement], Cost],
+        hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
+        window: Window | None = None,
+    ) -> None:
+        self.caps_w, self._rules = caps_w, rules
+        self._cost, self._hopeless = cost, hopeless
+        self._window = window
+        self._start_s: float | None = None  # the first sample after the cap was set
+        self._settled_s = math.inf
+        self._look_at = float(rules.min_batches)
+        self._retakes = 0
+
+    @property
+    def settling(self) -> bool:
+        """Whether what is read is still discarded."""
+        return self._window is None
+
+    def feed(self, sample: Sample, mark: Mark | None) -> ProbeResult | None:
+        """The result once there is one."""
+        if self._start_s is None:
+            self._start_s = sample.t_s
+            self._settled_s = sample.t_s + self._rules.settle_s
+        if self._window is None:
+            self._settle(sample, mark)
+        else:
+            self._window.feed(sample, mark)
+            if self._window.broken is not None:
+                return self._retake(sample.t_s, self._window.broken)
+            if mark is not None and self._due(self._window):
+                result = self._look(self._window)
+                if result is not None:
+                    return result
+        return self._late(sample.t_s - self._start_s)
+
+    def _due(self, window: Window) -> bool:
+        if window.iterations < self._look_at or window.span_s < _SHORTEST_S:
+            return False
+        self._look_at = window.iterations * _GROWTH
+        return True
+
+    def _settle(self, sample: Sample, mark: Mark | None) -> None:
+        if mark is None or mark.t_s < self._settled_s:
+            return
+        # The iteration that now begins is the one discarded: the window's first mark is the next.
+        self._window = Window(self.caps_w)
+        self._window.feed(sample, None)
+
+    def _look(self, window: Window) -> ProbeResult | None:
+        measurement = window.measure(self._rules.min_batches)
+        if measurement is None:
+            return None
+        cost = self._cost(measurement)
+        lost = self._hopeless(measurement, cost)
+        if lost is not None:
+            return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
+        if cost.stderr <= self._rules.target_stderr * cost.value:
+            return ProbeResult(state=TrialState.COMPLETE, measurement=measurement, cost=cost)
+        return None
+
+    def _late(self, elapsed_s: float) -> ProbeResult | None:
+        if elapsed_s < self._rules.limit_s:
+            return None
+        measurement = self._window.measure(self._rules.min_batches) if self._window is not None else None
+        if measurement is None:
+            done = self._window.iterations if self._window is not None else 0
+            return ProbeResult(
+                state=TrialState.FAILED,
+                reason=f"only {done:g} iterations within {self._rules.limit_s:g} s, {self._rules.min_batches} are "
+                "needed; pass a larger --trial-seconds",
+            )
+        return ProbeResult(
+            state=TrialState.COMPLETE,
+            reason=f"time limit of {self._rules.limit_s:g} s",
+            measurement=measurement,
+            cost=self._cost(measurement),
+        )
+
+    def _retake(self, now_s: float, why: str) -> ProbeResult | None:
+        self._retakes += 1
+        if self._retakes > _RETAKES:
+            return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
+        self._window, self._settled_s = None, now_s
+        self._look_at = float(self._rules.min_batches)
+        return None

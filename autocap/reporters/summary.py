@@ -1,0 +1,136 @@
+"""A run as text: the baseline, every trial, what is kept, and what that saves, with uncertainties."""
+
+import io
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from autocap.records import Measurement
+from autocap.summary import Summary, TrialSummary, VersusBaseline
+
+_WIDTH = 100
+
+
+def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
+    """The report, line by line, without colour."""
+    out = [*_heading(summary), ""]
+    if summary.baseline is None:
+        out.append("no baseline was measured, so there is nothing to compare.")
+    else:
+        out += _drawn(_table(summary, summary.baseline), width)
+        out += ["", *_outcome(summary), *_savings(summary)]
+    out += [f"warning: {text}" for text in summary.warnings]
+    return out
+
+
+def _heading(summary: Summary) -> list[str]:
+    device = summary.device
+    if device is None:
+        return [f"{' '.join(summary.command)}: not tuned; {summary.ended_because}."]
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in device.gpus))
+    count = f"{len(device.gpus)} × " if len(device.gpus) > 1 else ""
+    label = " (EMULATED power: modelled, not measured)" if device.emulated else ""
+    metric = summary.metric.name + (f" k={summary.metric.k:g}" if summary.metric.k is not None else "")
+    limit = f", at most {100 * summary.metric.max_slowdown:g} % slower" if summary.metric.max_slowdown else ""
+    progress = f", iterations from {summary.progress.kind}" if summary.progress else ""
+    return [
+        f"{count}{names}{label}",
+        f"minimising {metric}{limit} with strategy {summary.strategy.name}{progress}; ended: {summary.ended_because}",
+    ]
+
+
+def _table(summary: Summary, baseline: Measurement) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    emulated = summary.device is not None and summary.device.emulated
+    watts = "emulated W" if emulated else "power W"
+    joules = "emulated J/iter" if emulated else "J/iter"
+    for title in ("cap W", watts, "s/iter", joules, "energy %", "time %", summary.metric.name):
+        table.add_column(title, justify="right")
+    table.add_column("", justify="left")
+    table.add_row(_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")
+    for trial in summary.trials:
+        table.add_row(_caps(trial.cap_w), *_trial(trial, baseline))
+    if summary.chosen is not None and summary.chosen.measurement is not None:
+        kept = summary.chosen
+        cells = _measured(summary.chosen.measurement, baseline)
+        versus = summary.versus_baseline
+        table.add_row(_caps(kept.cap_w), *cells, _metric_of(versus), "kept, confirmed")
+    return table
+
+
+def _trial(trial: TrialSummary, baseline: Measurement) -> list[str]:
+    note = trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
+    if trial.measurement is None or trial.cost is None or trial.cost_stderr is None:
+        return ["–"] * 6 + [note]
+    return [*_measured(trial.measurement, baseline), f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}", note]
+
+
+def _measured(m: Measurement, baseline: Measurement) -> list[str]:
+    energy = 100 * (m.energy_per_iteration_j / baseline.energy_per_iteration_j - 1)
+    time = 100 * (m.period_s / baseline.period_s - 1)
+    return [
+        f"{m.power_w:.1f}",
+        _with_error(m.period_s, m.period_s * m.period_rel_stderr),
+        _with_error(m.energy_per_iteration_j, m.energy_per_iteration_j * m.energy_rel_stderr),
+        f"{energy:+.1f}" if m is not baseline else "0",
+        f"{time:+.1f}" if m is not baseline else "0",
+    ]
+
+
+def _with_error(value: float, error: float) -> str:
+    """`0.1834 ± 0.0007`: as many digits as the error's second one needs."""
+    digits = 4
+    while digits < 9 and 0 < error < 10**-digits * 5:
+        digits += 1
+    while digits > 1 and error >= 10 ** (2 - digits):
+        digits -= 1
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def _metric_of(versus: VersusBaseline | None) -> str:
+    if versus is None or versus.metric_pct is None or versus.metric_stderr_pct is None:
+        return "–"
+    return f"{1 + versus.metric_pct / 100:.4f} ± {versus.metric_stderr_pct / 100:.4f}"
+
+
+def _outcome(summary: Summary) -> list[str]:
+    if summary.chosen is None:
+        return ["no cap was kept: the limit found on arrival was put back."]
+    versus = summary.versus_baseline
+    kept = f"kept {_caps(summary.chosen.cap_w)} W"
+    if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
+        return [kept]
+    energy = f"energy {versus.energy_pct:+.1f} ± {versus.energy_stderr_pct or 0:.1f} %"
+    time = f"time {versus.time_pct:+.1f} ± {versus.time_stderr_pct or 0:.1f} %"
+    metric = f"{summary.metric.name} {versus.metric_pct:+.1f} ± {versus.metric_stderr_pct or 0:.1f} %"
+    return [f"{kept}: {energy}, {time}, {metric} per iteration, against the baseline"]
+
+
+def _savings(summary: Summary) -> list[str]:
+    versus, totals = summary.versus_baseline, summary.totals
+    if versus is None or totals is None:
+        return []
+    out = []
+    if versus.net_energy_j is not None and versus.net_metric_pct is not None:
+        emulated = " (emulated)" if summary.device is not None and summary.device.emulated else ""
+        error = f" ± {versus.net_metric_stderr_pct:.1f}" if versus.net_metric_stderr_pct is not None else ""
+        out.append(
+            f"net of the search: {versus.net_energy_j:+.0f} J{emulated} over {totals.iterations:.0f} iterations in "
+            f"{totals.wall_s:.0f} s, {summary.metric.name} {versus.net_metric_pct:+.1f}{error} %"
+        )
+    paid = "" if versus.break_even_s is None else f"; it has paid for itself by {versus.break_even_s:.0f} s"
+    out.append(f"the search took {totals.exploration_s:.0f} s{paid}")
+    return out
+
+
+def _caps(caps_w: Sequence[float]) -> str:
+    """`160` for one common cap, `160/165` where they differ."""
+    return "/".join(dict.fromkeys(f"{cap:g}" for cap in caps_w))
+
+
+def _drawn(table: Table, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.rstrip() for line in capture.get().splitlines()]

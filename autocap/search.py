@@ -1,0 +1,94 @@
+"""One search: a strategy kept at arm's length, and the trials it was told.
+
+A strategy may be a stranger's: whatever it raises or returns, the job must not feel it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from autocap.errors import AutocapError, StrategyError
+from autocap.metrics import Metric, slowdown
+from autocap.records import Cost, Measurement, Trial, TrialState
+from autocap.strategy import CapGrid, StrategyLike
+
+
+class Search:
+    """Asks the strategy and checks its answers; every method raises StrategyError when the strategy misbehaves.
+
+    prune_sigmas: a trial this many standard errors worse than the best is not worth finishing.
+    """
+
+    def __init__(
+        self,
+        new_strategy: Callable[[Measurement], StrategyLike],
+        grid: CapGrid,
+        metric: Metric,
+        baseline: Measurement,
+        prune_sigmas: float,
+    ) -> None:
+        self._grid, self._metric, self._baseline, self._sigmas = grid, metric, baseline, prune_sigmas
+        self._complete: list[Trial] = []
+        with _arms_length():
+            self._strategy = new_strategy(baseline)
+
+    def ask(self) -> float | None:
+        """The next cap to try, watts; `None` when the search is over."""
+        with _arms_length():
+            cap_w = self._strategy.ask()
+            if cap_w is not None and cap_w not in self._grid.caps_w:
+                raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
+            return None if cap_w is None else float(cap_w)
+
+    def tell(self, trial: Trial) -> None:
+        """The fate of the cap that was asked for last."""
+        if trial.state is TrialState.COMPLETE:
+            self._complete.append(trial)
+        with _arms_length():
+            self._strategy.tell(trial)
+
+    def recommend(self) -> float | None:
+        """The cap to keep, watts, one that was measured to the end; `None` when there is none."""
+        with _arms_length():
+            cap_w = self._strategy.recommend()
+            if cap_w is not None and not self.measured(cap_w):
+                raise StrategyError(f"it recommended {cap_w!r} W, which was never measured to the end")
+            return None if cap_w is None else float(cap_w)
+
+    def measured(self, cap_w: float) -> bool:
+        """Whether a trial of that cap was completed."""
+        return any(trial.cap_w == cap_w for trial in self._complete)
+
+    def cost(self, measurement: Measurement) -> Cost:
+        """The metric against this search's baseline."""
+        return self._metric.cost(measurement, self._baseline)
+
+    def hopeless(self, measurement: Measurement, cost: Cost) -> str | None:
+        """Why measuring on is of no use: too slow, or worse than the baseline or the best trial; `None` if it is."""
+        if self._metric.forbids(measurement, self._baseline, self._sigmas):
+            ratio, _ = slowdown(measurement, self._baseline)
+            return f"{100 * (ratio - 1):.1f} % slower, {100 * (self._metric.max_slowdown or 0):g} % allowed"
+        versus = self._metric.versus(measurement, self._baseline)
+        if versus.value - self._sigmas * versus.stderr > 1:
+            return "worse than the baseline"
+        for trial in self._complete:
+            assert trial.cost is not None
+            assert trial.cost_stderr is not None
+            assert trial.measurement is not None
+            if trial.measurement.cap_w == measurement.cap_w or not self._metric.allows(
+                trial.measurement, self._baseline
+            ):
+                continue  # a repeat is pooled with its first trial; what is too slow is no rival
+            if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
+                return f"worse than {trial.cap_w:g} W"
+        return None
+
+
+@contextmanager
+def _arms_length() -> Iterator[None]:
+    try:
+        yield
+    except AutocapError as error:
+        raise StrategyError(f"the strategy failed: {error}") from error
+    except Exception as error:  # a plug-in may raise anything
+        raise StrategyError(f"the strategy failed: {type(error).__name__}: {error}") from error

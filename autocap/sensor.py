@@ -1,0 +1,201 @@
+"""What a power sensor makes of true power: late, held, averaged over a part of the time, scaled, and noisy.
+
+True power is fed as it becomes known, piecewise constant, in pieces of any length; the sensor gives what a driver
+would have reported. One implementation serves the emulated device (fed every few milliseconds, as time passes) and the
+simulated one (fed seconds at once): how the feed is cut changes nothing but rounding.
+
+Behaviour and numbers: "Accurate and Convenient Energy Measurements for GPUs", SC24, arXiv 2312.02741, and its logs.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.records import SensorInfo
+
+Floats = NDArray[np.float64]
+
+_BLOCK = 256  # random numbers are drawn for this many updates at once, so that no cut of the feed changes them
+_INSTANT_SETTLE_S = 0.5
+_JITTER_SIGMAS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorModel:
+    """How one power sensor behaves.
+
+    update_s: mean time between fresh readings, each interval off by a relative standard deviation of update_jitter.
+    window_s: the trailing average that a reading covers; less than update_s means that part of the time goes unseen.
+    gain, offset_w: reading = gain · power + offset_w. noise: relative standard deviation of a reading.
+    average_window_s: window of the second, slow channel. energy_update_s: how often the energy counter moves.
+    """
+
+    update_s: float
+    window_s: float
+    update_jitter: float = 0.01
+    gain: float = 1.0
+    offset_w: float = 0.0
+    noise: float = 0.003
+    average_window_s: float = 1.0
+    energy_update_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        spans_s = (self.update_s, self.window_s, self.average_window_s, self.energy_update_s)
+        if min(spans_s) <= 0 or not 0 <= self.update_jitter <= 0.3 or self.gain <= 0 or self.noise < 0:
+            raise ValueError(f"a sensor needs times and a gain above 0, jitter up to 0.3 and noise >= 0, got {self}")
+
+    def info(self) -> SensorInfo:
+        """What a device says of this sensor. Settling: half a second, or twice the window of a slow average."""
+        settle_s = max(_INSTANT_SETTLE_S, 2 * self.window_s)
+        return SensorInfo(update_s=self.update_s, window_s=self.window_s, settle_s=settle_s)
+
+
+# Update period and window as measured on each card (SC24 logs), and the 1 s average of GA10x, Ada and Hopper.
+PRESETS = {
+    "v100": SensorModel(update_s=0.020, window_s=0.010),
+    "turing": SensorModel(update_s=0.101, window_s=0.101),
+    "quadro-rtx": SensorModel(update_s=0.100, window_s=0.020),
+    "a100": SensorModel(update_s=0.100, window_s=0.025),
+    "rtx-3090": SensorModel(update_s=0.100, window_s=0.100),
+    "rtx-4090": SensorModel(update_s=0.100, window_s=0.110),
+    "h100": SensorModel(update_s=0.100, window_s=0.025),
+    "average-1s": SensorModel(update_s=0.100, window_s=1.0),
+}
+
+
+# What a card's name says about its sensor; the first that fits counts.
+_BY_NAME = (
+    ("V100", "v100"),
+    ("Quadro RTX", "quadro-rtx"),
+    ("A100", "a100"),
+    ("RTX 3090", "rtx-3090"),
+    ("RTX 4090", "rtx-4090"),
+    ("H100", "h100"),
+)
+
+
+def for_gpu(gpu_name: str) -> SensorModel:
+    """The sensor of a card of that name; the slow average of recent cards where the card was not measured."""
+    return next((PRESETS[preset] for part, preset in _BY_NAME if part in gpu_name), PRESETS["average-1s"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorReadings:
+    """The fresh readings of a stretch of time, oldest first, and the moves of the energy counter.
+
+    t_s, power_w, average_w: shape (n,), when each reading was taken, its power and the slow channel's.
+    energy_t_s, energy_j: shape (m,), when the counter moved and what it showed from then on.
+    """
+
+    t_s: Floats
+    power_w: Floats
+    average_w: Floats
+    energy_t_s: Floats
+    energy_j: Floats
+
+
+class PowerSensor:
+    """The sensor of one card, from the first moment that it is fed.
+
+    rng belongs to this sensor alone: the same seed and the same power give the same readings.
+    """
+
+    def __init__(self, model: SensorModel, rng: np.random.Generator) -> None:
+        self.model = model
+        self._rng = rng
+        self._edges_s: Floats = np.empty(0)  # the recent past: where power changed, and the energy used up to there
+        self._energy_j: Floats = np.empty(0)
+        self._due_s: Floats = np.empty(0)  # when the next updates come, and their noise (instant, average)
+        self._noise: Floats = np.empty((2, 0))
+        self._origin_s = 0.0
+        self._first_tick_s = 0.0
+        self._ticks = 0
+        self._latest: tuple[float, float] | None = None
+        self._average_w: float | None = None
+        self._counter_j = 0.0
+
+    def latest(self) -> tuple[float, float] | None:
+        """The newest reading: when it was taken, seconds, and watts. Held until the next; `None` before the first."""
+        return self._latest
+
+    def average_w(self) -> float | None:
+        """The slow channel's newest reading, watts."""
+        return self._average_w
+
+    def energy_j(self) -> float:
+        """The energy counter as it stands: joules since the first moment fed, scaled by the gain."""
+        return self._counter_j
+
+    def fork(self) -> "PowerSensor":
+        """An independent sensor in the same state: fed the same power, it gives the same readings."""
+        twin = copy.copy(self)  # the arrays are only ever replaced, so they may be shared
+        twin._rng = copy.deepcopy(self._rng)
+        return twin
+
+    def advance(self, edges_s: Floats, power_w: Floats) -> SensorReadings:
+        """Feed the next stretch of true power; the readings that fall into it.
+
+        edges_s: shape (n+1,), seconds, ascending; the first is where the last feed ended. power_w: shape (n,), the
+        constant board draw between consecutive edges. Raises ValueError where the stretch does not follow the last.
+        """
+        if len(edges_s) != len(power_w) + 1 or len(power_w) == 0:
+            raise ValueError(f"{len(power_w)} powers need {len(power_w) + 1} edges, got {len(edges_s)}")
+        if len(self._edges_s) == 0:
+            self._begin(float(edges_s[0]))
+        elif abs(edges_s[0] - self._edges_s[-1]) > 1e-9:
+            raise ValueError(f"fed power from {edges_s[0]} s on, but what came before ended at {self._edges_s[-1]} s")
+        used_j = self._energy_j[-1] + np.cumsum(power_w * np.diff(edges_s))
+        self._edges_s = np.concatenate((self._edges_s, edges_s[1:]))
+        self._energy_j = np.concatenate((self._energy_j, used_j))
+        readings = self._read_up_to(float(edges_s[-1]))
+        self._forget()
+        return readings
+
+    def _begin(self, origin_s: float) -> None:
+        self._origin_s = origin_s
+        self._edges_s = np.array([origin_s])
+        self._energy_j = np.zeros(1)
+        # Readings and counter each run at a phase of their own.
+        self._first_tick_s = origin_s + self.model.energy_update_s * self._rng.random()
+        self._schedule(origin_s + self.model.update_s * (1.0 - self._rng.random()))
+
+    def _schedule(self, first_s: float) -> None:
+        """Draw the times of the next block of updates, from first_s on, and their noise."""
+        jitter = np.clip(self._rng.standard_normal(_BLOCK), -_JITTER_SIGMAS, _JITTER_SIGMAS)
+        intervals_s = self.model.update_s * (1.0 + self.model.update_jitter * jitter)
+        due_s = first_s + np.concatenate(([0.0], np.cumsum(intervals_s[:-1])))
+        self._due_s = np.concatenate((self._due_s, due_s))
+        self._noise = np.concatenate((self._noise, self.model.noise * self._rng.standard_normal((2, _BLOCK))), axis=1)
+
+    def _read_up_to(self, end_s: float) -> SensorReadings:
+        while self._due_s[-1] <= end_s:
+            self._schedule(float(self._due_s[-1]) + self.model.update_s)
+        count = int(np.searchsorted(self._due_s, end_s, side="right"))
+        t_s, noise = self._due_s[:count], self._noise[:, :count]
+        self._due_s, self._noise = self._due_s[count:], self._noise[:, count:]
+        power_w = self._windowed(t_s, self.model.window_s) * (1.0 + noise[0])
+        average_w = self._windowed(t_s, self.model.average_window_s) * (1.0 + noise[1])
+        if count:
+            self._latest = (float(t_s[-1]), float(power_w[-1]))
+            self._average_w = float(average_w[-1])
+        ticks = int(np.floor((end_s - self._first_tick_s) / self.model.energy_update_s)) + 1
+        numbers = np.arange(self._ticks, ticks, dtype=np.float64)
+        energy_t_s = self._first_tick_s + self.model.energy_update_s * numbers
+        energy_j = self.model.gain * np.interp(energy_t_s, self._edges_s, self._energy_j)
+        if len(energy_j):
+            self._ticks, self._counter_j = ticks, float(energy_j[-1])
+        return SensorReadings(t_s=t_s, power_w=power_w, average_w=average_w, energy_t_s=energy_t_s, energy_j=energy_j)
+
+    def _windowed(self, t_s: Floats, window_s: float) -> Floats:
+        """The noiseless reading at each time: the mean over its window, or over what there is of it at the start."""
+        from_s = np.maximum(t_s - window_s, self._origin_s)
+        used_j = np.interp(t_s, self._edges_s, self._energy_j) - np.interp(from_s, self._edges_s, self._energy_j)
+        return np.maximum(self.model.gain * used_j / (t_s - from_s) + self.model.offset_w, 0.0)
+
+    def _forget(self) -> None:
+        """Drop what no window can reach any more."""
+        reach_s = self._edges_s[-1] - max(self.model.window_s, self.model.average_window_s)
+        keep = max(0, int(np.searchsorted(self._edges_s, reach_s, side="right")) - 1)
+        self._edges_s, self._energy_j = self._edges_s[keep:], self._energy_j[keep:]

@@ -1,0 +1,52 @@
+"""What the neighbouring caps say about a cap's cost: a local quadratic, trusted only where it fits.
+
+Cost against cap is smooth over a few tens of watts nearly everywhere, so a cap's neighbours are further measurements
+of it. Where they are not (a cliff, a bump, drift between trials), the residuals say so and the window shrinks, in the
+end to the cap itself.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc
+
+_FEWEST_POINTS = 5  # a quadratic through fewer leaves next to nothing to judge its fit by
+_LEAST_P = 0.05
+_LEAST_ERROR = 1e-9
+
+
+def smooth(
+    caps_w: NDArray[np.float64],
+    costs: NDArray[np.float64],
+    stderrs: NDArray[np.float64],
+    half_widths_w: Sequence[float],
+) -> NDArray[np.float64]:
+    """Each cap's cost as its neighbours see it, shape (n,).
+
+    caps_w, costs, stderrs: shape (n,), caps distinct, errors independent. half_widths_w: the windows to try, widest
+    first. A cap keeps its own cost where no window holds five points that a quadratic fits (chi-square, p ≥ 0.05).
+    """
+    smoothed = costs.copy()
+    for index, cap_w in enumerate(caps_w):
+        for half_width_w in half_widths_w:
+            near = np.abs(caps_w - cap_w) <= half_width_w
+            if np.count_nonzero(near) < _FEWEST_POINTS:
+                break
+            offset = (caps_w[near] - cap_w) / half_width_w
+            value, p = _quadratic_at_zero(offset, costs[near], stderrs[near])
+            if p >= _LEAST_P:
+                smoothed[index] = value
+                break
+    return smoothed
+
+
+def _quadratic_at_zero(
+    x: NDArray[np.float64], y: NDArray[np.float64], stderr: NDArray[np.float64]
+) -> tuple[float, float]:
+    """A weighted least-squares quadratic's value at x = 0, and the chance of residuals as large as its own."""
+    weight = 1 / np.maximum(stderr, _LEAST_ERROR)
+    design = np.vander(x, 3, increasing=True) * weight[:, None]
+    coefficients = np.linalg.lstsq(design, y * weight, rcond=None)[0]
+    residuals = y * weight - design @ coefficients
+    return float(coefficients[0]), float(chdtrc(len(x) - 3, residuals @ residuals))

@@ -1,0 +1,215 @@
+"""Events in, Summary out: what a run came to, whether it ended, was killed, or still goes on."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from autocap.errors import RunDirectoryError
+from autocap.events import (
+    BaselineMeasured,
+    Decided,
+    DeviceFound,
+    Event,
+    LimitRestored,
+    MetricInfo,
+    ProgressFound,
+    RunEnded,
+    RunStarted,
+    StateEntered,
+    Tally,
+    TrialEnded,
+    Warned,
+)
+from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, relative_to
+from autocap.metrics import Metric
+from autocap.records import Cost, Measurement, Trial
+from autocap.summary import (
+    ChosenSummary,
+    DeviceSummary,
+    GpuSummary,
+    ProgressSummary,
+    StateSpan,
+    StrategySummary,
+    Summary,
+    Totals,
+    TrialSummary,
+    VersusBaseline,
+)
+
+UNFINISHED = "killed or still running"
+_E = TypeVar("_E")
+
+
+def summarise(events: Sequence[Event]) -> Summary:
+    """The summary of a run's events, oldest first; the run need not have ended.
+
+    `baseline` is the first one measured. `versus_baseline` compares with the last decision's interleaved windows,
+    or with the last baseline measured where there was none. Raises RunDirectoryError where not even the start of the
+    run is there.
+    """
+    started = _last(RunStarted, events)
+    if started is None:
+        raise RunDirectoryError("the run has no start on record: it was killed before its first event was written")
+    ended = _last(RunEnded, events)
+    baselines = [event.measurement for event in _all(BaselineMeasured, events)]
+    baseline = baselines[0] if baselines else None
+    progress = _last(ProgressFound, events)
+    measured = _measured(events)
+    decided = _last(Decided, events)
+    devices = _device_count(events)
+    return Summary(
+        autocap_version=started.autocap_version,
+        mode=started.mode,
+        command=started.command,
+        pid=started.pid,
+        started_at=started.started_at,
+        ended_because=ended.ended_because if ended else UNFINISHED,
+        device=_device(events),
+        metric=started.metric,
+        strategy=StrategySummary(name=started.strategy, options=started.strategy_options),
+        progress=ProgressSummary(kind=progress.kind, confidence=progress.confidence) if progress else None,
+        baseline=baseline,
+        trials=tuple(_trial(event.trial, devices) for event in _all(TrialEnded, events)),
+        chosen=_chosen(decided, devices),
+        best_by_metric=best_by_metric(measured, baseline) if baseline else (),
+        pareto=pareto(measured, baseline) if baseline else (),
+        totals=_totals(_last(Tally, events)),
+        versus_baseline=_versus(started.metric, decided, baselines, _last(Tally, events)),
+        states=_states(events),
+        warnings=tuple(event.text for event in _all(Warned, events)),
+    )
+
+
+def _all(kind: type[_E], events: Sequence[Event]) -> list[_E]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def _last(kind: type[_E], events: Sequence[Event]) -> _E | None:
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
+
+
+def _device_count(events: Sequence[Event]) -> int:
+    found = _last(DeviceFound, events)
+    return len(found.gpus) if found else 1
+
+
+def _device(events: Sequence[Event]) -> DeviceSummary | None:
+    found = _last(DeviceFound, events)
+    if found is None:
+        return None
+    restored = {event.uuid: event for event in _all(LimitRestored, events)}
+    gpus = tuple(
+        GpuSummary(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            name=gpu.name,
+            cap_min_w=gpu.cap_range.min_w,
+            cap_max_w=gpu.cap_range.max_w,
+            cap_default_w=gpu.cap_range.default_w,
+            cap_original_w=original_w,
+            cap_final_w=restored[gpu.uuid].final_w if gpu.uuid in restored else None,
+            restored=gpu.uuid in restored and restored[gpu.uuid].restored,
+        )
+        for gpu, original_w in zip(found.gpus, found.original_w, strict=True)
+    )
+    return DeviceSummary(kind=found.kind, emulated=found.emulated, gpus=gpus)
+
+
+def _trial(trial: Trial, devices: int) -> TrialSummary:
+    return TrialSummary(
+        cap_w=trial.measurement.cap_w if trial.measurement else (trial.cap_w,) * devices,
+        state=trial.state,
+        reason=trial.reason,
+        cost=trial.cost,
+        cost_stderr=trial.cost_stderr,
+        measurement=trial.measurement,
+    )
+
+
+def _measured(events: Sequence[Event]) -> list[Measured]:
+    """The trials that were measured, each with the latest baseline before it."""
+    measured = []
+    baseline: Measurement | None = None
+    for event in events:
+        if isinstance(event, BaselineMeasured):
+            baseline = event.measurement
+        elif isinstance(event, TrialEnded) and event.trial.measurement and baseline:
+            measured.append(Measured(measurement=event.trial.measurement, baseline=baseline))
+    return measured
+
+
+def _chosen(decided: Decided | None, devices: int) -> ChosenSummary | None:
+    if decided is None or decided.cap_w is None:
+        return None
+    return ChosenSummary(
+        cap_w=decided.measurement.cap_w if decided.measurement else (decided.cap_w,) * devices,
+        confirmed=decided.confirmed,
+        measurement=decided.measurement,
+    )
+
+
+def _totals(tally: Tally | None) -> Totals | None:
+    if tally is None:
+        return None
+    return Totals(
+        wall_s=tally.elapsed_s,
+        energy_j=tally.energy_j,
+        iterations=tally.iterations,
+        exploration_s=tally.exploration_s,
+        exploration_energy_j=tally.exploration_energy_j,
+    )
+
+
+def _versus(
+    info: MetricInfo, decided: Decided | None, baselines: Sequence[Measurement], tally: Tally | None
+) -> VersusBaseline | None:
+    reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
+    if reference is None:
+        return None
+    metric = _metric(info)
+    kept = decided.measurement if decided and decided.cap_w is not None else None
+    energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
+    whole = net(tally, reference, metric) if tally else None
+    paid_back_s = None
+    if tally and decided and kept:
+        paid_back_s = break_even_s(tally, kept, reference, metric, search_end_s=decided.t_s)
+    return VersusBaseline(
+        energy_pct=_change_pct(energy),
+        energy_stderr_pct=_stderr_pct(energy),
+        time_pct=_change_pct(time),
+        time_stderr_pct=_stderr_pct(time),
+        metric_pct=_change_pct(cost),
+        metric_stderr_pct=_stderr_pct(cost),
+        net_energy_j=whole[0] if whole else None,
+        net_metric_pct=_change_pct(whole[1] if whole else None),
+        net_metric_stderr_pct=_stderr_pct(whole[1] if whole else None),
+        break_even_s=paid_back_s,
+    )
+
+
+def _metric(info: MetricInfo) -> Metric:
+    try:
+        return Metric(
+            name=info.name,
+            k=info.k,
+            energy_price=info.energy_price,
+            hour_price=info.hour_price,
+            max_slowdown=info.max_slowdown,
+        )
+    except ValueError as error:
+        raise RunDirectoryError(f"the run's metric cannot be used: {error}; read it with a newer autocap") from error
+
+
+def _change_pct(ratio: Cost | None) -> float | None:
+    return None if ratio is None else 100 * (ratio.value - 1)
+
+
+def _stderr_pct(ratio: Cost | None) -> float | None:
+    return None if ratio is None else 100 * ratio.stderr
+
+
+def _states(events: Sequence[Event]) -> tuple[StateSpan, ...]:
+    """Each state until the next; the last one until the last event."""
+    entered = [(event.state.value, event.t_s) for event in _all(StateEntered, events)]
+    ends = [*entered, ("", events[-1].t_s)]
+    return tuple(StateSpan(name=name, start_s=start, end_s=end) for (name, start), (_, end) in pairwise(ends))

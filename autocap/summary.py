@@ -1,0 +1,161 @@
+"""The one record behind the terminal's table, `result.json` and every other report (schema 1 of `result.json`).
+
+SI units, seconds on the run's own clock; caps are watts per device, in the order of the devices. `None` is unknown,
+or never came to be. `summarise` makes it from the events.
+"""
+
+from dataclasses import dataclass
+
+from autocap.events import MetricInfo, OptionValue
+from autocap.records import Measurement, TrialState
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSummary:
+    """One device and its limits, watts. cap_final_w: read after the run; restored: the limit found on arrival holds."""
+
+    index: int
+    uuid: str
+    name: str
+    cap_min_w: float
+    cap_max_w: float
+    cap_default_w: float
+    cap_original_w: float | None
+    cap_final_w: float | None
+    restored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSummary:
+    """The devices of the job. emulated: power is modelled, and is labelled so wherever it is shown."""
+
+    kind: str
+    emulated: bool
+    gpus: tuple[GpuSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySummary:
+    name: str
+    options: tuple[OptionValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressSummary:
+    """Where the iteration count came from. confidence: "high" or "low"."""
+
+    kind: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSummary:
+    """One trial. cost: the chosen metric, 1 at the baseline, its error without the baseline's own."""
+
+    cap_w: tuple[float, ...]
+    state: TrialState
+    reason: str | None
+    cost: float | None
+    cost_stderr: float | None
+    measurement: Measurement | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenSummary:
+    """The caps that were kept, and how they fared in windows interleaved with the baseline's."""
+
+    cap_w: tuple[float, ...]
+    confirmed: bool
+    measurement: Measurement | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestCap:
+    """The cap that is best by one metric alone, without a limit on slowdown. source: "measured" or "predicted"."""
+
+    metric: str
+    cap_w: tuple[float, ...]
+    cost: float
+    cost_stderr: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoPoint:
+    """A cap that none beats in both energy and time per iteration; both relative to the baseline's."""
+
+    cap_w: tuple[float, ...]
+    energy: float
+    energy_stderr: float
+    time: float
+    time_stderr: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Since the first counted iteration; exploration: the part spent in SEARCHING and CONFIRMING."""
+
+    wall_s: float
+    energy_j: float
+    iterations: float
+    exploration_s: float
+    exploration_energy_j: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersusBaseline:
+    """What tuning gained; negative is less.
+
+    energy_pct, time_pct, metric_pct: the kept cap per iteration, from interleaved windows, errors of both included;
+    `None` when no cap was kept. net_energy_j: what the whole run spent beyond as many iterations at the baseline.
+    net_metric_pct: the metric of the whole run, search and all; its error is the baseline's.
+    break_even_s: when the search had, or will have, paid for itself in the metric; `None` when it never does.
+    """
+
+    energy_pct: float | None
+    energy_stderr_pct: float | None
+    time_pct: float | None
+    time_stderr_pct: float | None
+    metric_pct: float | None
+    metric_stderr_pct: float | None
+    net_energy_j: float | None
+    net_metric_pct: float | None
+    net_metric_stderr_pct: float | None
+    break_even_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpan:
+    """A state of the controller and when it held."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run: finished, killed, or as far as it has come. The fields are the keys of `result.json`, in its order."""
+
+    schema: int = SCHEMA
+    autocap_version: str
+    mode: str
+    command: tuple[str, ...]
+    pid: int | None
+    started_at: str
+    ended_because: str
+    device: DeviceSummary | None
+    metric: MetricInfo
+    strategy: StrategySummary
+    progress: ProgressSummary | None
+    baseline: Measurement | None
+    trials: tuple[TrialSummary, ...]
+    chosen: ChosenSummary | None
+    best_by_metric: tuple[BestCap, ...]
+    pareto: tuple[ParetoPoint, ...]
+    totals: Totals | None
+    versus_baseline: VersusBaseline | None
+    states: tuple[StateSpan, ...]
+    warnings: tuple[str, ...]

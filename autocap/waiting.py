@@ -1,0 +1,62 @@
+"""When is a job's activity steady? Start-up, data loading and kernel autotuning differ from steady training."""
+
+import numpy as np
+
+from autocap.progress import Mark
+from autocap.records import Sample
+from autocap.window import Floats, Window
+
+_HALF_ITERATIONS = 4
+_HALF_SECONDS = 1.0
+_ALIKE = 0.10
+
+
+class SteadinessWatch:
+    """Fed with samples from the start of the job until two neighbouring spans of iterations look alike.
+
+    Each span is at least 4 iterations and 1 s long; they are alike when the medians of their iteration times and
+    their mean powers agree within 10 %, or within what their scatter explains.
+    """
+
+    def __init__(self, caps_w: tuple[float, ...]) -> None:
+        self._caps_w = caps_w
+        self._window = Window(caps_w)
+
+    @property
+    def iterations(self) -> float:
+        """Iterations seen so far."""
+        return self._window.iterations
+
+    def feed(self, sample: Sample, mark: Mark | None) -> Window | None:
+        """The window of what was already steady, to begin the baseline with; `None` while it is not steady."""
+        self._window.feed(sample, mark)
+        if self._window.broken is not None:
+            self._window = Window(self._caps_w)
+            return None
+        if mark is None:
+            return None
+        t_s, counts = self._window.marks()
+        second = _back(t_s, len(t_s) - 1)
+        first = _back(t_s, second) if second is not None else None
+        if first is None or second is None:
+            return None
+        self._window.trim(float(t_s[first]))
+        times = np.diff(t_s) / np.diff(counts)
+        energy_j = self._window.energy_at(t_s[[first, second, -1]])
+        if energy_j is None or not _alike(times[first:second], times[second:]):
+            return None
+        before_w, after_w = np.diff(energy_j) / np.diff(t_s[[first, second, -1]])
+        return self._window if abs(after_w - before_w) <= _ALIKE * before_w else None
+
+
+def _back(t_s: Floats, end: int) -> int | None:
+    """The mark at which the shortest span that is long enough and ends at mark `end` begins."""
+    start = min(end - _HALF_ITERATIONS, int(np.searchsorted(t_s, t_s[end] - _HALF_SECONDS, side="right")) - 1)
+    return start if start >= 0 else None
+
+
+def _alike(a: Floats, b: Floats) -> bool:
+    """Whether the medians of two sets of iteration times agree (median's error: 1.25 σ/√n)."""
+    middle_a, middle_b = float(np.median(a)), float(np.median(b))
+    error = 1.25 * float(np.hypot(np.std(a) / np.sqrt(len(a)), np.std(b) / np.sqrt(len(b))))
+    return abs(middle_b - middle_a) <= max(_ALIKE * middle_a, 2 * error)

@@ -1,0 +1,1 @@
+"""Offline benchmarks and the tools that made the package data; run from a checkout."""

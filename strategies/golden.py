@@ -1,0 +1,119 @@
+"""Golden-section search on the grid, with a guard against noise: few probes on a curve with one valley.
+
+| option | meaning | default |
+|---|---|---|
+| `tolerance` | watts; a gap between tried caps that is narrower than this is not searched | 5 |
+
+The bracket is the best cap with its tried neighbours, and the next probe divides the wider of the two gaps by the
+golden ratio: no cap is measured twice in the search proper, and a cap tried for another reason only helps. One step
+beyond either end of the grid counts as tried and worse, so the ends are reached where the cost falls towards them.
+
+Noise: two caps within two sigma of each other do not say on which side of either the valley lies. So every cap
+within two sigma of the best keeps its gaps in play while they are wide, and a narrow gap between two such caps is
+left alone: what could be gained in it is less than what could be measured.
+
+A slowdown limit: caps that break it rank below all others, the slower the lower, which moves the bracket up, and
+nothing is tried next below a cap that surely breaks it. A failed cap is passed over for its neighbours. Of a warm
+start's history only the cheapest cap is used, as the first probe.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from autocap.evidence import Finding
+from autocap.records import TrialState
+from autocap.strategy import DEFAULT_STEP_W, Option, Strategy
+
+_SHARE = (3 - math.sqrt(5)) / 2  # of a gap, from its better end to the probe: 0.382
+_WIDE = 1 / 6  # of the grid's width: a gap that is looked into even where noise hides its better side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gap:
+    """What lies between two neighbouring caps that have a cost.
+
+    low, high: their grid indices; -1 and len(grid) stand for the outside. below, above: what is known of the two,
+    `None` outside. free: the indices in between that no trial was made of.
+    """
+
+    low: int
+    high: int
+    below: Finding | None
+    above: Finding | None
+    free: tuple[int, ...]
+
+    def probe(self) -> int:
+        """The free index closest to the golden section from the better end, the lower of two."""
+        rising = self.below is not None and (self.above is None or self.below.rank < self.above.rank)
+        step = _SHARE * (self.high - self.low)
+        target = self.low + step if rising else self.high - step
+        return min(self.free, key=lambda index: (abs(index - target), index))
+
+
+class Golden(Strategy):
+    """Divides the widest gap beside the best cap until every such gap is narrower than the tolerance."""
+
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option(
+            name="tolerance",
+            kind=float,
+            default=DEFAULT_STEP_W,
+            meaning="watts; a gap between tried caps that is narrower than this is not searched",
+            minimum=0.0,
+        ),
+    )
+
+    def _next(self) -> float | None:
+        hint_w = self._hint()
+        if hint_w is not None and not self.tried(hint_w):
+            return hint_w
+        leader = min(self.findings.values(), key=lambda finding: finding.rank, default=None)
+        gaps = [gap for gap in self._gaps() if gap.free and self._worth_a_probe(gap, leader)]
+        if not gaps:
+            return None
+        return self.grid[max(gaps, key=lambda gap: (gap.high - gap.low, -gap.low)).probe()]
+
+    def _hint(self) -> float | None:
+        """The grid's cap nearest to the cheapest of the history; `None` without one."""
+        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
+        if not measured:
+            return None
+        return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
+
+    def _gaps(self) -> list[_Gap]:
+        """All gaps, from the lowest to the highest."""
+        known = [index for index, cap_w in enumerate(self.grid) if cap_w in self.findings]
+        found = [None, *(self.findings[self.grid[index]] for index in known), None]
+        fences = [-1, *known, len(self.grid)]
+        return [
+            _Gap(
+                low=fences[i],
+                high=fences[i + 1],
+                below=found[i],
+                above=found[i + 1],
+                free=tuple(index for index in range(fences[i] + 1, fences[i + 1]) if not self.tried(self.grid[index])),
+            )
+            for i in range(len(fences) - 1)
+        ]
+
+    def _worth_a_probe(self, gap: _Gap, leader: Finding | None) -> bool:
+        """Whether the best cap may lie in the gap, and the gap is wide enough to look."""
+        if leader is None:
+            return True  # nothing has a cost yet
+        if gap.above is not None and gap.above.forbidden:
+            return False  # whatever lies below is slower still
+        ends = [finding for finding in (gap.below, gap.above) if finding is not None]
+        tied = [finding for finding in ends if finding is leader or _tied(finding, leader)]
+        top, width_w = len(self.grid) - 1, self.grid[-1] - self.grid[0]
+        gap_w = self.grid[min(gap.high, top)] - self.grid[max(gap.low, 0)]
+        if len(tied) == 2 or (tied and leader not in ends):
+            return gap_w >= _WIDE * width_w
+        tolerance_w = self.options["tolerance"]
+        assert isinstance(tolerance_w, int | float)
+        return bool(tied) and gap_w >= tolerance_w
+
+
+def _tied(finding: Finding, leader: Finding) -> bool:
+    """Whether two caps that respect the slowdown limit cannot be told apart by their cost."""
+    return finding.allowed and leader.allowed and not finding.beyond(leader, sigmas=2)

@@ -1,0 +1,50 @@
+"""Hand-made samples and measurements for tests of the pure modules: exact numbers, no device, no noise."""
+
+from collections.abc import Iterator
+
+from autocap.records import Measurement, Reading, Sample, StepReading
+
+
+def measurement(
+    energy_j: float = 100.0,
+    period_s: float = 0.5,
+    *,
+    cap_w: float = 260.0,
+    energy_error: float = 0.005,
+    period_error: float = 0.005,
+    corr: float = 0.0,
+    iterations: float = 100.0,
+) -> Measurement:
+    """A valid measurement of one device."""
+    return Measurement(
+        cap_w=(cap_w,),
+        start_s=0.0,
+        duration_s=period_s * iterations,
+        iterations=iterations,
+        period_s=period_s,
+        period_rel_stderr=period_error,
+        power_w=energy_j / period_s,
+        power_rel_stderr=0.0,
+        energy_per_iteration_j=energy_j,
+        energy_rel_stderr=energy_error,
+        time_energy_corr=corr,
+    )
+
+
+def samples(
+    *,
+    start_s: float = 0.0,
+    seconds: float = 60.0,
+    period_s: float = 0.5,
+    power_w: float | None = 200.0,
+    interval_s: float = 0.05,
+    count_from: int = 0,
+    throttled: bool = False,
+) -> Iterator[Sample]:
+    """A job of constant power whose iterations end at whole multiples of `period_s` after `start_s`."""
+    for i in range(round(seconds / interval_s) + 1):
+        t_s = start_s + i * interval_s
+        done = int((t_s - start_s) / period_s + 1e-9)
+        steps = StepReading(count=count_from + done, t_s=start_s + done * period_s) if count_from + done else None
+        reading = Reading(t_s=t_s, power_w=power_w, throttled=throttled)
+        yield Sample(t_s=t_s, readings=(reading,), steps=steps)

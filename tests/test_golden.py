@@ -1,0 +1,111 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial
+from autocap.registry import option_values
+from autocap.strategies.golden import Golden
+from autocap.strategy import CapGrid, OptionScalar
+from tests.curves import CLIFF, FALLING, FLAT, GRID, PHYSICAL, RISING, Curve, Search, measured, search, trial_of
+from tests.strategy_contract import EDP, EDS, ENERGY, StrategyContract
+
+
+def golden(
+    metric: Metric,
+    baseline: Measurement,
+    grid: CapGrid = GRID,
+    history: Sequence[Trial] = (),
+    **options: OptionScalar,
+) -> Golden:
+    values = option_values(Golden, []) | options
+    rng = np.random.default_rng(0)
+    return Golden(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options=values)
+
+
+def divide(curve: Curve, metric: Metric = ENERGY, noise: float = 0.0, seed: int = 0, **options: OptionScalar) -> Search:
+    baseline = measured(curve, GRID[-1], stated=noise / 2)
+    return search(golden(metric, baseline, **options), curve, metric, baseline, noise, seed=seed)
+
+
+class TestContract(StrategyContract):
+    def make(
+        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
+    ) -> Golden:
+        return golden(metric, baseline, grid, history)
+
+
+@pytest.mark.parametrize("metric", [ENERGY, EDP, EDS], ids=lambda metric: metric.name)
+@pytest.mark.parametrize("curve", PHYSICAL, ids=lambda curve: curve.name)
+def test_without_noise_it_finds_the_valley_and_measures_no_cap_twice(curve: Curve, metric: Metric) -> None:
+    found = divide(curve, metric)
+    assert len(found.asks) == len(set(found.asks)) <= 12
+    assert curve.regret(metric, found.kept_w or GRID[-1]) < 1e-3
+
+
+def test_it_reaches_either_end_of_the_grid() -> None:
+    assert divide(FALLING).kept_w == 100.0
+    assert divide(RISING).kept_w == 260.0
+
+
+def test_the_first_two_probes_divide_the_grid_by_the_golden_ratio() -> None:
+    first, second = divide(CLIFF).asks[:2]
+    assert (first - 100) / 160 == pytest.approx(0.618, abs=0.02)
+    assert (second - 100) / 160 == pytest.approx(0.382, abs=0.02)
+
+
+def test_a_wider_tolerance_takes_fewer_probes() -> None:
+    assert len(divide(CLIFF, tolerance=30.0).asks) < len(divide(CLIFF).asks)
+
+
+def test_a_fine_grid_is_searched_to_the_tolerance_only() -> None:
+    grid = CapGrid.stepped(100, 260, 0.5)
+    baseline = measured(CLIFF, 260.0)
+    found = search(golden(ENERGY, baseline, grid), CLIFF, ENERGY, baseline)
+    assert len(found.asks) <= 14
+    assert abs((found.kept_w or GRID[-1]) - 125) < 5
+
+
+def test_two_first_probes_on_a_plateau_do_not_hide_the_valley() -> None:
+    plateau = next(curve for curve in PHYSICAL if curve.name == "draws little")
+    for seed in range(10):
+        found = divide(plateau, noise=0.005, seed=seed)
+        assert plateau.regret(ENERGY, found.kept_w or GRID[-1]) < 0.03
+
+
+def test_a_flat_curve_does_not_send_it_over_the_whole_grid() -> None:
+    for seed in range(10):
+        assert len(set(divide(FLAT, noise=0.005, seed=seed).asks)) < len(GRID) / 2
+
+
+def test_a_cap_that_fails_is_passed_over_for_its_neighbours() -> None:
+    baseline = measured(CLIFF, GRID[-1])
+    best_w = min(GRID, key=lambda cap_w: CLIFF.cost(ENERGY, cap_w))
+    found = search(golden(ENERGY, baseline), CLIFF, ENERGY, baseline, fails=lambda cap_w, count: cap_w == best_w)
+    assert found.kept_w is not None
+    assert 0 < abs(found.kept_w - best_w) <= 10
+
+
+def test_a_slowdown_limit_moves_it_up_to_the_lowest_cap_allowed() -> None:
+    curve, metric = PHYSICAL[2], Metric(name="energy", max_slowdown=0.05)
+    found = divide(curve, metric)
+    allowed = [cap_w for cap_w in GRID if curve.time_s(cap_w) / curve.time_s(GRID[-1]) <= 1.05]
+    assert found.kept_w == min(allowed)
+    first_too_slow = next(i for i, cap_w in enumerate(found.asks) if cap_w not in allowed)
+    assert all(cap_w > found.asks[first_too_slow] for cap_w in found.asks[first_too_slow + 1 :])
+
+
+def test_a_warm_start_begins_at_the_cheapest_cap_of_its_history() -> None:
+    baseline = measured(CLIFF, GRID[-1])
+    history = [trial_of(ENERGY, measured(CLIFF, cap_w), baseline) for cap_w in (240.0, 133.0, 180.0)]
+    assert golden(ENERGY, baseline, history=history).ask() == 135.0
+
+
+@pytest.mark.parametrize("metric", [ENERGY, EDP, EDS], ids=lambda metric: metric.name)
+def test_half_a_percent_of_noise_costs_little_and_few_probes(metric: Metric) -> None:
+    searches = [(curve, divide(curve, metric, noise=0.005, seed=seed)) for curve in PHYSICAL for seed in range(8)]
+    regrets = [curve.regret(metric, found.kept_w or GRID[-1]) for curve, found in searches]
+    assert np.mean(regrets) < 0.004
+    assert max(regrets) < 0.03
+    assert np.mean([len(set(found.asks)) for _, found in searches]) < len(GRID) / 3

@@ -1,0 +1,45 @@
+import pytest
+
+from autocap.errors import NotAvailableYet, StrategyError, UsageError
+from autocap.registry import BUILTIN, find, option_values
+from autocap.strategies.golden import Golden
+from autocap.strategies.linear import Linear
+
+
+def test_every_built_in_strategy_is_found_and_documents_its_options() -> None:
+    for name in BUILTIN:
+        table = getattr(find(name), "OPTIONS", ())
+        assert table
+        assert all(option.meaning for option in table)
+
+
+def test_a_strategy_is_found_by_module_and_class() -> None:
+    assert find("autocap.strategies.golden:Golden") is Golden
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="unknown strategy 'tabu'; choose one of fixed, golden, linear"):
+        find("tabu")
+
+
+def test_a_strategy_of_a_later_version_says_so() -> None:
+    with pytest.raises(
+        NotAvailableYet, match="strategy model is not available yet; choose one of fixed, golden, linear"
+    ):
+        find("model")
+
+
+@pytest.mark.parametrize("reference", ["no.such.module:Class", "autocap.strategies.golden:Silver"])
+def test_a_strategy_that_cannot_be_loaded_says_why(reference: str) -> None:
+    with pytest.raises(StrategyError, match=f"strategy {reference} cannot be loaded: (ModuleNotFound|Attribute)Error"):
+        find(reference)
+
+
+def test_options_have_their_defaults_and_the_last_of_a_name_counts() -> None:
+    assert option_values(Linear, []) == {"step": 0.0, "direction": "down", "patience": 0}
+    assert option_values(Linear, [("step", "5"), ("step", "10")])["step"] == 10.0
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="unknown strategy option 'steps'; this strategy's options: tolerance"):
+        option_values(Golden, [("steps", "5")])

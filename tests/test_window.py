@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+
+from autocap.progress import StepProgress
+from autocap.records import Reading, Sample, StepReading
+from autocap.window import EnergyMeter, Floats, Window, batch_errors, pool
+from tests.feeds import measurement, samples
+
+
+def collect(window: Window, **job: float) -> Window:
+    progress = StepProgress()
+    for sample in samples(**job):  # type: ignore[arg-type]
+        window.feed(sample, progress.feed(sample))
+    return window
+
+
+def test_a_constant_job_is_measured_exactly() -> None:
+    found = collect(Window((200.0,)), seconds=20.0, period_s=0.5, power_w=200.0).measure()
+    assert found is not None
+    assert found.period_s == pytest.approx(0.5)
+    assert found.energy_per_iteration_j == pytest.approx(100.0)
+    assert found.power_w == pytest.approx(200.0)
+    assert found.iterations == 39  # the first mark only begins the window
+    assert found.energy_rel_stderr == pytest.approx(0.0, abs=1e-9)
+
+
+def test_too_few_iterations_give_no_measurement() -> None:
+    assert collect(Window((200.0,)), seconds=4.4, period_s=0.5).measure() is None
+    assert collect(Window((200.0,)), seconds=4.6, period_s=0.5).measure() is not None
+
+
+def test_constant_power_is_integrated_up_to_both_ends_although_the_sensor_repeats_itself() -> None:
+    meter = EnergyMeter()
+    for i in range(201):  # the sensor never refreshes: 300 W for 20 s is 6000 J all the same
+        meter.feed(Sample(t_s=0.1 * i, readings=(Reading(t_s=0.0, power_w=300.0),)))
+    assert meter.energy_j == pytest.approx(6000.0)
+
+
+def test_power_is_held_until_the_stamp_of_the_next_reading() -> None:
+    meter = EnergyMeter()
+    meter.feed(Sample(t_s=0.0, readings=(Reading(t_s=0.0, power_w=100.0),)))
+    meter.feed(Sample(t_s=1.0, readings=(Reading(t_s=0.25, power_w=300.0),)))
+    assert meter.energy_j == pytest.approx(0.25 * 100 + 0.75 * 300)
+
+
+def test_counters_are_preferred_when_every_device_has_one() -> None:
+    meter = EnergyMeter()
+    for t_s, counter_j in [(0.0, 5000.0), (1.0, 5100.0), (2.0, 5250.0)]:
+        meter.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=1.0, energy_j=counter_j),) * 2))
+    assert meter.energy_j == pytest.approx(500.0)
+
+
+def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
+    window = collect(Window((200.0,)), seconds=10.0)
+    window.feed(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),)), None)
+    found = window.measure()
+    assert found is not None
+    assert not found.valid
+    assert found.reason == "a power reading is missing"
+
+
+def test_a_throttled_device_breaks_the_window() -> None:
+    window = Window((200.0,))
+    for sample in samples(seconds=1.0, throttled=True):
+        window.feed(sample, None)
+    assert window.broken == "the device slowed itself down (thermal or hardware)"
+
+
+def test_whether_the_cap_binds_is_the_majority_of_what_the_driver_said() -> None:
+    window, progress = Window((200.0,)), StepProgress()
+    for i in range(200):
+        reading = Reading(t_s=0.1 * i, power_w=100.0, cap_binding=i % 3 > 0)
+        sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
+        window.feed(sample, progress.feed(sample))
+    found = window.measure()
+    assert found is not None
+    assert found.cap_binding is True
+
+
+def noisy(rng: np.random.Generator, iterations: int, rho: float) -> tuple[Floats, Floats, Floats]:
+    noise = rng.normal(size=iterations)
+    for i in range(1, iterations):
+        noise[i] = rho * noise[i - 1] + np.sqrt(1 - rho**2) * noise[i]
+    times = 1 + 0.03 * noise
+    energies = times * (1 + 0.01 * rng.normal(size=iterations))
+    t_s, e_j = (np.concatenate([[0], np.cumsum(each)]) for each in (times, energies))
+    return t_s, e_j, np.arange(iterations + 1.0)
+
+
+@pytest.mark.parametrize(("iterations", "rho"), [(10, 0.0), (40, 0.0), (40, 0.3), (100, 0.6)])
+def test_the_stated_error_covers_the_truth_at_two_sigma(iterations: int, rho: float) -> None:
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(400):
+        t_s, e_j, counts = noisy(rng, iterations, rho)
+        covered += abs(t_s[-1] / counts[-1] - 1) < 2 * batch_errors(t_s, e_j, counts).time
+    assert 0.90 <= covered / 400 <= 0.99
+
+
+def test_energy_and_time_errors_are_found_to_be_correlated() -> None:
+    errors = batch_errors(*noisy(np.random.default_rng(5), 400, 0.0))
+    assert errors.correlation > 0.8
+    assert errors.power < 0.5 * errors.energy  # what they share cancels in their quotient
+
+
+def test_pooling_weighs_windows_by_their_iterations_and_shrinks_the_error() -> None:
+    a = measurement(100.0, 0.5, iterations=100, energy_error=0.01, period_error=0.01)
+    b = measurement(103.0, 0.5, iterations=300, energy_error=0.01, period_error=0.01)
+    both = pool([a, b])
+    assert both.energy_per_iteration_j == pytest.approx(102.25)
+    assert both.iterations == 400
+    assert both.period_rel_stderr == pytest.approx(0.01 * np.hypot(0.25, 0.75))
