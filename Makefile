@@ -32,7 +32,7 @@ demo: venv
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/autocap run \
 	    --device emulated:quadro-rtx-6000/resnet50 --metric eds --k 2 --target-stderr 1.5% --trial-seconds 6 -- \
 	    python -m autocap.workloads train resnet18 --device cpu --threads 1 \
-	    --image-size 64 --batch-size 16 --samples 512 --seconds 160
+	    --image-size 64 --batch-size 16 --samples 512 --seconds 150
 
 test: venv
 	$(VENV)/bin/python -m pytest

@@ -9,6 +9,7 @@ from autocap.window import Floats, Window
 _HALF_ITERATIONS = 4
 _HALF_SECONDS = 1.0
 _ALIKE = 0.10
+_SLOW = 1.5
 
 
 class SteadinessWatch:
@@ -36,17 +37,26 @@ class SteadinessWatch:
         if mark is None:
             return None
         t_s, counts = self._window.marks()
+        if t_s.size == 0:  # the mark came before the first reading
+            return None
         second = _back(t_s, len(t_s) - 1)
         first = _back(t_s, second) if second is not None else None
         if first is None or second is None:
             return None
         self._window.trim(float(t_s[first]))
-        times = np.diff(t_s) / np.diff(counts)
-        energy_j = self._window.energy_at(t_s[[first, second, -1]])
-        if energy_j is None or not _alike(times[first:second], times[second:]):
+        edges_s = t_s[[first, second, -1]]
+        energy_j = self._window.energy_at(edges_s)
+        times = np.diff(t_s[first:]) / np.diff(counts[first:])
+        earlier, later = times[: second - first], times[second - first :]
+        if energy_j is None or not _alike(earlier, later):
             return None
-        before_w, after_w = np.diff(energy_j) / np.diff(t_s[[first, second, -1]])
-        return self._window if abs(after_w - before_w) <= _ALIKE * before_w else None
+        before_w, after_w = np.diff(energy_j) / np.diff(edges_s)
+        if abs(after_w - before_w) > _ALIKE * before_w:
+            return None
+        slow = np.flatnonzero(earlier > _SLOW * np.median(later))
+        if slow.size:  # the tail of the start-up: it must not reach the baseline
+            self._window.trim(float(t_s[first + slow[-1] + 1]))
+        return self._window
 
 
 def _back(t_s: Floats, end: int) -> int | None:

@@ -34,9 +34,18 @@ def state(process: ProcessId) -> str:
 
 
 def cpu_s(process: ProcessId) -> float:
-    """CPU time of all threads so far, from schedstat."""
+    """Time that all threads spent on a CPU so far, from schedstat."""
+    return _schedstat_s(process, 0)
+
+
+def waited_s(process: ProcessId) -> float:
+    """Time that all threads could have run, but waited for a CPU."""
+    return _schedstat_s(process, 1)
+
+
+def _schedstat_s(process: ProcessId, field: int) -> float:
     tasks = Path(f"/proc/{process.pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * 1e-9
+    return sum(int((task / "schedstat").read_text().split()[field]) for task in tasks) * 1e-9
 
 
 def has_a_working_child(root: ProcessId) -> bool:

@@ -5,21 +5,33 @@ import pytest
 from autocap.devices.activity import Activity, usable_cpus
 
 
-def test_activity_is_the_share_of_the_usable_cpus():
-    activity = Activity()
+def busy(activity: Activity, seconds: float, cpus: float) -> Activity:
+    for _ in range(round(seconds / 0.02)):
+        activity.spend(0.02, 0.02 * cpus)
+    return activity
 
-    for _ in range(50):
-        activity.spend(0.02, 0.03)
 
-    assert activity.share(2.0) == pytest.approx(0.75)
-    assert activity.share(1.0) == 1.0
+def test_a_job_of_one_thread_is_fully_active_on_a_machine_of_any_size():
+    assert busy(Activity(), 2.0, 1.0).share(64.0) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_single_threaded_phase_of_a_job_that_uses_two_cpus_is_half_active():
+    activity = busy(Activity(), 3.0, 1.95)
+    assert activity.share(64.0) == pytest.approx(0.975, abs=0.01)
+    assert busy(activity, 0.5, 1.0).share(64.0) == pytest.approx(0.5, abs=0.01)
+    assert busy(activity, 30.0, 1.0).share(64.0) == pytest.approx(0.5, abs=0.01)  # once broad, always broad
+
+
+def test_no_more_cpus_count_than_may_be_used():
+    assert busy(Activity(), 3.0, 2.0).share(1.0) == 1.0
+    assert busy(Activity(), 3.0, 0.5).share(0.5) == pytest.approx(1.0, abs=0.01)
 
 
 def test_activity_is_zero_before_anything_ran_and_unchanged_by_a_stop():
     activity = Activity()
     assert activity.share(2.0) == 0.0
 
-    activity.spend(1.0, 1.0)
+    activity.spend(1.0, 0.5)
     activity.spend(0.0, 0.001)
 
     assert activity.share(2.0) == pytest.approx(0.5)

@@ -1,6 +1,6 @@
 """The emulated device on real processes. Slowdowns are taken from CPU time, against the free run before and after.
 
-A busy machine disturbs that, so an accuracy test may try again; what is asserted stays the same.
+A busy machine disturbs that, so the accuracy test may try again where the job had to wait for a CPU.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ import pytest
 from autocap.clock import MonotonicClock
 from autocap.devices.emulated import UNREAD_S, EmulatedDevice, limits_from_outside
 from autocap.errors import DeviceError, LimitRefused
-from autocap.procs import ProcessId, tree
+from autocap.procs import ProcessId, own_identity, tree
 from autocap.profiles import load
 from autocap.records import CapRange
 from tests.device_contract import DeviceContract, DeviceUnderTest
-from tests.jobs import BUSY, PARENT, SLEEPING, cpu_s, eventually, has_a_working_child, job, state, stops_seen
+from tests.jobs import BUSY, PARENT, SLEEPING, cpu_s, eventually, has_a_working_child, job, state, stops_seen, waited_s
 
 RESNET = load("quadro-rtx-6000/resnet50")
 
@@ -78,12 +79,6 @@ def attended(device, seconds):
     return float(np.mean(powers_w[len(powers_w) // 2 :]))
 
 
-def cpu_rate(device, process, seconds):
-    began_s, before_s = time.monotonic(), cpu_s(process)
-    attended(device, seconds)
-    return (cpu_s(process) - before_s) / (time.monotonic() - began_s)
-
-
 @pytest.fixture(scope="module")
 def practised():
     """A device that has seen its busy job run freely for a while, and the job."""
@@ -93,19 +88,45 @@ def practised():
         yield device, root
 
 
-def measured_slowdown(device, root, wanted):
-    rates = []
+@dataclass
+class Slowed:
+    """slowdown: in CPU time. runnable: share of the time under the cap in which the job ran or waited for a CPU.
+
+    disturbed: whether something else kept the CPUs busy, so that the job or we had to wait for one.
+    """
+
+    slowdown: float
+    runnable: float
+    disturbed: bool
+
+
+def slowed(device, root, wanted):
+    windows = []
     for cap_w, seconds in ((200.0, 0.4), (200.0 / wanted, 1.4), (200.0, 0.4)):
         set_cap(device, cap_w)
-        rates.append(cpu_rate(device, root, seconds))
-    return (rates[0] + rates[2]) / 2 / rates[1]
+        began = spent(root)
+        attended(device, seconds)
+        passed_s, *spent_s = spent(root) - began
+        windows.append(np.array(spent_s) / passed_s)
+    (free_1, *_), (ran, waited, _), (free_2, *_) = windows
+    disturbed = any(waited > 0.1 * (ran + waited) or we_waited > 0.02 for ran, waited, we_waited in windows)
+    return Slowed((free_1 + free_2) / 2 / ran, ran + waited, disturbed)
+
+
+def spent(root):
+    """Seconds: the clock, how long the job ran, how long it waited for a CPU, and how long we did."""
+    return np.array([time.monotonic(), cpu_s(root), waited_s(root), waited_s(own_identity())])
 
 
 @pytest.mark.parametrize(("wanted", "within"), [(1.05, 0.03), (1.27, 0.08), (1.6, 0.1), (2.0, 0.1)])
 def test_a_cap_slows_the_job_as_the_profile_says(practised, wanted, within):
-    tries = (measured_slowdown(*practised, wanted) for _ in range(5))
-
-    assert any(abs(slowdown / wanted - 1) < within for slowdown in tries)
+    for _ in range(3):
+        result = slowed(*practised, wanted)
+        if abs(result.slowdown / wanted - 1) < within:
+            return
+        # Where others take the CPUs, only what the device itself did can be judged; its efficiency has its bounds.
+        assert result.disturbed
+        assert 1 / (1.25 * wanted) < result.runnable < 1 / (0.6 * wanted)
 
 
 def test_a_grandchild_is_slowed_too():
@@ -242,11 +263,11 @@ def test_an_observed_device_stops_nothing_and_has_no_limits():
 
 def test_power_follows_the_load_and_the_cap():
     with bound(SLEEPING) as (device, _):
-        assert attended(device, 0.8) == pytest.approx(20.0, rel=0.05)
+        assert attended(device, 0.6) == pytest.approx(20.0, rel=0.05)
     with bound(BUSY) as (device, _):
-        full_w = attended(device, 0.8)
+        full_w = attended(device, 0.6)
         set_cap(device, 100.0)
-        capped_w = attended(device, 0.8)
+        capped_w = attended(device, 0.6)
 
         # idle + load × (power at the cap − idle), at about the same load; one busy thread on all our CPUs
         assert full_w > 20.0 + 0.25 * 180.0 / len(os.sched_getaffinity(0))

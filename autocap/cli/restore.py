@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import os
 from dataclasses import asdict
 
+from autocap.cli.options import observing
 from autocap.guardian.leftovers import UNSETTLED, settle
 from autocap.guardian.statedir import default_path
 
@@ -13,14 +13,14 @@ class Restore:
     """Put back the power limits that a killed run left behind, and say what became of each.
 
     A limit is put back only while the one that the run set still stands; somebody else's is left alone. Exit status 0
-    when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it only says what it would do.
+    when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it only says what it would do, and exits 1.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print a list of {uuid, outcome, sentence}")
 
     def run(self, args: argparse.Namespace) -> int:
-        observe = os.environ.get("AUTOCAP_OBSERVE", "") not in ("", "0")
+        observe = observing()
         settled = settle(observe=observe)
         if args.json:
             print(json.dumps([asdict(one) for one in settled]))
@@ -29,4 +29,4 @@ class Restore:
                 print(one.sentence)
             if not settled:
                 print(f"nothing to put back in {default_path()}")
-        return 1 if any(one.outcome in UNSETTLED for one in settled) else 0
+        return 1 if observe or any(one.outcome in UNSETTLED for one in settled) else 0

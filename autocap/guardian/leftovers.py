@@ -64,7 +64,7 @@ def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Sett
         journal = Journal(state)
         found = [_settle_file(state, journal, name, observe) for name in journal.file_names()]
         for uuid in () if observe else journal.remnants():
-            with suppress(GuardError), DeviceLock(state, uuid):  # locking it removes a lock file that nobody holds
+            with suppress(GuardError, OSError), DeviceLock(state, uuid):  # which removes a lock file that nobody holds
                 journal.sweep(uuid)
     return [one for one in found if one is not None]
 

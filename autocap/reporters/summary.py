@@ -1,6 +1,7 @@
 """A run as text: the baseline, every trial, what is kept, and what that saves, with uncertainties."""
 
 import io
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -9,25 +10,26 @@ from rich.table import Table
 from autocap.records import Measurement
 from autocap.summary import Summary, TrialSummary, VersusBaseline
 
-_WIDTH = 100
+_WIDTH = 120
 
 
 def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
-    """The report, line by line, without colour."""
-    out = [*_heading(summary), ""]
+    """What the run came to, line by line, without colour."""
     if summary.baseline is None:
-        out.append("no baseline was measured, so there is nothing to compare.")
-    else:
-        out += _drawn(_table(summary, summary.baseline), width)
-        out += ["", *_outcome(summary), *_savings(summary)]
-    out += [f"warning: {text}" for text in summary.warnings]
-    return out
+        return [*_heading(summary), "no baseline was measured, so there is nothing to compare"]
+    table = _drawn(_table(summary, summary.baseline), width)
+    return [*_heading(summary), "", *table, "", *_outcome(summary), *_savings(summary)]
+
+
+def warnings(summary: Summary) -> list[str]:
+    """What was warned of while it ran."""
+    return [f"warning: {text}" for text in summary.warnings]
 
 
 def _heading(summary: Summary) -> list[str]:
     device = summary.device
     if device is None:
-        return [f"{' '.join(summary.command)}: not tuned; {summary.ended_because}."]
+        return [f"{shlex.join(summary.command)}: not tuned: {summary.ended_because}"]
     names = ", ".join(dict.fromkeys(gpu.name for gpu in device.gpus))
     count = f"{len(device.gpus)} × " if len(device.gpus) > 1 else ""
     label = " (EMULATED power: modelled, not measured)" if device.emulated else ""
@@ -43,11 +45,13 @@ def _heading(summary: Summary) -> list[str]:
 def _table(summary: Summary, baseline: Measurement) -> Table:
     table = Table(box=None, pad_edge=False, header_style="")
     emulated = summary.device is not None and summary.device.emulated
-    watts = "emulated W" if emulated else "power W"
-    joules = "emulated J/iter" if emulated else "J/iter"
+    watts = "W (emulated)" if emulated else "W"
+    joules = "J/iter (emulated)" if emulated else "J/iter"
     for title in ("cap W", watts, "s/iter", joules, "energy %", "time %", summary.metric.name):
         table.add_column(title, justify="right")
     table.add_column("", justify="left")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
     table.add_row(_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")
     for trial in summary.trials:
         table.add_row(_caps(trial.cap_w), *_trial(trial, baseline))

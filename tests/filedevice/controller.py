@@ -2,7 +2,7 @@
 
     python -m tests.filedevice.controller STATE_DIR UUID[,UUID…] CAP[,CAP…] [options]
 
-It says on stdout, a line each: `ready`, `set CAP`, `put back` when a beat told it so.
+It says on stdout, a line each: `ready`, `set CAP`, `put back` when a beat told it so (then it sets its last cap again).
 The POINT of --die is `requested N`, `setting N`, `set N` or `fsync N`: the N-th such call (from 0), at which it kills
 itself.
 """
@@ -93,6 +93,8 @@ def main() -> None:
             time.sleep(0.05)
             if guardian.beat():
                 say("put back")
+                guardian.set_caps([cap_w] * len(gpus))
+                say(f"set {cap_w:g}")
 
 
 def leak(how: str) -> None:

@@ -1,0 +1,340 @@
+"""The command line as a user meets it: real processes, the emulated device, no torch."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
+# A job that steps by hand: 10 ms of work an iteration, for so many seconds.
+JOB = """
+import sys, time, autocap
+end = time.monotonic() + float(sys.argv[1])
+done = 0
+while time.monotonic() < end:
+    for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 100_000):
+        pass
+    autocap.step()
+    done += 1
+    print(done, flush=True)
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator["Cli"]:
+    made = Cli(tmp_path)
+    yield made
+    made.end()
+
+
+class Cli:
+    """Runs autocap in a directory of its own, with a state directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.started: list[subprocess.Popen[str]] = []
+        self.job = folder / "job.py"
+        self.job.write_text(JOB)
+        self.env = {**os.environ, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
+        for name in ("AUTOCAP_OBSERVE", "SUDO_UID", "SUDO_GID", "PYTHONPATH"):
+            self.env.pop(name, None)
+        self.env["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
+
+    def argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "autocap", *words]
+
+    def __call__(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(*words),
+            cwd=self.folder,
+            env={**self.env, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
+            run = subprocess.Popen(
+                self.argv(*words), cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                text=True,
+            )  # fmt: skip
+        self.started.append(run)
+        return run
+
+    def end(self) -> None:
+        """End what a failed test left running."""
+        for run in self.started:
+            if run.poll() is None:
+                run.terminate()
+                run.wait(20)
+        for event in self.events("run_started"):
+            with suppress(ProcessLookupError):
+                os.kill(int(str(event["pid"])), signal.SIGKILL)
+
+    def leftovers(self) -> list[str]:
+        return sorted(path.name for path in self.state.rglob("*") if path.is_file()) if self.state.exists() else []
+
+    def done(self) -> int:
+        """Iterations that the job has printed."""
+        words = (self.folder / "out").read_text().split()
+        return len(words)
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        log = self.folder / "run" / "events.jsonl"
+        if not log.exists():
+            return []
+        found = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+        return [event for event in found if event["event"] == name]
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["run"], 2, "a command is missing; write `autocap run [options] -- CMD …`"),
+        (["run", "--"], 2, "a command is missing"),
+        (["run", "--k", "1", "--", "true"], 2, "k is 1.0; EDS needs a finite k above 1, such as 2"),
+        (["run", "--k", "nan", "--", "true"], 2, "argument --k: 'nan' is not finite"),
+        (
+            ["run", "--metric", "foo", "--", "true"],
+            2,
+            "unknown metric 'foo'; choose one of energy, edp, ed2p, eds, cost",
+        ),
+        (["run", "--metric", "edp", "--k", "2", "--", "true"], 2, "k belongs to the metric eds, not to edp"),
+        (["run", "--metric", "cost", "--", "true"], 2, "the metric cost needs an energy price or an hour price"),
+        (["run", "--energy-price", "1", "--", "true"], 2, "prices belong to the metric cost, not to eds"),
+        (["run", "--max-slowdown", "0", "--", "true"], 2, "argument --max-slowdown: 0 is not above 0"),
+        (["run", "--max-slowdown", "x%", "--", "true"], 2, "argument --max-slowdown: 'x' is not a number"),
+        (["run", "--min-cap", "200", "--max-cap", "100", "--", "true"], 2, "--min-cap 200 W is above --max-cap 100 W"),
+        (["run", "--caps", "100,", "--", "true"], 2, "argument --caps: '' is not a number"),
+        (["run", "--caps", "100", "--min-cap", "150", "--", "true"], 2, "--caps holds 100 W, which --min-cap or"),
+        (["run", "--caps", "100", "--cap-step", "5", "--", "true"], 2, "--caps lists the caps, so --cap-step has"),
+        (["run", "--cap-step", "0", "--", "true"], 2, "argument --cap-step: 0 is not above 0"),
+        (["run", "--target-stderr", "-1", "--", "true"], 2, "argument --target-stderr: -1 is not above 0"),
+        (["run", "--sample-hz", "500", "--", "true"], 2, "argument --sample-hz: 500 is out of range; give 1 to 100"),
+        (["run", "--kill-after", "-1", "--", "true"], 2, "argument --kill-after: -1 is below 0"),
+        (["run", "--gpus", "0-", "--", "true"], 2, "argument --gpus: '0-' is no GPU; give indices, ranges"),
+        (["run", "--strategy", "foo", "--", "true"], 2, "unknown strategy 'foo'; choose one of fixed, golden, linear"),
+        (["run", "--strategy", "model", "--", "true"], 2, "strategy model is not available yet"),
+        (
+            ["run", "--strategy", "nosuch.module:Class", "--", "true"],
+            1,
+            "strategy nosuch.module:Class cannot be loaded",
+        ),
+        (
+            ["run", "--strategy-option", "foo=1", "--", "true"],
+            2,
+            "unknown strategy option 'foo'; this strategy's options",
+        ),
+        (["run", "--strategy-option", "foo", "--", "true"], 2, "argument --strategy-option: 'foo' is not KEY=VALUE"),
+        (["run", "--strategy-option", "tolerance=x", "--", "true"], 2, "strategy option tolerance is 'x'; it takes a"),
+        (["run", "--strategy", "fixed", "--", "true"], 2, "this strategy needs the option cap"),
+        (["run", "--device", "foo", "--", "true"], 2, "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
+        (["run", "--device", "emulated:foo", "--", "true"], 2, "foo"),
+        (["run", "--device", "nvml", "--", "true"], 1, "device nvml is not available yet"),
+        (["run", "--progress", "period", "--", "true"], 2, "--progress period is not available yet"),
+        (["run", "--progress", "foo", "--", "true"], 2, "unknown progress 'foo'"),
+        (["run", "--per-gpu", "--", "true"], 2, "--per-gpu is not available yet"),
+        (["run", "--nosuch", "--", "true"], 2, "unrecognized arguments: --nosuch"),
+        (["run", *EMULATED, "--min-cap", "80", "--", "true"], 1, "--min-cap 80 W is below the 100 W minimum of GPU 0"),
+        (
+            ["run", *EMULATED, "--max-cap", "300", "--", "true"],
+            1,
+            "--max-cap 300 W is above the 260 W maximum of GPU 0",
+        ),
+        (["run", *EMULATED, "--caps", "120,400", "--", "true"], 1, "--caps 400 W is above the 260 W maximum of GPU 0"),
+        (["run", *EMULATED, "--gpus", "1", "--", "true"], 1, "the emulated device has GPU 0 alone; pass --gpus 0"),
+        (
+            ["run", *EMULATED, "--strategy", "fixed", "--strategy-option", "cap=50", "--", "true"],
+            1,
+            "strategy option 50 W is below the 100 W minimum of GPU 0",
+        ),
+        (["run", "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
+        (["run", *EMULATED, "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
+        (["run", "--", "/"], 126, "'/' is a directory; name a program in it"),
+        (["attach", "--pid", "1"], 2, "autocap attach is not available yet"),
+        (["sweep", "--", "true"], 2, "autocap sweep is not available yet"),
+        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, restore, report"),
+        (["report", "nosuch"], 1, "nosuch"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_its_exit_status(
+    cli: Cli, words: list[str], status: int, message: str
+) -> None:
+    done = cli(*words)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+    assert re.fullmatch(r"autocap: .+\n", done.stderr), done.stderr
+    assert done.stdout == ""
+    assert cli.leftovers() == []
+    assert not (cli.folder / "autocap-runs").exists()
+
+
+def test_an_out_directory_that_holds_a_run_is_refused_without_force(cli: Cli) -> None:
+    assert cli("run", "--out", "run", "--", "true").returncode == 0
+    again = cli("run", "--out", "run", "--", "true")
+    assert again.returncode == 1
+    assert re.fullmatch(r"autocap: run directory run holds a run already .* --force\n", again.stderr)
+    assert cli("run", "--out", "run", "--force", "--", "sh", "-c", "exit 3").returncode == 3
+
+
+@pytest.mark.parametrize("device", [(), EMULATED], ids=["auto", "emulated"])
+def test_the_childs_status_output_and_streams_are_its_own(cli: Cli, device: tuple[str, ...]) -> None:
+    done = cli("run", *device, "--out", "run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert done.returncode == 7
+    assert done.stdout == "out\n"
+    assert "err\n" in done.stderr
+    assert all(line == "err" or line.startswith("autocap:") for line in done.stderr.splitlines())
+    assert cli("run", *device, "--out", "b", "--quiet", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+    assert cli.leftovers() == []
+
+
+def test_auto_without_a_device_runs_the_child_untuned_with_one_warning_and_says_why(cli: Cli) -> None:
+    done = cli("run", "--out", "run", "--json", "--", "true")
+    assert done.stderr.count("warning") == 1
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["device"] is None
+    assert result["ended_because"].startswith("no device to tune")
+    assert result == json.loads((cli.folder / "run" / "result.json").read_text())
+
+
+def test_quiet_says_nothing_on_stderr(cli: Cli) -> None:
+    assert cli("run", *EMULATED, "--quiet", "--", "true").stderr == ""
+
+
+def test_help_answers_without_importing_anything_heavy(cli: Cli) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "autocap", "run", "--help"],
+        cwd=cli.folder, env=cli.env, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "--max-slowdown X%" in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert not imported & {"numpy", "scipy", "rich", "torch", "optuna"}
+
+
+def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli) -> None:
+    done = cli(
+        "run", *EMULATED, "--strategy", "fixed", "--strategy-option", "cap=137", "--target-stderr", "20%",
+        "--trial-seconds", "2", "--out", "run", "--json", "--", sys.executable, "job.py", "11",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["device"]["emulated"] is True
+    assert result["device"]["gpus"][0]["restored"] is True
+    assert result["progress"] == {"kind": "steps", "confidence": "high"}
+    assert result["baseline"]["cap_w"] == [260.0]
+    assert [trial["cap_w"] for trial in result["trials"]] == [[137.0]]
+    assert "emulated" in done.stderr
+    assert cli.leftovers() == []
+    shown = cli("report", "run")
+    assert shown.returncode == 0
+    assert "EMULATED" in shown.stdout
+    assert json.loads(cli("report", "run", "--json").stdout) == result
+
+
+def test_observing_sets_nothing_whoever_asks_for_it(cli: Cli) -> None:
+    done = cli(
+        "run", *EMULATED, "--target-stderr", "20%", "--out", "run", "--", sys.executable, "job.py", "5",
+        AUTOCAP_OBSERVE="1",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "observing only: a search would begin with" in done.stderr
+    assert cli.events("cap_set") == []
+    assert cli.leftovers() == []
+
+
+def capped_job(cli: Cli, seconds: str = "40") -> "subprocess.Popen[str]":
+    """A job that is being searched at 100 W, at which it runs about 1.6 times slower."""
+    run = cli.start(
+        "run", *EMULATED, "--strategy", "fixed", "--strategy-option", "cap=100", "--target-stderr", "0.001%",
+        "--metric", "energy", "--trial-seconds", "2", "--out", "run", "--",
+        sys.executable, "job.py", seconds,
+    )  # fmt: skip
+    until(lambda: cli.events("cap_set"))
+    return run
+
+
+def job_pid(cli: Cli) -> int:
+    pid = cli.events("run_started")[0]["pid"]
+    assert isinstance(pid, int)
+    return pid
+
+
+def process_state(pid: int) -> str:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0]
+
+
+def is_never_stopped(pid: int, seconds: float) -> bool:
+    """Whether a process is seen running or waiting, never stopped, for so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process_state(pid) in "Tt":
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def test_after_sigkill_of_the_controller_the_job_runs_on_at_full_speed_within_a_second(cli: Cli) -> None:
+    run = capped_job(cli)
+    pid = job_pid(cli)
+    assert not is_never_stopped(pid, 1.0)  # it is being throttled
+    run.kill()
+    run.wait()
+    time.sleep(1.0)
+    before = cli.done()
+    assert is_never_stopped(pid, 1.0)
+    assert cli.done() > before
+    until(lambda: cli.leftovers() == [], 5.0)
+
+
+def test_while_the_controller_is_stopped_the_job_runs_at_full_speed_after_two_seconds(cli: Cli) -> None:
+    run = capped_job(cli)
+    pid = job_pid(cli)
+    run.send_signal(signal.SIGSTOP)
+    time.sleep(2.0)
+    assert is_never_stopped(pid, 1.0)
+    run.send_signal(signal.SIGCONT)
+    run.terminate()
+    assert run.wait(20) == 128 + signal.SIGTERM
+    assert cli.leftovers() == []
+
+
+def test_sigterm_restores_and_is_passed_on_and_a_long_checkpoint_is_awaited(cli: Cli) -> None:
+    script = "trap 'sleep 3; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
+    run = cli.start("run", *EMULATED, "--out", "run", "--", "sh", "-c", script)
+    until(lambda: "ready" in (cli.folder / "out").read_text())
+    run.terminate()
+    assert run.wait(20) == 5
+    assert (cli.folder / "out").read_text() == "ready\nsaved\n"
+    result = json.loads((cli.folder / "run" / "result.json").read_text())
+    assert result["device"]["gpus"][0]["restored"] is True
+    assert cli.leftovers() == []
+
+
+def test_a_killed_run_can_still_be_reported(cli: Cli) -> None:
+    run = capped_job(cli)
+    run.kill()
+    run.wait()
+    shown = cli("report", "run", "--json")
+    result = json.loads(shown.stdout)
+    assert result["baseline"] is not None
+    assert "killed" in result["ended_because"]
