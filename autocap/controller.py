@@ -3,10 +3,10 @@
 WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from autocap import events
+from autocap.actions import Action, Announce, SetCaps
 from autocap.config import TuneConfig
 from autocap.confirm import WINDOW_ERROR, Confirmation, Verdict
 from autocap.errors import StrategyError
@@ -22,23 +22,6 @@ from autocap.window import Window
 
 _TALLY_EVERY_S = 5.0
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetCaps:
-    """Request these limits, watts, one per device."""
-
-    caps_w: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announce:
-    """Pass an event on."""
-
-    event: events.Event
-
-
-Action = SetCaps | Announce
 
 
 class Controller:
@@ -92,15 +75,15 @@ class Controller:
         if not self._started:
             self._started = True
             self._enter(State.WAITING)
-        mark = self._progress.feed(sample)
-        if mark is not None and not self._seen_progress:
+        marks = self._progress.feed(sample)
+        if marks and not self._seen_progress:
             self._seen_progress = True
             self._announce(
                 events.ProgressFound(t_s=sample.t_s, kind=self._progress.kind, confidence=self._progress.confidence)
             )
-        self._accounts.feed(sample, mark, self._state)
+        self._accounts.feed(sample, marks, self._state)
         try:
-            self._advance(sample, mark)
+            self._advance(sample, marks)
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         if sample.t_s - self._tallied_s >= _TALLY_EVERY_S:
@@ -139,16 +122,16 @@ class Controller:
 
     # The states, in their order.
 
-    def _advance(self, sample: Sample, mark: Mark | None) -> None:
+    def _advance(self, sample: Sample, marks: Sequence[Mark]) -> None:
         if self._state is State.WAITING:
-            self._wait(sample, mark)
+            self._wait(sample, marks)
         elif self._probe is not None:
-            result = self._probe.feed(sample, mark)
+            result = self._probe.feed(sample, marks)
             if result is not None:
                 self._conclude(result)
 
-    def _wait(self, sample: Sample, mark: Mark | None) -> None:
-        steady = self._watch.feed(sample, mark)
+    def _wait(self, sample: Sample, marks: Sequence[Mark]) -> None:
+        steady = self._watch.feed(sample, marks)
         if steady is None and sample.t_s < self._config.wait_s:
             return
         if steady is None and self._watch.iterations == 0:

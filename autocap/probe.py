@@ -1,7 +1,7 @@
 """One cap, measured: settle, then as few whole iterations as the target error needs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autocap.progress import Mark
@@ -67,18 +67,18 @@ class Probe:
         """Whether what is read is still discarded."""
         return self._window is None
 
-    def feed(self, sample: Sample, mark: Mark | None) -> ProbeResult | None:
+    def feed(self, sample: Sample, marks: Sequence[Mark]) -> ProbeResult | None:
         """The result once there is one."""
         if self._start_s is None:
             self._start_s = sample.t_s
             self._settled_s = sample.t_s + self._rules.settle_s
         if self._window is None:
-            self._settle(sample, mark)
+            self._settle(sample, marks)
         else:
-            self._window.feed(sample, mark)
+            self._window.feed(sample, marks)
             if self._window.broken is not None:
                 return self._retake(sample.t_s, self._window.broken)
-            if mark is not None and self._due(self._window):
+            if marks and self._due(self._window):
                 result = self._look(self._window)
                 if result is not None:
                     return result
@@ -90,12 +90,11 @@ class Probe:
         self._look_at = window.iterations * _GROWTH
         return True
 
-    def _settle(self, sample: Sample, mark: Mark | None) -> None:
-        if mark is None or mark.t_s < self._settled_s:
-            return
-        # The iteration that now begins is the one discarded: the window's first mark is the next.
-        self._window = Window(self.caps_w)
-        self._window.feed(sample, None)
+    def _settle(self, sample: Sample, marks: Sequence[Mark]) -> None:
+        if any(mark.t_s >= self._settled_s for mark in marks):
+            # The iteration that now begins is the one discarded: the window's first mark is the next.
+            self._window = Window(self.caps_w)
+            self._window.feed(sample, ())
 
     def _look(self, window: Window) -> ProbeResult | None:
         measurement = window.measure(self._rules.min_batches)

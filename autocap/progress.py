@@ -25,8 +25,11 @@ class Progress(Protocol):
     def confidence(self) -> str:
         """ "high", or "low" for a proxy that is not a count."""
 
-    def feed(self, sample: Sample) -> Mark | None:
-        """The mark that this sample brings, `None` when no iteration ended since the last one."""
+    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+        """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
+
+        A mark may lie in the past: a period is only recognised afterwards.
+        """
 
 
 class StepProgress:
@@ -38,9 +41,9 @@ class StepProgress:
     def __init__(self) -> None:
         self._count = 0
 
-    def feed(self, sample: Sample) -> Mark | None:
+    def feed(self, sample: Sample) -> tuple[Mark, ...]:
         if sample.steps is None or sample.steps.count <= self._count:
-            return None
+            return ()
         self._count = sample.steps.count
         # A stamp cannot lie in the future of its sample; clocks of one machine agree, roundings may not.
-        return Mark(t_s=min(sample.steps.t_s, sample.t_s), iterations=float(self._count))
+        return (Mark(t_s=min(sample.steps.t_s, sample.t_s), iterations=float(self._count)),)

@@ -10,8 +10,9 @@ from enum import Enum, auto
 from typing import Protocol
 
 from autocap import events
+from autocap.actions import Action, Announce, SetCaps
 from autocap.clock import Clock
-from autocap.controller import Action, Announce, Controller, SetCaps
+from autocap.controller import Controller
 from autocap.devices.base import Device
 from autocap.errors import AutocapError
 from autocap.events import Event

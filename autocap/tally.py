@@ -1,5 +1,7 @@
 """What the job has used since its first steady iteration, and which part of it the search took."""
 
+from collections.abc import Sequence
+
 from autocap.events import State, Tally
 from autocap.progress import Mark
 from autocap.records import Sample
@@ -18,11 +20,11 @@ class Accounts:
         self._now = (0.0, 0.0, 0.0)
         self._exploration = (0.0, 0.0, 0.0)
 
-    def feed(self, sample: Sample, mark: Mark | None, state: State) -> None:
+    def feed(self, sample: Sample, marks: Sequence[Mark], state: State) -> None:
         """Add a sample, taken while the controller was in `state`."""
         self._meter.feed(sample)
-        if mark is not None:
-            self._iterations = mark.iterations
+        if marks:
+            self._iterations = marks[-1].iterations
         before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._iterations)
         if state in _EXPLORING:
             spent = zip(self._exploration, self._now, before, strict=True)

@@ -1,5 +1,7 @@
 """When is a job's activity steady? Start-up, data loading and kernel autotuning differ from steady training."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autocap.progress import Mark
@@ -28,13 +30,13 @@ class SteadinessWatch:
         """Iterations seen so far."""
         return self._window.iterations
 
-    def feed(self, sample: Sample, mark: Mark | None) -> Window | None:
+    def feed(self, sample: Sample, marks: Sequence[Mark]) -> Window | None:
         """The window of what was already steady, to begin the baseline with; `None` while it is not steady."""
-        self._window.feed(sample, mark)
+        self._window.feed(sample, marks)
         if self._window.broken is not None:
             self._window = Window(self._caps_w)
             return None
-        if mark is None:
+        if not marks:
             return None
         t_s, counts = self._window.marks()
         if t_s.size == 0:  # the mark came before the first reading

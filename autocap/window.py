@@ -7,6 +7,7 @@ Analysis, "batch means").
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,8 +88,8 @@ class Window:
         """Seconds from the first mark to the last."""
         return self._mark_t[-1] - self._mark_t[0] if self._mark_t else 0.0
 
-    def feed(self, sample: Sample, mark: Mark | None) -> None:
-        """Add a sample and the mark it brought. A missing reading or a throttled device breaks the window."""
+    def feed(self, sample: Sample, marks: Sequence[Mark]) -> None:
+        """Add a sample and the marks it brought. A missing reading or a throttled device breaks the window."""
         point = self._meter.feed(sample)
         if point is not None:
             self._energy_t.append(point[0])
@@ -100,9 +101,10 @@ class Window:
         for reading in sample.readings:
             if reading.cap_binding is not None:
                 self._binding[reading.cap_binding] += 1
-        if mark is not None and self._energy_t and mark.t_s >= self._energy_t[0]:
-            self._mark_t.append(mark.t_s)
-            self._mark_n.append(mark.iterations)
+        for mark in marks:
+            if self._energy_t and mark.t_s >= self._energy_t[0]:
+                self._mark_t.append(mark.t_s)
+                self._mark_n.append(mark.iterations)
 
     def marks(self) -> tuple[Floats, Floats]:
         """Times (seconds) and iteration counts of the marks, each of shape (marks,)."""

@@ -160,8 +160,8 @@ def true_costs(
     profile: Profile, metric: Metric, caps_w: Sequence[float], original_w: float
 ) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """The metric at each cap without any noise, against the original limit; shape (caps,)."""
-    base = _exact(profile, original_w)
-    return np.array([metric.cost(_exact(profile, cap), base).value for cap in caps_w])
+    base = exact(profile, original_w)
+    return np.array([metric.cost(exact(profile, cap), base).value for cap in caps_w])
 
 
 def regret_pct(profile: Profile, metric: Metric, grid: CapGrid, cap_w: float, original_w: float) -> float:
@@ -170,7 +170,8 @@ def regret_pct(profile: Profile, metric: Metric, grid: CapGrid, cap_w: float, or
     return 100 * float(true_costs(profile, metric, [cap_w], original_w)[0] / best - 1)
 
 
-def _exact(profile: Profile, cap_w: float) -> Measurement:
+def exact(profile: Profile, cap_w: float) -> Measurement:
+    """What a cap truly costs by the profile, without any error."""
     time_s, power_w = float(profile.time_s(cap_w)), float(profile.power_w(cap_w))
     return Measurement(
         cap_w=(cap_w,),

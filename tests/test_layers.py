@@ -12,6 +12,7 @@ STDLIB = frozenset(sys.stdlib_module_names)
 SCIENCE = frozenset({"numpy", "scipy"})
 BASE = frozenset(
     {
+        "actions",
         "clock",
         "codec",
         "config",

@@ -52,7 +52,7 @@ def test_counters_are_preferred_when_every_device_has_one() -> None:
 
 def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
     window = collect(Window((200.0,)), seconds=10.0)
-    window.feed(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),)), None)
+    window.feed(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),)), ())
     found = window.measure()
     assert found is not None
     assert not found.valid
@@ -62,7 +62,7 @@ def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
 def test_a_throttled_device_breaks_the_window() -> None:
     window = Window((200.0,))
     for sample in samples(seconds=1.0, throttled=True):
-        window.feed(sample, None)
+        window.feed(sample, ())
     assert window.broken == "the device slowed itself down (thermal or hardware)"
 
 

@@ -1,0 +1,28 @@
+"""`python -m bench COMMAND …`: the offline benchmarks, from a checkout."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+# Each module has main(argv) -> int.
+COMMANDS = {
+    "strategies": "bench.strategies",
+}
+LATER = ("period", "scenarios", "overhead", "faults", "tables")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one benchmark; the exit status."""
+    name = argv[0] if argv else ""
+    if name in LATER:
+        print(f"bench: {name} is not available yet; there is {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    if name not in COMMANDS:
+        print(f"usage: python -m bench {{{','.join(COMMANDS)}}} …", file=sys.stderr)
+        return 2
+    run: Callable[[Sequence[str]], int] = import_module(COMMANDS[name]).main
+    return run(argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
