@@ -270,7 +270,8 @@ def _report(config: RunConfig, directory: RunDirectory, recorder: Recorder, repo
     except RunDirectoryError as error:
         reporter.say([f"warning: {error}"])
     untuned = result.device is None  # which was said when it began
-    reporter.say([*([] if untuned else summary_report.lines(result)), f"run directory: {directory.path}"])
+    told = [] if untuned else summary_report.lines(result, reporter.width)
+    reporter.say([*told, f"run directory: {directory.path}"])
     if config.json:
         with suppress(OSError):
             print(json.dumps(to_json_dict(result), allow_nan=False), flush=True)

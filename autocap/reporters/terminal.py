@@ -20,6 +20,7 @@ from autocap.records import Measurement, Sample, Trial, TrialState
 PREFIX = "autocap: "
 _REFRESH_S = 0.25
 _SHOWN_TRIALS = 12
+_WIDTH = 120  # of a report, where there is no terminal to say
 
 
 class Quiet:
@@ -33,6 +34,11 @@ class Quiet:
 
     def say(self, lines: Sequence[str]) -> None:
         return
+
+    @property
+    def width(self) -> int:
+        """Characters that a line of `say` has room for."""
+        return _WIDTH
 
     def close(self) -> None:
         return
@@ -49,6 +55,13 @@ class PlainLines(Quiet):
         line = self._words.line(event)
         if line is not None:
             self.say([line])
+
+    @property
+    def width(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns - len(PREFIX)
+        except (OSError, ValueError):  # no terminal
+            return _WIDTH
 
     def say(self, lines: Sequence[str]) -> None:
         with suppress(OSError, ValueError):  # the terminal or pipe has gone; the run directory has it all
