@@ -205,7 +205,7 @@ class Controller:
     def _begin_confirmation(self, search: Search) -> None:
         cap_w = search.recommend()
         if cap_w is None:
-            self._decide(None, Verdict(confirmed=False, reason="no cap could be measured that is allowed"))
+            self._decide(None, Verdict(confirmed=False, reason="no cap that was tried is allowed and better"))
         elif self._every(cap_w) == self._original_w:
             self._decide(None, Verdict(confirmed=False, reason="the limit found on arrival is already the best"))
         else:

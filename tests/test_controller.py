@@ -63,7 +63,7 @@ def test_a_job_without_a_saving_gets_its_limit_back_and_the_report_says_why() ->
     assert outcome.decided is not None
     assert outcome.decided.cap_w is None
     assert {event.trial.state for event in outcome.trials} == {TrialState.PRUNED}
-    assert outcome.decided.reason == "no cap could be measured that is allowed"
+    assert outcome.decided.reason == "no cap that was tried is allowed and better"
     assert not caps_set(outcome) or caps_set(outcome)[-1] == 260.0
 
 

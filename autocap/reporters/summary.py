@@ -59,6 +59,9 @@ def _table(summary: Summary, baseline: Measurement) -> Table:
         kept = summary.chosen
         cells = _measured(summary.chosen.measurement, baseline)
         versus = summary.versus_baseline
+        if versus is not None and versus.energy_pct is not None and versus.time_pct is not None:
+            # Against the baseline's windows between its own, not against the first one.
+            cells[3:] = [f"{versus.energy_pct:+.1f}", f"{versus.time_pct:+.1f}"]
         table.add_row(_caps(kept.cap_w), *cells, _metric_of(versus), "kept, confirmed")
     return table
 
