@@ -92,8 +92,12 @@ class Target:
             ) from error
 
 
-def start(command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None) -> Target:
+def start(
+    command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None, stdout: int | None = None
+) -> Target:
     """Start the command in a session of its own, as `user` if one is given; streams and directory are inherited.
+
+    stdout: a descriptor to write to instead of our standard output; the caller closes it afterwards.
 
     It inherits the calling thread's signal mask: start it inside `SignalClock.lifted()`. Every file descriptor that
     we were given is passed on, as `env` or `nice` would; those that Python opens are not inheritable.
@@ -104,21 +108,24 @@ def start(command: Sequence[str], env: Mapping[str, str], user: InvokingUser | N
         raise CommandNotFound("the command is empty; give one after --")
     environment = {**env, **(user.environment() if user else {})}
     try:
-        return Target(_spawn(command, environment, user))
+        return Target(_spawn(command, environment, user, stdout))
     except OSError as error:
         path = _located(command[0], environment)
         if error.errno != errno.ENOEXEC or path is None or _is_binary(path):
             raise _diagnosed(command[0], path, error) from error
     try:  # a script without #!, which execvp and shells hand to the shell
-        return Target(_spawn((_SHELL, path, *command[1:]), environment, user))
+        return Target(_spawn((_SHELL, path, *command[1:]), environment, user, stdout))
     except OSError as error:
         raise _diagnosed(_SHELL, _SHELL, error) from error
 
 
-def _spawn(argv: Sequence[str], environment: Mapping[str, str], user: InvokingUser | None) -> subprocess.Popen[bytes]:
+def _spawn(
+    argv: Sequence[str], environment: Mapping[str, str], user: InvokingUser | None, stdout: int | None
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
         env=environment,
+        stdout=stdout,
         start_new_session=True,
         close_fds=False,
         user=user.uid if user else None,

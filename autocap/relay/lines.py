@@ -1,0 +1,110 @@
+"""Iterations counted in the text that a job prints: by the lines that match a pattern, or by a number in them."""
+
+import re
+import warnings
+
+from autocap.errors import UsageError
+
+_LINE_BYTES = 4096  # as much of a line is looked at
+_LINE_ENDS = re.compile(rb"[\r\n]+")  # progress bars end theirs with \r
+_DIGITS = 18  # a longer number counts nothing
+_LAGGING_LINES = 16  # lower numbers in a row after which they are no stragglers
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """The PATTERN of `regex:PATTERN`. Raises UsageError, with the reason, where it is no regular expression."""
+    if not text:
+        raise UsageError(r"the pattern is empty; give a regular expression, such as regex:'step (\d+)'")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what a later Python may read differently
+            return re.compile(text)
+    except re.error as error:
+        where = "" if error.pos is None else f" at character {error.pos + 1}"
+        why = f"{error.msg}{where}"
+    except (OverflowError, RecursionError) as error:
+        why = str(error)
+    raise UsageError(rf"pattern '{text}' is no regular expression: {why}; write for example regex:'step (\d+)'")
+
+
+class Numbers:
+    """Makes a count that never falls out of the iteration numbers that a job prints.
+
+    The count is the highest number so far, until the numbers start again: with one that is at most half of the
+    highest (a new epoch), or after 16 lower ones in a row (a job that resumed from a checkpoint). From there the count
+    goes on: the line that starts again counts as many iterations as the last rise did. Other lower numbers are
+    stragglers, as when several ranks print, and count nothing.
+    """
+
+    def __init__(self) -> None:
+        self._highest: int | None = None
+        self._rise = 1
+        self._raised = 0
+        self._lower = 0
+
+    def update(self, number: int) -> int:
+        """The count, given the next number."""
+        if self._highest is None:
+            self._highest = number
+        elif number >= self._highest:
+            self._rise = number - self._highest or self._rise
+            self._highest, self._lower = number, 0
+        else:
+            self._lower += 1
+            if 2 * number <= self._highest or self._lower >= _LAGGING_LINES:
+                self._raised += self._highest + self._rise - number
+                self._highest, self._lower = number, 0
+        return self._raised + self._highest
+
+
+class LineCounter:
+    """Counts iterations in a stream of bytes that arrives in pieces.
+
+    A line ends at \\n or \\r and is looked at once it has ended, up to 4 KiB of it, as UTF-8. With a group named `n`
+    the count is the number in that group. So it is with a first group that holds a number in the first line that
+    matches; otherwise it is the number of lines that match. See Numbers for numbers that fall.
+    """
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self._group: str | int = "n" if "n" in pattern.groupindex else 1
+        # Not known before the first match where a group may or may not be meant as the number.
+        self._numbered = None if self._group == 1 and pattern.groups else self._group == "n"
+        self._numbers = Numbers()
+        self._line = bytearray()
+        self.count: int | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Look at the lines that end in the next piece."""
+        begun, *more = _LINE_ENDS.split(data)
+        self._extend(begun)
+        for piece in more:
+            self.end()
+            self._extend(piece)
+
+    def end(self) -> None:
+        """Look at the line that has begun, as at the end of the stream."""
+        if self._line:  # what is empty lies between two pieces of a \r\n
+            line = self._line.decode(errors="replace")
+            self._line.clear()
+            found = self._pattern.search(line)
+            if found is not None:
+                self._take(found)
+
+    def _extend(self, piece: bytes) -> None:
+        self._line += piece[: _LINE_BYTES - len(self._line)]
+
+    def _take(self, found: re.Match[str]) -> None:
+        number = _number(found[self._group]) if self._numbered is not False else None
+        if self._numbered is None:
+            self._numbered = number is not None
+        if not self._numbered:
+            self.count = (self.count or 0) + 1
+        elif number is not None:
+            self.count = self._numbers.update(number)
+
+
+def _number(text: str | None) -> int | None:
+    """A whole number, in which commas may stand between the thousands."""
+    digits = (text or "").strip().replace(",", "")
+    return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS else None
