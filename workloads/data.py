@@ -1,40 +1,81 @@
-"""Synthetic ImageNet: images and labels made on the device, and the host's share of a step.
+"""Synthetic ImageNet and a synthetic load series, made on the device that uses them.
 
 Nothing is stored: a batch is regenerated from its seed whenever its turn comes, so an epoch of any length costs no
 memory and the same samples come back in every epoch.
 """
 
-import random
-import time
-import zlib
+import math
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from autocap.workloads.models import Network
+
 _PATTERN_SIZE = 8  # pixels; coarse, so that it survives at any image size
 _SIGNAL = 0.5  # amplitude of a class's pattern against unit noise: learnable, not obvious
+_DAY_H, _WEEK_H, _YEAR_H = 24, 168, 8766
+_LOAD_NOISE = 0.02  # of the full scale
+
+
+class Source(Protocol):
+    """An epoch of samples. batches: how many whole batches it has."""
+
+    batches: int
+
+    def batch(self, index: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one batch; past the last one the first comes again."""
+        ...
+
+
+def source(
+    network: Network, *, samples: int, batch_size: int, size: int, seed: int, device: torch.device, skipped: int = 0
+) -> Source:
+    """What that network trains on. skipped: samples that belong to another epoch, such as the training one."""
+    if network.classes is None:
+        return SyntheticLoad(
+            samples=samples, batch_size=batch_size, hours=size, seed=seed, device=device, skipped=skipped
+        )
+    return SyntheticImages(
+        samples=samples,
+        batch_size=batch_size,
+        image_size=size,
+        classes=network.classes,
+        seed=seed,
+        device=device,
+        skipped=skipped,
+    )
 
 
 class SyntheticImages:
     """An epoch of labelled images: unit noise plus a coarse random pattern that belongs to the label.
 
     samples: images per epoch; an incomplete last batch is left out. image_size: pixels per side. seed: same seed and
-    device type, same images.
+    device type, same images. skipped: images of an earlier epoch, none of which comes again in this one.
     """
 
     def __init__(
-        self, *, samples: int, batch_size: int, image_size: int, classes: int, seed: int, device: torch.device
+        self,
+        *,
+        samples: int,
+        batch_size: int,
+        image_size: int,
+        classes: int,
+        seed: int,
+        device: torch.device,
+        skipped: int = 0,
     ) -> None:
-        self.batch_size, self.image_size, self.classes, self.seed = batch_size, image_size, classes, seed
+        self.batch_size, self.image_size, self.classes = batch_size, image_size, classes
         self.batches = samples // batch_size
+        self._first_seed = seed + 1 + skipped
         self._generator = torch.Generator(device)
         self._generator.manual_seed(seed)
         self._patterns = self._normal(classes, _PATTERN_SIZE)
 
     def batch(self, index: int) -> tuple[Tensor, Tensor]:
         """Images, shape (batch_size, 3, image_size, image_size), float32, and labels, shape (batch_size,), int64."""
-        self._generator.manual_seed(self.seed + 1 + index % self.batches)
+        self._generator.manual_seed(self._first_seed + index % self.batches)
         labels = torch.randint(
             self.classes, (self.batch_size,), generator=self._generator, device=self._generator.device
         )
@@ -46,28 +87,41 @@ class SyntheticImages:
         return torch.randn(count, 3, size, size, generator=self._generator, device=self._generator.device)
 
 
-class HostPhase:
-    """What the CPU does alone between two steps: one thread decoding compressed images while the device waits.
+class SyntheticLoad:
+    """Windows of one hourly series of electric load, which has a day, a week, a year and noise, within [0, 1].
 
-    It is a fixed amount of work, not a fixed time: a slower machine, or one that is being held back, takes longer.
+    samples: windows per epoch, each beginning an hour after another, in shuffled order. hours: length of a window; the
+    target is the window that follows it. seed: same seed, same series and order. skipped: hours before the first
+    window.
     """
 
-    def __init__(self, *, seed: int) -> None:
-        pixels = random.Random(seed).choices(range(16), k=1 << 16)  # 4 bits of entropy a byte, as in a photograph
-        self._packed = zlib.compress(bytes(pixels))
-        self._chunks = 0
+    def __init__(
+        self, *, samples: int, batch_size: int, hours: int, seed: int, device: torch.device, skipped: int = 0
+    ) -> None:
+        self.batch_size, self.hours = batch_size, hours
+        self.batches = samples // batch_size
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+        phases = (2 * math.pi * torch.rand(4, generator=generator)).tolist()
+        generator.manual_seed(seed + 1 + skipped)
+        load = _load(skipped, samples + 2 * hours, phases)
+        load += _LOAD_NOISE * torch.randn(len(load), generator=generator)
+        self._load = load.clamp(0, 1).to(device)
+        self._starts = torch.randperm(samples, generator=generator).to(device)
+        self._window = torch.arange(hours, device=device)
 
-    def calibrate(self, duration_s: float) -> None:
-        """Set the amount of work to what takes duration_s of this thread's CPU time."""
-        trial_chunks = 50
-        start_s = time.thread_time()
-        self._decode(trial_chunks)
-        chunk_s = (time.thread_time() - start_s) / trial_chunks
-        self._chunks = round(duration_s / chunk_s)
+    def batch(self, index: int) -> tuple[Tensor, Tensor]:
+        """Loads of one window and of the next, both of shape (batch_size, hours), float32, in [0, 1]."""
+        first = index % self.batches * self.batch_size
+        hours = self._starts[first : first + self.batch_size, None] + self._window
+        return self._load[hours], self._load[hours + self.hours]
 
-    def run(self) -> None:
-        self._decode(self._chunks)
 
-    def _decode(self, chunks: int) -> None:
-        for _ in range(chunks):
-            zlib.decompress(self._packed)
+def _load(first_hour: int, hours: int, phases: list[float]) -> Tensor:
+    """The series without noise, shape (hours,): half the full scale, and four waves about it."""
+    hour = torch.arange(first_hour, first_hour + hours, dtype=torch.float64)
+    waves = ((_DAY_H, 0.16), (_DAY_H / 2, 0.06), (_WEEK_H, 0.08), (_YEAR_H, 0.12))
+    load = torch.full((hours,), 0.5, dtype=torch.float64)
+    for (period_h, amplitude), phase in zip(waves, phases, strict=True):
+        load += amplitude * torch.sin(2 * math.pi * hour / period_h + phase)
+    return load.float()

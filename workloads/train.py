@@ -1,4 +1,4 @@
-"""The training loop: plain PyTorch, one process, one device."""
+"""The training loop: plain PyTorch, one process a device."""
 
 import math
 import time
@@ -8,80 +8,64 @@ from itertools import count
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
-from autocap.workloads import WorkloadError, WorkloadUsageError
-from autocap.workloads.data import HostPhase, SyntheticImages
-from autocap.workloads.models import IMAGENET_CLASSES, Network
-
-# Goyal et al. 2017: 0.1 at 256 images, in proportion to the batch.
-_LEARNING_RATE_PER_IMAGE = 0.1 / 256
-_MOMENTUM = 0.9
-_WEIGHT_DECAY = 1e-4
-_CALIBRATION_STEPS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """What to train and for how long.
-
-    device: "cpu", "cuda" or "auto" (a GPU if torch sees one). batch_size, samples: images per step and per epoch.
-    image_size: pixels per side. iterations, seconds: training ends at whichever comes first; `None` is no limit.
-    host_share: share of a step that the host phase takes, in [0, 1). threads: torch's CPU threads, `None` for its
-    own choice.
-    """
-
-    network: Network
-    device: str
-    batch_size: int
-    image_size: int
-    iterations: int | None
-    seconds: float | None
-    samples: int
-    seed: int
-    host_share: float
-    log_every: int
-    threads: int | None
-
-    def __post_init__(self) -> None:
-        if self.samples < self.batch_size:
-            raise WorkloadUsageError(
-                f"--samples {self.samples} is less than one batch of {self.batch_size}; pass a smaller --batch-size"
-            )
-        if self.image_size < self.network.stride:
-            raise WorkloadUsageError(
-                f"--image-size {self.image_size} is too small for {self.network.name}; "
-                f"pass {self.network.stride} pixels or more"
-            )
-        if self.batch_size == 1 and self.image_size <= self.network.stride:
-            raise WorkloadUsageError(
-                f"batch normalisation needs more than one value a channel: with --batch-size 1 pass an --image-size "
-                f"above {self.network.stride}"
-            )
+from autocap.workloads import WorkloadError
+from autocap.workloads.batches import training_batches, validation_source
+from autocap.workloads.checkpoint import check_writable, save
+from autocap.workloads.config import TrainConfig
+from autocap.workloads.host import HostShare
+from autocap.workloads.ranks import Ranks, joined
+from autocap.workloads.step import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """After `iteration` iterations: the last one's loss, and the speed since the line before."""
+    """After `iteration` of `total` iterations (`None`: until a time): rank 0's last loss, and the speed of all ranks
+    since the line before."""
+
+    iteration: int
+    total: int | None
+    loss: float
+    images_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """A validation pass: its mean loss, and how long it took."""
 
     iteration: int
     loss: float
-    images_per_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint is on disk, and how long that took."""
+
+    iteration: int
+    path: Path
+    seconds: float
+
+
+Line = Progress | Validated | Saved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
     """What a run came to.
 
-    seconds: the iterations alone, without start-up. loss_first, loss_last: `None` where the training diverged.
-    peak_memory_bytes: allocated on the GPU, or resident in this process on the CPU.
+    device: its type. batch_size: of each of the processes. seconds: from the first iteration to the end of the last,
+    validation and checkpoints included. images_per_s: of all processes together. loss_first, loss_last: rank 0's,
+    `None` where the training diverged. peak_memory_bytes: of rank 0, allocated on the GPU, or resident on the CPU.
     """
 
     network: str
     device: str
+    processes: int
     batch_size: int
     image_size: int
+    precision: str
     iterations: int
     seconds: float
     images_per_s: float
@@ -90,127 +74,128 @@ class TrainResult:
     peak_memory_bytes: int
 
 
-def train(config: TrainConfig, report: Callable[[Progress], None]) -> TrainResult:
-    """Train with SGD and momentum, and report every `log_every` iterations and after the last.
+def train(config: TrainConfig, report: Callable[[Line], None]) -> TrainResult | None:
+    """Train, and report every `log_every` iterations and after the last. `None` in all ranks but the first, which
+    report nothing either.
 
-    Raises WorkloadError when the device is not there or its memory does not suffice.
+    Raises WorkloadError when the device is not there, its memory does not suffice, or a checkpoint cannot be written.
     """
-    device = _device(config.device)
+    if config.checkpoint is not None:
+        check_writable(config.checkpoint)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    torch.manual_seed(config.seed)
-    try:
-        return _train(config, device, report)
-    except RuntimeError as error:
-        # On the CPU torch has no exception of its own for this, only its allocator's name in the text.
-        if not isinstance(error, torch.cuda.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
-            raise
-        raise WorkloadError(
-            f"memory of {device.type} does not hold {config.network.name} at {config.batch_size} images of "
-            f"{config.image_size} pixels; pass a smaller --batch-size or --image-size"
-        ) from error
+    with joined(config.device) as (ranks, device):
+        config.epoch_iterations(ranks.size)
+        torch.manual_seed(config.seed)
+        torch.backends.cudnn.benchmark = True  # shapes never change
+        try:
+            return _Training(config, ranks, device, report).run()
+        except RuntimeError as error:
+            explained = _explained(error, config, device)
+            if explained is None:
+                raise
+            raise WorkloadError(explained) from error
 
 
-def _train(config: TrainConfig, device: torch.device, report: Callable[[Progress], None]) -> TrainResult:
-    images = SyntheticImages(
-        samples=config.samples,
-        batch_size=config.batch_size,
-        image_size=config.image_size,
-        classes=IMAGENET_CLASSES,
-        seed=config.seed,
-        device=device,
-    )
-    step = _Step(config.network.build(IMAGENET_CLASSES).to(device), config.batch_size)
-    host = _Host(config, device)
-    first = last = torch.zeros((), device=device)
-    start_s = logged_s = time.perf_counter()
-    logged = 0
-    ends_s = math.inf if config.seconds is None else start_s + config.seconds
-    for iteration in count(1):
-        host.before_step()
-        last = step(*images.batch(iteration - 1))
-        host.after_step()
-        if iteration == 1:
-            first = last
-        ends = iteration == config.iterations or time.perf_counter() >= ends_s
-        if ends or iteration % config.log_every == 0:
-            loss = last.item()  # waits for the GPU, so the time below is of finished work
-            now_s = time.perf_counter()
-            speed = (iteration - logged) * config.batch_size / (now_s - logged_s)
-            report(Progress(iteration=iteration, loss=loss, images_per_s=speed))
-            logged, logged_s = iteration, now_s
-        if ends:
-            break
-    seconds = logged_s - start_s
-    return TrainResult(
-        network=config.network.name,
-        device=device.type,
-        batch_size=config.batch_size,
-        image_size=config.image_size,
-        iterations=logged,
-        seconds=seconds,
-        images_per_s=logged * config.batch_size / seconds,
-        loss_first=_finite(first),
-        loss_last=_finite(last),
-        peak_memory_bytes=_peak_memory_bytes(device),
-    )
+class _Training:
+    """The loop and what it needs to know between iterations."""
 
+    def __init__(self, config: TrainConfig, ranks: Ranks, device: torch.device, report: Callable[[Line], None]) -> None:
+        self._config, self._ranks, self._device = config, ranks, device
+        self._report = report if ranks.leads else _ignore
+        self._batches = training_batches(config, ranks, device)
+        self._validation = validation_source(config, device) if config.validate_every else None
+        self._step = Step(config.network.build(), config, ranks, device)
+        self._host = HostShare(config.host_share, seed=config.seed, device=device)
+        self._total = config.total_iterations(ranks.size)
+        self._batch_size = config.batch_size * ranks.size
 
-class _Step:
-    """One optimiser step on one batch; gives the loss before it."""
+    def run(self) -> TrainResult | None:
+        first = last = torch.zeros((), device=self._device)
+        start_s = logged_s = time.perf_counter()
+        logged = 0
+        for iteration in count(1):
+            self._host.before_step()
+            last = self._step(*next(self._batches))
+            self._host.after_step()
+            if iteration == 1:
+                first = last
+            ends = self._ends(iteration, time.perf_counter() - start_s)
+            if ends or iteration % self._config.log_every == 0:
+                loss = last.item()  # waits for the GPU, so the time below is of finished work
+                now_s = time.perf_counter()
+                speed = (iteration - logged) * self._batch_size / (now_s - logged_s)
+                self._report(Progress(iteration=iteration, total=self._total, loss=loss, images_per_s=speed))
+                logged, logged_s = iteration, now_s
+            self._between(iteration)
+            if ends:
+                break
+        return self._result(iteration, time.perf_counter() - start_s, first, last) if self._ranks.leads else None
 
-    def __init__(self, model: nn.Module, batch_size: int) -> None:
-        self._model = model.train()
-        self._optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=_LEARNING_RATE_PER_IMAGE * batch_size,
-            momentum=_MOMENTUM,
-            weight_decay=_WEIGHT_DECAY,
+    def _ends(self, iteration: int, elapsed_s: float) -> bool:
+        if iteration == self._total:
+            return True
+        return self._config.seconds is not None and self._ranks.agreed(elapsed_s >= self._config.seconds)
+
+    def _between(self, iteration: int) -> None:
+        """What happens between two iterations now and then: validation, and a checkpoint."""
+        if self._config.validate_every and iteration % self._config.validate_every == 0:
+            self._validate(iteration)
+        if self._config.checkpoint_every and iteration % self._config.checkpoint_every == 0:
+            self._save(iteration)
+
+    def _validate(self, iteration: int) -> None:
+        """Every rank validates on all of it: a few batches, and nothing to put together."""
+        assert self._validation is not None
+        start_s = time.perf_counter()
+        batches = range(self._validation.batches)
+        losses = [self._step.evaluate(*self._validation.batch(index)) for index in batches]
+        loss = torch.stack(losses).mean().item()
+        self._report(Validated(iteration=iteration, loss=loss, seconds=time.perf_counter() - start_s))
+
+    def _save(self, iteration: int) -> None:
+        path = self._config.checkpoint
+        if path is None or not self._ranks.leads:
+            return
+        start_s = time.perf_counter()
+        save(path, {"network": self._config.network.name, "iteration": iteration, **self._step.state()})
+        self._report(Saved(iteration=iteration, path=path, seconds=time.perf_counter() - start_s))
+
+    def _result(self, iterations: int, seconds: float, first: Tensor, last: Tensor) -> TrainResult:
+        return TrainResult(
+            network=self._config.network.name,
+            device=self._device.type,
+            processes=self._ranks.size,
+            batch_size=self._config.batch_size,
+            image_size=self._config.image_size,
+            precision=self._config.precision,
+            iterations=iterations,
+            seconds=seconds,
+            images_per_s=iterations * self._batch_size / seconds,
+            loss_first=_finite(first),
+            loss_last=_finite(last),
+            peak_memory_bytes=_peak_memory_bytes(self._device),
         )
 
-    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
-        loss = cross_entropy(self._model(images), labels)
-        self._optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        self._optimizer.step()
-        return loss.detach()
+
+def _ignore(line: Line) -> None:
+    """Only rank 0 reports."""
 
 
-class _Host:
-    """Adds the host phase to each step, once the first few have shown how long a step takes without it."""
-
-    def __init__(self, config: TrainConfig, device: torch.device) -> None:
-        self._share, self._device = config.host_share, device
-        self._phase = HostPhase(seed=config.seed)
-        self._step_s: list[float] = []
-        self._began_s = 0.0
-
-    def before_step(self) -> None:
-        if self._share == 0:
-            return
-        if len(self._step_s) == _CALIBRATION_STEPS:
-            self._phase.run()
-        self._began_s = time.perf_counter()
-
-    def after_step(self) -> None:
-        if self._share == 0:
-            return
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # otherwise the host phase would hide behind the GPU's queue
-        if len(self._step_s) == _CALIBRATION_STEPS:
-            return
-        self._step_s.append(time.perf_counter() - self._began_s)
-        if len(self._step_s) == _CALIBRATION_STEPS:
-            # The quickest: whatever disturbs a step only lengthens it, and the first one allocates.
-            self._phase.calibrate(min(self._step_s) * self._share / (1 - self._share))
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise WorkloadError("--device cuda: torch sees no GPU; pass --device cpu, or install a CUDA build of torch")
-    return torch.device(name)
+def _explained(error: RuntimeError, config: TrainConfig, device: torch.device) -> str | None:
+    """One sentence on an error of torch's that a user can do something about; `None` for any other."""
+    text = str(error)
+    # On the CPU torch has no exception of its own for this, only its allocator's name in the text.
+    if isinstance(error, torch.cuda.OutOfMemoryError) or "DefaultCPUAllocator" in text:
+        return (
+            f"memory of {device.type} does not hold {config.network.name} at {config.batch_size} samples of size "
+            f"{config.image_size}; pass a smaller --batch-size or --image-size"
+        )
+    if "DataLoader worker" in text:
+        return f"{text.splitlines()[0]}; pass fewer --workers, or give shared memory (/dev/shm) more room"
+    if config.compiled and type(error).__module__.startswith("torch."):
+        return f"--compile: {text.splitlines()[0]}; leave it out, or install what is missing"
+    return None
 
 
 def _finite(loss: Tensor) -> float | None:

@@ -1,6 +1,10 @@
 """The networks by name, with the batch and image sizes of the papers. Importing this needs no torch.
 
-Sizes: Krzywaniak et al. 2022, section 4 (batch 128 or 64, ImageNet's 224 or 299 pixels).
+Batch sizes: Krzywaniak et al. 2022, section 4 (128, or 64 where their GPU held no more), Caspart et al. 2022, section 3
+(64 for the LSTM and for VGG with batch normalisation). No paper gives one for ResNet-18 and VGG-16, which take those
+of their families, nor for Xception (Koszczał et al. 2023): 64. Image sizes: those of ImageNet that each was published
+with. Learning rates: 0.1 for networks with batch normalisation and a small head (He et al. 2016), a tenth of that for
+VGG (Simonyan and Zisserman 2015), and what AlexNet's 0.01 at 128 images comes to at 256.
 """
 
 from dataclasses import dataclass
@@ -19,44 +23,68 @@ IMAGENET_CLASSES = 1000
 class Network:
     """One network that can be trained.
 
-    builder: `module:function` that returns it, called with the number of classes. batch_size: images per step.
-    image_size: pixels per side. stride: total downsampling; an image is at least this large.
+    builder: `module:function` that returns it, of this package, called with the number of classes. classes: `None`
+    for the load forecast, which is a regression. batch_size: samples per step. image_size: pixels per side, or hours of
+    load. smallest_image: the network can be trained from here on; smallest_single: with a batch of one, which batch
+    normalisation takes only while a channel keeps more than one value, `None` for never. learning_rate: of SGD
+    with momentum at 256 images, in proportion to the batch (Goyal et al. 2017); of Adam for the load forecast.
     """
 
     name: str
     builder: str
+    classes: int | None = IMAGENET_CLASSES
     batch_size: int
     image_size: int
-    stride: int
+    smallest_image: int
+    smallest_single: int | None
+    learning_rate: float
 
-    def build(self, classes: int = IMAGENET_CLASSES) -> "nn.Module":
+    def build(self) -> "nn.Module":
         """The network with fresh weights, on torch's default device."""
         module, _, function = self.builder.partition(":")
-        return cast("nn.Module", getattr(import_module(module), function)(classes))
+        build = getattr(import_module(f"{__name__}.{module}"), function)
+        return cast("nn.Module", build() if self.classes is None else build(self.classes))
 
 
-_RESNET = "autocap.workloads.models.resnet"
+def _network(
+    name: str, family: str, batch_size: int, image_size: int, *, smallest: tuple[int, int | None], rate: float
+) -> Network:
+    return Network(
+        name=name,
+        builder=f"{family}:{name}",
+        classes=None if family == "lstm" else IMAGENET_CLASSES,
+        batch_size=batch_size,
+        image_size=image_size,
+        smallest_image=smallest[0],
+        smallest_single=smallest[1],
+        learning_rate=rate,
+    )
+
+
 NETWORKS = {
     network.name: network
     for network in (
-        Network(name="resnet18", builder=f"{_RESNET}:resnet18", batch_size=128, image_size=224, stride=32),
-        Network(name="resnet50", builder=f"{_RESNET}:resnet50", batch_size=128, image_size=224, stride=32),
+        _network("alexnet", "alexnet", 128, 224, smallest=(63, 63), rate=0.02),
+        _network("vgg16", "vgg", 128, 224, smallest=(32, 32), rate=0.01),
+        _network("vgg16_bn", "vgg", 64, 224, smallest=(32, 32), rate=0.01),
+        _network("vgg19", "vgg", 128, 224, smallest=(32, 32), rate=0.01),
+        _network("vgg19_bn", "vgg", 64, 224, smallest=(32, 32), rate=0.01),
+        _network("inception3", "inception3", 128, 299, smallest=(75, None), rate=0.1),
+        _network("inception4", "inception4", 64, 299, smallest=(75, 107), rate=0.1),
+        _network("resnet18", "resnet", 128, 224, smallest=(1, 33), rate=0.1),
+        _network("resnet50", "resnet", 128, 224, smallest=(1, 33), rate=0.1),
+        _network("resnet152", "resnet", 64, 224, smallest=(1, 33), rate=0.1),
+        _network("xception", "xception", 64, 299, smallest=(7, 39), rate=0.1),
+        _network("lstm", "lstm", 64, 168, smallest=(1, 1), rate=1e-3),
     )
 }
-PLANNED = (
-    *("alexnet", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "inception3", "inception4"),
-    *("resnet152", "xception", "lstm"),
-)
 
 
 def find(name: str) -> Network:
     """The network of that name. Raises WorkloadUsageError with the names that there are."""
-    if name in NETWORKS:
-        return NETWORKS[name]
-    known = ", ".join(NETWORKS)
-    if name in PLANNED:
-        raise WorkloadUsageError(f"network {name} is not available yet; choose one of {known}")
-    raise WorkloadUsageError(f"unknown network '{name}'; choose one of {known}")
+    if name not in NETWORKS:
+        raise WorkloadUsageError(f"unknown network '{name}'; choose one of {', '.join(NETWORKS)}")
+    return NETWORKS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +105,9 @@ def summarise(network: Network) -> Summary:
 
     with torch.device("meta"):
         model = network.build().eval()
-        image = torch.empty(1, 3, network.image_size, network.image_size)
+        sample = torch.empty(sample_shape(network, network.image_size))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(image)
+        model(sample.unsqueeze(0))
     return Summary(
         name=network.name,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -87,3 +115,8 @@ def summarise(network: Network) -> Summary:
         batch_size=network.batch_size,
         image_size=network.image_size,
     )
+
+
+def sample_shape(network: Network, size: int) -> tuple[int, ...]:
+    """Of one input: (3, size, size) for images, (size,) for the load forecast."""
+    return (size,) if network.classes is None else (3, size, size)

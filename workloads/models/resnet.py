@@ -6,6 +6,8 @@ first 1x1 convolution. (The variant often called v1.5 does so in the 3x3 one: th
 
 from torch import Tensor, nn
 
+from autocap.workloads.models.blocks import conv_norm, global_average, initialise_convolutions
+
 
 def resnet18(classes: int) -> nn.Module:
     """18 weighted layers, 11,689,512 parameters at 1000 classes."""
@@ -17,16 +19,21 @@ def resnet50(classes: int) -> nn.Module:
     return ResNet(_Bottleneck, (3, 4, 6, 3), classes)
 
 
+def resnet152(classes: int) -> nn.Module:
+    """152 weighted layers, 60,192,808 parameters at 1000 classes."""
+    return ResNet(_Bottleneck, (3, 8, 36, 3), classes)
+
+
 class ResNet(nn.Module):
     """Stem, four stages of residual blocks, global average, linear head.
 
-    Takes images, shape (n, 3, h, w), h and w at least 32; gives logits, shape (n, classes).
+    Takes images, shape (n, 3, h, w); gives logits, shape (n, classes). The size is halved five times, rounded up.
     """
 
     def __init__(self, block: "type[_Basic | _Bottleneck]", depths: tuple[int, int, int, int], classes: int) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            *_conv_norm(3, 64, kernel=7, stride=2),
+            conv_norm(3, 64, 7, stride=2),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
         )
@@ -39,13 +46,11 @@ class ResNet(nn.Module):
                 channels = block.expansion * (64 << stage)
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(channels, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        initialise_convolutions(self)
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.blocks(self.stem(images))
-        logits: Tensor = self.head(features.mean(dim=(2, 3)))
+        logits: Tensor = self.head(global_average(features))
         return logits
 
 
@@ -57,9 +62,9 @@ class _Basic(nn.Module):
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            *_conv_norm(channels, width, kernel=3, stride=stride),
+            conv_norm(channels, width, 3, stride=stride),
             nn.ReLU(inplace=True),
-            *_conv_norm(width, width, kernel=3),
+            conv_norm(width, width, 3),
         )
         self.shortcut = _shortcut(channels, width, stride)
 
@@ -76,11 +81,11 @@ class _Bottleneck(nn.Module):
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            *_conv_norm(channels, width, kernel=1, stride=stride),
+            conv_norm(channels, width, 1, stride=stride),
             nn.ReLU(inplace=True),
-            *_conv_norm(width, width, kernel=3),
+            conv_norm(width, width, 3),
             nn.ReLU(inplace=True),
-            *_conv_norm(width, width * self.expansion, kernel=1),
+            conv_norm(width, width * self.expansion, 1),
         )
         self.shortcut = _shortcut(channels, width * self.expansion, stride)
 
@@ -93,9 +98,4 @@ def _shortcut(channels: int, width: int, stride: int) -> nn.Module:
     """The identity where shapes agree, else a projection (option B of the paper)."""
     if stride == 1 and channels == width:
         return nn.Identity()
-    return nn.Sequential(*_conv_norm(channels, width, kernel=1, stride=stride))
-
-
-def _conv_norm(channels: int, width: int, *, kernel: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:
-    conv = nn.Conv2d(channels, width, kernel, stride=stride, padding=kernel // 2, bias=False)
-    return conv, nn.BatchNorm2d(width)
+    return conv_norm(channels, width, 1, stride=stride)
