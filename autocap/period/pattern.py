@@ -1,0 +1,273 @@
+"""One waveform, repeated along a wandering phase: the joint least-squares fit that everything else reads.
+
+A reading taken at t is modelled as level(t) + f(φ(t)) + noise. f is a sum of harmonics, the same in every cycle. The
+phase is φ(t) = u (1 + s) + θ(u) with u = t / period: s corrects the period, θ is a random walk from cycle to cycle,
+which is what jittered iterations do to a phase. All unknowns are solved for together by Gauss-Newton steps on the
+actual stamps; the variances of noise and walk follow from the fit (MacKay, "Bayesian interpolation", 1992). The
+posterior covariance gives the standard error of the cycles counted between two moments.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from autocap.period.candidates import fourier
+from autocap.period.estimate import Bools, Floats
+
+_KNOTS = 64
+_READINGS_PER_KNOT = 5
+_LEVELS = 8
+_CYCLES_PER_LEVEL = 3.0
+_WALK = (2e-4, 0.12)  # smallest and largest standard deviation of the phase per cycle
+_FREE = 1.0  # of the phase across what is left out
+_OFFSET = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A fitted pattern. Values y are in units of their own spread.
+
+    u: phase at the nominal period, shape (n,). knots: at which theta stands, in cycles. keep: readings that belong
+    to the pattern. slope: relative correction of the frequency. coefficients: complex amplitudes, c of f(φ) =
+    Re Σ c_k exp(-2πikφ). residual: standard deviation of the rest. walk: of the phase, per cycle. explained: share of
+    variation that the pattern explains once the level is taken out. evidence: log marginal likelihood.
+    covariance: of theta and slope, shape (knots+1, knots+1). used: degrees of freedom that the fit consumed.
+    rest, level: of each reading, shape (n,).
+    """
+
+    period_s: float
+    origin_s: float
+    u: Floats
+    knots: Floats
+    keep: Bools
+    theta: Floats
+    slope: float
+    coefficients: NDArray[np.complex128]
+    residual: float
+    walk: float
+    explained: float
+    evidence: float
+    covariance: Floats
+    used: float
+    rest: Floats
+    level: Floats
+
+    @property
+    def phase(self) -> Floats:
+        """Cycles done at each reading."""
+        return self.phase_at(self.u)
+
+    def phase_at(self, u: Floats) -> Floats:
+        wander: Floats = np.interp(u, self.knots, self.theta)
+        return u * (1.0 + self.slope) + wander
+
+    def cycles_between(self, spans_u: list[tuple[float, float]]) -> tuple[float, float]:
+        """Cycles in some spans (in nominal cycles) together, and their standard error."""
+        contrast = np.zeros(len(self.knots) + 1)
+        for start, end in spans_u:
+            ends = hats(np.array([start, end]), self.knots)
+            contrast[:-1] += ends[1] - ends[0]
+            contrast[-1] += end - start
+        total = sum(end - start for start, end in spans_u)
+        cycles = total + float(contrast @ np.append(self.theta, self.slope))
+        return cycles, math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where the fit begins: theta at the knots, which blocks between knots count, and the expected waveform.
+
+    blocks: shape (knots-1,). expected: complex amplitudes, or zeros; spread: standard deviation of each about them.
+    """
+
+    theta: Floats
+    blocks: Bools
+    expected: NDArray[np.complex128]
+    spread: Floats
+    walk: float
+
+
+def knots_for(cycles: float, readings: int) -> Floats:
+    """Places of the knots in cycles: one per cycle unless there are too many, or too few readings."""
+    most = max(2, min(_KNOTS, readings // _READINGS_PER_KNOT))
+    every = max(1, math.ceil(cycles / most))
+    return np.arange(math.ceil(cycles / every) + 1, dtype=np.float64) * every
+
+
+def hats(u: Floats, knots: Floats) -> Floats:
+    """Weights that interpolate linearly between the knots, shape (n, knots)."""
+    every = knots[1] - knots[0]
+    place = np.clip((u / every).astype(int), 0, len(knots) - 2)
+    part = u / every - place
+    weights = np.zeros((len(u), len(knots)))
+    rows = np.arange(len(u))
+    weights[rows, place] = 1.0 - part
+    weights[rows, place + 1] = part
+    return weights
+
+
+def loose(harmonics: int) -> tuple[NDArray[np.complex128], Floats]:
+    """No expectation of the waveform but that its harmonics fall off as those of steps do."""
+    return np.zeros(harmonics, dtype=np.complex128), 2.0 / np.arange(1, harmonics + 1)
+
+
+def fit(t_s: Floats, y: Floats, period_s: float, knots: Floats, start: Start, *, steps: int) -> Fit:
+    """Fit the pattern by `steps` Gauss-Newton steps from a start. t_s, y: shape (n,), y of mean 0 and spread 1."""
+    problem = _Problem(t_s, y, period_s, knots, start)
+    for _ in range(steps):
+        problem.step()
+    return problem.result(t_s)
+
+
+class _Problem:
+    """The state of one fit: parameters theta (m), slope, level (l), cosines (k), sines (k), and the two variances."""
+
+    def __init__(self, t_s: Floats, y: Floats, period_s: float, knots: Floats, start: Start) -> None:
+        self.period_s, self.knots, self.start = period_s, knots, start
+        self.u = (t_s - t_s[0]) / period_s
+        self.weights = hats(self.u, knots)
+        block = np.clip((self.u / (knots[1] - knots[0])).astype(int), 0, len(knots) - 2)
+        self.keep = start.blocks[block]
+        self.y = y
+        cycles = float(self.u[-1])
+        levels = int(np.clip(cycles / _CYCLES_PER_LEVEL, 2, _LEVELS))
+        self.levels = hats(self.u, np.linspace(0.0, cycles + 1e-9, levels))
+        self.theta, self.slope = start.theta.copy(), 0.0
+        self.walk = start.walk
+        self.slope_sd = 0.5 / max(cycles, 1.0)
+        self.harmonics = len(start.expected)
+        self.linear = np.zeros(levels + 2 * self.harmonics)
+        self.variance = 1.0
+        self._solve_linear()
+        self.now = self._linearised()
+
+    def _phase(self) -> Floats:
+        return np.asarray(self.u * (1.0 + self.slope) + self.weights @ self.theta)
+
+    def _prior(self) -> tuple[Floats, Floats]:
+        """Precision matrix and mean of all parameters."""
+        m, levels = len(self.knots), self.levels.shape[1]
+        size = m + 1 + len(self.linear)
+        precision = np.zeros((size, size))
+        every = float(self.knots[1] - self.knots[0])
+        steps = np.where(self.start.blocks, every * self.walk**2, _FREE)
+        inner = np.arange(m - 1)
+        precision[inner, inner] += 1 / steps
+        precision[inner + 1, inner + 1] += 1 / steps
+        precision[inner, inner + 1] -= 1 / steps
+        precision[inner + 1, inner] -= 1 / steps
+        precision[:m, :m] += 1.0 / (m * _OFFSET) ** 2
+        precision[m, m] = 1 / self.slope_sd**2
+        at = m + 1 + np.arange(levels)
+        precision[at, at] = 0.25
+        at = m + 1 + levels + np.arange(2 * self.harmonics)
+        precision[at, at] = np.tile(1 / self.start.spread**2, 2)
+        mean = np.zeros(size)
+        mean[at] = np.concatenate((self.start.expected.real, self.start.expected.imag))
+        return precision, mean
+
+    def _solve_linear(self) -> None:
+        """Level and waveform along the phase as it stands."""
+        design = np.concatenate((self.levels, fourier(self._phase(), self.harmonics)), axis=1)[self.keep]
+        precision, mean = self._prior()
+        at = len(self.knots) + 1
+        inner, mean = precision[at:, at:] * 0.1, mean[at:]
+        self.linear = np.linalg.solve(design.T @ design + inner, design.T @ self.y[self.keep] + inner @ mean)
+        rest = self.y[self.keep] - design @ self.linear
+        self.variance = max(float(np.mean(rest**2)), 1e-8)
+
+    def _linearised(self) -> tuple[Floats, Floats, Floats]:
+        """Design matrix and target of the linearised problem, and the readings as modelled now."""
+        levels = self.levels.shape[1]
+        waves = fourier(self._phase(), self.harmonics)
+        orders = np.arange(1, self.harmonics + 1)
+        cosines, sines = self.linear[levels : levels + self.harmonics], self.linear[levels + self.harmonics :]
+        turned = np.concatenate((2 * np.pi * orders * sines, -2 * np.pi * orders * cosines))
+        steepness = waves @ turned
+        modelled = self.levels @ self.linear[:levels] + waves @ self.linear[levels:]
+        moves = np.concatenate((self.weights, self.u[:, None]), axis=1) * steepness[:, None]
+        design = np.concatenate((moves, self.levels, waves), axis=1)
+        target = self.y + moves @ np.append(self.theta, self.slope)
+        return design[self.keep], target[self.keep], modelled
+
+    def step(self) -> None:
+        """One Gauss-Newton step of all parameters, shortened while it makes things worse; then both variances."""
+        design, target, _ = self.now
+        precision, mean = self._prior()
+        matrix = design.T @ design / self.variance + precision
+        factor = cho_factor(matrix)
+        solution = cho_solve(factor, design.T @ target / self.variance + precision @ mean)
+        before, cost = self._parameters(), self._cost(precision, mean)
+        for share in (1.0, 0.5, 0.2):
+            self._set(before + share * (solution - before))
+            if self._cost(precision, mean) <= cost:
+                break
+        self._vary(cho_solve(factor, np.eye(len(matrix))), precision)
+
+    def _parameters(self) -> Floats:
+        return np.concatenate((self.theta, [self.slope], self.linear))
+
+    def _set(self, parameters: Floats) -> None:
+        m = len(self.knots)
+        self.theta, self.slope, self.linear = parameters[:m], float(parameters[m]), parameters[m + 1 :]
+        self.now = self._linearised()
+
+    def _cost(self, precision: Floats, mean: Floats) -> float:
+        rest = (self.y - self.now[2])[self.keep]
+        off = self._parameters() - mean
+        return float(rest @ rest / self.variance + off @ precision @ off)
+
+    def _vary(self, covariance: Floats, precision: Floats) -> None:
+        rest = (self.y - self.now[2])[self.keep]
+        used = len(precision) - float(np.sum(covariance * precision))
+        self.variance = max(float(rest @ rest) / max(len(rest) - used, 0.1 * len(rest)), 1e-8)
+        m, every = len(self.knots), float(self.knots[1] - self.knots[0])
+        changes = np.diff(self.theta)[self.start.blocks]
+        inner = covariance[:m, :m]
+        diagonal = np.diag(inner)
+        doubts = (diagonal[1:] + diagonal[:-1] - 2 * np.diag(inner, 1))[self.start.blocks]
+        known = max(float(np.sum(1 - doubts / (every * self.walk**2))), 0.05 * len(changes), 0.5)
+        square = float(changes @ changes) / every
+        self.walk = float(np.clip(np.sqrt(square / known), *_WALK))
+
+    def result(self, t_s: Floats) -> Fit:
+        design, _, modelled = self.now
+        precision, mean = self._prior()
+        matrix = design.T @ design / self.variance + precision
+        factor = cho_factor(matrix)
+        m, levels = len(self.knots), self.levels.shape[1]
+        every = cho_solve(factor, np.eye(len(matrix)))
+        covariance = every[: m + 1, : m + 1]
+        rest = self.y - modelled
+        kept = rest[self.keep]
+        parameters = self._parameters() - mean
+        sign = np.linalg.slogdet(precision)[1] - 2 * float(np.sum(np.log(np.diag(factor[0]))))
+        evidence = -0.5 * (
+            len(kept) * np.log(2 * np.pi * self.variance)
+            + float(kept @ kept) / self.variance
+            + float(parameters @ precision @ parameters)
+            - sign
+        )
+        flat = (self.y - self.levels @ self.linear[:levels])[self.keep]
+        amplitudes = self.linear[levels:]
+        return Fit(
+            period_s=self.period_s,
+            origin_s=float(t_s[0]),
+            u=self.u,
+            knots=self.knots,
+            keep=self.keep,
+            theta=self.theta,
+            slope=self.slope,
+            coefficients=amplitudes[: self.harmonics] + 1j * amplitudes[self.harmonics :],
+            residual=float(np.sqrt(self.variance)),
+            walk=self.walk,
+            explained=1.0 - self.variance / max(float(np.var(flat)), 1e-12),
+            evidence=float(evidence),
+            covariance=covariance,
+            used=len(matrix) - float(np.sum(every * precision)),
+            rest=rest,
+            level=self.levels @ self.linear[:levels],
+        )

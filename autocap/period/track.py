@@ -1,0 +1,108 @@
+"""Where the phase stands, cycle by cycle, found without a good first guess: the shortest path through a table of how
+well each phase fits each block of cycles. Blocks that no phase fits are left out: they are not the pattern.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.period.candidates import fourier
+from autocap.period.estimate import Bools, Floats
+
+_PHASES = 64
+_SPARSE = 0.3
+_JUMP = 12.0  # what a jump of the phase costs, against a step of the walk
+_BAD = 9.0  # a block is left out when its mean squared rest is this many times the usual and this share of the
+_BAD_SHARE = 0.3  # waveform's own mean square
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """theta: phase at each knot beyond the nominal one, unwrapped, shape (knots,). blocks: which count."""
+
+    theta: Floats
+    blocks: Bools
+
+
+def path(
+    u: Floats, y: Floats, knots: Floats, coefficients: NDArray[np.complex128], *, noise: float, walk: float
+) -> Path:
+    """Track the phase of a known waveform.
+
+    u: nominal phase of the readings, shape (n,). y: readings with the level taken out. coefficients: of the waveform.
+    noise: standard deviation of what it leaves. walk: standard deviation of the phase per cycle.
+    """
+    every = float(knots[1] - knots[0])
+    block = np.clip((u / every).astype(int), 0, len(knots) - 2)
+    misfit, sizes = _misfit(u, y, coefficients, block, len(knots) - 1)
+    costs = misfit / (2 * noise**2)
+    steps = np.arange(_PHASES) / _PHASES
+    gaps = (steps[:, None] - steps[None, :] + 0.5) % 1.0 - 0.5
+    moves = np.minimum(gaps**2 / (2 * every * walk**2), _JUMP)
+    square = 0.5 * float(np.sum(np.abs(coefficients) ** 2))
+    chosen, out = _shortest(costs, moves, (0.5 * _BAD + _BAD_SHARE * square / (2 * noise**2)) * sizes)
+    return _as_path(chosen, out, sizes)
+
+
+def _misfit(
+    u: Floats, y: Floats, coefficients: NDArray[np.complex128], block: NDArray[np.int_], blocks: int
+) -> tuple[Floats, Floats]:
+    """Squared misfit of each block at each phase, shape (blocks, phases), and readings per block."""
+    orders = np.arange(1, len(coefficients) + 1)
+    waves = fourier(u, len(coefficients))
+    turns = np.exp(2j * np.pi * np.outer(orders, np.arange(_PHASES) / _PHASES))
+    complex_waves = waves[:, : len(orders)] - 1j * waves[:, len(orders) :]
+    modelled = (complex_waves * coefficients) @ np.conj(turns)
+    squares = (y[:, None] - modelled.real) ** 2
+    sizes = np.bincount(block, minlength=blocks).astype(np.float64)
+    totals = np.zeros((blocks, _PHASES))
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    totals[block[starts]] = np.add.reduceat(squares, starts, axis=0)
+    return totals, sizes
+
+
+def _shortest(costs: Floats, moves: Floats, out_costs: Floats) -> tuple[NDArray[np.int_], Bools]:
+    """The cheapest phase per block, and the blocks that are cheaper to leave out."""
+    blocks = len(costs)
+    out = costs.min(axis=1) > out_costs
+    costs = np.minimum(costs, out_costs[:, None])
+    total = costs[0]
+    back = np.zeros((blocks, _PHASES), dtype=int)
+    for place in range(1, blocks):
+        reached = total[None, :] + (np.zeros_like(moves) if out[place - 1] else moves)
+        back[place] = np.argmin(reached, axis=1)
+        total = reached[np.arange(_PHASES), back[place]] + costs[place]
+    chosen = np.zeros(blocks, dtype=int)
+    chosen[-1] = int(np.argmin(total))
+    for place in range(blocks - 1, 0, -1):
+        chosen[place - 1] = back[place][chosen[place]]
+    return chosen, out
+
+
+def _as_path(chosen: NDArray[np.int_], out: Bools, sizes: Floats) -> Path:
+    """Unwrapped phases at the knots; a block next to a jump is left out as well."""
+    steps = (np.diff(chosen) / _PHASES + 0.5) % 1.0 - 0.5
+    phases = np.concatenate(([chosen[0] / _PHASES], chosen[0] / _PHASES + np.cumsum(steps)))
+    sparse = sizes < _SPARSE * np.median(sizes)
+    sparse[-1] = sizes[-1] == 0  # the last block is cut short by the end of the readings, not by a gap
+    out = _with_neighbours(out | sparse)
+    for place in np.flatnonzero(np.abs(steps) > 0.2):
+        if not out[place] and not out[place + 1]:
+            out[place + 1] = True
+    theta = np.empty(len(chosen) + 1)
+    left = np.concatenate(([np.nan], np.where(out, np.nan, phases)))
+    right = np.concatenate((np.where(out, np.nan, phases), [np.nan]))
+    both = np.stack((left, right))
+    known = ~np.isnan(both)
+    theta = np.where(known.any(axis=0), np.nansum(both, axis=0) / np.maximum(known.sum(axis=0), 1), np.nan)
+    where = np.flatnonzero(~np.isnan(theta))
+    theta = np.interp(np.arange(len(theta)), where, theta[where]) if len(where) else np.zeros(len(theta))
+    return Path(theta=theta, blocks=~out)
+
+
+def _with_neighbours(out: Bools) -> Bools:
+    """A long stretch that is left out begins and ends somewhere inside its neighbours, so they go with it."""
+    inside = out[:-1] & out[1:]
+    run = np.concatenate(([False], inside)) | np.concatenate((inside, [False]))
+    return np.asarray(out | np.concatenate((run[1:], [False])) | np.concatenate(([False], run[:-1])))
