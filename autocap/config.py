@@ -9,6 +9,7 @@ METRIC = "eds"
 TARGET_STDERR = 0.005
 TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
+STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it trusts a period in the power
 STRATEGY = "golden"
 DEVICE = "auto"
 PROGRESS = "auto"
@@ -46,9 +47,10 @@ class TuneConfig:
 class RunConfig:
     """A whole `autocap run`: the command, what to tune with, and where to write.
 
-    device: auto, nvml, rapl or emulated[:PROFILE]. gpus: indices or UUIDs, `None` for those the job uses.
-    sample_hz: samples a second, `None` for twice the sensor's own rate. kill_after_s: SIGKILL to a child that outlives
-    a forwarded signal by this; `None` waits without limit. out: the run directory, `None` for a new one.
+    device: auto, nvml, rapl or emulated[:PROFILE]. progress: auto, steps, period, regex:PATTERN or speed. gpus: indices
+    or UUIDs, `None` for those the job uses. sample_hz: samples a second, `None` for twice the sensor's own rate.
+    kill_after_s: SIGKILL to a child that outlives a forwarded signal by this; `None` waits without limit. out: the run
+    directory, `None` for a new one.
     """
 
     command: tuple[str, ...]
@@ -56,6 +58,7 @@ class RunConfig:
     strategy: str = STRATEGY
     strategy_options: tuple[tuple[str, str], ...] = ()
     device: str = DEVICE
+    progress: str = PROGRESS
     gpus: tuple[str, ...] | None = None
     sample_hz: float | None = None
     kill_after_s: float | None = None

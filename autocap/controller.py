@@ -136,8 +136,8 @@ class Controller:
             return
         if steady is None and self._watch.iterations == 0:
             self._fail(
-                f"no optimiser step was seen within {self._config.wait_s:g} s, so nothing is tuned; pass a larger "
-                "--wait if the job starts slowly, or call autocap.step() once an iteration"
+                f"{self._progress.trouble} within {self._config.wait_s:g} s, so nothing is tuned; pass a larger --wait "
+                "if the job starts slowly, or call autocap.step() once an iteration"
             )
             return
         if steady is None:
@@ -192,7 +192,7 @@ class Controller:
         trial = Trial(
             cap_w=self._asked_w,
             state=result.state,
-            reason=result.reason,
+            reason=result.reason if result.cost is not None else self._progress.trouble or result.reason,
             cost=None if result.cost is None else result.cost.value,
             cost_stderr=None if result.cost is None else result.cost.stderr,
             measurement=result.measurement,

@@ -1,4 +1,8 @@
-"""Where the iteration count comes from: samples in, marks out. A mark says how many iterations had ended by when."""
+"""Where the iteration count comes from: samples in, marks out. A mark says how many iterations had ended by when.
+
+Best first: `steps` (the job counts), `regex` (its output counts), `period` (found in the power signal; periodic.py),
+`speed` (a proxy from the SM clock, of low confidence, only where it is asked for).
+"""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,25 +29,105 @@ class Progress(Protocol):
     def confidence(self) -> str:
         """ "high", or "low" for a proxy that is not a count."""
 
+    @property
+    def trouble(self) -> str | None:
+        """Why there are no marks at present; `None` while there are."""
+
     def feed(self, sample: Sample) -> tuple[Mark, ...]:
         """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
 
-        A mark may lie in the past: a period is only recognised afterwards.
+        A mark may lie in the past: a period is only recognised afterwards. Two marks with the same count enclose a
+        pause that is no part of an iteration.
         """
 
 
 class StepProgress:
-    """Counts what the training process counts itself: optimiser steps."""
+    """Counts what is counted elsewhere: optimiser steps, or lines of the job's output that match a pattern."""
 
-    kind = "steps"
     confidence = "high"
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "steps", what: str = "optimiser step") -> None:
+        self.kind = kind
         self._count = 0
+        self.trouble: str | None = f"no {what} was seen"
 
     def feed(self, sample: Sample) -> tuple[Mark, ...]:
         if sample.steps is None or sample.steps.count <= self._count:
             return ()
         self._count = sample.steps.count
+        self.trouble = None
         # A stamp cannot lie in the future of its sample; clocks of one machine agree, roundings may not.
         return (Mark(t_s=min(sample.steps.t_s, sample.t_s), iterations=float(self._count)),)
+
+
+class SpeedProgress:
+    """Takes the SM clock for the speed: one "iteration" is the work of a second at the clock first seen.
+
+    Memory-bound work slows down less than the clock, so this overstates what a cap costs in time. A job that waits
+    for something else is not seen to wait at all.
+    """
+
+    kind = "speed"
+    confidence = "low"
+
+    def __init__(self) -> None:
+        self._first_hz: float | None = None
+        self._last_s: float | None = None
+        self._done = 0.0
+        self._marked = 0.0
+        self.trouble: str | None = "the device does not report its SM clock"
+
+    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+        clocks = [reading.sm_clock_hz for reading in sample.readings]
+        known = [clock for clock in clocks if clock is not None]
+        last_s, self._last_s = self._last_s, sample.t_s
+        if len(known) < len(clocks) or not known or min(known) <= 0:
+            return ()
+        self.trouble = None
+        slowest_hz = min(known)  # a data-parallel job waits for its slowest device
+        self._first_hz = self._first_hz or slowest_hz
+        self._done += (sample.t_s - (last_s if last_s is not None else sample.t_s)) * slowest_hz / self._first_hz
+        if self._done - self._marked < 1.0:
+            return ()
+        self._marked = self._done
+        return (Mark(t_s=sample.t_s, iterations=self._done),)
+
+
+class BestProgress:
+    """`auto`: the steps if there are any; the period in the power once none was seen for a while.
+
+    steps_within_s: how long steps are waited for. Once one of them has given marks it stays with it: a count that
+    changes its meaning in the middle of a search would be worse than none.
+    """
+
+    def __init__(self, steps: Progress, period: Progress, steps_within_s: float) -> None:
+        self._steps, self._period, self._within_s = steps, period, steps_within_s
+        self._first_s: float | None = None
+        self._chosen: Progress | None = None
+
+    @property
+    def kind(self) -> str:
+        return (self._chosen or self._steps).kind
+
+    @property
+    def confidence(self) -> str:
+        return (self._chosen or self._steps).confidence
+
+    @property
+    def trouble(self) -> str | None:
+        if self._chosen is not None:
+            return self._chosen.trouble
+        return f"{self._steps.trouble}, and {self._period.trouble}"
+
+    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+        if self._chosen is not None:
+            return self._chosen.feed(sample)
+        self._first_s = sample.t_s if self._first_s is None else self._first_s
+        counted, found = self._steps.feed(sample), self._period.feed(sample)
+        if counted:
+            self._chosen = self._steps
+            return counted
+        if found and sample.t_s - self._first_s >= self._within_s:
+            self._chosen = self._period
+            return found
+        return ()

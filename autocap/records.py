@@ -65,6 +65,7 @@ class Reading:
     requested_w, enforced_w: the limit asked for and the one that holds after all limiters.
     cap_binding: whether the driver says the cap holds the clocks down; `None` where it does not say.
     throttled: thermal or hardware slowdown is active, so windows are not comparable.
+    utilisation: share of the time, or of the device, that is busy, 0 to 1.
     """
 
     t_s: float
@@ -75,6 +76,7 @@ class Reading:
     sm_clock_hz: float | None = None
     cap_binding: bool | None = None
     throttled: bool = False
+    utilisation: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,6 +187,7 @@ _COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
     "sm_clock_hz": lambda reading: reading.sm_clock_hz,
     "cap_binding": lambda reading: reading.cap_binding,
     "throttled": lambda reading: reading.throttled,
+    "utilisation": lambda reading: reading.utilisation,
 }
 
 

@@ -19,22 +19,21 @@ from autocap import __version__, events, profiles, registry, target
 from autocap.bounds import cap_grid
 from autocap.config import EMULATED_PROFILE, RunConfig
 from autocap.controller import Controller
+from autocap.counting import Counting
 from autocap.devices.emulated import EmulatedDevice
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, RunDirectoryError, UsageError
 from autocap.events import MetricInfo, OptionValue
 from autocap.guardian import Guardian, settle
 from autocap.inbox import Inbox
 from autocap.privileges import InvokingUser, invoking_user
-from autocap.progress import StepProgress
 from autocap.recorder import Recorder
-from autocap.records import Measurement
+from autocap.records import Measurement, StepReading
 from autocap.registry import StrategyFactory
 from autocap.reporters import summary as summary_report
 from autocap.reporters import terminal
 from autocap.runlog import RunDirectory, to_json_dict
 from autocap.runner import Runner, follow
 from autocap.signals import SignalClock
-from autocap.steps import StepMap
 from autocap.strategy import OptionScalar, StrategyLike
 from autocap.summarise import summarise
 from autocap.target import Target
@@ -53,18 +52,19 @@ def run(config: RunConfig, clock: SignalClock) -> int:
     device = _open_device(config, clock, search)
     settled = () if config.tune.observe else settle()
     started = datetime.now().astimezone()
-    with RunDirectory.create(config.out, config.force, user, started) as directory, ExitStack() as stack:
-        steps = (
-            None if device is None else stack.enter_context(StepMap.create(owner_uid_gid=user.owner if user else None))
-        )
-        job = _start(config, clock, directory, user, steps)
+    with ExitStack() as stack:
+        counting = Counting(config.progress if device else "none", user)
+        stack.enter_context(counting)
+        directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
+        job = _start(config, clock, directory, user, counting)
         reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=sys.stdout.isatty())
         recorder = Recorder(directory, reporter)
         recorder.event(_started(config, search, job, started))
         for fate in settled:
             recorder.warn(clock.now(), fate.sentence)
         run = _Run(config=config, clock=clock, job=job, recorder=recorder, search=search)
-        status = run.untuned() if device is None or steps is None else run.tuned(device, steps)
+        status = run.untuned() if device is None else run.tuned(device, counting)
+        counting.drain(clock)
         recorder.event(events.RunEnded(t_s=clock.now(), ended_because=run.ended_because, exit_status=status))
         _report(config, directory, recorder, reporter)
     return status
@@ -93,6 +93,7 @@ class _Run:
     recorder: Recorder
     search: _Search
     ended_because: str = "the job ended"
+    said: str | None = None  # the counter's fault, once it was announced
 
     def untuned(
         self, why: str = "no device to tune: NVML devices are not available yet, pass --device emulated"
@@ -102,11 +103,11 @@ class _Run:
         self.recorder.warn(self.clock.now(), f"the job runs untuned: {why}")
         return follow(self.job, self.clock, Inbox(self.config, self.job, self.recorder))
 
-    def tuned(self, device: EmulatedDevice, steps: StepMap) -> int:
+    def tuned(self, device: EmulatedDevice, counting: Counting) -> int:
         """Tune until the child ends; whatever keeps us from it, the child goes on."""
         with ExitStack() as stack:
             try:
-                runner, guardian = self._prepare(device, steps, stack)
+                runner, guardian = self._prepare(device, counting, stack)
             except Exception as error:  # the child runs already
                 log.debug("tuning cannot begin", exc_info=True)
                 stack.close()
@@ -117,13 +118,13 @@ class _Run:
             self._put_back(device, guardian)
         return status
 
-    def _prepare(self, device: EmulatedDevice, steps: StepMap, stack: ExitStack) -> tuple[Runner, Guardian | None]:
+    def _prepare(self, device: EmulatedDevice, counting: Counting, stack: ExitStack) -> tuple[Runner, Guardian | None]:
         if self.job.identity is None:
             raise DeviceError(f"process {self.job.pid} is hidden from /proc, so it cannot play a GPU's job")
         device.bind(self.job.identity)
         stack.callback(device.close)
         observe = self.config.tune.observe
-        guardian = None if observe else stack.enter_context(self._guardian(device, steps))
+        guardian = None if observe else stack.enter_context(self._guardian(device, counting))
         original_w = _known(guardian.original_w) if guardian else tuple(gpu.cap_range.default_w for gpu in device.gpus)
         for note in guardian.notes if guardian else ():
             self.recorder.warn(self.clock.now(), note)
@@ -139,22 +140,32 @@ class _Run:
         runner = Runner(
             clock=self.clock,
             device=device,
-            controller=self._controller(device, original_w),
+            controller=self._controller(device, counting, original_w),
             job=self.job,
             sink=self.recorder,
             interval_s=self._interval_s(device),
-            steps=lambda: steps.read(self.clock.origin_s),
+            steps=lambda: self._count(counting),
             actuator=guardian,
             inbox=Inbox(self.config, self.job, self.recorder, guardian),
         )
         return runner, guardian
 
-    def _guardian(self, device: EmulatedDevice, steps: StepMap) -> Guardian:
+    def _count(self, counting: Counting) -> StepReading | None:
+        if counting.fault is not None and counting.fault != self.said:
+            self.said = counting.fault
+            self.recorder.warn(self.clock.now(), counting.fault)
+        return counting.read(self.clock.origin_s)
+
+    def _guardian(self, device: EmulatedDevice, counting: Counting) -> Guardian:
         return Guardian(
-            kind=device.kind, gpus=device.gpus, limits=device.limits(), job=self.job.identity, cleanup=[steps.path]
+            kind=device.kind,
+            gpus=device.gpus,
+            limits=device.limits(),
+            job=self.job.identity,
+            cleanup=counting.cleanup,
         )
 
-    def _controller(self, device: EmulatedDevice, original_w: tuple[float, ...]) -> Controller:
+    def _controller(self, device: EmulatedDevice, counting: Counting, original_w: tuple[float, ...]) -> Controller:
         grid = cap_grid(self.config.tune, device.gpus, original_w, self.search.required_w)
 
         def new_strategy(baseline: Measurement) -> StrategyLike:
@@ -172,7 +183,7 @@ class _Run:
             sensor=device.sensor,
             original_w=original_w,
             grid=grid,
-            progress=StepProgress(),
+            progress=counting.progress(device.sensor),
             new_strategy=new_strategy,
         )
 
@@ -222,12 +233,11 @@ def _open_device(config: RunConfig, clock: SignalClock, search: _Search) -> Emul
 
 
 def _start(
-    config: RunConfig, clock: SignalClock, directory: RunDirectory, user: InvokingUser | None, steps: StepMap | None
+    config: RunConfig, clock: SignalClock, directory: RunDirectory, user: InvokingUser | None, counting: Counting
 ) -> Target:
-    environment = dict(os.environ) if steps is None else steps.environment(os.environ)
     try:
-        with clock.lifted():
-            return target.start(config.command, environment, user)
+        with clock.lifted(), counting.child_stdout() as stdout:
+            return target.start(config.command, counting.environment(os.environ), user, stdout)
     except AutocapError:
         directory.discard()
         raise

@@ -39,6 +39,8 @@ class SteadinessWatch:
         if not marks:
             return None
         t_s, counts = self._window.marks()
+        goes_on = np.append(np.diff(counts) > 0, True)[: counts.size]  # of a pause, only its end
+        t_s, counts = t_s[goes_on], counts[goes_on]
         if t_s.size == 0:  # the mark came before the first reading
             return None
         second = _back(t_s, len(t_s) - 1)

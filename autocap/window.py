@@ -130,8 +130,9 @@ class Window:
         t, n = t[known], n[known]
         if t.size < min_batches + 1:
             return None
-        e = np.interp(t, self._energy_t, self._energy_j)
-        if not (t[-1] > t[0] and e[-1] > e[0]):
+        start_s = float(t[0])
+        t, e, n = _without_pauses(t, np.interp(t, self._energy_t, self._energy_j), n)
+        if t.size < min_batches + 1 or not (t[-1] > t[0] and e[-1] > e[0]):
             return None
         errors = batch_errors(t, e, n, min_batches)
         iterations = float(n[-1] - n[0])
@@ -139,7 +140,7 @@ class Window:
         no, yes = self._binding
         return Measurement(
             cap_w=self.caps_w,
-            start_s=float(t[0]),
+            start_s=start_s,
             duration_s=duration_s,
             iterations=iterations,
             period_s=duration_s / iterations,
@@ -153,6 +154,17 @@ class Window:
             valid=self.broken is None,
             reason=self.broken,
         )
+
+
+def _without_pauses(t_s: Floats, energy_j: Floats, iterations: Floats) -> tuple[Floats, Floats, Floats]:
+    """Cumulative time, energy and iterations without the stretches in which the count stood still (a validation pass,
+    a checkpoint, a stall that the progress recognised); all of shape (marks − pauses,)."""
+    goes_on = np.diff(iterations) > 0
+    return (
+        np.concatenate([[0.0], np.cumsum(np.diff(t_s)[goes_on])]),
+        np.concatenate([[0.0], np.cumsum(np.diff(energy_j)[goes_on])]),
+        np.concatenate([[0.0], np.cumsum(np.diff(iterations)[goes_on])]),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

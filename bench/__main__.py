@@ -1,14 +1,17 @@
 """`python -m bench COMMAND …`: the offline benchmarks, from a checkout."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
 # Each module has main(argv) -> int.
 COMMANDS = {
+    "period": "bench.period",
     "strategies": "bench.strategies",
+    "suite": "bench.suite",
 }
-LATER = ("period", "scenarios", "overhead", "faults", "tables")
+LATER = ("scenarios", "overhead", "faults", "tables")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,4 +28,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: threads get in the way of small systems
     sys.exit(main(sys.argv[1:]))

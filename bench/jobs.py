@@ -18,7 +18,7 @@ from autocap.devices.simulated import SimulatedDevice, SimulatedJob, SimulatedNo
 from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.profiles import Profile
-from autocap.progress import StepProgress
+from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample
 from autocap.runner import Runner
 from autocap.strategy import CapGrid, StrategyLike
@@ -95,10 +95,14 @@ def tune(
     options: Sequence[tuple[str, str]] = (),
     node: SimulatedNode | None = None,
     seed: int = 0,
+    progress: Progress | None = None,
     end_s: float = 86400.0,
     stop_when_held: bool = False,
 ) -> Outcome:
-    """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held."""
+    """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
+
+    progress: steps unless another is given.
+    """
     clock = VirtualClock()
     device = SimulatedDevice(clock, job, node, seed=seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
@@ -115,7 +119,7 @@ def tune(
         sensor=device.sensor,
         original_w=original_w,
         grid=grid,
-        progress=StepProgress(),
+        progress=progress or StepProgress(),
         new_strategy=new_strategy,
     )
     process = SimulatedProcess(device, clock, end_s)

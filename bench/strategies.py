@@ -17,16 +17,22 @@ import numpy as np
 
 from autocap import profiles
 from autocap.config import TuneConfig
-from autocap.devices.simulated import SimulatedJob
+from autocap.devices.simulated import SimulatedJob, SimulatedNode
 from autocap.metrics import DEFAULT_K, Metric
+from autocap.periodic import PeriodProgress
+from autocap.progress import StepProgress
+from autocap.sensor import PRESETS, for_gpu
 from bench.jobs import Outcome, exact, regret_pct, true_costs, tune
 
 _SHORTEST_S = 300.0
+_UPDATES_A_PERIOD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One job to run. iterations: of the job, at least 300 s of them at the default cap."""
+    """One job to run. iterations: of the job, at least 300 s of them at the default cap. sensor: a name of
+    `autocap.sensor.PRESETS`, `None` for the one of the profile's card.
+    """
 
     curve: str
     metric: str
@@ -35,6 +41,8 @@ class Case:
     seed: int
     jitter: float
     iterations: int
+    progress: str
+    sensor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +76,10 @@ def run(case: Case) -> Row:
     default_w = profile.cap_range.default_w
     iterations = max(case.iterations, round(_SHORTEST_S / profile.time_s(default_w)))
     job = SimulatedJob(profile=profile, jitter=case.jitter, iterations=iterations)
-    outcome = tune(job, TuneConfig(metric=metric), case.strategy, seed=case.seed)
+    node = SimulatedNode(sensor=None if case.sensor is None else PRESETS[case.sensor])
+    sensor = node.sensor or for_gpu(profile.gpu_name)
+    progress = PeriodProgress(sensor.info()) if case.progress == "period" else StepProgress()
+    outcome = tune(job, TuneConfig(metric=metric), case.strategy, node=node, seed=case.seed, progress=progress)
     costs = true_costs(profile, metric, outcome.grid, default_w)
     tried = [event.trial.cap_w for event in outcome.trials]
     excess = true_costs(profile, metric, tried, default_w) / costs.min() - 1 if tried else np.zeros(1)
@@ -85,7 +96,7 @@ def run(case: Case) -> Row:
         kept_regret_pct=regret_pct(profile, metric, outcome.grid, outcome.final_cap_w, default_w),
         exploration_regret_pct=100 * float(excess.mean()),
         iterations=iterations,
-        progress="steps",
+        progress=case.progress,
         state="unfinished" if decided is None else "confirmed" if decided.confirmed else "original kept",
     )
 
@@ -103,18 +114,30 @@ def _finished_regret_pct(outcome: Outcome, metric: Metric, curve: str, iteration
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """Means and worst cases by strategy and metric, as lines of a Markdown table."""
-    yield "| strategy | metric | jobs | probes | job's regret, mean / worst % | kept cap's regret | confirmed |"
+    yield "| strategy | metric | jobs | probes | job's regret, mean / worst % | kept a cap | its regret |"
     yield "|---|---|---|---|---|---|---|"
     for strategy, metric in dict.fromkeys((row.strategy, row.metric) for row in rows):
         some = [row for row in rows if (row.strategy, row.metric) == (strategy, metric)]
         jobs = np.array([row.regret_pct for row in some])
         kept = np.array([row.kept_regret_pct for row in some])
         probes = np.mean([row.probes for row in some])
-        confirmed = sum(row.state == "confirmed" for row in some)
+        confirmed = np.array([row.state == "confirmed" for row in some])
+        of_confirmed = f"{kept[confirmed].mean():.2f} / {kept[confirmed].max():.2f}" if confirmed.any() else "–"
         yield (
             f"| {strategy} | {metric} | {len(some)} | {probes:.1f} | {jobs.mean():.2f} / {jobs.max():.2f} | "
-            f"{kept.mean():.2f} / {kept.max():.2f} | {confirmed} |"
+            f"{confirmed.sum()} | {of_confirmed} |"
         )
+
+
+def _curves(progress: str, sensor: str | None) -> list[str]:
+    """The profiles to run: for `period`, those whose period is at least three updates of the sensor."""
+    found = []
+    for name in profiles.names():
+        profile = profiles.load(name)
+        model = PRESETS[sensor] if sensor else for_gpu(profile.gpu_name)
+        if progress == "steps" or profile.default_time_s >= _UPDATES_A_PERIOD * model.update_s:
+            found.append(name)
+    return found
 
 
 def main(argv: Sequence[str]) -> int:
@@ -126,11 +149,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--k", type=float, default=DEFAULT_K, help="for eds (default: 2)")
     parser.add_argument("--noise", type=float, default=0.01, help="jitter of an iteration's time (default: 0.01)")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--progress", choices=["steps", "period"], default="steps")
+    parser.add_argument("--sensor", choices=sorted(PRESETS), help="instead of the one of the profile's card")
     parser.add_argument("--iterations", type=int, default=1000, help="of a job, at least 300 s (default: 1000)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every job's row")
     parser.add_argument("--quick", action="store_true", help="one seed")
     args = parser.parse_args(argv)
     seeds = range(1 if args.quick else args.seeds)
+    curves = _curves(args.progress, args.sensor)
     cases = [
         Case(
             curve=curve,
@@ -140,10 +166,10 @@ def main(argv: Sequence[str]) -> int:
             seed=seed,
             jitter=args.noise,
             iterations=args.iterations,
+            progress=args.progress,
+            sensor=args.sensor,
         )
-        for name, metric, curve, seed in product(
-            args.strategies.split(","), args.metrics.split(","), profiles.names(), seeds
-        )
+        for name, metric, curve, seed in product(args.strategies.split(","), args.metrics.split(","), curves, seeds)
     ]
     start_s = time.perf_counter()
     with ProcessPoolExecutor() as pool:

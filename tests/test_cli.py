@@ -149,7 +149,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--device", "foo", "--", "true"], 2, "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
         (["run", "--device", "emulated:foo", "--", "true"], 2, "foo"),
         (["run", "--device", "nvml", "--", "true"], 1, "device nvml is not available yet"),
-        (["run", "--progress", "period", "--", "true"], 2, "--progress period is not available yet"),
+        (["run", "--progress", "regex:(", "--", "true"], 2, "pattern '(' is no regular expression"),
         (["run", "--progress", "foo", "--", "true"], 2, "unknown progress 'foo'"),
         (["run", "--per-gpu", "--", "true"], 2, "--per-gpu is not available yet"),
         (["run", "--nosuch", "--", "true"], 2, "unrecognized arguments: --nosuch"),
@@ -233,7 +233,7 @@ def test_help_answers_without_importing_anything_heavy(cli: Cli) -> None:
 def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli) -> None:
     done = cli(
         "run", *EMULATED, "--strategy", "fixed", "--strategy-option", "cap=137", "--target-stderr", "20%",
-        "--trial-seconds", "2", "--out", "run", "--json", "--", sys.executable, "job.py", "11",
+        "--trial-seconds", "2", "--out", "run", "--json", "--", sys.executable, "job.py", "7.5",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
@@ -252,7 +252,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli) -> None:
 
 def test_observing_sets_nothing_whoever_asks_for_it(cli: Cli) -> None:
     done = cli(
-        "run", *EMULATED, "--target-stderr", "20%", "--out", "run", "--", sys.executable, "job.py", "5",
+        "run", *EMULATED, "--target-stderr", "20%", "--out", "run", "--", sys.executable, "job.py", "4.5",
         AUTOCAP_OBSERVE="1",
     )  # fmt: skip
     assert done.returncode == 0

@@ -27,14 +27,17 @@ BASE = frozenset(
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
-JOINERS = frozenset({"session", "inbox", "recorder", "cli", "__main__"})
+JOINERS = frozenset({"session", "counting", "inbox", "recorder", "cli", "__main__"})
 PURE = frozenset(
     {
+        "alias",
         "bounds",
         "confirm",
         "controller",
         "evidence",
         "gains",
+        "period",
+        "periodic",
         "probe",
         "profiles",
         "progress",
@@ -57,10 +60,13 @@ EDGES: dict[str, frozenset[str]] = {
     "steps": frozenset({"torch"}),
     "runlog": frozenset(),
     "guardian": frozenset(),
+    "relay": frozenset(),
     "devices.emulated": frozenset({"numpy"}),
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
+    "reporters.period_plots": frozenset({"matplotlib", "numpy"}),
     "reporters.summary": frozenset({"rich"}),
+    "traces": frozenset({"numpy"}),
 }
 # Files that belong to an edge of another name.
 PARTS = {
@@ -113,7 +119,7 @@ def sources(folder: str, *, beside: tuple[str, ...] = ()) -> list[Path]:
 def module_name(path: Path) -> str:
     """`devices.base` for autocap/devices/base.py, `cli` for everything in autocap/cli."""
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
-    if parts[0] in ("cli", "guardian", "stephook"):
+    if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -125,7 +131,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in ("cli", "guardian", "stephook", "strategies", "workloads"):
+    for whole in ("cli", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)

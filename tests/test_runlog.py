@@ -272,6 +272,7 @@ def test_one_devices_samples_are_what_the_period_command_reads(tmp_path: Path) -
         "sm_clock_hz",
         "cap_binding",
         "throttled",
+        "utilisation",
         "steps",
         "step_t_s",
     ]

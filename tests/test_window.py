@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autocap.progress import StepProgress
+from autocap.progress import Mark, StepProgress
 from autocap.records import Reading, Sample, StepReading
 from autocap.window import EnergyMeter, Floats, Window, batch_errors, pool
 from tests.feeds import measurement, samples
@@ -110,3 +110,17 @@ def test_pooling_weighs_windows_by_their_iterations_and_shrinks_the_error() -> N
     assert both.energy_per_iteration_j == pytest.approx(102.25)
     assert both.iterations == 400
     assert both.period_rel_stderr == pytest.approx(0.01 * np.hypot(0.25, 0.75))
+
+
+def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
+    window = Window((200.0,))
+    for sample in samples(seconds=40.0, power_w=200.0):
+        window.feed(sample, ())
+    early = [Mark(t_s=1.0 + 0.5 * i, iterations=float(i)) for i in range(11)]
+    late = [Mark(t_s=26.0 + 0.5 * i, iterations=10.0 + i) for i in range(11)]
+    window.feed(Sample(t_s=40.05, readings=(Reading(t_s=40.05, power_w=200.0),)), early + late)
+    found = window.measure()
+    assert found is not None
+    assert found.period_s == pytest.approx(0.5)
+    assert found.duration_s == pytest.approx(10.0)
+    assert found.energy_per_iteration_j == pytest.approx(100.0)

@@ -9,6 +9,7 @@ from autocap.cli import values
 from autocap.config import RunConfig, TuneConfig
 from autocap.errors import NotAvailableYet, UsageError
 from autocap.metrics import DEFAULT_K, METRICS, Metric
+from autocap.relay import compile_pattern
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +107,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     device.add_argument("--per-gpu", action="store_true", help="not available yet")
     device.add_argument("--shared-gpu", action="store_true", help="not available yet")
     device.add_argument("--node-power", metavar="SOURCE", default="none", help="not available yet")
-    device.add_argument("--progress", metavar="KIND", default=config.PROGRESS, help="auto or steps (default: auto)")
+    device.add_argument(
+        "--progress",
+        metavar="KIND",
+        default=config.PROGRESS,
+        help="auto, steps, period, regex:PATTERN or speed (default: auto)",
+    )
     device.add_argument(
         "--sample-hz",
         metavar="HZ",
@@ -156,6 +162,7 @@ def run_config(args: argparse.Namespace) -> RunConfig:
         strategy=args.strategy,
         strategy_options=tuple(args.strategy_option),
         device=args.device,
+        progress=args.progress,
         gpus=args.gpus,
         sample_hz=args.sample_hz,
         kill_after_s=args.kill_after,
@@ -207,11 +214,10 @@ def _check_device(name: str) -> None:
 
 
 def _check_progress(kind: str) -> None:
-    if kind in ("auto", "steps"):
-        return
-    if kind in ("period", "speed") or kind.startswith("regex:"):
-        raise NotAvailableYet(f"--progress {kind}", "this version counts optimiser steps: use steps or auto")
-    raise UsageError(f"unknown progress '{kind}'; choose auto, steps, period, regex:PATTERN or speed")
+    if kind.startswith("regex:"):
+        compile_pattern(kind.removeprefix("regex:"))
+    elif kind not in ("auto", "steps", "period", "speed"):
+        raise UsageError(f"unknown progress '{kind}'; choose auto, steps, period, regex:PATTERN or speed")
 
 
 def _refuse_later(args: argparse.Namespace) -> None:

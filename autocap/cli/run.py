@@ -4,6 +4,7 @@ import argparse
 import logging
 
 from autocap.cli import options
+from autocap.cli.blas import one_thread
 from autocap.signals import SignalClock
 
 
@@ -19,6 +20,7 @@ class Run:
         if args.verbose:
             logging.basicConfig(level=logging.DEBUG, format="autocap: %(name)s: %(message)s")
         with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
-            from autocap.session import run as run_session
+            with one_thread():
+                from autocap.session import run as run_session
 
             return run_session(run, clock)

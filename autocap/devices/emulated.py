@@ -125,7 +125,14 @@ class EmulatedDevice:
         t_s, power_w = self._sensor.latest() or (self._read_s, None)
         binding = asked.slowdown > 1.0
         return (
-            Reading(t_s=t_s, power_w=power_w, requested_w=asked.cap_w, enforced_w=asked.cap_w, cap_binding=binding),
+            Reading(
+                t_s=t_s,
+                power_w=power_w,
+                requested_w=asked.cap_w,
+                enforced_w=asked.cap_w,
+                cap_binding=binding,
+                utilisation=self._activity.share(self._cpus),
+            ),
         )
 
     def limits(self) -> LimitPort:

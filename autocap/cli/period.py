@@ -1,0 +1,138 @@
+"""`autocap period`."""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autocap.cli.blas import one_thread
+from autocap.cli.values import positive
+from autocap.errors import AutocapError
+
+if TYPE_CHECKING:
+    from autocap.period import PeriodEstimate
+    from autocap.traces import Trace
+
+_LONG = 1200  # readings; of more than that the detector averages neighbours
+
+
+class Period:
+    """Show what the period detector sees in a recorded trace: a CSV file with columns t_s,power_w; others are ignored.
+
+    A run directory's samples.csv.gz is such a file.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("trace", metavar="TRACE.csv[.gz]", type=Path, help="columns t_s,power_w: seconds and watts")
+        parser.add_argument(
+            "--window", metavar="S", type=positive("seconds"), help="an estimate per S seconds, not one for the whole"
+        )
+        parser.add_argument("--plots", metavar="DIR", type=Path, help="draw each estimate as a PNG file in DIR")
+        parser.add_argument("--json", action="store_true", help="print a list of estimates as JSON")
+
+    def run(self, args: argparse.Namespace) -> int:
+        with one_thread():
+            from autocap.traces import read
+
+        trace = read(args.trace)
+        parts = [trace] if args.window is None else trace.split(args.window)
+        draw = None if args.plots is None else _Plots(args.plots, len(parts))
+        _say(f"{args.trace}: {len(trace.t_s)} readings over {trace.end_s - trace.start_s:.1f} s, one every "
+             f"{trace.update_s:.3g} s", *trace.notes)  # fmt: skip
+        found = []
+        for number, part in enumerate(parts):
+            estimate = _estimate(part)
+            found.append(_record(part, estimate))
+            if not args.json:
+                print(line(part, estimate), flush=True)
+            if draw is not None:
+                draw(number, part, estimate)
+        if args.json:
+            print(json.dumps(found, allow_nan=False))
+        if args.window is None and found[0]["verdict"] != "periodic" and len(trace.t_s) > _LONG:
+            _say("the trace is long, and seen as a whole it loses detail; `--window 60` looks at a minute at a time")
+        return 0
+
+
+class _Plots:
+    """Draws the parts of a trace into a directory, which is made if need be."""
+
+    def __init__(self, folder: Path, parts: int) -> None:
+        # Only here: matplotlib is optional and takes half a second to load.
+        from autocap.reporters import period_plots
+
+        period_plots.require()
+        self._draw = period_plots.draw
+        self._folder, self._digits = folder, len(str(parts - 1)) if parts > 1 else 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
+
+    def __call__(self, number: int, part: "Trace", estimate: "PeriodEstimate") -> None:
+        path = self._folder / (f"period-{number:0{self._digits}}.png" if self._digits else "period.png")
+        try:
+            self._draw(part.t_s, part.power_w, update_s=part.update_s, estimate=estimate,
+                       title=_summary(estimate), path=path)  # fmt: skip
+        except OSError as error:
+            raise AutocapError(f"{path} cannot be written: {error.strerror}; pass another --plots") from error
+        _say(f"drew {path}")
+
+
+def line(part: "Trace", estimate: "PeriodEstimate") -> str:
+    """What is seen in a part of a trace, on one line."""
+    return f"{part.start_s:.1f}–{part.end_s:.1f} s: {_summary(estimate)}; {estimate.reason}"
+
+
+def with_error(value: float, error: float) -> str:
+    """`0.1834 ± 0.0007`: to the second digit of the error, or its first where that is 3 or more."""
+    if not 0 < error < math.inf:
+        return f"{value:.6g}"
+    first = math.floor(math.log10(error))
+    digits = max(0, -first if error >= 2.95 * 10**first else 1 - first)
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def _summary(estimate: "PeriodEstimate") -> str:
+    period_s, rel_stderr = _period(estimate)
+    if period_s is None:
+        period = "no period"
+    else:
+        period = f"{with_error(period_s, period_s * (rel_stderr or 0.0))} s, {estimate.cycles:.1f} cycles"
+    verified = "verified" if estimate.verified else "not verified"
+    return f"{estimate.verdict.value}, {period}, confidence {estimate.confidence:.2f}, {verified}"
+
+
+def _period(estimate: "PeriodEstimate") -> tuple[float | None, float | None]:
+    """Period and relative error; nothing where nothing repeats: the closest miss is no period."""
+    if estimate.verdict == "aperiodic":
+        return None, None
+    return estimate.period_s, estimate.rel_stderr
+
+
+def _estimate(part: "Trace") -> "PeriodEstimate":
+    from autocap.period import detect
+
+    # What a reading averages over is not in the trace, so it counts as unknown.
+    return detect(part.t_s, part.power_w, update_s=part.update_s, window_s=0.0, witness=part.witnesses)
+
+
+def _record(part: "Trace", estimate: "PeriodEstimate") -> dict[str, str | float | bool | None]:
+    period_s, rel_stderr = _period(estimate)
+    return {
+        "start_s": part.start_s,
+        "end_s": part.end_s,
+        "verdict": estimate.verdict.value,
+        "period_s": period_s,
+        "rel_stderr": rel_stderr,
+        "confidence": estimate.confidence,
+        "verified": estimate.verified,
+        "reason": estimate.reason,
+    }
+
+
+def _say(*sentences: str) -> None:
+    for sentence in sentences:
+        print(f"autocap: {sentence}", file=sys.stderr)
