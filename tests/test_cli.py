@@ -319,7 +319,7 @@ def test_while_the_controller_is_stopped_the_job_runs_at_full_speed_after_two_se
 
 
 def test_sigterm_restores_and_is_passed_on_and_a_long_checkpoint_is_awaited(cli: Cli) -> None:
-    script = "trap 'sleep 3; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
+    script = "trap 'sleep 2; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
     run = cli.start("run", *EMULATED, "--out", "run", "--", "sh", "-c", script)
     until(lambda: "ready" in (cli.folder / "out").read_text())
     run.terminate()
