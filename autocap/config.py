@@ -14,6 +14,7 @@ STRATEGY = "golden"
 DEVICE = "auto"
 PROGRESS = "auto"
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
+SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where --sample-hz does not say otherwise
 SAMPLE_HZ = (1.0, 100.0)  # what --sample-hz may be
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from autocap import __version__, events, profiles, registry, target
 from autocap.bounds import cap_grid
-from autocap.config import EMULATED_PROFILE, RunConfig
+from autocap.config import EMULATED_PROFILE, SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller import Controller
 from autocap.counting import Counting
 from autocap.devices.emulated import EmulatedDevice
@@ -39,7 +39,6 @@ from autocap.summarise import summarise
 from autocap.target import Target
 
 log = logging.getLogger(__name__)
-_SAMPLES_PER_UPDATE = 2.0
 
 
 def run(config: RunConfig, clock: SignalClock) -> int:
@@ -188,7 +187,7 @@ class _Run:
         )
 
     def _interval_s(self, device: EmulatedDevice) -> float:
-        return 1 / self.config.sample_hz if self.config.sample_hz else device.sensor.update_s / _SAMPLES_PER_UPDATE
+        return 1 / self.config.sample_hz if self.config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
 
     def _put_back(self, device: EmulatedDevice, guardian: Guardian | None) -> None:
         if guardian is None:  # observed: nothing was set

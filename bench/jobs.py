@@ -11,7 +11,7 @@ import numpy as np
 from autocap import events, profiles, registry
 from autocap.bounds import cap_grid
 from autocap.clock import VirtualClock
-from autocap.config import TuneConfig
+from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
 from autocap.controller import Controller
 from autocap.devices.base import LimitPort
 from autocap.devices.simulated import SimulatedDevice, SimulatedJob, SimulatedNode
@@ -22,8 +22,6 @@ from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample
 from autocap.runner import Runner
 from autocap.strategy import CapGrid, StrategyLike
-
-_SAMPLES_PER_UPDATE = 2.0
 
 
 @dataclass
@@ -130,7 +128,7 @@ def tune(
         controller=controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
-        interval_s=device.sensor.update_s / _SAMPLES_PER_UPDATE,
+        interval_s=device.sensor.update_s / SAMPLES_PER_UPDATE,
         steps=lambda: device.steps(clock.now()),
         actuator=SimulatedActuator(device, original_w),
     )
