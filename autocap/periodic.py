@@ -5,8 +5,6 @@ for, stretched, so that the same multiple of the period is counted at each cap: 
 which cap is best, a changed one would. Where the pattern is lost there are no marks, and `trouble` says why.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +22,7 @@ _KEPT_S = 90.0  # of readings, at a cap that is held for long
 _AT_ARRIVAL = (0.93, 1.07)  # how far the period may move at the limit where the waveform was learned
 _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four times
 _BLURRED_S = 0.5
-_SAME = 0.015  # how well two looks must agree before the waveform is learned
+_SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 
 
@@ -69,11 +67,14 @@ class PeriodProgress:
         self._watts: list[float] = []
         self._clocks: list[float] = []
         self._witness_t: list[float] = []
-        self._witness: list[list[float]] = []
+        self._energies: list[list[float]] = []  # of each device, joules
+        self._utilisations: list[float] = []  # of all together
         # Once the period is known, a look before there are enough cycles could only say so.
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
         self._marked_s: float | None = None
+        self._seen_ratio: float | None = None  # of this cap's period to the one learned, at the look before
+        self._sure_ratio: float | None = None  # two looks agreed on it
 
     def _take(self, sample: Sample) -> None:
         stamp_s = max(reading.t_s for reading in sample.readings)
@@ -87,10 +88,8 @@ class PeriodProgress:
         if clocks:
             self._clocks.append(sum(clocks) / len(clocks))
         self._witness_t.append(sample.t_s)
-        self._witness.append(
-            [_total([reading.energy_j for reading in sample.readings]),
-             _total([reading.utilisation for reading in sample.readings])]
-        )  # fmt: skip
+        self._energies.append([_number(reading.energy_j) for reading in sample.readings])
+        self._utilisations.append(sum(_number(reading.utilisation) for reading in sample.readings))
 
     def _look(self) -> tuple[Mark, ...]:
         signal = self._signal()
@@ -110,8 +109,16 @@ class PeriodProgress:
         return self._follow(self._template, t_s, power_w)
 
     def _follow(self, template: Template, t_s: Floats, power_w: Floats) -> tuple[Mark, ...]:
+        """Marks of the cycles in the readings at this cap. Once two looks have agreed on the ratio, later ones only
+        count along, for a fraction of the cost, as long as what they count agrees as well."""
+        if self._sure_ratio is not None:
+            cycles = _counted_along(template, self._sure_ratio, t_s, power_w)
+            if cycles is not None and _agree(cycles.period_s / template.period_s, self._sure_ratio):
+                self.trouble = None
+                return self._marks(cycles)
         fastest, slowest = _AT_ARRIVAL if self._caps == self._learned_at else _ELSEWHERE
         found = ratio(template, t_s, power_w, fastest=fastest, slowest=slowest)
+        before, self._seen_ratio, self._sure_ratio = self._seen_ratio, None, None
         if not found.ok or found.ratio is None:
             self.trouble = f"the period is lost: {found.reason}"
             return ()
@@ -125,10 +132,12 @@ class PeriodProgress:
         if clock_fell and found.ratio < _NOT_FASTER:
             self.trouble = "the period fell although the SM clock did: it cannot be the same cycle"
             return ()
-        cycles = count(template, found.ratio, t_s, power_w, update_s=template.update_s, window_s=template.window_s)
+        cycles = _counted_along(template, found.ratio, t_s, power_w)
         if cycles is None:
             self.trouble = "the pattern cannot be followed through the readings"
             return ()
+        self._seen_ratio = found.ratio
+        self._sure_ratio = found.ratio if before is not None and _agree(found.ratio, before) else None
         self.trouble = None
         return self._marks(cycles)
 
@@ -168,15 +177,25 @@ class PeriodProgress:
         return f"the energy counter does not see the period of {estimate.period_s:.3f} s: it is an alias"
 
     def _counted(self) -> tuple[Floats, Floats] | None:
-        """Mean power between two moves of the energy counters, with the time of the later one."""
-        t_s, energy_j = np.array(self._witness_t), np.array(self._witness)[:, 0]
-        moved = np.flatnonzero(np.diff(energy_j) > 0) + 1
-        if len(moved) < 3:
+        """Mean power between two moves of the first device's energy counter, with the time of the later one.
+
+        Counters move at different times; that of another device is taken to run evenly from move to move.
+        """
+        t_s, energies_j = np.array(self._witness_t), np.array(self._energies)
+        moved = [np.flatnonzero(np.diff(energy_j) > 0) + 1 for energy_j in energies_j.T]
+        if min(map(len, moved)) < 3:
             return None
-        return t_s[moved][1:], np.diff(energy_j[moved]) / np.diff(t_s[moved])
+        first, last = max(t_s[moves[0]] for moves in moved), min(t_s[moves[-1]] for moves in moved)
+        stamps_s = t_s[moved[0]]
+        stamps_s = stamps_s[(stamps_s >= first) & (stamps_s <= last)]
+        if len(stamps_s) < 3:
+            return None
+        counters = zip(moved, energies_j.T, strict=True)
+        total_j = sum(np.interp(stamps_s, t_s[moves], energy_j[moves]) for moves, energy_j in counters)
+        return stamps_s[1:], np.diff(total_j) / np.diff(stamps_s)
 
     def _witnesses(self) -> list[tuple[Floats, Floats]]:
-        counted, utilisation = self._counted(), np.array(self._witness)[:, 1]
+        counted, utilisation = self._counted(), np.array(self._utilisations)
         found = []
         if self._sensor.window_s >= _BLURRED_S:
             found.append((np.array(self._stamps), np.array(self._watts)))
@@ -194,7 +213,8 @@ class PeriodProgress:
         half = len(self._stamps) // 2
         self._stamps, self._watts = self._stamps[half:], self._watts[half:]
         half = len(self._witness_t) // 2
-        self._witness_t, self._witness = self._witness_t[half:], self._witness[half:]
+        self._witness_t, self._energies = self._witness_t[half:], self._energies[half:]
+        self._utilisations = self._utilisations[half:]
         self._look_at_s = (self._stamps[-1] - self._stamps[0]) * _GROWTH
 
 
@@ -206,10 +226,18 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
         return f"the period of {estimate.period_s:.3f} s is not verified: {estimate.reason}"
     if estimate.cycles < _FEWEST_CYCLES or (estimate.rel_stderr or 1.0) > _LOCK_ERROR:
         return f"the period of {estimate.period_s:.3f} s is not known well enough yet"
-    if before_s is None or abs((estimate.period_s or 0.0) / before_s - 1) > _SAME:
+    if before_s is None or not _agree(estimate.period_s or 0.0, before_s):
         return f"the period of {estimate.period_s:.3f} s was not found a second time yet"
     return None
 
 
-def _total(values: Sequence[float | None]) -> float:
-    return float("nan") if any(value is None for value in values) else sum(value or 0.0 for value in values)
+def _counted_along(template: Template, ratio_: float, t_s: Floats, power_w: Floats) -> Cycles | None:
+    return count(template, ratio_, t_s, power_w, update_s=template.update_s, window_s=template.window_s)
+
+
+def _agree(one: float, other: float) -> bool:
+    return abs(one / other - 1) < _SAME
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
