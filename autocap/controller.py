@@ -162,7 +162,7 @@ class Controller:
 
     def _begin_search(self, result: ProbeResult) -> None:
         if result.measurement is None:
-            self._fail(f"the baseline could not be measured: {result.reason}")
+            self._fail(f"the baseline could not be measured: {self._why_failed(result)}")
             return
         self._announce(events.BaselineMeasured(t_s=self._now_s, measurement=result.measurement))
         self._search = Search(
@@ -192,7 +192,7 @@ class Controller:
         trial = Trial(
             cap_w=self._asked_w,
             state=result.state,
-            reason=result.reason if result.cost is not None else self._progress.trouble or result.reason,
+            reason=result.reason if result.cost is not None else self._why_failed(result),
             cost=None if result.cost is None else result.cost.value,
             cost_stderr=None if result.cost is None else result.cost.stderr,
             measurement=result.measurement,
@@ -200,7 +200,11 @@ class Controller:
         self._asked_w = None
         self._announce(events.TrialEnded(t_s=self._now_s, trial=trial))
         search.tell(trial)
-        self._next_trial(search)
+        if search.blind:
+            self._warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
+            self._begin_confirmation(search)
+        else:
+            self._next_trial(search)
 
     def _begin_confirmation(self, search: Search) -> None:
         cap_w = search.recommend()
@@ -221,7 +225,9 @@ class Controller:
 
     def _end_window(self, search: Search, confirmation: Confirmation, result: ProbeResult) -> None:
         if result.measurement is None:
-            self._decide(None, Verdict(confirmed=False, reason=f"it could not be confirmed: {result.reason}"))
+            self._decide(
+                None, Verdict(confirmed=False, reason=f"it could not be confirmed: {self._why_failed(result)}")
+            )
             return
         verdict = confirmation.add(result.measurement)
         if verdict is None:
@@ -252,6 +258,9 @@ class Controller:
             limit_s=self._config.trial_s,
             min_batches=self._config.min_batches,
         )
+
+    def _why_failed(self, result: ProbeResult) -> str | None:
+        return self._progress.trouble or result.reason
 
     def _every(self, cap_w: float) -> tuple[float, ...]:
         return (cap_w,) * len(self._original_w)

@@ -5,11 +5,13 @@ for, stretched, so that the same multiple of the period is counted at each cap: 
 which cap is best, a changed one would. Where the pattern is lost there are no marks, and `trouble` says why.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from autocap.alias import is_alias
-from autocap.period import Cycles, PeriodEstimate, Template, Verdict, count, detect, lock, ratio
+from autocap.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
 from autocap.progress import Mark
 from autocap.records import Sample, SensorInfo
 
@@ -24,6 +26,8 @@ _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four ti
 _BLURRED_S = 0.5
 _SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
+_MARGIN = 1.25
+_MOST_MISTAKES = 3
 
 
 class PeriodProgress:
@@ -41,6 +45,8 @@ class PeriodProgress:
         self._seen_s: float | None = None
         self._learned_at: tuple[float | None, ...] = ()
         self._learned_clock_hz: float | None = None
+        self._mistakes = 0  # looks that speak against what was learned
+        self._refuted: str | None = None  # for good
         self._caps: tuple[float | None, ...] | None = None
         self._look_at_s = _FIRST_LOOK_S  # seconds of readings before the next look
         self._begin((), 0.0)
@@ -73,8 +79,8 @@ class PeriodProgress:
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
         self._marked_s: float | None = None
-        self._seen_ratio: float | None = None  # of this cap's period to the one learned, at the look before
-        self._sure_ratio: float | None = None  # two looks agreed on it
+        self._seen: Template | None = None  # the waveform at this cap, as of the look before
+        self._sure: Template | None = None  # two looks agreed on its period
 
     def _take(self, sample: Sample) -> None:
         stamp_s = max(reading.t_s for reading in sample.readings)
@@ -92,6 +98,9 @@ class PeriodProgress:
         self._utilisations.append(sum(_number(reading.utilisation) for reading in sample.readings))
 
     def _look(self) -> tuple[Mark, ...]:
+        if self._refuted is not None:
+            self.trouble = self._refuted
+            return ()
         signal = self._signal()
         if signal is None:
             self.trouble = f"the power sensor averages over {self._sensor.window_s:g} s, and there is no energy counter"
@@ -109,37 +118,57 @@ class PeriodProgress:
         return self._follow(self._template, t_s, power_w)
 
     def _follow(self, template: Template, t_s: Floats, power_w: Floats) -> tuple[Mark, ...]:
-        """Marks of the cycles in the readings at this cap. Once two looks have agreed on the ratio, later ones only
-        count along, for a fraction of the cost, as long as what they count agrees as well."""
-        if self._sure_ratio is not None:
-            cycles = _counted_along(template, self._sure_ratio, t_s, power_w)
-            if cycles is not None and _agree(cycles.period_s / template.period_s, self._sure_ratio):
+        """Marks of the cycles in the readings at this cap. Once two looks have agreed on their period, later ones
+        only count along, for a fraction of the cost, as long as what they count agrees as well."""
+        if self._sure is not None:
+            cycles = _counted_by(self._sure, t_s, power_w)
+            if cycles is not None and _agree(cycles.period_s, self._sure.period_s):
                 self.trouble = None
                 return self._marks(cycles)
-        fastest, slowest = _AT_ARRIVAL if self._caps == self._learned_at else _ELSEWHERE
+        before, self._seen, self._sure = self._seen, None, None
+        fastest, slowest = self._possible()
         found = ratio(template, t_s, power_w, fastest=fastest, slowest=slowest)
-        before, self._seen_ratio, self._sure_ratio = self._seen_ratio, None, None
-        if not found.ok or found.ratio is None:
-            self.trouble = f"the period is lost: {found.reason}"
+        self.trouble = self._mistaken(found) or self._unknown(found)
+        if self.trouble is not None or found.seen is None:
             return ()
-        if found.cycles < _FEWEST_CYCLES:
-            self.trouble = f"only {found.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
-            return ()
-        clock_hz = self._clock_hz()
-        clock_fell = None not in (clock_hz, self._learned_clock_hz) and (
-            (clock_hz or 0.0) < _CLOCK_FELL * (self._learned_clock_hz or 0.0)
-        )
-        if clock_fell and found.ratio < _NOT_FASTER:
-            self.trouble = "the period fell although the SM clock did: it cannot be the same cycle"
-            return ()
-        cycles = _counted_along(template, found.ratio, t_s, power_w)
+        cycles = _counted_by(found.seen, t_s, power_w)
         if cycles is None:
             self.trouble = "the pattern cannot be followed through the readings"
             return ()
-        self._seen_ratio = found.ratio
-        self._sure_ratio = found.ratio if before is not None and _agree(found.ratio, before) else None
-        self.trouble = None
+        self._seen = found.seen
+        self._sure = found.seen if before is not None and _agree(found.seen.period_s, before.period_s) else None
         return self._marks(cycles)
+
+    def _unknown(self, found: RatioEstimate) -> str | None:
+        if not found.ok:
+            return f"the period is lost: {found.reason}"
+        if found.cycles < _FEWEST_CYCLES:
+            return f"only {found.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
+        return None
+
+    def _possible(self) -> tuple[float, float]:
+        """The shortest and the longest that a cycle can be at this cap, against the one learned: a lower clock makes
+        no cycle shorter, nor longer than the clock itself explains."""
+        if self._caps == self._learned_at:
+            return _AT_ARRIVAL
+        clock_hz, before_hz = self._clock_hz(), self._learned_clock_hz
+        if clock_hz is None or before_hz is None:
+            return _ELSEWHERE
+        return _ELSEWHERE[0], min(_ELSEWHERE[1], _MARGIN * max(before_hz / clock_hz, 1.0))
+
+    def _mistaken(self, found: RatioEstimate) -> str | None:
+        """Why what was learned cannot be the job's own cycle: at another cap it got shorter, as the beat between a
+        cycle and the sensor's sampling may. After some such looks that stands for good."""
+        if found.ratio is None or self._caps == self._learned_at:
+            return None
+        clock_hz, before_hz = self._clock_hz() or math.nan, self._learned_clock_hz or math.nan
+        if found.ratio >= (_NOT_FASTER if clock_hz < _CLOCK_FELL * before_hz else _ELSEWHERE[0]):
+            return None
+        self._mistakes += 1
+        why = f"the period went to {found.ratio:.2f} times its length with the cap: it is not the job's own cycle"
+        if self._mistakes >= _MOST_MISTAKES:
+            self._refuted = why
+        return why
 
     def _marks(self, cycles: Cycles) -> tuple[Mark, ...]:
         """The boundaries that are new. The last cycle is left for the next look, which knows it better."""
@@ -231,8 +260,8 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
     return None
 
 
-def _counted_along(template: Template, ratio_: float, t_s: Floats, power_w: Floats) -> Cycles | None:
-    return count(template, ratio_, t_s, power_w, update_s=template.update_s, window_s=template.window_s)
+def _counted_by(pattern: Template, t_s: Floats, power_w: Floats) -> Cycles | None:
+    return count(pattern, 1.0, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
 
 
 def _agree(one: float, other: float) -> bool:

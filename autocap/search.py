@@ -12,6 +12,8 @@ from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.strategy import CapGrid, StrategyLike
 
+_MOST_FAILED = 3
+
 
 class Search:
     """Asks the strategy and checks its answers; every method raises StrategyError when the strategy misbehaves.
@@ -29,6 +31,7 @@ class Search:
     ) -> None:
         self._grid, self._metric, self._baseline, self._sigmas = grid, metric, baseline, prune_sigmas
         self._complete: list[Trial] = []
+        self._failed = 0  # in a row
         with _arms_length():
             self._strategy = new_strategy(baseline)
 
@@ -42,10 +45,16 @@ class Search:
 
     def tell(self, trial: Trial) -> None:
         """The fate of the cap that was asked for last."""
+        self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.state is TrialState.COMPLETE:
             self._complete.append(trial)
         with _arms_length():
             self._strategy.tell(trial)
+
+    @property
+    def blind(self) -> bool:
+        """Whether trials fail one after the other, so that going on would only cost the job time."""
+        return self._failed >= _MOST_FAILED
 
     def recommend(self) -> float | None:
         """The cap to keep, watts, one that was measured to the end; `None` when there is none."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import period_cases, period_plots
+from bench import period_cases, period_jobs, period_plots
 from bench.period_cases import OURS, SLOWDOWNS, Row
 from bench.period_rivals import RIVALS
 from bench.period_signals import DISTURBANCES, JITTERS, NULLS, SENSORS, WAVEFORMS
@@ -25,6 +25,10 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     seeds = range(options.seed_base, options.seed_base + options.seeds)
     begin_s = time.monotonic()
+    if options.jobs:
+        print("\n".join(period_jobs.main(seeds)))
+        print(f"\nseeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
+        return 0
     periods, stride, repeats = (1, 3, 1) if options.quick else (3, 1, 10)
     rows = list(period_cases.absolute(seeds, periods, stride))
     rows += period_cases.ratios(seeds, periods, stride)
@@ -42,6 +46,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench period", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller grid, under 30 s")
+    parser.add_argument("--jobs", action="store_true", help="whole jobs tuned by their period alone, minutes")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeats of the whole grid")
     parser.add_argument("--seed-base", type=int, default=1000, metavar="N", help="the first seed")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every single result")

@@ -74,12 +74,14 @@ class Template:
 class RatioEstimate:
     """The period at another cap over the template's. ratio, rel_stderr: `None` where there is nothing to tell; the
     error covers both periods. cycles: seen at the other cap. ok: whether the ratio may be used, reason: why (not).
+    seen: the waveform as it is at the other cap, which flattens it, to count by.
     """
 
     ratio: float | None
     rel_stderr: float | None
     cycles: float
     ok: bool
+    seen: Template | None
     reason: str
 
 

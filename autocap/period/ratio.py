@@ -40,7 +40,10 @@ def lock(t_s: Floats, power_w: Floats, estimate: PeriodEstimate, *, update_s: fl
         fit = locate(series, estimate.period_s)
     if fit is None or series is None:
         raise ValueError(f"the readings do not follow the estimate: {estimate}")
-    spans = kept_spans(fit)
+    return _template(fit, series, kept_spans(fit), update_s, window_s)
+
+
+def _template(fit: Fit, series: Series, spans: Spans, update_s: float, window_s: float) -> Template:
     return Template(
         period_s=spans.period_s,
         rel_stderr=spans.rel_stderr,
@@ -79,6 +82,7 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
         rel_stderr=math.hypot(spans.rel_stderr, template.rel_stderr),
         cycles=spans.cycles,
         ok=reason is None,
+        seen=_template(fit, series, spans, template.update_s, template.window_s),
         reason=reason or "the waveform of the baseline repeats",
     )
 
@@ -134,4 +138,4 @@ def _doubt(
 
 
 def _untold(reason: str) -> RatioEstimate:
-    return RatioEstimate(ratio=None, rel_stderr=None, cycles=0.0, ok=False, reason=reason)
+    return RatioEstimate(ratio=None, rel_stderr=None, cycles=0.0, ok=False, seen=None, reason=reason)
