@@ -28,6 +28,7 @@ _SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.25
 _MOST_MISTAKES = 3
+_EVENED = 11  # moves of a counter that are taken together
 
 
 class PeriodProgress:
@@ -214,13 +215,14 @@ class PeriodProgress:
         moved = [np.flatnonzero(np.diff(energy_j) > 0) + 1 for energy_j in energies_j.T]
         if min(map(len, moved)) < 3:
             return None
-        first, last = max(t_s[moves[0]] for moves in moved), min(t_s[moves[-1]] for moves in moved)
-        stamps_s = t_s[moved[0]]
+        times_s = [_evened(t_s[moves]) for moves in moved]
+        first, last = max(times[0] for times in times_s), min(times[-1] for times in times_s)
+        stamps_s = times_s[0]
         stamps_s = stamps_s[(stamps_s >= first) & (stamps_s <= last)]
         if len(stamps_s) < 3:
             return None
-        counters = zip(moved, energies_j.T, strict=True)
-        total_j = sum(np.interp(stamps_s, t_s[moves], energy_j[moves]) for moves, energy_j in counters)
+        counters = zip(times_s, moved, energies_j.T, strict=True)
+        total_j = sum(np.interp(stamps_s, times, energy_j[moves]) for times, moves, energy_j in counters)
         return stamps_s[1:], np.diff(total_j) / np.diff(stamps_s)
 
     def _witnesses(self) -> list[tuple[Floats, Floats]]:
@@ -262,6 +264,16 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
 
 def _counted_by(pattern: Template, t_s: Floats, power_w: Floats) -> Cycles | None:
     return count(pattern, 1.0, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
+
+
+def _evened(t_s: Floats) -> Floats:
+    """When a counter that moves regularly did so, shape (n,), seconds: a move is only noticed at the next sample, so
+    each stamp is taken against its neighbours'. Where they are far apart, the stamps stay as they are."""
+    line = np.linspace(t_s[0], t_s[-1], len(t_s))
+    padded = np.pad(t_s - line, _EVENED // 2, mode="edge")
+    evened = line + np.convolve(padded, np.full(_EVENED, 1 / _EVENED), mode="valid")
+    near = np.abs(evened - t_s) < 0.7 * float(np.median(np.diff(t_s)))
+    return t_s if not near.all() else evened
 
 
 def _agree(one: float, other: float) -> bool:

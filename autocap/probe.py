@@ -57,25 +57,21 @@ class Probe:
         self.caps_w, self._rules = caps_w, rules
         self._cost, self._hopeless = cost, hopeless
         self._window = window
+        self._cut = window is None  # the iteration that runs was cut by the cap change
         self._start_s: float | None = None  # the first sample after the cap was set
         self._settled_s = math.inf
         self._look_at = float(rules.min_batches)
         self._retakes = 0
-
-    @property
-    def settling(self) -> bool:
-        """Whether what is read is still discarded."""
-        return self._window is None
 
     def feed(self, sample: Sample, marks: Sequence[Mark]) -> ProbeResult | None:
         """The result once there is one."""
         if self._start_s is None:
             self._start_s = sample.t_s
             self._settled_s = sample.t_s + self._rules.settle_s
-        if self._window is None:
-            self._settle(sample, marks)
-        else:
-            self._window.feed(sample, marks)
+        if self._window is None and sample.t_s >= self._settled_s:
+            self._window = Window(self.caps_w)
+        if self._window is not None:
+            self._window.feed(sample, self._whole(marks))
             if self._window.broken is not None:
                 return self._retake(sample.t_s, self._window.broken)
             if marks and self._due(self._window):
@@ -90,11 +86,14 @@ class Probe:
         self._look_at = window.iterations * _GROWTH
         return True
 
-    def _settle(self, sample: Sample, marks: Sequence[Mark]) -> None:
-        if any(mark.t_s >= self._settled_s for mark in marks):
-            # The iteration that now begins is the one discarded: the window's first mark is the next.
-            self._window = Window(self.caps_w)
-            self._window.feed(sample, ())
+    def _whole(self, marks: Sequence[Mark]) -> Sequence[Mark]:
+        """The marks from which whole iterations of the window count: not the first after settling, which may end an
+        iteration that began before. Marks found afterwards, as from the power signal, come many at a time."""
+        if not self._cut:
+            return marks
+        settled = [mark for mark in marks if mark.t_s >= self._settled_s]
+        self._cut = not settled
+        return settled[1:]
 
     def _look(self, window: Window) -> ProbeResult | None:
         measurement = window.measure(self._rules.min_batches)
@@ -130,6 +129,6 @@ class Probe:
         self._retakes += 1
         if self._retakes > _RETAKES:
             return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
-        self._window, self._settled_s = None, now_s
+        self._window, self._settled_s, self._cut = None, now_s, True
         self._look_at = float(self._rules.min_batches)
         return None
