@@ -71,7 +71,7 @@ def report(rows: Sequence[Row]) -> list[str]:
             *((f"jitter {jitter:.0%}", _jittered(rows, jitter)) for jitter in JITTERS),
         ]
     )
-    lines += ["", "Disturbed, jitter 1 %, against the mean of the undisturbed iterations"]
+    lines += ["", "Disturbed, jitter 1 %, against the mean iteration time realised in the window"]
     lines += table(
         [
             (f"{method}, {name}", _disturbed(rows, method, name))

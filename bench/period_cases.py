@@ -169,9 +169,8 @@ def _ours(signal: Signal, case: SensorCase, labels: _Labels, kind: str = "absolu
     estimate = detect(signal.t_s, signal.power_w, update_s=case.update_s, window_s=case.window_s)
     cpu_s = time.process_time() - begin_s
     claimed = estimate.verdict is Verdict.PERIODIC
-    true_s = signal.iteration_s
-    if claimed and kind == "absolute" and labels.disturbance in ("none", "drift"):
-        true_s = signal.mean_iteration_s(estimate.start_s, estimate.end_s)
+    real = claimed and len(signal.progress) > 0
+    true_s = signal.mean_iteration_s(estimate.start_s, estimate.end_s) if real else np.nan
     found_s = estimate.period_s if claimed else None
     return labels.row(kind, OURS, case.update_s, cpu_s, found_s, true_s, estimate.rel_stderr if claimed else None)
 
@@ -180,9 +179,8 @@ def _rival(name: str, signal: Signal, case: SensorCase, labels: _Labels, kind: s
     begin_s = time.process_time()
     found_s = rival(name, signal.t_s, signal.power_w, case.update_s)
     cpu_s = time.process_time() - begin_s
-    true_s = signal.iteration_s
-    if len(signal.progress) and labels.disturbance in ("none", "drift"):
-        true_s = signal.mean_iteration_s(float(signal.t_s[0]), float(signal.t_s[-1]))
+    real = len(signal.progress) > 0
+    true_s = signal.mean_iteration_s(float(signal.t_s[0]), float(signal.t_s[-1])) if real else np.nan
     return labels.row(kind, name, case.update_s, cpu_s, found_s, true_s)
 
 

@@ -60,19 +60,21 @@ class Signal:
     """Readings and, where there are iterations, the truth about them.
 
     t_s, power_w: the fresh readings, shape (n,). progress_t_s, progress: iterations done at moments between which
-    progress is linear; empty where nothing repeats. iteration_s: mean time of the undisturbed iterations.
+    progress is linear; empty where nothing repeats.
     """
 
     t_s: Floats
     power_w: Floats
     progress_t_s: Floats
     progress: Floats
-    iteration_s: float
 
     def mean_iteration_s(self, start_s: float, end_s: float) -> float:
-        """The mean iteration time realised between two moments."""
-        done = np.interp([start_s, end_s], self.progress_t_s, self.progress)
-        return float((end_s - start_s) / (done[1] - done[0]))
+        """The mean iteration time realised between two moments; time in which nothing progresses is left out."""
+        t_s = self.progress_t_s
+        moments_s = np.concatenate(([start_s], t_s[(t_s > start_s) & (t_s < end_s)], [end_s]))
+        done = np.interp(moments_s, t_s, self.progress)
+        working_s = float(np.diff(moments_s)[np.diff(done) > 0].sum())
+        return working_s / float(done[-1] - done[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ class Load:
 
 def record(load: Load, sensor: SensorCase, span_s: float, rng: np.random.Generator) -> Signal:
     """A training job seen through a sensor for span_s seconds."""
-    edges_s, power_w, progress_t_s, progress, factors = _truth(load, span_s + _LEAD_S, rng)
+    edges_s, power_w, progress_t_s, progress = _truth(load, span_s + _LEAD_S, rng)
     t_s, read_w = read(edges_s, power_w, sensor, rng)
     keep = t_s >= _LEAD_S
     return Signal(
@@ -97,7 +99,6 @@ def record(load: Load, sensor: SensorCase, span_s: float, rng: np.random.Generat
         power_w=read_w[keep],
         progress_t_s=progress_t_s,
         progress=progress,
-        iteration_s=float(load.period_s * load.slowdown * factors.mean()),
     )
 
 
@@ -109,8 +110,8 @@ def read(edges_s: Floats, power_w: Floats, sensor: SensorCase, rng: np.random.Ge
     return readings.t_s, readings.power_w
 
 
-def _truth(load: Load, span_s: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Edges and powers of true power; moments and counts of progress; the factors on the iteration times."""
+def _truth(load: Load, span_s: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
+    """Edges and powers of true power; moments and counts of progress."""
     shares, powers = _at_cap(load)
     period_s = load.period_s * load.slowdown
     count = int(span_s / period_s * 1.5 + 20)
@@ -132,8 +133,7 @@ def _truth(load: Load, span_s: float, rng: np.random.Generator) -> tuple[Floats,
     cut_w = np.concatenate(([watts[max(0, first - 1)]], watts[inside]))
     progress_t_s = np.column_stack((starts_s, ends_s)).ravel()
     progress = np.repeat(np.arange(count + 1, dtype=np.float64), 2)[1:-1]
-    used = (ends_s > 0) & (starts_s < span_s)
-    return cut_s, cut_w, progress_t_s, progress, factors[used]
+    return cut_s, cut_w, progress_t_s, progress
 
 
 def _at_cap(load: Load) -> tuple[Floats, Floats]:
@@ -225,4 +225,4 @@ def record_noise(kind: str, sensor: SensorCase, span_s: float, rng: np.random.Ge
     t_s, read_w = read(edges_s, np.maximum(watts, 1.0), sensor, rng)
     keep = t_s >= _LEAD_S
     empty = np.empty(0)
-    return Signal(t_s=t_s[keep], power_w=read_w[keep], progress_t_s=empty, progress=empty, iteration_s=np.nan)
+    return Signal(t_s=t_s[keep], power_w=read_w[keep], progress_t_s=empty, progress=empty)

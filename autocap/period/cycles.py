@@ -9,6 +9,7 @@ from autocap.period.estimate import Cycles, Floats, PeriodEstimate, Template
 from autocap.period.locate import locate, settle
 from autocap.period.pattern import Fit
 from autocap.period.series import Series, prepare
+from autocap.period.track import KNOWN
 
 # Set by simulation (python -m bench period, other seeds than those reported): what is left of a fit is not white, and
 # within the stretch between two knots the phase wanders as well, which the ends of a span feel.
@@ -40,12 +41,15 @@ def kept_spans(fit: Fit) -> Spans:
     spans = [(float(fit.u[a]), float(fit.u[b])) for a, b in zip(starts, ends, strict=True) if b > a]
     cycles, error = fit.cycles_between(spans)
     wander = 2 * len(spans) * _END_SHARE * float(fit.knots[1] - fit.knots[0]) * fit.walk**2
-    time_s = fit.period_s * sum(end - start for start, end in spans)
+    kept_u = sum(end - start for start, end in spans)
+    # The truth is the mean of every cycle between the ends, also of those that were left out: a sample of some.
+    unseen = cycles * (1 - kept_u / (spans[-1][1] - spans[0][0])) * fit.walk**2
+    time_s = fit.period_s * kept_u
     return Spans(
         spans_u=tuple(spans),
         cycles=cycles,
         period_s=time_s / cycles,
-        rel_stderr=math.sqrt((_STDERR_SCALE * error) ** 2 + wander) / cycles + _STDERR_FLOOR,
+        rel_stderr=math.sqrt((_STDERR_SCALE * error) ** 2 + wander + unseen) / cycles + _STDERR_FLOOR,
         start_s=fit.origin_s + fit.period_s * spans[0][0],
         end_s=fit.origin_s + fit.period_s * spans[-1][1],
     )
@@ -103,6 +107,7 @@ def follow(series: Series, pattern: Template | PeriodEstimate, period_s: float) 
         noise=max(pattern.noise_w / series.spread_w, 0.1),
         walk=max(pattern.jitter, 0.02),
         steps=4,
+        tolerance=KNOWN,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from autocap.period import candidates
 from autocap.period.cycles import kept_spans
 from autocap.period.estimate import Floats, PeriodEstimate, Verdict
-from autocap.period.locate import evidence, harmonics_for, locate, settle
+from autocap.period.locate import evidence, harmonics_for, locate, refined, settle
 from autocap.period.pattern import Fit
 from autocap.period.repetition import repetition, slowness, surprise
 from autocap.period.series import Series, prepare
@@ -58,7 +58,7 @@ def detect(
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, Verdict.APERIODIC, "no stretch of the signal repeats the one before it")
-    return _judged(fit, series, update_s, _witnesses(witness))
+    return _judged(refined(fit, series, period_of(fit)), series, update_s, _witnesses(witness))
 
 
 def search(series: Series, *, shortest_s: float) -> Fit | None:

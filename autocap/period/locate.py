@@ -9,15 +9,17 @@ from numpy.typing import NDArray
 
 from autocap.period import pattern, track
 from autocap.period.candidates import fourier
-from autocap.period.estimate import Floats
 from autocap.period.pattern import Fit, Start
 from autocap.period.series import Series, level
+from autocap.period.track import COMPETING, KNOWN, Tolerance
 
 _FIRST_HARMONICS = 5
 _MOST_HARMONICS = 16
 _STRETCH_CYCLES = 10.0
 _STRETCH_READINGS = 40
 _FIRST_WALK = 0.05
+_REFINING = 3
+_LEAST_KEPT = 0.6  # of the readings kept before
 _OUTSIDE = 3.5  # what a reading that is left out costs the evidence
 
 
@@ -44,20 +46,17 @@ def settle(
     noise: float,
     walk: float,
     steps: int,
-    shape: tuple[NDArray[np.complex128], Floats] | None = None,
+    tolerance: Tolerance = COMPETING,
 ) -> Fit | None:
-    """Track a waveform and fit it, then once more with what the first fit taught.
-
-    shape: the expected waveform and its spread, where it is known from elsewhere.
-    """
+    """Track a waveform and fit it, then once more with what the first fit taught."""
     cycles = series.span_s / period_s
     knots = pattern.knots_for(cycles, len(series.t_s))
     u = (series.t_s - series.t_s[0]) / period_s
-    expected, spread = shape if shape is not None else pattern.loose(harmonics_for(period_s, series))
+    expected, spread = pattern.loose(harmonics_for(period_s, series))
     flat = series.y - level(series.t_s, series.y, period_s)
     fit: Fit | None = None
     for _ in range(2):
-        way = track.path(u, flat, knots, coefficients, noise=noise, walk=max(walk, 0.01))
+        way = track.path(u, flat, knots, coefficients, noise=noise, walk=max(walk, 0.01), tolerance=tolerance)
         if np.mean(way.blocks) < 0.4:
             return None
         start = Start(theta=way.theta, blocks=way.blocks, expected=expected, spread=spread, walk=max(walk, 0.01))
@@ -67,6 +66,15 @@ def settle(
             return None
         coefficients, noise, walk = fit.coefficients, fit.residual, fit.walk
     return fit
+
+
+def refined(fit: Fit, series: Series, period_s: float) -> Fit:
+    """The fit once more, at a period that is settled: what is not its waveform is left out more readily."""
+    again = settle(
+        series, period_s, fit.coefficients, noise=fit.residual, walk=fit.walk, steps=_REFINING, tolerance=KNOWN
+    )
+    kept = 0.0 if again is None else again.keep.sum() / max(fit.keep.sum(), 1)
+    return fit if again is None or kept < _LEAST_KEPT else again
 
 
 def evidence(fit: Fit) -> float:

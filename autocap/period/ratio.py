@@ -6,6 +6,7 @@ but a half or a double of the period has another shape altogether, and is told a
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ _MARGIN = 0.02
 _RIVAL = 0.04  # relative distance from which another period is another multiple
 _CLEARLY = 6.0  # in log evidence
 _ALIKE = 0.70
+_CLEARLY_ALIKE = 0.85
+_ABOUT_AS_MUCH = 0.9
 _REPEATS = 0.2
 _SURPRISE = 0.10
 _FEWEST_CYCLES = 8.0
@@ -69,6 +72,7 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
     found = _fits(series, template, shortest_s * (1 - _MARGIN), longest_s * (1 + _MARGIN))
     if not found:
         return _untold("nothing between the fastest and the slowest possible period repeats")
+    found = [item for item in found if not _repeats_another(item, found)]
     found.sort(key=lambda item: item[0], reverse=True)
     score, fit, alike = found[0]
     spans = kept_spans(fit)
@@ -109,6 +113,20 @@ def _fits(series: Series, template: Template, shortest_s: float, longest_s: floa
         score = evidence(fit) + len(series.t_s) * math.log(max(alike, 0.05))
         found.append((score, fit, alike))
     return found
+
+
+def _repeats_another(item: tuple[float, Fit, float], found: Sequence[tuple[float, Fit, float]]) -> bool:
+    """Whether a fit is at a multiple of another's period whose waveform is clearly the baseline's and explains about as
+    much: two cycles for one, with harmonics of its own to explain the rest."""
+    _, fit, alike = item
+    period_s = kept_spans(fit).period_s
+    for _, other, other_alike in found:
+        multiple = period_s / kept_spans(other).period_s
+        exact = multiple > 1.5 and abs(multiple / round(multiple) - 1) < _MARGIN
+        clear = other_alike > max(_CLEARLY_ALIKE, alike) and other.explained > _ABOUT_AS_MUCH * fit.explained
+        if exact and clear:
+            return True
+    return False
 
 
 def likeness(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> float:

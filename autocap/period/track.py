@@ -13,8 +13,23 @@ from autocap.period.estimate import Bools, Floats
 _PHASES = 64
 _SPARSE = 0.3
 _JUMP = 12.0  # what a jump of the phase costs, against a step of the walk
-_BAD = 9.0  # a block is left out when its mean squared rest is this many times the usual and this share of the
-_BAD_SHARE = 0.3  # waveform's own mean square
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """When a block is left out: when its mean squared rest is more than `many` times the usual, plus `few` over the
+    root of its readings, plus this share of the waveform's own mean square.
+    """
+
+    many: float
+    few: float
+    share: float
+
+
+# While periods compete, little is left out: a part of the true period would do without what it cannot explain. Once the
+# period is known, whatever is not the waveform goes.
+COMPETING = Tolerance(many=9.0, few=0.0, share=0.3)
+KNOWN = Tolerance(many=2.0, few=6.0, share=0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +41,14 @@ class Path:
 
 
 def path(
-    u: Floats, y: Floats, knots: Floats, coefficients: NDArray[np.complex128], *, noise: float, walk: float
+    u: Floats,
+    y: Floats,
+    knots: Floats,
+    coefficients: NDArray[np.complex128],
+    *,
+    noise: float,
+    walk: float,
+    tolerance: Tolerance,
 ) -> Path:
     """Track the phase of a known waveform.
 
@@ -41,7 +63,8 @@ def path(
     gaps = (steps[:, None] - steps[None, :] + 0.5) % 1.0 - 0.5
     moves = np.minimum(gaps**2 / (2 * every * walk**2), _JUMP)
     square = 0.5 * float(np.sum(np.abs(coefficients) ** 2))
-    chosen, out = _shortest(costs, moves, (0.5 * _BAD + _BAD_SHARE * square / (2 * noise**2)) * sizes)
+    many = tolerance.many + tolerance.few / np.sqrt(np.maximum(sizes, 1.0))
+    chosen, out = _shortest(costs, moves, (0.5 * many + tolerance.share * square / (2 * noise**2)) * sizes)
     return _as_path(chosen, out, sizes)
 
 
