@@ -38,6 +38,7 @@ PURE = frozenset(
         "gains",
         "period",
         "periodic",
+        "heard",
         "probe",
         "profiles",
         "progress",

@@ -1,14 +1,18 @@
 """Tuning from the power signal alone, on the simulated device."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from autocap import events, profiles
 from autocap.alias import is_alias
+from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
-from autocap.devices.simulated import SimulatedJob, SimulatedNode
+from autocap.devices.simulated import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
 from autocap.periodic import PeriodProgress
+from autocap.records import Reading, Sample
 from autocap.sensor import PRESETS
 from bench.jobs import Outcome, regret_pct, tune
 
@@ -86,3 +90,48 @@ def test_a_real_period_is_seen_by_the_counter_as_well(period_s: float) -> None:
 
 def test_a_counter_as_coarse_as_the_sensor_cannot_tell() -> None:
     assert not is_alias(0.87, *sampled(0.113, 0.1, 0.1), 0.1, *sampled(0.113, 0.1, 0.1))
+
+
+def followed(node: SimulatedNode, caps_w: Sequence[float], seconds: float, interval_s: float) -> PeriodProgress:
+    """What period progress makes of a job, some seconds at each cap of the whole node."""
+    clock = VirtualClock()
+    job = SimulatedJob(profile=profiles.load("tesla-v100/resnet50"))
+    device = SimulatedDevice(clock, job, node, seed=1)
+    limits = device.limits()
+    progress = PeriodProgress(device.sensor)
+    for cap_w in caps_w:
+        for gpu in device.gpus:
+            limits.set_limit_w(gpu.uuid, cap_w)
+        end_s = clock.now() + seconds
+        while clock.now() < end_s:
+            clock.wait_until(clock.now() + interval_s)
+            progress.feed(Sample(t_s=clock.now(), readings=device.read()))
+    return progress
+
+
+@pytest.mark.parametrize("sensor", ["v100", "a100", "average-1s"])
+def test_energy_counters_that_move_at_different_times_are_one_witness(sensor: str) -> None:
+    progress = followed(SimulatedNode(gpus=4, sensor=PRESETS[sensor]), [300.0], 15.0, 0.02)
+    assert progress.trouble is None
+
+
+def test_a_period_that_gets_shorter_at_a_lower_cap_is_not_the_jobs_own_for_good() -> None:
+    """A job that speeds up when it is capped: no job does, the beat of a fast one with the sampling may."""
+    clock = VirtualClock()
+    progress = PeriodProgress(PRESETS["v100"].info())
+    rng = np.random.default_rng(0)
+    troubles = []
+    for cap_w, period_s, seconds in ((300.0, 0.50, 20.0), (250.0, 0.45, 60.0), (300.0, 0.50, 20.0)):
+        end_s = clock.now() + seconds
+        while clock.now() < end_s:
+            clock.wait_until(clock.now() + 0.02)
+            t_s = clock.now()
+            power_w = (200.0 if t_s % period_s < 0.3 * period_s else 300.0) + float(rng.normal(0, 1))
+            reading = Reading(
+                t_s=t_s, power_w=power_w, requested_w=cap_w, sm_clock_hz=5e6 * cap_w, utilisation=power_w / 300
+            )
+            progress.feed(Sample(t_s=t_s, readings=(reading,)))
+        troubles.append(progress.trouble)
+    assert troubles[0] is None
+    assert troubles[1] == "the period went to 0.90 times its length with the cap: it is not the job's own cycle"
+    assert troubles[2] == troubles[1]

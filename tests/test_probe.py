@@ -3,7 +3,7 @@ import pytest
 from autocap.confirm import Confirmation
 from autocap.metrics import Metric
 from autocap.probe import Probe, ProbeResult, ProbeRules
-from autocap.progress import StepProgress
+from autocap.progress import Mark, StepProgress
 from autocap.records import Cost, Measurement, Sample, TrialState
 from autocap.waiting import SteadinessWatch
 from tests.feeds import measurement, samples
@@ -160,3 +160,16 @@ def test_a_cap_that_saves_but_is_too_slow_is_not_kept() -> None:
     confirmed, reason, _ = verdict_of(nearly, base, metric)
     assert not confirmed
     assert reason.startswith("not surely within the slowdown limit: +4.90 ± ")
+
+
+def test_marks_that_are_found_afterwards_all_count_but_the_iteration_that_the_cap_change_cut() -> None:
+    probe = Probe((200.0,), ProbeRules(settle_s=2.0, target_stderr=0.5, limit_s=60.0, min_batches=8), own_cost)
+    feed = list(samples(seconds=12.0))
+    late = [Mark(t_s=0.5 * n, iterations=float(n)) for n in range(24)]  # all at once, as from the power signal
+    for sample in feed[:-1]:
+        assert probe.feed(sample, ()) is None
+    result = probe.feed(feed[-1], late)
+    assert result is not None
+    assert result.measurement is not None
+    assert result.measurement.start_s == pytest.approx(2.5)
+    assert result.measurement.iterations == 23 - 5
