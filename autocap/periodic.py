@@ -92,7 +92,8 @@ class PeriodProgress:
         if self._template is None:
             witnesses = self._heard.witnesses(device)
             estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witness=witnesses)
-            before_s, self._seen_s = self._seen_s, estimate.period_s
+            before_s = self._seen_s
+            self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
             self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device, t_s, power_w)
             if self.trouble is not None:
                 return ()

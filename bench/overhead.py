@@ -22,10 +22,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--sample-hz", type=float, default=50.0, help="(default: 50)")
     parser.add_argument("--profile", default="tesla-v100/resnet50", help="(default: tesla-v100/resnet50)")
     args = parser.parse_args(argv)
-    print(
-        "PeriodProgress, CPU per second of signal: the whole node's power as one signal, learned at the limit found on"
-    )
-    print(f"arrival and followed at two caps, {_STRETCH_S:g} s each; {args.gpus} GPUs, {args.sample_hz:g} samples/s\n")
+    print("PeriodProgress, CPU per second of signal: learned at the limit found on arrival, followed at two caps")
+    print(f"{args.gpus} GPUs, {args.sample_hz:g} samples/s, {_STRETCH_S:g} s at each limit\n")
     for sensor in ("v100", "a100", "average-1s"):
         spent_ms, worst_ms, trouble = detector_cost(args.profile, sensor, args.gpus, 1 / args.sample_hz)
         told = "followed to the end" if trouble is None else trouble
