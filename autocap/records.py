@@ -8,6 +8,15 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and
+# nobody tells caps apart that finely.
+TOLERANCE_W = 0.5
+
+
+def same_limit(a_w: float, b_w: float) -> bool:
+    """Whether two power limits, watts, are the same to what devices resolve."""
+    return abs(a_w - b_w) <= TOLERANCE_W
+
 
 def _require(condition: bool, message: str) -> None:
     if not condition:

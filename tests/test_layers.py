@@ -21,13 +21,14 @@ BASE = frozenset(
         "errors",
         "events",
         "metrics",
+        "outsider",
         "procs",
         "records",
         "summary",
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
-JOINERS = frozenset({"session", "counting", "inbox", "recorder", "cli", "__main__"})
+JOINERS = frozenset({"session", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"})
 PURE = frozenset(
     {
         "alias",
@@ -36,6 +37,7 @@ PURE = frozenset(
         "controller",
         "evidence",
         "gains",
+        "gpuset",
         "period",
         "periodic",
         "probe",
@@ -55,6 +57,8 @@ PURE = frozenset(
 # Each edge and the one outside library it may import. A package, or a device with its own parts, is one edge.
 EDGES: dict[str, frozenset[str]] = {
     "target": frozenset(),
+    "attached": frozenset(),
+    "holders": frozenset(),
     "signals": frozenset(),
     "privileges": frozenset(),
     "steps": frozenset({"torch"}),

@@ -38,6 +38,19 @@ class Device(Protocol):
         """Release what reading needs. Changes no limit."""
 
 
+class Tunable(Device, Protocol):
+    """A device together with the way to its setter, for whoever joins it to a guardian.
+
+    refusal: why its limits cannot be set, `None` where they can, or where only trying tells.
+    """
+
+    @property
+    def refusal(self) -> str | None: ...
+
+    def limits(self) -> "LimitPort":
+        """The setter. Raises DeviceError where there is none, as under --observe."""
+
+
 class LimitPort(Protocol):
     """Reads and sets requested power limits, by device UUID; watts. Held by the guardian alone."""
 

@@ -51,6 +51,7 @@ class EmulatedDevice:
 
     kind = KIND
     emulated = True
+    refusal = None
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autocap.clock import Clock
 from autocap.devices.simulated_job import JobStretch, SimulatedJob
 from autocap.devices.simulated_node import CardView, LimitChange, NodeState, SimulatedNode, Stretch
-from autocap.errors import DeviceError, LimitRefused
+from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.records import GpuInfo, Reading, SensorInfo, StepReading
 
 __all__ = ["LimitChange", "SimulatedDevice", "SimulatedJob", "SimulatedLimits", "SimulatedNode"]
@@ -202,7 +202,7 @@ class SimulatedDevice:
         self._apply(gpu.index, cap_w)
         enforced_w = self._enforced_w(cap_w)
         if enforced_w < cap_w:
-            raise LimitRefused(
+            raise LimitNotEnforced(
                 f"{asked} was requested of {where}, but {enforced_w:g} W is enforced; something outside autocap limits "
                 f"it, so pass --max-cap {enforced_w:g} or less"
             )
