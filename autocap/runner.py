@@ -144,6 +144,8 @@ class Runner:
 
         def step() -> list[Action]:
             readings = self._device.read()
+            for note in self._device.notes():
+                self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
             sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps())
             self._sink.sample(sample)
             if self._ended_because is None:

@@ -34,6 +34,9 @@ class Device(Protocol):
         Raises DeviceError when a device is lost; a reading that is merely missing has `power_w=None`.
         """
 
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the device and was not told yet: sentences for the run log, each given once."""
+
     def close(self) -> None:
         """Release what reading needs. Changes no limit."""
 

@@ -136,6 +136,9 @@ class EmulatedDevice:
             ),
         )
 
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def limits(self) -> LimitPort:
         """The setter. Raises DeviceError under `observe`, where there is none."""
         if self._observe:

@@ -5,7 +5,7 @@ simulated again up to there, and what was to come is forgotten. So what a readin
 the limits that were set, not from when it is read.
 """
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,11 +81,25 @@ class SimulatedDevice:
         assert self._ahead is not None  # caught up
         return tuple([self._reading(gpu, card, now_s) for gpu, card in enumerate(self._ahead.cards)])
 
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def steps(self, t_s: float) -> StepReading | None:
         """The step counter at a time that has passed; `None` before the end of the first iteration."""
         self._catch_up()
         count = bisect_right(self._ends_s, t_s)
         return StepReading(count=count, t_s=self._ends_s[count - 1]) if count else None
+
+    def view(self, gpu: int) -> CardView:
+        """What one card shows over the stretch of time that holds the present, some of it yet to come."""
+        self._catch_up()
+        assert self._ahead is not None  # caught up
+        return self._ahead.cards[gpu]
+
+    def schedule(self, change: LimitChange) -> None:
+        """Let somebody else set a limit at a time to come; at one that has passed, now."""
+        self._settle(self._clock.now())
+        insort(self._changes, change, key=lambda other: other.t_s)
 
     def limits(self) -> "SimulatedLimits":
         """The way to the limits, for the guardian alone."""
