@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol
 
@@ -28,6 +27,12 @@ class GpuLister(Protocol):
 
     def compute_pids(self, uuid: str) -> tuple[int, ...]: ...
 
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Why GPUs that there are do not stand in the inventory."""
+
+    def close(self) -> None: ...
+
 
 class ListedGpu(InstalledGpu, Protocol):
     """cap_range: `None` where the limits of the GPU cannot be set."""
@@ -48,12 +53,14 @@ class GpuSource:
         library: GpuLister,
         open_device: Callable[[tuple[str, ...]], Tunable],
         required_w: Sequence[float],
-        stack: ExitStack,
     ) -> None:
-        self._config, self._library, self._open, self._stack = config, library, open_device, stack
-        gpus = library.inventory()
+        self._config, self._library, self._open = config, library, open_device
+        try:
+            gpus = library.inventory()
+        except DeviceError as error:
+            raise DeviceUnavailable(str(error)) from error
         if not gpus:
-            raise DeviceUnavailable("the NVIDIA driver knows no GPU on this machine")
+            raise DeviceUnavailable("; ".join(["the NVIDIA driver shows no GPU here", *library.unreadable]))
         self._named = None if config.gpus is None else gpuset.named(gpus, config.gpus)
         self._check_caps([gpu for gpu in gpus if self._named is None or gpu.uuid in self._named], required_w)
         self._seen: JobGpus | None = None
@@ -63,7 +70,7 @@ class GpuSource:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()
+        self._library.close()
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         gpus = self._library.inventory()

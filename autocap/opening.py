@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from autocap import profiles
+from autocap import holders, profiles
 from autocap.bounds import cap_grid
 from autocap.clock import Clock
 from autocap.config import EMULATED_PROFILE, RunConfig
@@ -17,6 +17,7 @@ from autocap.devices.base import Tunable
 from autocap.devices.emulated import EmulatedDevice
 from autocap.devices.jobtree import require_own
 from autocap.errors import DeviceUnavailable
+from autocap.gpusource import GpuSource
 from autocap.procs import ProcessId
 
 
@@ -81,4 +82,23 @@ def source(config: RunConfig, clock: Clock, required_w: Sequence[float], owner_u
         return EmulatedSource(config, clock, required_w, profile, owner_uid)
     if kind == "rapl":
         raise DeviceUnavailable("device rapl is not available yet; pass --device emulated, or leave it out")
-    raise DeviceUnavailable(f"device {kind} is not available yet; pass --device emulated, or leave it out")
+    return _gpus(config, clock, required_w)
+
+
+def _gpus(config: RunConfig, clock: Clock, required_w: Sequence[float]) -> GpuSource:
+    # Only here: a run on the emulated device has no use for the driver's library, and must not wake a GPU up.
+    from autocap.devices import nvml
+
+    def open_device(uuids: tuple[str, ...]) -> Tunable:
+        return nvml.NvmlDevice(library, uuids, clock, observe=config.tune.observe)
+
+    try:
+        library = nvml.open_library()
+    except DeviceUnavailable as error:
+        raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
+    try:
+        holders.keep_from_children()
+        return GpuSource(config, library, open_device, required_w)
+    except BaseException:
+        library.close()
+        raise

@@ -38,7 +38,7 @@ class Log:
 
 
 class SimulatedActuator:
-    """Sets simulated limits. Nothing outlives the process, so there is nothing to guard; somebody else's limit stays."""
+    """Sets simulated limits. Nothing outlives the process, so none is guarded; somebody else's limit stays."""
 
     def __init__(self, device: SimulatedDevice, original_w: Sequence[float]) -> None:
         self._limits: LimitPort = device.limits()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.nvml_emulation import FileBoard, Machine, environment
+
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
 # A job that steps by hand: 10 ms of work an iteration, for so many seconds.
 JOB = """
@@ -47,7 +49,9 @@ class Cli:
         self.env = {**os.environ, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
         for name in ("AUTOCAP_OBSERVE", "SUDO_UID", "SUDO_GID", "PYTHONPATH"):
             self.env.pop(name, None)
-        self.env["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
+        # Whatever this machine has, autocap meets one without a driver.
+        FileBoard.create(folder / "machine.json", Machine(profile="none", cards=(), has_driver=False))
+        self.env = environment(folder / "machine.json", self.env)
 
     def argv(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "autocap", *words]
@@ -148,7 +152,8 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--strategy", "fixed", "--", "true"], 2, "this strategy needs the option cap"),
         (["run", "--device", "foo", "--", "true"], 2, "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
         (["run", "--device", "emulated:foo", "--", "true"], 2, "foo"),
-        (["run", "--device", "nvml", "--", "true"], 1, "device nvml is not available yet"),
+        (["run", "--device", "nvml", "--", "true"], 1, "no NVIDIA GPU can be used: opening NVML failed with LIBRARY_"),
+        (["run", "--device", "rapl", "--", "true"], 1, "device rapl is not available yet"),
         (["run", "--progress", "regex:(", "--", "true"], 2, "pattern '(' is no regular expression"),
         (["run", "--progress", "foo", "--", "true"], 2, "unknown progress 'foo'"),
         (["run", "--per-gpu", "--", "true"], 2, "--per-gpu is not available yet"),

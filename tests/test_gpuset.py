@@ -133,7 +133,7 @@ def test_where_files_have_no_number_the_variable_or_the_only_gpu_tells() -> None
 def test_another_users_process_hides_what_it_uses_unless_the_driver_tells() -> None:
     hidden = ProcessFacts(ns_pids=(4242,), uid=1001, readable=False)
     assert found(used(listings((4242,)), [hidden], [])) == (A.uuid,)
-    with pytest.raises(DeviceError, match="process 4242 uses cannot be seen: it belongs to user 1001.*or pass --gpus"):
+    with pytest.raises(DeviceError, match=r"process 4242 uses cannot be seen: it belongs to user 1001.*or pass --gpus"):
         used(listings(), [hidden], [])
 
 

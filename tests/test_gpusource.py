@@ -1,7 +1,6 @@
 """The GPUs of a real process tree, as a driver that is a double lists them."""
 
 import math
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -34,6 +33,10 @@ class Driver:
 
     gpus: tuple[Gpu, ...] = (Gpu(0, "GPU-a"), Gpu(1, "GPU-b"))
     pids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def inventory(self) -> tuple[Gpu, ...]:
         return self.gpus
@@ -44,7 +47,7 @@ class Driver:
 
 def source(driver: Driver, config: RunConfig = CONFIG) -> GpuSource:
     """A source that "opens" GPUs as their UUIDs."""
-    return GpuSource(config, driver, lambda uuids: uuids, (), ExitStack())
+    return GpuSource(config, driver, lambda uuids: uuids, ())
 
 
 def test_a_job_has_no_gpus_until_it_computes_and_its_ranks_have_all_come() -> None:
@@ -99,7 +102,7 @@ def test_gpus_that_are_named_are_taken_before_the_job_computes_but_not_from_othe
 @pytest.mark.parametrize(
     ("driver", "change", "message"),
     [
-        (Driver(gpus=()), {}, "the NVIDIA driver knows no GPU on this machine"),
+        (Driver(gpus=()), {}, "the NVIDIA driver shows no GPU here"),
         (Driver(), {"gpus": ("2",)}, r"--gpus 2 is not there; this machine has 0 \(GPU-a\), 1 \(GPU-b\)"),
         (Driver(), {"tune": replace(CONFIG.tune, max_cap_w=500.0)}, "--max-cap 500 W is above the 400 W maximum"),
     ],

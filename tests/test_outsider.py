@@ -8,6 +8,7 @@ import pytest
 from autocap import events, profiles
 from autocap.config import TuneConfig
 from autocap.devices.simulated import LimitChange, SimulatedJob, SimulatedNode
+from autocap.events import State
 from autocap.metrics import Metric
 from autocap.outsider import LimitWatch
 from autocap.records import CapRange, GpuInfo, Reading
@@ -44,11 +45,16 @@ def test_what_a_device_rounds_or_does_not_tell_is_no_change() -> None:
         assert watch.feed(readings(200.125, None), (200.0, 200.0)) is None
 
 
-@pytest.mark.parametrize("t_s", [3.0, 20.0, 60.0], ids=["baseline", "search", "held"])
-def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(t_s: float) -> None:
+@pytest.mark.parametrize(
+    ("t_s", "state"), [(4.6, State.BASELINE), (6.0, State.SEARCHING), (20.0, State.CONFIRMING), (60.0, State.HOLDING)]
+)
+def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(t_s: float, state: State) -> None:
     node = SimulatedNode(gpus=2, changes=(LimitChange(t_s=t_s, cap_w=111.0, gpu=1),))
-    config = TuneConfig(metric=Metric(name="energy"), target_stderr=0.02, trial_s=5.0)
-    outcome = tune(SimulatedJob(profile=PROFILE, jitter=0.0), config, "golden", node=node, end_s=90.0)
+    config = TuneConfig(metric=Metric(name="energy"), target_stderr=0.02, trial_s=20.0)
+    fixed = (("cap", "180"),)
+    outcome = tune(SimulatedJob(profile=PROFILE), config, "fixed", options=fixed, node=node, end_s=90.0)
+    entered = [event for event in outcome.log.events if isinstance(event, events.StateEntered) and event.t_s <= t_s]
+    assert entered[-1].state is state
     after = [event for event in outcome.log.events if event.t_s > t_s + 1.0]
     assert not [event for event in after if isinstance(event, events.CapSet)]
     (warning,) = [event for event in outcome.log.events if isinstance(event, events.Warned)]

@@ -11,7 +11,7 @@ import pynvml
 from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import LimitState, to_milliwatts
-from autocap.errors import LimitRefused
+from autocap.errors import LimitNotEnforced, LimitRefused
 from autocap.procs import ProcessId
 
 _NO_PERMISSION, _NOT_SUPPORTED = 4, 3
@@ -63,6 +63,8 @@ class NvmlLimits:
                 problem = error
             if problem is None:
                 return
+        if isinstance(problem, LimitRefused):
+            raise problem
         raise LimitRefused(str(problem)) from problem
 
     def require_permission(self, uuids: Sequence[str]) -> None:
@@ -111,7 +113,7 @@ class NvmlLimits:
         if enforced_w is None or _same(enforced_w, cap_w, _ENFORCED_W):
             return None
         if enforced_w < cap_w:
-            return LimitRefused(
+            return LimitNotEnforced(
                 f"{asked} was requested of {gpu.where}, but {enforced_w:g} W is enforced; something outside autocap "
                 f"limits it, so pass --max-cap {enforced_w:g} or less"
             )
