@@ -97,9 +97,10 @@ class SimulatedDevice:
         return self._ahead.cards[gpu]
 
     def schedule(self, change: LimitChange) -> None:
-        """Let somebody else set a limit at a time to come; at one that has passed, now."""
-        self._settle(self._clock.now())
+        """Let somebody else set a limit, at a time to come or since the last reading; at one before that, as soon as
+        may be."""
         insort(self._changes, change, key=lambda other: other.t_s)
+        self._ahead = None  # what was to come is simulated again
 
     def limits(self) -> "SimulatedLimits":
         """The way to the limits, for the guardian alone."""

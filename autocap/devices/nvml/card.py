@@ -111,7 +111,7 @@ class Card:
         wanted = ((INSTANT_POWER, GPU_SCOPE), (INSTANT_POWER, MODULE_SCOPE))
         limits = ((ENFORCED_LIMIT, GPU_SCOPE), (REQUESTED_LIMIT, GPU_SCOPE))
         try:
-            answers = read_fields(f"reading the fields of {self.where}", self._handle, (*wanted, *limits))
+            answers = read_fields(self._what("field values"), self._handle, (*wanted, *limits))
         except NvmlError as error:
             if error.lost:
                 raise
@@ -136,7 +136,8 @@ class Card:
     def _answers(self) -> dict[int, FieldValue]:
         if not self._fields:
             return {}
-        answers = self._ask("field values", lambda: read_fields("reading them", self._handle, self._fields))
+        what = self._what("field values")
+        answers = self._ask("field values", lambda: read_fields(what, self._handle, self._fields))
         self._absent.discard("field values")  # they were there
         return {} if answers is None else {field: a for (field, _), a in zip(self._fields, answers, strict=True)}
 
@@ -206,14 +207,17 @@ class Card:
         if quantity in self._absent:
             return None
         try:
-            return call(f"reading the {quantity} of {self.where}", function)
+            return call(self._what(quantity), function)
         except NvmlError as error:
             self._settle(quantity, error)
             return None
 
     def _note(self, quantity: str, code: int | None) -> None:
         if code is not None:
-            self._settle(quantity, NvmlError(f"reading the {quantity} of {self.where}", code))
+            self._settle(quantity, NvmlError(self._what(quantity), code))
+
+    def _what(self, quantity: str) -> str:
+        return f"reading the {quantity} of {self.where}"
 
     def _settle(self, quantity: str, error: NvmlError) -> None:
         if error.lost:

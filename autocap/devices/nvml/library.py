@@ -82,11 +82,9 @@ class Library:
         """The processes that compute on a GPU, by the PIDs that the driver gives; empty where there are none, or where
         it keeps no such list. Raises NvmlError."""
         handle, what = self.handle(uuid), f"listing the processes on {uuid}"
-        for function in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses_v2):
-            listed = offered(what, function, handle)
-            if listed is not None:
-                return tuple(int(process.pid) for process in listed)
-        return ()
+        # By version: what the name without one stands for depends on the binding.
+        listed = offered(what, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+        return tuple(int(process.pid) for process in listed or ())
 
     def handle(self, uuid: str) -> object:
         """NVML's handle of a GPU. Raises DeviceError where there is no such GPU, NvmlError where it is lost."""
