@@ -182,7 +182,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["attach", "--pid", "1", "--kill-after", "3"], 2, "unrecognized arguments: --kill-after 3"),
         (["attach", "--pid", "4194305"], 1, "there is no process 4194305; look the job's PID up with: ps -ef"),
         (["sweep", "--", "true"], 2, "autocap sweep is not available yet"),
-        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, restore, report"),
+        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, devices, restore"),
         (["report", "nosuch"], 1, "nosuch"),
     ],
 )

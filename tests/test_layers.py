@@ -60,6 +60,7 @@ EDGES: dict[str, frozenset[str]] = {
     "target": frozenset(),
     "attached": frozenset(),
     "holders": frozenset(),
+    "permission": frozenset(),
     "signals": frozenset(),
     "privileges": frozenset(),
     "steps": frozenset({"torch"}),
