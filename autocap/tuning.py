@@ -141,7 +141,7 @@ class Tuning:
         guardian = None
         if not self.config.tune.observe:
             if device.refusal is not None:
-                raise DeviceError(f"{device.refusal}; --observe measures it all the same")
+                raise DeviceError(device.refusal)
             guardian = stack.enter_context(self._guardian(device))
             self.inbox.actuator = guardian
             stack.callback(self._forget_guardian)
