@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
-import pynvml
-
 from autocap.clock import Clock, MonotonicClock
 from bench.nvml_emulation.board import Board, FileBoard
 from bench.nvml_emulation.library import EmulatedLibrary
@@ -33,6 +31,8 @@ def times(clock: Clock) -> Times:
 @contextmanager
 def emulated(board: Board, clock: Clock) -> Iterator[EmulatedLibrary]:
     """Put the machine of a board beneath the pynvml of this process, and take it away again."""
+    import pynvml  # not above: a pynvml that is being imported imports this module
+
     before = (pynvml.nvmlLib, pynvml.CDLL)
     library = EmulatedLibrary(board, clock, **times(clock))
     put(pynvml, library, board)
