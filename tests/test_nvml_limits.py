@@ -141,12 +141,12 @@ def test_whichever_call_fails_once_the_limit_is_set_or_the_failure_said(after, c
     with stand(one_card(limit_fields=False)) as made:
         limits = NvmlLimits(made.library)
         made.fail(Fault(code=code, after=after))
+        said = ""
         try:
             limits.set_limit_w(made.uuid(), 200.0)
         except DeviceError as error:
-            assert "failed with" in str(error)
-        else:
-            assert made.requested_mw() == 200_000
+            said = str(error)
+        assert "failed with" in said or (said == "" and made.requested_mw() == 200_000)
 
 
 def test_a_gpu_that_takes_no_limit_says_so_when_it_is_set_all_the_same() -> None:
