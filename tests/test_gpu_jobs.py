@@ -140,6 +140,28 @@ def test_a_run_on_a_shared_gpu_goes_on_untuned_and_keeps_its_status(nodes, tmp_p
     assert json.loads(done.stdout.splitlines()[-1])["device"] is None
 
 
+def test_a_child_that_uses_no_gpu_in_time_runs_untuned_and_keeps_its_status(nodes, tmp_path) -> None:
+    node = stand(nodes, tmp_path, alike(2))
+    done = node("run", "--wait", "0.5", "--", "sh", "-c", "sleep 2; exit 4")
+    assert done.returncode == 4
+    assert (
+        "autocap: warning: the job runs untuned: the job used no GPU within 0.5 s; pass a larger --wait if it starts "
+        "slowly, or --gpus"
+    ) in done.stderr
+
+
+def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> None:
+    node = stand(nodes, tmp_path, alike(2))
+    script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.1; done"
+    run = node.start("run", "--out", "run", "--", "sh", "-c", script)
+    until(lambda: "ready" in (tmp_path / "out").read_text())
+    time.sleep(0.2)
+    run.terminate()
+    assert run.wait(20) == 7
+    (ended,) = node.events("run_ended")
+    assert ended["ended_because"] == "a signal was passed on to it before it used a GPU"
+
+
 def test_a_process_without_a_gpu_is_no_job_to_attach_to(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(1))
     done = node("attach", "--pid", str(os.getpid()))
