@@ -1,5 +1,6 @@
 """The NVML device on an emulated library: which sources it uses, and what it makes of readings."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -94,6 +95,20 @@ def test_the_time_of_a_probe_is_bounded() -> None:
     with stand(one_card(energy_gain=0.5)) as made:
         made.device()
         assert made.clock.now() < 3 * 2.0 + 0.1
+
+
+def test_a_pending_signal_ends_the_probe_and_is_left_to_whoever_waits_for_it() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+        with stand() as made:
+            device = made.device()
+            assert made.clock.now() == 0.0
+            assert (device.sensor.update_s, device.notes()) == (0.1, ())
+        assert signal.SIGUSR1 in signal.sigpending()
+    finally:
+        signal.sigtimedwait([signal.SIGUSR1], 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
 
 
 def test_the_energy_counter_is_used_where_it_agrees_with_power() -> None:
@@ -214,6 +229,7 @@ def test_clocks_utilisation_and_the_binding_cap_are_read() -> None:
         capped = device.read()[0]
     assert (free.cap_binding, capped.cap_binding) == (False, True)
     assert (free.utilisation, capped.requested_w, capped.enforced_w) == (0.97, 120.0, 120.0)
+    assert free.temperature_c == 61.0
     assert capped.sm_clock_hz < free.sm_clock_hz == 1.77e9
 
 
