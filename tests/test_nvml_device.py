@@ -61,6 +61,13 @@ def test_power_comes_from_the_best_source_that_answers(changes, source) -> None:
         assert made.device().probes[0].source is source
 
 
+def test_a_sensor_that_reads_zero_when_it_is_opened_is_used_once_it_reads_more() -> None:
+    with stand(one_card(episodes=(Episode(trouble=Trouble.ZERO, until_s=1.0),))) as made:
+        device = made.device()
+        assert device.probes[0].source is Source.INSTANT
+        assert device.read()[0].power_w is not None
+
+
 def test_a_module_s_power_is_said_to_be_one() -> None:
     with stand(one_card(instant_scope=1)) as made:
         assert made.device().notes() == ("GPU 0 reports the power of its whole module, CPU included",)
@@ -89,6 +96,23 @@ def test_the_refresh_period_is_measured(sensor, update_s) -> None:
         (probe,) = probe_sensor(made.library, [made.uuid()], made.clock)
         assert probe.update_s == pytest.approx(update_s, rel=0.05)
         assert made.device().sensor.update_s == pytest.approx(update_s, rel=0.05)
+
+
+def test_where_power_stands_still_the_usual_refresh_period_is_assumed() -> None:
+    with stand(one_card(episodes=(Episode(trouble=Trouble.STUCK),))) as made:
+        device = made.device()
+        assert device.probes[0].update_s is None
+        assert device.sensor.update_s == 0.1
+
+
+def test_a_wall_clock_that_is_set_moves_no_stamp_beyond_the_present() -> None:
+    ahead_s = 0.0
+    with stand(one_card(measured_stamps=True), lambda: ahead_s) as made:
+        device, before_s = made.device(), 0.0
+        for ahead_s in (0.0, 3600.0, -3600.0, 0.3, 0.0):  # noqa: B007  the clock above reads it
+            (reading,) = made.series(device, 0.2, every_s=0.2)
+            assert before_s <= reading.t_s <= made.clock.now()
+            before_s = reading.t_s
 
 
 def test_the_time_of_a_probe_is_bounded() -> None:

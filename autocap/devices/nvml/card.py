@@ -121,7 +121,8 @@ class Card:
                 raise
             return ()
         has = {field: answer for field, answer in zip((*wanted, *limits), answers, strict=True) if _is_there(answer)}
-        power = [field for field in wanted if field in has and has[field].value > 0]
+        # Zero may be no reading at all, or a sensor that has none at the moment: then it is better than nothing.
+        power = sorted((field for field in wanted if field in has), key=lambda field: has[field].value <= 0)
         return (*power[:1], *(field for field in limits if field in has))
 
     def _find_source(self) -> Source:
