@@ -1,6 +1,6 @@
 """An NVML device on an emulated machine, in virtual time, with its parts at hand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -66,7 +66,9 @@ class Stand:
 
 
 @contextmanager
-def stand(made: Machine | None = None) -> Iterator[Stand]:
+def stand(made: Machine | None = None, ahead_s: Callable[[], float] = lambda: 0.0) -> Iterator[Stand]:
+    """ahead_s: by how much our wall clock is ahead of the driver's."""
     clock, board = VirtualClock(), MemoryBoard(made or machine(PROFILE))
-    with emulated(board, clock), open_library(**times(clock)) as library:
+    pause, wall_s = times(clock)["pause"], times(clock)["wall_s"]
+    with emulated(board, clock), open_library(pause=pause, wall_s=lambda: wall_s() + ahead_s()) as library:
         yield Stand(library, board, clock)

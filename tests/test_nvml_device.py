@@ -1,5 +1,6 @@
 """The NVML device on an emulated library: which sources it uses, and what it makes of readings."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -60,6 +61,13 @@ def test_power_comes_from_the_best_source_that_answers(changes, source) -> None:
         assert made.device().probes[0].source is source
 
 
+def test_a_sensor_that_reads_zero_when_it_is_opened_is_used_once_it_reads_more() -> None:
+    with stand(one_card(episodes=(Episode(trouble=Trouble.ZERO, until_s=1.0),))) as made:
+        device = made.device()
+        assert device.probes[0].source is Source.INSTANT
+        assert device.read()[0].power_w is not None
+
+
 def test_a_module_s_power_is_said_to_be_one() -> None:
     with stand(one_card(instant_scope=1)) as made:
         assert made.device().notes() == ("GPU 0 reports the power of its whole module, CPU included",)
@@ -90,10 +98,41 @@ def test_the_refresh_period_is_measured(sensor, update_s) -> None:
         assert made.device().sensor.update_s == pytest.approx(update_s, rel=0.05)
 
 
+def test_where_power_stands_still_the_usual_refresh_period_is_assumed() -> None:
+    with stand(one_card(episodes=(Episode(trouble=Trouble.STUCK),))) as made:
+        device = made.device()
+        assert device.probes[0].update_s is None
+        assert device.sensor.update_s == 0.1
+
+
+def test_a_wall_clock_that_is_set_moves_no_stamp_beyond_the_present() -> None:
+    ahead_s = 0.0
+    with stand(one_card(measured_stamps=True), lambda: ahead_s) as made:
+        device, before_s = made.device(), 0.0
+        for ahead_s in (0.0, 3600.0, -3600.0, 0.3, 0.0):  # noqa: B007  the clock above reads it
+            (reading,) = made.series(device, 0.2, every_s=0.2)
+            assert before_s <= reading.t_s <= made.clock.now()
+            before_s = reading.t_s
+
+
 def test_the_time_of_a_probe_is_bounded() -> None:
     with stand(one_card(energy_gain=0.5)) as made:
         made.device()
         assert made.clock.now() < 3 * 2.0 + 0.1
+
+
+def test_a_pending_signal_ends_the_probe_and_is_left_to_whoever_waits_for_it() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+        with stand() as made:
+            device = made.device()
+            assert made.clock.now() == 0.0
+            assert (device.sensor.update_s, device.notes()) == (0.1, ())
+        assert signal.SIGUSR1 in signal.sigpending()
+    finally:
+        signal.sigtimedwait([signal.SIGUSR1], 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
 
 
 def test_the_energy_counter_is_used_where_it_agrees_with_power() -> None:
@@ -214,6 +253,7 @@ def test_clocks_utilisation_and_the_binding_cap_are_read() -> None:
         capped = device.read()[0]
     assert (free.cap_binding, capped.cap_binding) == (False, True)
     assert (free.utilisation, capped.requested_w, capped.enforced_w) == (0.97, 120.0, 120.0)
+    assert free.temperature_c == 61.0
     assert capped.sm_clock_hz < free.sm_clock_hz == 1.77e9
 
 

@@ -275,6 +275,7 @@ def test_one_devices_samples_are_what_the_period_command_reads(tmp_path: Path) -
         "cap_binding",
         "throttled",
         "utilisation",
+        "temperature_c",
         "steps",
         "step_t_s",
     ]

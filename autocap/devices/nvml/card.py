@@ -82,6 +82,9 @@ class Card:
         counted_j = self.counter_j()
         busy_pct = self._ask("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
         clock_mhz = self._ask("SM clock", lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
+        temperature_c = self._ask(
+            "temperature", lambda: pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)
+        )
         reasons = self._clock_reasons()
         energy_j = self.energy_trace.take(now_s, counted_j, raw.power_w)
         t_s, power_w = self.power_trace.take(raw.stamp_s, raw.power_w, energy_j=energy_j, busy=busy_pct != 0)
@@ -95,6 +98,7 @@ class Card:
             cap_binding=None if reasons is None else bool(reasons & _SW_POWER_CAP),
             throttled=reasons is not None and bool(reasons & _THROTTLED),
             utilisation=None if busy_pct is None else busy_pct / 100,
+            temperature_c=None if temperature_c is None else float(temperature_c),
         )
 
     def raw_power(self) -> RawPower:
@@ -117,7 +121,8 @@ class Card:
                 raise
             return ()
         has = {field: answer for field, answer in zip((*wanted, *limits), answers, strict=True) if _is_there(answer)}
-        power = [field for field in wanted if field in has and has[field].value > 0]
+        # Zero may be no reading at all, or a sensor that has none at the moment: then it is better than nothing.
+        power = sorted((field for field in wanted if field in has), key=lambda field: has[field].value <= 0)
         return (*power[:1], *(field for field in limits if field in has))
 
     def _find_source(self) -> Source:
