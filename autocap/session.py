@@ -19,7 +19,7 @@ from autocap.config import RunConfig
 from autocap.counting import Counting
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardError, RunDirectoryError, UsageError
 from autocap.events import MetricInfo, OptionValue
-from autocap.guardian import settle
+from autocap.guardian import Fate, settle
 from autocap.inbox import AttachInbox, Inbox
 from autocap.opening import Source, source
 from autocap.privileges import InvokingUser, invoking_user
@@ -31,6 +31,8 @@ from autocap.signals import SignalClock
 from autocap.summarise import summarise
 from autocap.target import Target
 from autocap.tuning import SearchPlan, Tuning
+
+_NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 
 
 def run(config: RunConfig, clock: SignalClock) -> int:
@@ -124,7 +126,7 @@ def _settle(config: RunConfig) -> list[str]:
     if config.tune.observe:
         return []
     try:
-        return [fate.sentence for fate in settle()]
+        return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]
     except GuardError as error:  # what is to be guarded will be refused for it; a job without a device need not be
         return [str(error)]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.test_cli import EMULATED, Cli, is_never_stopped, until
 
-BUSY = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+TRAINING = "import time\nwhile True:\n    sum(range(100_000))\n    time.sleep(0.02)"
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 @pytest.fixture
 def trainer() -> Iterator["subprocess.Popen[bytes]"]:
     """A job in a session of its own, as if it had been started elsewhere."""
-    child = subprocess.Popen([sys.executable, "-S", "-c", BUSY.format(60)], start_new_session=True)
+    child = subprocess.Popen([sys.executable, "-S", "-c", TRAINING], start_new_session=True)
     yield child
     child.kill()
     child.wait()
@@ -56,7 +56,7 @@ def test_it_ends_with_the_job_and_its_record_names_it(cli: Cli, trainer) -> None
     assert run.wait(20) == 0
     (started,) = cli.events("run_started")
     assert (started["mode"], started["pid"]) == ("attach", trainer.pid)
-    assert started["command"] == [sys.executable, "-S", "-c", BUSY.format(60)]
+    assert started["command"] == [sys.executable, "-S", "-c", TRAINING]
     assert cli.events("run_ended")[0]["ended_because"] == "the job ended"
     assert cli.leftovers() == []
 

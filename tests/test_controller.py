@@ -114,7 +114,7 @@ def test_a_refused_limit_ends_the_tuning_and_not_the_job() -> None:
     assert outcome.device.job_ended
     assert states(outcome)[-1] is State.DONE
     assert len(warnings(outcome)) == 1  # nothing was changed, so nothing is put back
-    assert warnings(outcome)[1].startswith("tuning ended, the job goes on: ")
+    assert warnings(outcome)[0].startswith("tuning ended, the job goes on: ")
     assert outcome.device.limits().requested_w(outcome.device.gpus[0].uuid) == 260.0
 
 
