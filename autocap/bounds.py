@@ -54,9 +54,11 @@ def cap_grid(
     arrival_w = min([limit for limit in original_w if limit is not None], default=allowed.max_w)
     top_w = highest_w if config.max_cap_w is not None else min(highest_w, arrival_w)
     if min_w > top_w:
+        lowest = f"--min-cap {min_w:g} W"
+        if config.min_cap_w is None:  # arrived below what another GPU of the job takes
+            lowest = f"the lowest cap that all GPUs take, {min_w:g} W,"
         raise DeviceError(
-            f"--min-cap {min_w:g} W is above the {top_w:g} W limit found on arrival; "
-            "pass --max-cap to allow caps above it"
+            f"{lowest} is above the {top_w:g} W limit found on arrival; pass --max-cap to allow caps above it"
         )
     stepped = CapGrid.stepped(min_w, top_w, config.step_w or DEFAULT_STEP_W)
     return CapGrid(tuple(sorted({*stepped, *required_w})))

@@ -10,6 +10,7 @@ TARGET_STDERR = 0.005
 TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
 STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it trusts a period in the power
+PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 STRATEGY = "golden"
 DEVICE = "auto"
 PROGRESS = "auto"
@@ -46,12 +47,13 @@ class TuneConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """A whole `autocap run`: the command, what to tune with, and where to write.
+    """A whole `autocap run` or `autocap attach`: the command, what to tune with, and where to write.
 
-    device: auto, nvml, rapl or emulated[:PROFILE]. progress: auto, steps, period, regex:PATTERN or speed. gpus: indices
-    or UUIDs, `None` for those the job uses. sample_hz: samples a second, `None` for twice the sensor's own rate.
-    kill_after_s: SIGKILL to a child that outlives a forwarded signal by this; `None` waits without limit. out: the run
-    directory, `None` for a new one.
+    command: of a job that was attached to, its own. device: auto, nvml, rapl or emulated[:PROFILE]. progress: auto,
+    steps, period, regex:PATTERN or speed. gpus: indices or UUIDs, `None` for those the job uses. shared_gpu: also where
+    others compute on them. sample_hz: samples a second, `None` for twice the sensor's own rate. kill_after_s: SIGKILL
+    to a child that outlives a forwarded signal by this; `None` waits without limit. out: the run directory, `None` for
+    a new one.
     """
 
     command: tuple[str, ...]
@@ -61,6 +63,7 @@ class RunConfig:
     device: str = DEVICE
     progress: str = PROGRESS
     gpus: tuple[str, ...] | None = None
+    shared_gpu: bool = False
     sample_hz: float | None = None
     kill_after_s: float | None = None
     out: Path | None = None

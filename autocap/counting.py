@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 
 from autocap.clock import Clock
-from autocap.config import STEPS_WITHIN_SECONDS
+from autocap.config import PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
 from autocap.periodic import PeriodProgress
 from autocap.privileges import InvokingUser
 from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
@@ -20,11 +20,12 @@ _REGEX = "regex:"
 class Counting:
     """The counter of one run: the step hook's map, a relay for the output, or nothing in the child at all.
 
-    kind: as --progress has it. Entering raises AutocapError when the map or the relay cannot be set up.
+    kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. Entering raises
+    AutocapError when the map or the relay cannot be set up.
     """
 
-    def __init__(self, kind: str, user: InvokingUser | None) -> None:
-        self._kind = kind
+    def __init__(self, kind: str, user: InvokingUser | None, *, ours: bool = True) -> None:
+        self._kind = kind if ours or kind != "auto" else "outside"
         self._owner = user.owner if user else None
         self._stack = ExitStack()
         self._map: StepMap | None = None
@@ -82,6 +83,8 @@ class Counting:
         match self._kind:
             case "auto":
                 return BestProgress(StepProgress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS)
+            case "outside":
+                return BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS)
             case "steps":
                 return StepProgress()
             case "period":

@@ -49,6 +49,10 @@ class LimitRefused(DeviceError):
     """The device refused, clamped or ignored a power limit."""
 
 
+class LimitNotEnforced(LimitRefused):
+    """The device took a limit, but something outside autocap holds it lower."""
+
+
 class GuardError(AutocapError):
     """A limit could not be journalled or watched, so it was not set."""
 

@@ -137,8 +137,9 @@ class Decided:
 class Tally:
     """Running totals since the first counted iteration, announced every few seconds and at the end.
 
-    elapsed_s, energy_j, iterations: of the job since `since_s`. exploration_*: the part spent in SEARCHING and
-    CONFIRMING. Energy is summed over devices.
+    elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
+    iterations were made, as a period is recognised some time afterwards. exploration_*: the part spent in SEARCHING
+    and CONFIRMING. Energy is summed over devices.
     """
 
     t_s: float
@@ -146,6 +147,8 @@ class Tally:
     elapsed_s: float
     energy_j: float
     iterations: float
+    counted_s: float
+    counted_j: float
     exploration_s: float
     exploration_energy_j: float
     exploration_iterations: float

@@ -64,22 +64,22 @@ def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric)
 def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cost] | None:
     """Joules spent beyond as many iterations at the baseline, and the metric of the whole run with the baseline's
     error; `None` before anything was counted."""
-    if min(tally.iterations, tally.energy_j, tally.elapsed_s) <= 0:
+    if min(tally.iterations, tally.counted_j, tally.counted_s) <= 0:
         return None
     whole = Measurement(  # known exactly: it is what the job used, not a sample of it
         cap_w=baseline.cap_w,
         start_s=tally.since_s,
-        duration_s=tally.elapsed_s,
+        duration_s=tally.counted_s,
         iterations=tally.iterations,
-        period_s=tally.elapsed_s / tally.iterations,
+        period_s=tally.counted_s / tally.iterations,
         period_rel_stderr=0.0,
-        power_w=tally.energy_j / tally.elapsed_s,
+        power_w=tally.counted_j / tally.counted_s,
         power_rel_stderr=0.0,
-        energy_per_iteration_j=tally.energy_j / tally.iterations,
+        energy_per_iteration_j=tally.counted_j / tally.iterations,
         energy_rel_stderr=0.0,
         time_energy_corr=0.0,
     )
-    extra_j = tally.energy_j - baseline.energy_per_iteration_j * tally.iterations
+    extra_j = tally.counted_j - baseline.energy_per_iteration_j * tally.iterations
     return extra_j, metric.versus(whole, baseline)
 
 

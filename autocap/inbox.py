@@ -1,10 +1,10 @@
-"""What a signal means for the job and for its caps, carried out."""
+"""What a signal means for the job and for its caps, carried out; for our child, and for a job that is not."""
 
 import logging
 import signal
 from contextlib import suppress
 
-from autocap.config import RunConfig
+from autocap.attached import AttachedJob
 from autocap.errors import AutocapError
 from autocap.recorder import Recorder
 from autocap.runner import Actuator, Order
@@ -15,11 +15,15 @@ log = logging.getLogger(__name__)
 
 
 class Inbox:
-    """Passes signals on to the child, after the caps have been put back where the signal asks for an end."""
+    """Passes signals on to the child, after the caps have been put back where the signal asks for an end.
 
-    def __init__(self, config: RunConfig, job: Target, recorder: Recorder, actuator: Actuator | None = None) -> None:
-        self._policy = SignalPolicy(config.kill_after_s)
-        self._job, self._recorder, self._actuator = job, recorder, actuator
+    actuator: what holds the caps, `None` while nothing is set.
+    """
+
+    def __init__(self, job: Target, recorder: Recorder, kill_after_s: float | None) -> None:
+        self._policy = SignalPolicy(kill_after_s)
+        self._job, self._recorder = job, recorder
+        self.actuator: Actuator | None = None
 
     def receive(self, signum: int, t_s: float) -> Order:
         try:
@@ -39,27 +43,60 @@ class Inbox:
             case Reaction.FORWARD:
                 self._job.forward(signum, from_terminal=from_terminal(signum))
             case Reaction.RESTORE_AND_FORWARD:
-                self._restore()
+                _restore(self.actuator)
                 self._job.forward(signum, from_terminal=from_terminal(signum))
                 return Order.STOP_TUNING
             case Reaction.KILL:
                 self._job.kill()
                 return Order.STOP_TUNING
             case Reaction.SUSPEND:
-                self._restore()
+                _restore(self.actuator)
                 self._job.suspend(from_terminal=from_terminal(signum))
                 return Order.RESUME
             case Reaction.RETUNE:
-                name = signal.Signals(signum).name
-                self._recorder.warn(t_s, f"{name} asks to tune anew, which is not available yet; the cap is kept")
+                _cannot_retune(self._recorder, signum, t_s)
             case Reaction.LOOK:
                 pass
         return Order.NOTHING
 
-    def _restore(self) -> None:
-        if self._actuator is None:
-            return
-        try:
-            self._actuator.restore()
-        except Exception:  # the signal must reach the job; the guardian's own end tries again
-            log.debug("limits not put back before a signal is passed on", exc_info=True)
+
+class AttachInbox:
+    """Signals to `autocap attach` never reach the job: one that asks for an end makes us leave it, caps put back."""
+
+    def __init__(self, job: AttachedJob, recorder: Recorder) -> None:
+        self._policy = SignalPolicy()
+        self._job, self._recorder = job, recorder
+        self.actuator: Actuator | None = None
+
+    def receive(self, signum: int, t_s: float) -> Order:
+        match self._policy.receive(signum, t_s):
+            case Reaction.RESTORE_AND_FORWARD | Reaction.KILL:
+                _restore(self.actuator)
+                self._job.leave(f"{signal.Signals(signum).name} ended autocap, the job goes on")
+                return Order.STOP_TUNING
+            case Reaction.SUSPEND:
+                _restore(self.actuator)
+                self._job.suspend()
+                return Order.RESUME
+            case Reaction.RETUNE:
+                _cannot_retune(self._recorder, signum, t_s)
+            case Reaction.FORWARD | Reaction.LOOK:
+                pass
+        return Order.NOTHING
+
+    def due(self, t_s: float) -> None:
+        return
+
+
+def _restore(actuator: Actuator | None) -> None:
+    if actuator is None:
+        return
+    try:
+        actuator.restore()
+    except Exception:  # the signal must have its effect; the guardian's own end tries again
+        log.debug("limits not put back before a signal is obeyed", exc_info=True)
+
+
+def _cannot_retune(recorder: Recorder, signum: int, t_s: float) -> None:
+    name = signal.Signals(signum).name
+    recorder.warn(t_s, f"{name} asks to tune anew, which is not available yet; the cap is kept")

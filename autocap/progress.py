@@ -1,7 +1,7 @@
 """Where the iteration count comes from: samples in, marks out. A mark says how many iterations had ended by when.
 
 Best first: `steps` (the job counts), `regex` (its output counts), `period` (found in the power signal; periodic.py),
-`speed` (a proxy from the SM clock, of low confidence, only where it is asked for).
+`speed` (a proxy from the SM clock, of low confidence: where it is asked for, and for `attach` without a period).
 """
 
 from dataclasses import dataclass
@@ -94,40 +94,41 @@ class SpeedProgress:
 
 
 class BestProgress:
-    """`auto`: the steps if there are any; the period in the power once none was seen for a while.
+    """`auto`: the better source if it gives marks; the other one once it gave none for a while.
 
-    steps_within_s: how long steps are waited for. Once one of them has given marks it stays with it: a count that
-    changes its meaning in the middle of a search would be worse than none.
+    better, other: of a child the steps and the period in the power; of a job that runs already the period and the
+    speed. within_s: how long the better one is waited for. Once one of them has given marks it stays with it: a count
+    that changes its meaning in the middle of a search would be worse than none.
     """
 
-    def __init__(self, steps: Progress, period: Progress, steps_within_s: float) -> None:
-        self._steps, self._period, self._within_s = steps, period, steps_within_s
+    def __init__(self, better: Progress, other: Progress, within_s: float) -> None:
+        self._better, self._other, self._within_s = better, other, within_s
         self._first_s: float | None = None
         self._chosen: Progress | None = None
 
     @property
     def kind(self) -> str:
-        return (self._chosen or self._steps).kind
+        return (self._chosen or self._better).kind
 
     @property
     def confidence(self) -> str:
-        return (self._chosen or self._steps).confidence
+        return (self._chosen or self._better).confidence
 
     @property
     def trouble(self) -> str | None:
         if self._chosen is not None:
             return self._chosen.trouble
-        return f"{self._steps.trouble}, and {self._period.trouble}"
+        return f"{self._better.trouble}, and {self._other.trouble}"
 
     def feed(self, sample: Sample) -> tuple[Mark, ...]:
         if self._chosen is not None:
             return self._chosen.feed(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s
-        counted, found = self._steps.feed(sample), self._period.feed(sample)
+        counted, found = self._better.feed(sample), self._other.feed(sample)
         if counted:
-            self._chosen = self._steps
+            self._chosen = self._better
             return counted
         if found and sample.t_s - self._first_s >= self._within_s:
-            self._chosen = self._period
+            self._chosen = self._other
             return found
         return ()

@@ -8,6 +8,15 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and
+# nobody tells caps apart that finely.
+TOLERANCE_W = 0.5
+
+
+def same_limit(a_w: float, b_w: float) -> bool:
+    """Whether two power limits, watts, are the same to what devices resolve."""
+    return abs(a_w - b_w) <= TOLERANCE_W
+
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
@@ -65,7 +74,8 @@ class Reading:
     requested_w, enforced_w: the limit asked for and the one that holds after all limiters.
     cap_binding: whether the driver says the cap holds the clocks down; `None` where it does not say.
     throttled: thermal or hardware slowdown is active, so windows are not comparable.
-    utilisation: share of the time, or of the device, that is busy, 0 to 1.
+    utilisation: share of the time, or of the device, that is busy, 0 to 1. temperature_c: of the GPU, degrees Celsius,
+    for whoever looks at a run's samples.
     """
 
     t_s: float
@@ -77,6 +87,7 @@ class Reading:
     cap_binding: bool | None = None
     throttled: bool = False
     utilisation: float | None = None
+    temperature_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,6 +188,7 @@ _COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
     "cap_binding": lambda reading: reading.cap_binding,
     "throttled": lambda reading: reading.throttled,
     "utilisation": lambda reading: reading.utilisation,
+    "temperature_c": lambda reading: reading.temperature_c,
 }
 
 

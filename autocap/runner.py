@@ -14,8 +14,9 @@ from autocap.actions import Action, Announce, SetCaps
 from autocap.clock import Clock
 from autocap.controller import Controller
 from autocap.devices.base import Device
-from autocap.errors import AutocapError
+from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.events import Event
+from autocap.outsider import LimitWatch
 from autocap.records import Sample, StepReading
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Order(Enum):
     """What a signal asks of the loop, once it has been passed on."""
 
     NOTHING = auto()
-    STOP_TUNING = auto()
+    STOP_TUNING = auto()  # the caps were put back
     RESUME = auto()  # the caps were put back for a while: set them again
 
 
@@ -109,6 +110,7 @@ class Runner:
         self._clock, self._device, self._controller, self._job = clock, device, controller, job
         self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
         self._inbox = inbox or NoInbox()
+        self._watch = LimitWatch(device.gpus)
         self._reading = True
         self._ended_because: str | None = None
 
@@ -142,8 +144,14 @@ class Runner:
 
         def step() -> list[Action]:
             readings = self._device.read()
+            for note in self._device.notes():
+                self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
             sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps())
             self._sink.sample(sample)
+            if self._ended_because is None:
+                changed = self._watch.feed(readings, self._controller.caps_w)
+                if changed is not None:  # step aside: ours go where they still stand
+                    self._give_up(changed, reading_on=True)
             return self._controller.feed(sample)
 
         self._safely(step)
@@ -167,7 +175,7 @@ class Runner:
 
     def _obey(self, order: Order, now_s: float) -> None:
         if order is Order.STOP_TUNING:
-            self._give_up("a signal was passed on to the job", quietly=True)
+            self._give_up("a signal asked for the end", quietly=True, reading_on=True)
         elif order is Order.RESUME:
             self._safely(lambda: self._controller.interrupted(now_s))
 
@@ -176,6 +184,9 @@ class Runner:
         try:
             for action in step():
                 self._act(action)
+        except (GuardError, LimitRefused) as error:  # the device can be read all the same
+            log.debug("tuning ends", exc_info=True)
+            self._give_up(str(error), reading_on=True)
         except AutocapError as error:
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error))
@@ -191,11 +202,12 @@ class Runner:
                 self._actuator.set_caps(caps_w)
                 self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
 
-    def _give_up(self, why: str, *, quietly: bool = False) -> None:
-        """Put the limits back and tune no more; the device goes on being read where it can be."""
+    def _give_up(self, why: str, *, quietly: bool = False, reading_on: bool = False) -> None:
+        """Put the limits back and tune no more. reading_on: the device can be read, so the job is still measured."""
         now_s = self._clock.now()
+        quietly = quietly or self._ended_because == why  # a fault that stays is said once
         self._ended_because = self._ended_because or why
-        self._reading = self._reading and quietly
+        self._reading = self._reading and reading_on
         actions = self._controller.stop(now_s, why)
         if self._actuator is not None:
             self._restore(self._actuator)

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from autocap.events import State, Tally
 from autocap.progress import Mark
 from autocap.records import Sample
 from autocap.window import EnergyMeter
 
 _EXPLORING = (State.SEARCHING, State.CONFIRMING)
+_APART_S = 0.2  # of the points of the energy curve that are kept until the next mark
+_MOST_POINTS = 10_000
 
 
 class Accounts:
@@ -15,7 +19,9 @@ class Accounts:
 
     def __init__(self) -> None:
         self._meter = EnergyMeter()
-        self._iterations = 0.0
+        self._curve: list[tuple[float, float]] = []  # t_s, energy_j, from before the last mark on
+        self._counted = (0.0, 0.0, 0.0)  # t_s, energy_j, iterations at the last mark
+        self._counted_from = self._counted
         self._since: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
         self._now = (0.0, 0.0, 0.0)
         self._exploration = (0.0, 0.0, 0.0)
@@ -23,9 +29,10 @@ class Accounts:
     def feed(self, sample: Sample, marks: Sequence[Mark], state: State) -> None:
         """Add a sample, taken while the controller was in `state`."""
         self._meter.feed(sample)
+        self._extend_curve(sample.t_s, self._meter.energy_j)
         if marks:
-            self._iterations = marks[-1].iterations
-        before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._iterations)
+            self._count(marks[-1])
+        before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._counted[2])
         if state in _EXPLORING:
             spent = zip(self._exploration, self._now, before, strict=True)
             t_s, energy_j, iterations = (total + now - then for total, now, then in spent)
@@ -33,7 +40,8 @@ class Accounts:
 
     def open(self) -> None:
         """Begin to count here, once activity is steady; a second call changes nothing."""
-        self._since = self._since or self._now
+        if self._since is None:
+            self._since, self._counted_from = self._now, self._counted
 
     def tally(self, t_s: float) -> Tally | None:
         """The totals so far; `None` before `open`."""
@@ -46,7 +54,23 @@ class Accounts:
             elapsed_s=elapsed_s,
             energy_j=energy_j,
             iterations=iterations,
+            counted_s=self._counted[0] - self._counted_from[0],
+            counted_j=self._counted[1] - self._counted_from[1],
             exploration_s=self._exploration[0],
             exploration_energy_j=self._exploration[1],
             exploration_iterations=self._exploration[2],
         )
+
+    def _extend_curve(self, t_s: float, energy_j: float) -> None:
+        if len(self._curve) > 1 and t_s - self._curve[-2][0] < _APART_S:
+            self._curve[-1] = (t_s, energy_j)
+        else:
+            self._curve.append((t_s, energy_j))
+        if len(self._curve) > _MOST_POINTS:  # no mark for long
+            self._curve = self._curve[::2]
+
+    def _count(self, mark: Mark) -> None:
+        """Time and energy at a mark, which may lie in the past."""
+        times_s, energies_j = zip(*self._curve, strict=True)
+        self._counted = (mark.t_s, float(np.interp(mark.t_s, times_s, energies_j)), mark.iterations)
+        self._curve = [point for point in self._curve if point[0] > mark.t_s - _APART_S] or self._curve[-1:]

@@ -38,19 +38,23 @@ class Log:
 
 
 class SimulatedActuator:
-    """Sets simulated limits. Nothing outlives the process, so there is nothing to guard."""
+    """Sets simulated limits. Nothing outlives the process, so none is guarded; somebody else's limit stays."""
 
     def __init__(self, device: SimulatedDevice, original_w: Sequence[float]) -> None:
         self._limits: LimitPort = device.limits()
         self._uuids = [gpu.uuid for gpu in device.gpus]
         self._original_w = tuple(original_w)
+        self._ours_w = self._original_w
 
     def set_caps(self, caps_w: Sequence[float]) -> None:
+        self._ours_w = tuple(caps_w)
         for uuid, cap_w in zip(self._uuids, caps_w, strict=True):
             self._limits.set_limit_w(uuid, cap_w)
 
     def restore(self) -> None:
-        self.set_caps(self._original_w)
+        for uuid, ours_w, original_w in zip(self._uuids, self._ours_w, self._original_w, strict=True):
+            if self._limits.requested_w(uuid) == ours_w:
+                self._limits.set_limit_w(uuid, original_w)
 
     def beat(self) -> bool:
         return False

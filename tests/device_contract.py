@@ -56,6 +56,11 @@ class DeviceContract(ABC):
         assert made.device.kind
         assert isinstance(made.device.emulated, bool)
 
+    def test_what_it_notes_it_notes_once(self, made: DeviceUnderTest) -> None:
+        made.device.read()
+        assert all(isinstance(note, str) and "\n" not in note for note in made.device.notes())
+        assert made.device.notes() == ()
+
     def test_there_is_one_reading_a_gpu(self, made: DeviceUnderTest) -> None:
         assert len(made.device.read()) == len(made.device.gpus)
 

@@ -37,6 +37,13 @@ def test_several_gpus_share_the_caps_that_all_of_them_take() -> None:
         common_range([gpu(0, 100, 260), gpu(1, 300, 400)])
 
 
+def test_a_gpu_that_arrives_below_what_another_one_takes_is_not_raised_unasked() -> None:
+    gpus = [gpu(0, 100, 260), gpu(1, 150, 300)]
+    with pytest.raises(DeviceError, match="the lowest cap that all GPUs take, 150 W, is above the 120 W limit fou"):
+        cap_grid(config(), gpus, [120.0, 300.0])
+    assert cap_grid(config(max_cap_w=200.0), gpus, [120.0, 300.0])[0] == 150.0
+
+
 def test_the_lowest_cap_is_on_the_grid_even_off_the_step() -> None:
     assert cap_grid(config(min_cap_w=112.0, step_w=50.0), [gpu()], [260.0]).caps_w == (112.0, 160.0, 210.0, 260.0)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.nvml_emulation import FileBoard, Machine, environment
+
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
 # A job that steps by hand: 10 ms of work an iteration, for so many seconds.
 JOB = """
@@ -47,7 +49,9 @@ class Cli:
         self.env = {**os.environ, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
         for name in ("AUTOCAP_OBSERVE", "SUDO_UID", "SUDO_GID", "PYTHONPATH"):
             self.env.pop(name, None)
-        self.env["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
+        # Whatever this machine has, autocap meets one without a driver.
+        FileBoard.create(folder / "machine.json", Machine(profile="none", cards=(), has_driver=False))
+        self.env = environment(folder / "machine.json", self.env)
 
     def argv(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "autocap", *words]
@@ -148,7 +152,8 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--strategy", "fixed", "--", "true"], 2, "this strategy needs the option cap"),
         (["run", "--device", "foo", "--", "true"], 2, "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
         (["run", "--device", "emulated:foo", "--", "true"], 2, "foo"),
-        (["run", "--device", "nvml", "--", "true"], 1, "device nvml is not available yet"),
+        (["run", "--device", "nvml", "--", "true"], 1, "no NVIDIA GPU can be used: opening NVML failed with LIBRARY_"),
+        (["run", "--device", "rapl", "--", "true"], 1, "device rapl is not available yet"),
         (["run", "--progress", "regex:(", "--", "true"], 2, "pattern '(' is no regular expression"),
         (["run", "--progress", "foo", "--", "true"], 2, "unknown progress 'foo'"),
         (["run", "--per-gpu", "--", "true"], 2, "--per-gpu is not available yet"),
@@ -169,9 +174,15 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
         (["run", *EMULATED, "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
         (["run", "--", "/"], 126, "'/' is a directory; name a program in it"),
-        (["attach", "--pid", "1"], 2, "autocap attach is not available yet"),
+        (["attach"], 2, "the following arguments are required: --pid"),
+        (["attach", "--pid", "0"], 2, "argument --pid: '0' is no process number; give one above 0"),
+        (["attach", "--pid", "1", "--", "true"], 2, "attach starts no command; leave out `--` and what follows"),
+        (["attach", "--pid", "1", "--progress", "regex:x"], 2, "progress regex:x needs a job that autocap starts"),
+        (["attach", "--pid", "1", "--progress", "steps"], 2, "progress steps needs a job that autocap starts; choose"),
+        (["attach", "--pid", "1", "--kill-after", "3"], 2, "unrecognized arguments: --kill-after 3"),
+        (["attach", "--pid", "4194305"], 1, "there is no process 4194305; look the job's PID up with: ps -ef"),
         (["sweep", "--", "true"], 2, "autocap sweep is not available yet"),
-        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, restore, report"),
+        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, devices, restore"),
         (["report", "nosuch"], 1, "nosuch"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
+from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitNotEnforced, LimitRefused
 from autocap.guardian import Fate, ForeignLimit, Guardian, settle
 from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.statedir import StateDir
@@ -252,6 +252,55 @@ def test_what_a_device_took_instead_of_the_cap_is_put_back_as_well(state_dir, gp
             guardian.set_caps([120.0])
         assert limit_w(gpu) == 150.0
     assert limit_w(gpu) == 260.0
+
+
+def test_a_cap_next_to_the_original_is_put_back_to_the_milliwatt(state_dir, tmp_path):
+    gpu = filedevice.make(tmp_path, 260.123)
+    with guard(state_dir, gpu) as guardian:
+        guardian.set_caps([260.0])
+        (restored,) = guardian.restore()
+        assert (restored.final_w, restored.restored) == (260.123, True)
+    assert limit_w(gpu) == 260.123
+
+
+class Outside(FileLimits):
+    """Something outside holds the device at 200 W; what is requested is taken all the same."""
+
+    def set_limit_w(self, uuid: str, cap_w: float) -> None:
+        super().set_limit_w(uuid, cap_w)
+        if cap_w > 200.0:
+            raise LimitNotEnforced(f"{cap_w:g} W was requested, but 200 W is enforced")
+
+
+def test_a_limit_that_was_not_enforced_when_we_came_is_put_back_as_it_was(state_dir, gpu):
+    with guard(state_dir, gpu, limits=Outside()) as guardian:
+        guardian.rehearse()
+        guardian.set_caps([180.0])
+        guardian.set_caps([260.0])  # the baseline again
+        with pytest.raises(LimitNotEnforced, match="240 W was requested, but 200 W is enforced"):
+            guardian.set_caps([240.0])
+        (restored,) = guardian.restore()
+        assert (restored.final_w, restored.restored) == (260.0, True)
+    assert limit_w(gpu) == 260.0
+    assert left_behind(state_dir) == []
+
+
+def test_a_rehearsal_writes_the_limit_that_is_there_and_finds_out_what_is_not_permitted(state_dir, two_gpus):
+    with guard(state_dir, *two_gpus) as guardian:
+        guardian.rehearse()
+        assert [filedevice.sets(gpu.uuid) for gpu in two_gpus] == [[(os.getpid(), 260.0)], [(os.getpid(), 250.0)]]
+        Path(two_gpus[1].uuid + ".refuse").touch()
+        with pytest.raises(LimitRefused, match="gpu1 takes no limit at the moment"):
+            guardian.rehearse()
+    assert left_behind(state_dir) == []
+
+
+def test_a_rehearsal_does_not_write_over_what_somebody_has_set_since(state_dir, gpu):
+    with guard(state_dir, gpu) as guardian:
+        filedevice.put(gpu.uuid, 210.0)
+        with pytest.raises(ForeignLimit, match="210 W, where 260 W is ours: somebody else has changed it"):
+            guardian.rehearse()
+    assert limit_w(gpu) == 210.0
 
 
 def test_where_a_limit_cannot_be_put_back_the_others_are_and_its_entry_stays_for_autocap_restore(state_dir, two_gpus):

@@ -1,6 +1,7 @@
 """Who may import whom (architecture.md), read from the source; a failure names the line that breaks it."""
 
 import ast
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,14 @@ BASE = frozenset(
         "errors",
         "events",
         "metrics",
+        "outsider",
         "procs",
         "records",
         "summary",
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
-JOINERS = frozenset({"session", "counting", "inbox", "recorder", "cli", "__main__"})
+JOINERS = frozenset({"session", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"})
 PURE = frozenset(
     {
         "alias",
@@ -36,6 +38,7 @@ PURE = frozenset(
         "controller",
         "evidence",
         "gains",
+        "gpuset",
         "period",
         "periodic",
         "heard",
@@ -56,6 +59,9 @@ PURE = frozenset(
 # Each edge and the one outside library it may import. A package, or a device with its own parts, is one edge.
 EDGES: dict[str, frozenset[str]] = {
     "target": frozenset(),
+    "attached": frozenset(),
+    "holders": frozenset(),
+    "permission": frozenset(),
     "signals": frozenset(),
     "privileges": frozenset(),
     "steps": frozenset({"torch"}),
@@ -63,6 +69,7 @@ EDGES: dict[str, frozenset[str]] = {
     "guardian": frozenset(),
     "relay": frozenset(),
     "devices.emulated": frozenset({"numpy"}),
+    "devices.nvml": frozenset({"pynvml"}),
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
     "reporters.period_plots": frozenset({"matplotlib", "numpy"}),
@@ -118,8 +125,10 @@ def sources(folder: str, *, beside: tuple[str, ...] = ()) -> list[Path]:
 
 
 def module_name(path: Path) -> str:
-    """`devices.base` for autocap/devices/base.py, `cli` for everything in autocap/cli."""
+    """`devices.base` for autocap/devices/base.py, `cli` for everything in autocap/cli (a package is one module)."""
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
+    if parts[:2] == ("devices", "nvml"):
+        return "devices.nvml"
     if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -132,7 +141,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in ("cli", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
+    for whole in ("cli", "devices.nvml", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)
@@ -203,6 +212,12 @@ def test_only_devices_know_a_limit_setter() -> None:
     names = ("SetPowerManagementLimit", "power_limit_uw")
     outside = [path for path in AUTOCAP if "devices" not in path.parts]
     broken = [f"{path.relative_to(ROOT)}: {name}" for path in outside for name in names if name in path.read_text()]
+    assert not broken, "\n".join(broken)
+
+
+def test_only_the_nvml_device_knows_milliwatts() -> None:
+    outside = [path for path in AUTOCAP if "nvml" not in path.parts]
+    broken = [str(path.relative_to(ROOT)) for path in outside if re.search(r"_m[wj]\b", path.read_text())]
     assert not broken, "\n".join(broken)
 
 

@@ -47,7 +47,7 @@ class Periodic(SpeedProgress):
 
 
 def test_auto_takes_the_steps_when_they_come_in_time() -> None:
-    progress = BestProgress(StepProgress(), Periodic(), steps_within_s=20.0)
+    progress = BestProgress(StepProgress(), Periodic(), within_s=20.0)
     for i in range(100):
         assert progress.feed(at_clock(0.1 * i, 1e9)) == ()
     assert progress.trouble is not None
@@ -57,7 +57,7 @@ def test_auto_takes_the_steps_when_they_come_in_time() -> None:
 
 
 def test_auto_steps_down_to_the_period_when_no_step_comes_and_stays_there() -> None:
-    progress = BestProgress(StepProgress(), Periodic(), steps_within_s=20.0)
+    progress = BestProgress(StepProgress(), Periodic(), within_s=20.0)
     first = next(i for i in range(1000) if progress.feed(at_clock(0.1 * i, 1e9)))
     assert first >= 200
     assert progress.kind == "period"

@@ -100,6 +100,8 @@ EVENTS: list[Event] = [
         elapsed_s=50.0,
         energy_j=9000.0,
         iterations=50.0,
+        counted_s=50.0,
+        counted_j=9000.0,
         exploration_s=20.0,
         exploration_energy_j=3600.0,
         exploration_iterations=20.0,
@@ -273,6 +275,7 @@ def test_one_devices_samples_are_what_the_period_command_reads(tmp_path: Path) -
         "cap_binding",
         "throttled",
         "utilisation",
+        "temperature_c",
         "steps",
         "step_t_s",
     ]

@@ -15,14 +15,14 @@ from autocap.errors import AutocapError, NotAvailableYet, UsageError
 # name -> module:class and the line that `autocap --help` shows.
 _COMMANDS = {
     "run": ("autocap.cli.run:Run", "start a command and tune its power caps while it runs"),
+    "attach": ("autocap.cli.attach:Attach", "tune a job that runs already"),
+    "devices": ("autocap.cli.devices:Devices", "show the GPUs that there are, and whether their limits can be set"),
     "restore": ("autocap.cli.restore:Restore", "put back what a killed run left behind"),
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
 }
 _LATER = {
-    "attach": "start the job with `autocap run -- CMD`",
     "sweep": "`autocap run --strategy linear -- CMD` measures every cap within one run",
-    "devices": "`autocap run --help` names the devices this version has",
 }
 
 

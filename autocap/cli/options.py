@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from autocap import config
@@ -11,9 +12,15 @@ from autocap.errors import NotAvailableYet, UsageError
 from autocap.metrics import DEFAULT_K, METRICS, Metric
 from autocap.relay import compile_pattern
 
+CHILD_PROGRESS = ("auto", "steps", "period", "regex:PATTERN", "speed")
+ATTACH_PROGRESS = ("auto", "period", "speed")
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Add every option of the contract, those of later versions included: they are refused with a reason."""
+
+def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
+    """Add every option of the contract, those of later versions included: they are refused with a reason.
+
+    child: the job is started by us, so that its output can be read and it can be killed.
+    """
     what = parser.add_argument_group("what to minimise")
     what.add_argument("--metric", metavar="NAME", default=config.METRIC, help=f"{', '.join(METRICS)} (default: eds)")
     what.add_argument(
@@ -96,7 +103,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
     device = parser.add_argument_group("on which device")
     device.add_argument(
-        "--device", metavar="NAME", default=config.DEVICE, help="auto or emulated[:PROFILE] (default: auto)"
+        "--device", metavar="NAME", default=config.DEVICE, help="auto, nvml or emulated[:PROFILE] (default: auto)"
     )
     device.add_argument(
         "--gpus",
@@ -105,13 +112,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="indices, ranges or UUIDs, by comma (default: those the job uses)",
     )
     device.add_argument("--per-gpu", action="store_true", help="not available yet")
-    device.add_argument("--shared-gpu", action="store_true", help="not available yet")
+    device.add_argument("--shared-gpu", action="store_true", help="tune a GPU on which other processes compute as well")
     device.add_argument("--node-power", metavar="SOURCE", default="none", help="not available yet")
     device.add_argument(
         "--progress",
         metavar="KIND",
         default=config.PROGRESS,
-        help="auto, steps, period, regex:PATTERN or speed (default: auto)",
+        help=f"{', '.join(CHILD_PROGRESS if child else ATTACH_PROGRESS)} (default: auto)",
     )
     device.add_argument(
         "--sample-hz",
@@ -124,12 +131,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
     run = parser.add_argument_group("running and reporting")
-    run.add_argument(
-        "--kill-after",
-        metavar="S",
-        type=values.not_negative("seconds"),
-        help="SIGKILL a child that outlives a forwarded signal by S seconds (default: never)",
-    )
+    if child:
+        run.add_argument(
+            "--kill-after",
+            metavar="S",
+            type=values.not_negative("seconds"),
+            help="SIGKILL a child that outlives a forwarded signal by S seconds (default: never)",
+        )
     run.add_argument("--out", metavar="DIR", type=Path, help="run directory (default: autocap-runs/<start>-<pid>)")
     run.add_argument("--force", action="store_true", help="replace the run that --out holds")
     run.add_argument("--prometheus", metavar="PORT", help="not available yet")
@@ -143,11 +151,30 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     _refuse_later(args)
     if not args.child:
         raise UsageError("a command is missing; write `autocap run [options] -- CMD …`")
-    _check_device(args.device)
     _check_progress(args.progress)
+    return replace(_config(args), command=tuple(args.child), kill_after_s=args.kill_after)
+
+
+def attach_config(args: argparse.Namespace) -> RunConfig:
+    """The same for a job that runs already; its command is not known yet."""
+    _refuse_later(args)
+    if args.child is not None:
+        raise UsageError("attach starts no command; leave out `--` and what follows, or use `autocap run`")
+    if args.progress == "steps" or args.progress.startswith("regex:"):
+        raise UsageError(
+            f"progress {args.progress} needs a job that autocap starts; choose {', '.join(ATTACH_PROGRESS)}, or use "
+            "`autocap run`"
+        )
+    if args.progress not in ATTACH_PROGRESS:
+        raise UsageError(f"unknown progress '{args.progress}'; choose {', '.join(ATTACH_PROGRESS)}")
+    return _config(args)
+
+
+def _config(args: argparse.Namespace) -> RunConfig:
+    _check_device(args.device)
     _check_bounds(args)
     return RunConfig(
-        command=tuple(args.child),
+        command=(),
         tune=TuneConfig(
             metric=_metric(args),
             target_stderr=args.target_stderr,
@@ -164,8 +191,8 @@ def run_config(args: argparse.Namespace) -> RunConfig:
         device=args.device,
         progress=args.progress,
         gpus=args.gpus,
+        shared_gpu=args.shared_gpu,
         sample_hz=args.sample_hz,
-        kill_after_s=args.kill_after,
         out=args.out,
         force=args.force,
         json=args.json,
@@ -216,8 +243,8 @@ def _check_device(name: str) -> None:
 def _check_progress(kind: str) -> None:
     if kind.startswith("regex:"):
         compile_pattern(kind.removeprefix("regex:"))
-    elif kind not in ("auto", "steps", "period", "speed"):
-        raise UsageError(f"unknown progress '{kind}'; choose auto, steps, period, regex:PATTERN or speed")
+    elif kind not in CHILD_PROGRESS:
+        raise UsageError(f"unknown progress '{kind}'; choose {', '.join(CHILD_PROGRESS)}")
 
 
 def _refuse_later(args: argparse.Namespace) -> None:
@@ -226,7 +253,6 @@ def _refuse_later(args: argparse.Namespace) -> None:
         "--iterations": (args.iterations is not None, "leave it out; the search does not plan for the job's end"),
         "--retune": (args.retune != "never", "a cap is kept until the job ends; leave it out or pass never"),
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
-        "--shared-gpu": (args.shared_gpu, "the emulated device is never shared; leave it out"),
         "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
         "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),
     }

@@ -13,7 +13,7 @@ class Run:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "autocap run [options] -- CMD …"
-        options.declare(parser)
+        options.declare(parser, child=True)
 
     def run(self, args: argparse.Namespace) -> int:
         run = options.run_config(args)

@@ -69,6 +69,13 @@ def percentage(text: str) -> float:
     return value / 100
 
 
+def pid(text: str) -> int:
+    """A process number."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is no process number; give one above 0")
+    return int(text)
+
+
 def watts_list(text: str) -> tuple[float, ...]:
     """`100,120,140`: watts, ascending and distinct whatever the order given."""
     read = positive("watts")

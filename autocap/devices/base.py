@@ -34,8 +34,24 @@ class Device(Protocol):
         Raises DeviceError when a device is lost; a reading that is merely missing has `power_w=None`.
         """
 
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the device and was not told yet: sentences for the run log, each given once."""
+
     def close(self) -> None:
         """Release what reading needs. Changes no limit."""
+
+
+class Tunable(Device, Protocol):
+    """A device together with the way to its setter, for whoever joins it to a guardian.
+
+    refusal: why its limits cannot be set, `None` where they can, or where only trying tells.
+    """
+
+    @property
+    def refusal(self) -> str | None: ...
+
+    def limits(self) -> "LimitPort":
+        """The setter. Raises DeviceError where there is none, as under --observe."""
 
 
 class LimitPort(Protocol):

@@ -51,6 +51,7 @@ class EmulatedDevice:
 
     kind = KIND
     emulated = True
+    refusal = None
 
     def __init__(
         self,
@@ -134,6 +135,9 @@ class EmulatedDevice:
                 utilisation=self._activity.share(self._cpus),
             ),
         )
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
 
     def limits(self) -> LimitPort:
         """The setter. Raises DeviceError under `observe`, where there is none."""

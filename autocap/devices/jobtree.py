@@ -142,8 +142,12 @@ def continue_tree(root: ProcessId) -> None:
 
 
 def require_own(root: ProcessId, uid: int | None = None) -> None:
-    """Raises DeviceError unless `uid` (ours) may stop every process of a job, and we are not part of it."""
+    """Raises DeviceError unless every process of a job may be stopped by us, and we are not part of it.
+
+    uid: whose they must be; `None` for ours, or anybody's where we are root.
+    """
     own_uid = os.getuid() if uid is None else uid
+    for_root = uid is None and own_uid == 0
     for identity in tree(root):
         if identity.pid == os.getpid():
             raise DeviceError(
@@ -151,7 +155,7 @@ def require_own(root: ProcessId, uid: int | None = None) -> None:
                 "start it outside the job"
             )
         owner = _real_uid(identity.pid)
-        if owner is not None and own_uid not in (0, owner):
+        if owner is not None and not for_root and own_uid != owner:
             raise DeviceError(
                 f"PID {identity.pid} of the job belongs to user {owner}, autocap runs as user {own_uid}; the emulated "
                 "device slows only processes of its own user: run autocap as the job's user"

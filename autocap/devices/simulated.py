@@ -5,7 +5,7 @@ simulated again up to there, and what was to come is forgotten. So what a readin
 the limits that were set, not from when it is read.
 """
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autocap.clock import Clock
 from autocap.devices.simulated_job import JobStretch, SimulatedJob
 from autocap.devices.simulated_node import CardView, LimitChange, NodeState, SimulatedNode, Stretch
-from autocap.errors import DeviceError, LimitRefused
+from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.records import GpuInfo, Reading, SensorInfo, StepReading
 
 __all__ = ["LimitChange", "SimulatedDevice", "SimulatedJob", "SimulatedLimits", "SimulatedNode"]
@@ -81,11 +81,26 @@ class SimulatedDevice:
         assert self._ahead is not None  # caught up
         return tuple([self._reading(gpu, card, now_s) for gpu, card in enumerate(self._ahead.cards)])
 
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def steps(self, t_s: float) -> StepReading | None:
         """The step counter at a time that has passed; `None` before the end of the first iteration."""
         self._catch_up()
         count = bisect_right(self._ends_s, t_s)
         return StepReading(count=count, t_s=self._ends_s[count - 1]) if count else None
+
+    def view(self, gpu: int) -> CardView:
+        """What one card shows over the stretch of time that holds the present, some of it yet to come."""
+        self._catch_up()
+        assert self._ahead is not None  # caught up
+        return self._ahead.cards[gpu]
+
+    def schedule(self, change: LimitChange) -> None:
+        """Let somebody else set a limit, at a time to come or since the last reading; at one before that, as soon as
+        may be."""
+        insort(self._changes, change, key=lambda other: other.t_s)
+        self._ahead = None  # what was to come is simulated again
 
     def limits(self) -> "SimulatedLimits":
         """The way to the limits, for the guardian alone."""
@@ -202,7 +217,7 @@ class SimulatedDevice:
         self._apply(gpu.index, cap_w)
         enforced_w = self._enforced_w(cap_w)
         if enforced_w < cap_w:
-            raise LimitRefused(
+            raise LimitNotEnforced(
                 f"{asked} was requested of {where}, but {enforced_w:g} W is enforced; something outside autocap limits "
                 f"it, so pass --max-cap {enforced_w:g} or less"
             )

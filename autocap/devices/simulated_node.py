@@ -65,11 +65,12 @@ class SimulatedNode:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardView:
     """What one card shows over a stretch of time: values in lists, each from its own time on, the first one held
-    from before. An empty list means that there was nothing to show yet.
+    from before. An empty list means that there was nothing to show yet. average_w: the slow channel, at power_t_s.
     """
 
     power_t_s: list[float]
     power_w: list[float]
+    average_w: list[float]
     energy_t_s: list[float]
     energy_j: list[float]
     clock_t_s: list[float]
@@ -158,10 +159,11 @@ class NodeState:
         return _WARM_UP_STEP_S * float(np.floor(self.t_s / _WARM_UP_STEP_S + 1e-9))
 
     def _view(self, gpu: int) -> CardView:
-        latest = self.sensors[gpu].latest()
+        latest, average_w = self.sensors[gpu].latest(), self.sensors[gpu].average_w()
         return CardView(
             power_t_s=[latest[0]] if latest else [],
             power_w=[latest[1]] if latest else [],
+            average_w=[] if average_w is None else [average_w],
             energy_t_s=[self.t_s],
             energy_j=[self.sensors[gpu].energy_j()],
             clock_t_s=[],
@@ -178,6 +180,7 @@ class NodeState:
             readings = self.sensors[gpu].advance(piece.edges_s[gpu], piece.power_w[gpu])
             card.power_t_s.extend(readings.t_s.tolist())
             card.power_w.extend(readings.power_w.tolist())
+            card.average_w.extend(readings.average_w.tolist())
             card.energy_t_s.extend(readings.energy_t_s.tolist())
             card.energy_j.extend(readings.energy_j.tolist())
             clock_hz = self._clock_hz(paces[gpu].time_s)

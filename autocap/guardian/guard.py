@@ -109,6 +109,15 @@ class Guardian:
             _live.discard(self)
             self._stack.close()
 
+    def rehearse(self) -> None:
+        """Request of each device the limit that it has already: what is not permitted shows before a cap is tried.
+
+        Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
+        """
+        for one in self._guarded:
+            self._exchange()
+            one.rehearse(self._exchange)
+
     def set_caps(self, caps_w: Sequence[float]) -> None:
         """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
 

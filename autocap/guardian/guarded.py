@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from autocap.devices.base import LimitPort
-from autocap.errors import GuardError
-from autocap.guardian.journal import Entry, Journal, same_limit
+from autocap.errors import GuardError, LimitNotEnforced
+from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.putback import Outcome, PutBack, put_back
+from autocap.records import same_limit
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,15 @@ class GuardedLimit:
     def original_w(self) -> float | None:
         return self._entry.original_w
 
+    def rehearse(self, listen: Callable[[], None]) -> None:
+        """Request the limit found on arrival, which is there already. Raises as `set_w` does."""
+        original_w = self._entry.original_w
+        if original_w is None:
+            raise self._unknown()
+        self._require_ours(listen)
+        with suppress(LimitNotEnforced):  # nor was it before we came
+            self._limits.set_limit_w(self._entry.uuid, original_w)
+
     def set_w(self, cap_w: float, listen: Callable[[], None]) -> None:
         """Journal the cap, then request it.
 
@@ -69,11 +79,16 @@ class GuardedLimit:
         """
         uuid = self._entry.uuid
         if self._entry.original_w is None:
-            raise GuardError(f"the limit found on {uuid} cannot be read, so it could not be put back; no cap is set")
+            raise self._unknown()
         self._save(self._entry.before_set(cap_w, self._require_ours(listen)))
         self.settled = False
         try:
             self._limits.set_limit_w(uuid, cap_w)
+        except LimitNotEnforced:
+            if not same_limit(cap_w, self._entry.original_w):
+                self._adopt()
+                raise
+            # The baseline's limit, which was no more enforced when we came.
         except Exception:
             self._adopt()
             raise
@@ -122,6 +137,10 @@ class GuardedLimit:
         expected_w = next(w for w in (entry.next_w, entry.last_w, original_w, requested_w) if w is not None)
         self._foreign = ForeignLimit(uuid=entry.uuid, expected_w=expected_w, found_w=requested_w)
         raise self._foreign
+
+    def _unknown(self) -> GuardError:
+        uuid = self._entry.uuid
+        return GuardError(f"the limit found on {uuid} cannot be read, so it could not be put back; no cap is set")
 
     def _adopt(self) -> None:
         """After a set that failed: what the device took instead of our cap is our doing, so it is put back as well."""

@@ -14,20 +14,12 @@ from typing import Any
 from autocap.errors import GuardError
 from autocap.guardian.statedir import TEMPORARY, StateDir
 from autocap.procs import ProcessId
+from autocap.records import same_limit
 
 SCHEMA = 1
 SUFFIX = ".json"
 UNFINISHED = ".json" + TEMPORARY
 LOCK = ".lock"
-
-# Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and
-# nobody tells caps apart that finely.
-TOLERANCE_W = 0.5
-
-
-def same_limit(a_w: float, b_w: float) -> bool:
-    """Whether two power limits, watts, are the same to what devices resolve."""
-    return abs(a_w - b_w) <= TOLERANCE_W
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from autocap.devices.base import LimitPort
-from autocap.errors import LimitRefused
-from autocap.guardian.journal import Entry, same_limit
+from autocap.errors import LimitNotEnforced, LimitRefused
+from autocap.guardian.journal import Entry
+from autocap.records import same_limit
+
+_EXACT_W = 0.0005  # of a cap of ours that is next to the original, not even a milliwatt is left behind
 
 
 class Outcome(StrEnum):
@@ -41,12 +44,14 @@ def put_back(port: LimitPort, entry: Entry, before_set: Callable[[], None] = lam
         return PutBack(outcome=Outcome.UNTOUCHED, found_w=None, final_w=None)
     found_w = port.requested_w(entry.uuid)
     if found_w is not None:
-        if same_limit(found_w, entry.original_w):
+        ours, same = entry.is_ours(found_w), same_limit(found_w, entry.original_w)
+        if abs(found_w - entry.original_w) < _EXACT_W or (same and not ours):
             return PutBack(outcome=Outcome.ALREADY, found_w=found_w, final_w=found_w)
-        if not entry.is_ours(found_w):
+        if not ours:
             return PutBack(outcome=Outcome.FOREIGN, found_w=found_w, final_w=found_w)
     before_set()
-    port.set_limit_w(entry.uuid, entry.original_w)
+    with suppress(LimitNotEnforced):  # what was found is requested again, and was no more enforced then
+        port.set_limit_w(entry.uuid, entry.original_w)
     final_w = port.requested_w(entry.uuid)
     if final_w is not None and not same_limit(final_w, entry.original_w):
         raise LimitRefused(f"{entry.uuid} reads {final_w:g} W after {entry.original_w:g} W was put back")

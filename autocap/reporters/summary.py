@@ -11,6 +11,7 @@ from autocap.records import Measurement
 from autocap.summary import Summary, TrialSummary, VersusBaseline
 
 _WIDTH = 120
+_MANY = 4  # different caps on the GPUs of one job, of which a range says enough
 
 
 def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
@@ -102,6 +103,8 @@ def _metric_of(versus: VersusBaseline | None) -> str:
 
 
 def _outcome(summary: Summary) -> list[str]:
+    if summary.chosen is None and not summary.trials:
+        return ["no cap was tried."]
     if summary.chosen is None:
         return ["no cap was kept: the limit found on arrival was put back."]
     versus = summary.versus_baseline
@@ -116,7 +119,7 @@ def _outcome(summary: Summary) -> list[str]:
 
 def _savings(summary: Summary) -> list[str]:
     versus, totals = summary.versus_baseline, summary.totals
-    if versus is None or totals is None:
+    if versus is None or totals is None or not summary.trials:
         return []
     out = []
     if versus.net_energy_j is not None and versus.net_metric_pct is not None:
@@ -132,8 +135,9 @@ def _savings(summary: Summary) -> list[str]:
 
 
 def _caps(caps_w: Sequence[float]) -> str:
-    """`160` for one common cap, `160/165` where they differ."""
-    return "/".join(dict.fromkeys(f"{cap:g}" for cap in caps_w))
+    """`160` for one common cap, `160/165` where they differ, `160–195` where there are many of them."""
+    different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))
+    return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"
 
 
 def _drawn(table: Table, width: int) -> list[str]:

@@ -1,0 +1,30 @@
+"""NVIDIA GPUs through NVML (`pynvml`). The only place that knows milliwatts.
+
+    with open_library() as library:
+        uuids = [gpu.uuid for gpu in library.inventory()]
+        device = NvmlDevice(library, uuids, clock, observe=False)
+        device.read()
+
+Whether a GPU can do something is found out by asking it, never from its architecture or its name.
+"""
+
+from autocap.devices.nvml.calls import NvmlError
+from autocap.devices.nvml.card import Source
+from autocap.devices.nvml.device import KIND, NvmlDevice
+from autocap.devices.nvml.library import Library, NvmlGpu, open_library
+from autocap.devices.nvml.limits import NvmlLimits, limits_from_outside
+from autocap.devices.nvml.probe import SensorProbe, probe_sensor
+
+__all__ = [
+    "KIND",
+    "Library",
+    "NvmlDevice",
+    "NvmlError",
+    "NvmlGpu",
+    "NvmlLimits",
+    "SensorProbe",
+    "Source",
+    "limits_from_outside",
+    "open_library",
+    "probe_sensor",
+]

@@ -1,0 +1,237 @@
+"""One GPU as it is read: its power from the best source that it offers, and everything that goes with it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+import pynvml
+
+from autocap.clock import Clock
+from autocap.devices.nvml.calls import NvmlError, call
+from autocap.devices.nvml.fields import (
+    ENFORCED_LIMIT,
+    GPU_SCOPE,
+    INSTANT_POWER,
+    MODULE_SCOPE,
+    REQUESTED_LIMIT,
+    FieldValue,
+    read_fields,
+)
+from autocap.devices.nvml.library import Library
+from autocap.devices.nvml.state import LimitState, to_watts
+from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
+from autocap.errors import DeviceUnavailable
+from autocap.records import Reading
+
+T = TypeVar("T")
+
+_TYPICAL_UPDATE_S = 0.1  # until the sensor's own is known
+_OLDEST_S = 2.5  # the driver's buffer reaches back 2.4 s; an older stamp, or a future one, is another clock's
+_SW_POWER_CAP = 0x4
+_THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # HW slowdown, SW thermal, HW thermal, HW power brake
+
+
+class Source(Enum):
+    """Where a GPU's power is read, the best first; the value is what it is called in messages."""
+
+    INSTANT = "instant field 186"
+    MODULE = "instant field 186 of the whole module"
+    SAMPLES = "driver's sample buffer"
+    USAGE = "nvmlDeviceGetPowerUsage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawPower:
+    """A power reading as the driver gave it: watts, and its stamp on the run's clock."""
+
+    power_w: float | None
+    stamp_s: float
+
+
+class Card:
+    """Reads one GPU. Never sets anything.
+
+    uuid: whose. where: what messages call it. Raises DeviceUnavailable where it offers no power at all, NvmlError where
+    it is lost.
+    """
+
+    def __init__(self, library: Library, uuid: str, where: str, clock: Clock) -> None:
+        self.where = where
+        self.power_trace = PowerTrace(_TYPICAL_UPDATE_S)
+        self.energy_trace = EnergyTrace()
+        self._clock, self._wall_s = clock, library.wall_s
+        self._handle = library.handle(uuid)
+        self._limits = LimitState(self._handle, where)
+        self._absent: set[str] = set()  # quantities that the GPU does not offer
+        self._failed: dict[str, str] = {}  # the last failure of each quantity that has one
+        self._sample: tuple[int, float] | None = None  # the buffer's newest: its stamp in µs, watts
+        self._fields = self._offered_fields()
+        self.source = self._find_source()
+
+    def failures(self) -> tuple[str, ...]:
+        """What went wrong since the last time this was asked, without ending anything."""
+        failed, self._failed = tuple(self._failed.values()), {}
+        return failed
+
+    def read(self) -> Reading:
+        """Everything, once. Raises NvmlError when the GPU is lost."""
+        answers = self._answers()
+        raw = self._power(answers)
+        now_s = self._clock.now()
+        counted_j = self.counter_j()
+        busy_pct = self._ask("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
+        clock_mhz = self._ask("SM clock", lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
+        temperature_c = self._ask(
+            "temperature", lambda: pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)
+        )
+        reasons = self._clock_reasons()
+        energy_j = self.energy_trace.take(now_s, counted_j, raw.power_w)
+        t_s, power_w = self.power_trace.take(raw.stamp_s, raw.power_w, energy_j=energy_j, busy=busy_pct != 0)
+        return Reading(
+            t_s=t_s,
+            power_w=power_w,
+            energy_j=energy_j,
+            requested_w=self._limit(answers, REQUESTED_LIMIT, self._limits.requested_w),
+            enforced_w=self._limit(answers, ENFORCED_LIMIT, self._limits.enforced_w),
+            sm_clock_hz=None if clock_mhz is None else 1e6 * clock_mhz,
+            cap_binding=None if reasons is None else bool(reasons & _SW_POWER_CAP),
+            throttled=reasons is not None and bool(reasons & _THROTTLED),
+            utilisation=None if busy_pct is None else busy_pct / 100,
+            temperature_c=None if temperature_c is None else float(temperature_c),
+        )
+
+    def raw_power(self) -> RawPower:
+        """Power alone, as it comes. Raises NvmlError when the GPU is lost."""
+        return self._power(self._answers())
+
+    def counter_j(self) -> float | None:
+        """The energy counter alone, joules since the driver was loaded; `None` where there is none."""
+        counted_mj = self._ask("energy counter", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        return None if counted_mj is None else counted_mj / 1000
+
+    def _offered_fields(self) -> tuple[tuple[int, int], ...]:
+        """The fields that the GPU has, found out by asking. Without instant power of the GPU, that of its module."""
+        wanted = ((INSTANT_POWER, GPU_SCOPE), (INSTANT_POWER, MODULE_SCOPE))
+        limits = ((ENFORCED_LIMIT, GPU_SCOPE), (REQUESTED_LIMIT, GPU_SCOPE))
+        try:
+            answers = read_fields(self._what("field values"), self._handle, (*wanted, *limits))
+        except NvmlError as error:
+            if error.lost:
+                raise
+            return ()
+        has = {field: answer for field, answer in zip((*wanted, *limits), answers, strict=True) if _is_there(answer)}
+        # Zero may be no reading at all, or a sensor that has none at the moment: then it is better than nothing.
+        power = sorted((field for field in wanted if field in has), key=lambda field: has[field].value <= 0)
+        return (*power[:1], *(field for field in limits if field in has))
+
+    def _find_source(self) -> Source:
+        if (INSTANT_POWER, GPU_SCOPE) in self._fields:
+            return Source.INSTANT
+        if (INSTANT_POWER, MODULE_SCOPE) in self._fields:
+            return Source.MODULE
+        if self._newest_sample() is not None:
+            return Source.SAMPLES
+        if self._usage_w() is None and "power" in self._absent:
+            raise DeviceUnavailable(
+                f"{self.where} offers no power reading at all, so there is nothing to measure; leave it out with --gpus"
+            )
+        return Source.USAGE
+
+    def _answers(self) -> dict[int, FieldValue]:
+        if not self._fields:
+            return {}
+        what = self._what("field values")
+        answers = self._ask("field values", lambda: read_fields(what, self._handle, self._fields))
+        self._absent.discard("field values")  # they were there
+        return {} if answers is None else {field: a for (field, _), a in zip(self._fields, answers, strict=True)}
+
+    def _power(self, answers: dict[int, FieldValue]) -> RawPower:
+        now_s = self._clock.now()
+        if self.source in (Source.INSTANT, Source.MODULE):
+            answer = answers.get(INSTANT_POWER)
+            if answer is None or not _is_there(answer):
+                self._note("power", None if answer is None else answer.code)
+                return RawPower(power_w=None, stamp_s=now_s)
+            return RawPower(power_w=to_watts(answer.value), stamp_s=self._on_run_clock(answer.stamp_us, now_s))
+        if self.source is Source.SAMPLES:
+            newest = self._newest_sample()
+            if newest is None:
+                return RawPower(power_w=None, stamp_s=now_s)
+            return RawPower(power_w=newest[1], stamp_s=self._on_run_clock(newest[0], now_s))
+        self._absent.discard("power")  # it was there
+        return RawPower(power_w=self._usage_w(), stamp_s=now_s)
+
+    def _usage_w(self) -> float | None:
+        power_mw = self._ask("power", lambda: pynvml.nvmlDeviceGetPowerUsage(self._handle))
+        return None if power_mw is None else to_watts(power_mw)
+
+    def _newest_sample(self) -> tuple[int, float] | None:
+        """The newest entry of the driver's buffer: its stamp in microseconds since 1970, and watts."""
+        since_us = 0 if self._sample is None else self._sample[0]
+        what = f"reading the power samples of {self.where}"
+        try:
+            _, samples = call(
+                what, pynvml.nvmlDeviceGetSamples, self._handle, pynvml.NVML_TOTAL_POWER_SAMPLES, since_us
+            )
+        except NvmlError as error:
+            if error.lost:
+                raise
+            if not error.absent:
+                self._failed["power samples"] = str(error)
+                return None
+            samples = []  # NOT_FOUND: nothing since then, or no buffer at all
+        if samples:
+            newest = max(samples, key=lambda sample: int(sample.timeStamp))
+            self._sample = (int(newest.timeStamp), to_watts(newest.sampleValue.uiVal))
+        return self._sample
+
+    def _on_run_clock(self, stamp_us: int, now_s: float) -> float:
+        """A driver's stamp on the run's clock, by its age: a clock that is set meanwhile moves one reading at most."""
+        age_s = self._wall_s() - stamp_us / 1e6
+        return now_s - age_s if 0 <= age_s <= _OLDEST_S else now_s
+
+    def _limit(self, answers: dict[int, FieldValue], field: int, otherwise: Callable[[], float | None]) -> float | None:
+        answer = answers.get(field)
+        if answer is not None and _is_there(answer) and answer.value > 0:
+            return to_watts(answer.value)
+        if (field, GPU_SCOPE) in self._fields:
+            return None  # not answered this time
+        return self._ask(f"limit {field}", otherwise)
+
+    def _clock_reasons(self) -> int | None:
+        reasons = self._ask("clock reasons", lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
+        if reasons is None and "clock reasons" in self._absent:  # what they were called before driver 535
+            reasons = self._ask(
+                "older clock reasons", lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
+            )
+        return None if reasons is None else int(reasons)
+
+    def _ask(self, quantity: str, function: Callable[[], T | None]) -> T | None:
+        """One quantity; `None` where the GPU does not offer it or fails to tell. Raises NvmlError when it is lost."""
+        if quantity in self._absent:
+            return None
+        try:
+            return call(self._what(quantity), function)
+        except NvmlError as error:
+            self._settle(quantity, error)
+            return None
+
+    def _note(self, quantity: str, code: int | None) -> None:
+        if code is not None:
+            self._settle(quantity, NvmlError(self._what(quantity), code))
+
+    def _what(self, quantity: str) -> str:
+        return f"reading the {quantity} of {self.where}"
+
+    def _settle(self, quantity: str, error: NvmlError) -> None:
+        if error.lost:
+            raise error
+        if error.absent:
+            self._absent.add(quantity)
+        else:
+            self._failed[quantity] = str(error)
+
+
+def _is_there(answer: FieldValue) -> bool:
+    return answer.code == 0

@@ -1,0 +1,163 @@
+"""NVIDIA GPUs as one device: all that one job uses, read together through NVML."""
+
+from collections.abc import Sequence
+
+from autocap.clock import Clock
+from autocap.devices.nvml.card import Card, Source
+from autocap.devices.nvml.library import Library, NvmlGpu
+from autocap.devices.nvml.limits import NvmlLimits
+from autocap.devices.nvml.probe import SensorProbe, probe_sensors
+from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
+from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
+
+KIND = "nvml"
+
+_UPDATE_S = 0.1  # where power did not move while it was watched: what most drivers do
+# What a reading covers cannot be asked. Instant readings cover 10 to 110 ms on the cards that were measured (SC24): the
+# short end is assumed, which makes the period detector check for aliases. nvmlDeviceGetPowerUsage is instant on some
+# cards and a mean over the last second on others, and nothing tells which: the slow one is assumed.
+_INSTANT_WINDOW_S, _USAGE_WINDOW_S = 0.025, 1.0
+_INSTANT_SETTLE_S, _USAGE_SETTLE_S = 0.5, 2.0
+
+
+class NvmlDevice:
+    """The GPUs of one job.
+
+    library: stays open as long as this is used, and is closed by whoever opened it. uuids: which GPUs, in the order of
+    the readings. clock: stamps the readings. observe: there is no setter, whatever is asked for.
+
+    Watches the sensors for some seconds first (`probe_sensors`). Raises DeviceUnavailable where a GPU is not there or
+    offers no power or limit to read, NvmlError where one is lost.
+    """
+
+    kind = KIND
+    emulated = False
+
+    def __init__(self, library: Library, uuids: Sequence[str], clock: Clock, *, observe: bool) -> None:
+        self._library, self._observe = library, observe
+        inventory = {gpu.uuid: gpu for gpu in library.inventory()}
+        self._found = tuple(_find(inventory, uuid, library.unreadable) for uuid in uuids)
+        self._gpus = tuple(_info(gpu) for gpu in self._found)
+        self._cards = tuple(Card(library, gpu.uuid, f"GPU {gpu.index}", clock) for gpu in self._found)
+        self._notes: list[str] = []
+        self._said: set[str] = set()
+        self.probes = probe_sensors(self._cards, clock, library.pause)
+        self._sensor = self._apply(self.probes)
+        self._note_state()
+
+    @property
+    def gpus(self) -> tuple[GpuInfo, ...]:
+        return self._gpus
+
+    @property
+    def sensor(self) -> SensorInfo:
+        """The slowest of the GPUs' sensors."""
+        return self._sensor
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the limits of these GPUs cannot be set, as far as that shows without setting them; else `None`."""
+        return next((gpu.limit_support for gpu in self._found if gpu.limit_support is not None), None)
+
+    def read(self) -> tuple[Reading, ...]:
+        """One reading a GPU. Raises NvmlError when one is lost; whatever else fails is a gap, and a note."""
+        readings = []
+        for card in self._cards:
+            believed = card.energy_trace.trouble is None
+            readings.append(card.read())
+            if card.power_trace.gap is not None:
+                # Kept apart by their first words: how long a sensor is stuck differs each time.
+                self._say(f"{card.where} {card.power_trace.gap.split(' W')[0]}", _gap(card, card.power_trace.gap))
+            if believed and card.energy_trace.trouble is not None:
+                self._say(f"{card.where} counter", _dropped(card))
+            for failure in card.failures():
+                self._say(failure, f"{failure}; it is asked again at the next reading")
+        return tuple(readings)
+
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know and was not told yet: sentences, each of them once."""
+        notes, self._notes = tuple(self._notes), []
+        return notes
+
+    def limits(self) -> NvmlLimits:
+        """The setter. Raises DeviceError under `observe`, where there is none, and LimitRefused (`refusal`) where a GPU
+        takes no limit."""
+        if self._observe:
+            raise DeviceError("an observed device has no limits to set; leave out --observe (AUTOCAP_OBSERVE) to tune")
+        if self.refusal is not None:
+            raise LimitRefused(self.refusal)
+        return NvmlLimits(self._library)
+
+    def close(self) -> None:
+        """Nothing is held but the library, which is its opener's."""
+
+    def _apply(self, probes: Sequence[SensorProbe]) -> SensorInfo:
+        for card, probe in zip(self._cards, probes, strict=True):
+            card.power_trace.update_s = probe.update_s or _UPDATE_S
+            if probe.counter_trouble is not None:
+                card.energy_trace.drop(probe.counter_trouble)
+                self._say(f"{card.where} counter", _dropped(card))
+            if probe.source is Source.MODULE:
+                self._say(f"{card.where} module", f"{card.where} reports the power of its whole module, CPU included")
+        update_s = max(card.power_trace.update_s for card in self._cards)
+        if any(card.source is Source.USAGE for card in self._cards):
+            return SensorInfo(update_s=update_s, window_s=_USAGE_WINDOW_S, settle_s=_USAGE_SETTLE_S)
+        settle_s = max(_INSTANT_SETTLE_S, 2 * update_s)
+        return SensorInfo(update_s=update_s, window_s=min(_INSTANT_WINDOW_S, update_s), settle_s=settle_s)
+
+    def _note_state(self) -> None:
+        """What is worth knowing about limits before one is set."""
+        if self._observe:
+            return
+        volatile = ", ".join(str(gpu.index) for gpu in self._found if gpu.persistence is False)
+        if volatile:
+            self._say(
+                "persistence",
+                f"persistence mode is off on GPU {volatile}: once no program uses it, the driver may unload, and every "
+                "power limit, also one that was set before autocap came, falls back to the default; "
+                "switch it on with `nvidia-smi -pm 1`",
+            )
+        for gpu in self._found:
+            if gpu.requested_w is not None and gpu.enforced_w is not None and gpu.enforced_w < gpu.requested_w - 0.5:
+                self._say(
+                    f"{gpu.index} limited",
+                    f"something outside autocap holds GPU {gpu.index} at {gpu.enforced_w:g} W, although "
+                    f"{gpu.requested_w:g} W is requested; caps above that change nothing",
+                )
+
+    def _say(self, about: str, text: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            self._notes.append(text)
+
+
+def _find(inventory: dict[str, NvmlGpu], uuid: str, unreadable: Sequence[str]) -> NvmlGpu:
+    if uuid not in inventory:
+        others = "; ".join([f"there are {', '.join(inventory) or 'none'}", *unreadable])
+        raise DeviceUnavailable(f"GPU {uuid} cannot be opened; {others}")
+    return inventory[uuid]
+
+
+def _info(gpu: NvmlGpu) -> GpuInfo:
+    """What stays the same about a GPU; one whose range is not told accepts, for all we know, what it holds."""
+    cap_range = gpu.cap_range
+    if cap_range is None:
+        held_w = gpu.enforced_w or gpu.requested_w
+        if held_w is None:
+            raise DeviceUnavailable(
+                f"GPU {gpu.index} ({gpu.name}) shows no power limit, so nothing measured on it has a cap to go with; "
+                "leave it out with --gpus"
+            )
+        cap_range = CapRange(min_w=held_w, max_w=held_w, default_w=held_w)
+    return GpuInfo(index=gpu.index, uuid=gpu.uuid, name=gpu.name, cap_range=cap_range)
+
+
+def _gap(card: Card, gap: str) -> str:
+    return f"the power sensor of {card.where} {gap}; such readings are left out, as gaps"
+
+
+def _dropped(card: Card) -> str:
+    return (
+        f"the energy counter of {card.where} {card.energy_trace.trouble}, so it is not used; energy is added up from "
+        "power readings instead"
+    )

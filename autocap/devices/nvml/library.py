@@ -1,0 +1,156 @@
+"""The NVML library of this process, and which GPUs it shows. Nothing here sets anything."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+import pynvml
+
+from autocap.devices.nvml.calls import NvmlError, call, offered
+from autocap.devices.nvml.state import LimitState
+from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.records import CapRange
+
+_VIRTUAL_GPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlGpu:
+    """One GPU as NVML shows it; `None` where it does not say.
+
+    minor_number: of /dev/nvidiaN. mig: it is split into instances. cap_range: what it accepts. requested_w, enforced_w,
+    default_w: limits, watts. limit_support: why its limit cannot be set, `None` where nothing speaks against it.
+    persistence: whether the driver stays loaded, and the limits with it, while nobody uses the GPU.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    minor_number: int | None
+    mig: bool
+    cap_range: CapRange | None
+    requested_w: float | None
+    enforced_w: float | None
+    default_w: float | None
+    limit_support: str | None
+    persistence: bool | None
+    driver_version: str
+
+
+class Library:
+    """NVML while it is initialised: made by `open_library`, ended by `close` or `with`.
+
+    pause: waits for some seconds without taking a signal from anybody (time.sleep). wall_s: the clock behind the
+    driver's time stamps, seconds since 1970.
+    """
+
+    def __init__(self, pause: Callable[[float], object], wall_s: Callable[[], float]) -> None:
+        self.pause, self.wall_s = pause, wall_s
+        self._open = True
+        self._handles: dict[str, object] = {}
+        self.unreadable: tuple[str, ...] = ()  # why GPUs that the driver counts are not in the inventory
+
+    def __enter__(self) -> "Library":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the library; no limit changes."""
+        if self._open:
+            self._open = False
+            with suppress(pynvml.NVMLError):  # there is nothing left to do about it
+                pynvml.nvmlShutdown()
+
+    def inventory(self) -> tuple[NvmlGpu, ...]:
+        """Every GPU that can be read, in NVML's order; `unreadable` says why others cannot. Raises NvmlError where the
+        library as a whole fails."""
+        driver = offered("reading the driver's version", pynvml.nvmlSystemGetDriverVersion) or "unknown"
+        found, unreadable = [], []
+        for index in range(int(call("counting the GPUs", pynvml.nvmlDeviceGetCount))):
+            try:
+                found.append(self._gpu(index, str(driver)))
+            except NvmlError as error:  # one that is lost, or that this container may not see
+                unreadable.append(str(error))
+        self.unreadable = tuple(unreadable)
+        return tuple(found)
+
+    def compute_pids(self, uuid: str) -> tuple[int, ...]:
+        """The processes that compute on a GPU, by the PIDs that the driver gives; empty where there are none, or where
+        it keeps no such list. Raises NvmlError."""
+        handle, what = self.handle(uuid), f"listing the processes on {uuid}"
+        # By version: what the name without one stands for depends on the binding.
+        listed = offered(what, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+        return tuple(int(process.pid) for process in listed or ())
+
+    def handle(self, uuid: str) -> object:
+        """NVML's handle of a GPU. Raises DeviceError where there is no such GPU, NvmlError where it is lost."""
+        if uuid not in self._handles:
+            try:
+                self._handles[uuid] = call(f"finding GPU {uuid}", pynvml.nvmlDeviceGetHandleByUUID, uuid)
+            except NvmlError as error:
+                if not error.absent:
+                    raise
+                raise DeviceError(f"there is no GPU {uuid}; `autocap devices` lists those there are") from error
+        return self._handles[uuid]
+
+    def _gpu(self, index: int, driver_version: str) -> NvmlGpu:
+        where = f"GPU {index}"
+        handle = call(f"opening {where}", pynvml.nvmlDeviceGetHandleByIndex, index)
+        uuid = str(call(f"reading the UUID of {where}", pynvml.nvmlDeviceGetUUID, handle))
+        name = str(offered(f"reading the name of {where}", pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU")
+        mig = offered(f"reading the MIG mode of {where}", pynvml.nvmlDeviceGetMigMode, handle)
+        minor = offered(f"reading the minor number of {where}", pynvml.nvmlDeviceGetMinorNumber, handle)
+        persistence = offered(f"reading the persistence mode of {where}", pynvml.nvmlDeviceGetPersistenceMode, handle)
+        virtual = offered(f"reading the virtualisation of {where}", pynvml.nvmlDeviceGetVirtualizationMode, handle)
+        limits = LimitState(handle, where)
+        self._handles[uuid] = handle
+        is_mig = mig is not None and mig[0] == 1
+        cap_range, requested_w, enforced_w = limits.cap_range(), limits.requested_w(), limits.enforced_w()
+        return NvmlGpu(
+            index=index,
+            uuid=uuid,
+            name=name,
+            minor_number=None if minor is None else int(minor),
+            mig=is_mig,
+            cap_range=cap_range,
+            requested_w=requested_w,
+            enforced_w=enforced_w,
+            default_w=limits.default_w(),
+            limit_support=_unsupported(f"{where} ({name})", is_mig, virtual, cap_range, requested_w, enforced_w),
+            persistence=None if persistence is None else bool(persistence),
+            driver_version=driver_version,
+        )
+
+
+def _unsupported(
+    where: str,
+    mig: bool,
+    virtual: int | None,
+    cap_range: CapRange | None,
+    requested_w: float | None,
+    enforced_w: float | None,
+) -> str | None:
+    """Why a GPU's limit cannot be set, as far as that shows without setting it."""
+    known = "its limits cannot be read either" if enforced_w is None else f"only the {enforced_w:g} W enforced is shown"
+    if mig:
+        return f"{where} is split into MIG instances, which share one power limit; switch MIG off, or pass --observe"
+    if cap_range is None or requested_w is None:
+        if virtual == _VIRTUAL_GPU:
+            return f"{where} is a virtual GPU, whose power limit belongs to its host ({known}); pass --observe"
+        return f"{where} has no power limit to set, as on many laptops ({known}); pass --observe to measure it"
+    if cap_range.min_w == cap_range.max_w:
+        return f"{where} accepts no limit but {cap_range.min_w:g} W; pass --observe to measure it"
+    return None
+
+
+def open_library(*, pause: Callable[[float], object] = time.sleep, wall_s: Callable[[], float] = time.time) -> Library:
+    """Initialise NVML in this process. Raises DeviceUnavailable, with what to do, where there is no working driver."""
+    try:
+        call("opening NVML", pynvml.nvmlInit)
+    except NvmlError as error:
+        raise DeviceUnavailable(f"no NVIDIA GPU can be used: {error}") from error
+    return Library(pause, wall_s)

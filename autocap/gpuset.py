@@ -1,0 +1,214 @@
+"""Which GPUs a job uses, and who else computes on them: decided from what the driver and /proc said, asking neither.
+
+Best evidence first: the driver lists a process of the job as computing; a process of the job that runs CUDA has the
+GPU's device file open. CUDA_VISIBLE_DEVICES alone shows no use, it only narrows down what is open: CUDA opens every
+GPU that it may see.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autocap.errors import DeviceError, DeviceUnavailable
+
+_NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA counts as the driver does
+
+
+class InstalledGpu(Protocol):
+    """What tells one GPU of the machine from the others. minor_number: the N of its /dev/nvidiaN. mig: divided."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def minor_number(self) -> int | None: ...
+
+    @property
+    def mig(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """One GPU, and the PIDs that the driver lists as computing on it: ours, the host's or a container's numbers."""
+
+    gpu: InstalledGpu
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """What /proc tells of one process.
+
+    ns_pids: its number in each PID namespace, the one we see first. uid: its real user. readable: whether its
+    descriptors and environment could be read; the rest is empty where not. cuda: it has a device file open that only
+    CUDA uses. minors: the N of every /dev/nvidiaN it has open. visible, order: CUDA_VISIBLE_DEVICES and
+    CUDA_DEVICE_ORDER as it was started with, `None` where unset.
+    """
+
+    ns_pids: tuple[int, ...]
+    uid: int
+    readable: bool
+    cuda: bool = False
+    minors: frozenset[int] = frozenset()
+    visible: str | None = None
+    order: str | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.ns_pids[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobGpus:
+    """The GPUs of a job, in the driver's order. computing: the driver says so; else only device files do.
+
+    evidence: how that is known, for the user.
+    """
+
+    uuids: tuple[str, ...]
+    computing: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranger:
+    """A process outside the job that computes on one of its GPUs. seen: whether our /proc has such a process."""
+
+    gpu_index: int
+    pid: int
+    seen: bool
+
+
+def named(gpus: Sequence[InstalledGpu], names: Sequence[str]) -> tuple[str, ...]:
+    """The UUIDs of the GPUs that --gpus names by index, UUID or the beginning of one, in the driver's order.
+
+    Raises DeviceUnavailable for a name that fits none or several.
+    """
+    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
+    found = set()
+    for name in names:
+        fitting = [gpu.uuid for gpu in gpus if (str(gpu.index) == name if name.isdigit() else _begins(gpu, name))]
+        if len(fitting) != 1:
+            what = "fits several GPUs" if fitting else "is not there"
+            raise DeviceUnavailable(f"--gpus {name} {what}; this machine has {there}")
+        found.update(fitting)
+    return _ordered(gpus, found)
+
+
+def used(listings: Sequence[Listing], job: Sequence[ProcessFacts], others: Sequence[ProcessFacts]) -> JobGpus | None:
+    """The GPUs that the job's processes use; `None` while they use none.
+
+    others: of the processes listed by the driver those that are not the job's, as far as /proc shows them. Raises
+    DeviceError where the job uses a GPU and it cannot be told which, or where its processes hide what they use.
+    """
+    gpus = [listing.gpu for listing in listings]
+    computing = {x.gpu.uuid for x in listings if any(_is_jobs(pid, job, others) for pid in x.pids)}
+    if computing:
+        return JobGpus(uuids=_ordered(gpus, computing), computing=True, evidence="the driver lists it as computing")
+    opened: set[str] = set()
+    for process in job:
+        if process.cuda:
+            opened |= _opened(gpus, process)
+    if opened:
+        return JobGpus(uuids=_ordered(gpus, opened), computing=False, evidence="it has the device files open")
+    hidden = next((process for process in job if not process.readable), None)
+    if hidden is not None:
+        raise DeviceError(
+            f"which GPU process {hidden.pid} uses cannot be seen: it belongs to user {hidden.uid}, whose descriptors "
+            "are hidden; run autocap as that user or with sudo, or pass --gpus"
+        )
+    return None
+
+
+def strangers(
+    listings: Sequence[Listing], uuids: Sequence[str], job: Sequence[ProcessFacts], others: Sequence[ProcessFacts]
+) -> tuple[Stranger, ...]:
+    """The processes that compute on those GPUs and are not the job's."""
+    seen = {process.pid for process in others}
+    return tuple(
+        Stranger(gpu_index=listing.gpu.index, pid=pid, seen=pid in seen)
+        for listing in listings
+        if listing.gpu.uuid in uuids
+        for pid in listing.pids
+        if not _is_jobs(pid, job, others)
+    )
+
+
+def refuse_strangers(found: Sequence[Stranger]) -> None:
+    """Raises DeviceError that names the processes with which the job shares its GPUs, where there are any."""
+    if not found:
+        return
+    indices = ", ".join(str(index) for index in sorted({one.gpu_index for one in found}))
+    pids = ", ".join(f"PID {pid}" for pid in sorted({one.pid for one in found}))
+    unseen = "" if all(one.seen for one in found) else " (not all of them can be seen from here: another container's?)"
+    raise DeviceError(
+        f"GPU {indices} is shared: {pids}{unseen} computes on it as well, so its cap is not this job's alone; wait "
+        "until the job has it to itself, or pass --shared-gpu"
+    )
+
+
+def visible(gpus: Sequence[InstalledGpu], text: str | None, order: str | None) -> frozenset[str] | None:
+    """The UUIDs that CUDA_VISIBLE_DEVICES leaves; `None` where it does not say (unset, or numbers in an order that
+    is not the driver's). As CUDA does, everything from the first entry that fits no GPU on is ignored."""
+    if text is None:
+        return None
+    found: list[str] = []
+    numbered = False
+    for entry in (entry.strip() for entry in text.split(",")):
+        if entry.startswith("MIG-") and not entry.startswith("MIG-GPU-"):
+            return None  # an instance's own UUID does not tell its GPU
+        if entry.isdigit():
+            numbered = True
+            fitting = [gpu.uuid for gpu in gpus if gpu.index == int(entry)]
+        else:
+            prefix = entry.removeprefix("MIG-").partition("/")[0]
+            fitting = [gpu.uuid for gpu in gpus if prefix and _begins(gpu, prefix)]
+        if len(fitting) != 1:
+            break
+        found += fitting
+    # Without CUDA_DEVICE_ORDER the fastest GPU comes first. The numbers still are the driver's where all GPUs are of
+    # one model, and say the same in any order where they name every GPU.
+    alike = len({gpu.name for gpu in gpus}) == 1 or len(set(found)) == len(gpus)
+    if numbered and order != _NVML_ORDER and not alike:
+        return None
+    return frozenset(found)
+
+
+def _is_jobs(pid: int, job: Sequence[ProcessFacts], others: Sequence[ProcessFacts]) -> bool:
+    """Whether a PID that the driver lists is one of the job's processes, by our number for it or its container's."""
+    if any(process.pid == pid for process in job):
+        return True
+    # A container's number may by chance be that of another process here; the one that could be computing is meant.
+    if any(process.pid == pid and (process.cuda or not process.readable) for process in others):
+        return False
+    return any(pid in process.ns_pids for process in job)
+
+
+def _opened(gpus: Sequence[InstalledGpu], process: ProcessFacts) -> frozenset[str]:
+    """The GPUs that a CUDA process has open. Raises DeviceError where that does not say which it uses."""
+    opened = frozenset(gpu.uuid for gpu in gpus if gpu.minor_number in process.minors)
+    allowed = visible(gpus, process.visible, process.order)
+    if opened:
+        # Numbers in a container or control group may not be the machine's; what is open cannot be mistaken.
+        return (opened & allowed if allowed else None) or opened
+    if allowed:
+        return allowed
+    if len(gpus) == 1:
+        return frozenset({gpus[0].uuid})
+    raise DeviceError(
+        f"process {process.pid} runs CUDA, but on which of the {len(gpus)} GPUs cannot be seen; pass --gpus"
+    )
+
+
+def _begins(gpu: InstalledGpu, prefix: str) -> bool:
+    return gpu.uuid.lower().startswith(prefix.lower())
+
+
+def _ordered(gpus: Sequence[InstalledGpu], uuids: set[str]) -> tuple[str, ...]:
+    return tuple(gpu.uuid for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.uuid in uuids)

@@ -1,0 +1,54 @@
+"""May we set a power limit? Told from what the GPU supports and from our privileges, without trying."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_SELF = Path("/proc/self")
+_CAP_SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN of the kernel's capability.h
+_WHOLE_MACHINE = ["0", "0", "4294967295"]  # the uid_map of the first user namespace: every user is itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privileges:
+    """admin: we have CAP_SYS_ADMIN. namespaced: only in a user namespace of our own, as in a rootless container."""
+
+    admin: bool
+    namespaced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settable:
+    """Whether limits can be set; `None` where only trying tells. why: a sentence."""
+
+    answer: bool | None
+    why: str
+
+
+def own_privileges(process: Path = _SELF) -> Privileges:
+    """Those of this process. process: its folder in /proc."""
+    lines = (process / "status").read_text().splitlines()
+    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    try:
+        namespaced = (process / "uid_map").read_text().split() != _WHOLE_MACHINE
+    except OSError:  # a kernel without user namespaces
+        namespaced = False
+    return Privileges(admin=bool(effective & _CAP_SYS_ADMIN), namespaced=namespaced)
+
+
+def settable(obstacle: str | None, privileges: Privileges) -> Settable:
+    """obstacle: why the GPU itself takes no limit, `None` where nothing speaks against it."""
+    if obstacle is not None:
+        return Settable(answer=False, why=obstacle)
+    if not privileges.admin:
+        return Settable(
+            answer=False,
+            why="setting a limit needs root or CAP_SYS_ADMIN; run autocap with sudo, start the container with "
+            "--cap-add SYS_ADMIN, or pass --observe to measure without setting",
+        )
+    if privileges.namespaced:
+        return Settable(
+            answer=None,
+            why="we have CAP_SYS_ADMIN in a user namespace of our own alone, which the driver may not accept; "
+            "`autocap run` will tell",
+        )
+    return Settable(answer=True, why="nothing speaks against it: the driver offers it, and we have CAP_SYS_ADMIN")

@@ -1,0 +1,262 @@
+"""A job that runs, joined with its device, guardian, controller and loop. Nothing here decides a cap.
+
+Whatever goes wrong here, the job goes on; whether that is said as a warning or as an error is the caller's to choose.
+"""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from autocap import events, registry
+from autocap.bounds import cap_grid
+from autocap.config import SAMPLES_PER_UPDATE, RunConfig
+from autocap.controller import Controller
+from autocap.counting import Counting
+from autocap.devices.base import Tunable
+from autocap.errors import AutocapError, DeviceError
+from autocap.guardian import Guardian
+from autocap.opening import Source
+from autocap.procs import ProcessId
+from autocap.recorder import Recorder
+from autocap.records import Measurement, StepReading
+from autocap.registry import StrategyFactory
+from autocap.runner import Actuator, Inbox, Job, Order, Runner, follow
+from autocap.signals import SignalClock
+from autocap.strategy import OptionScalar, StrategyLike
+
+log = logging.getLogger(__name__)
+_LOOK_EVERY_S = 0.5  # for the GPUs of a job that has only just started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
+    """The strategy that was asked for, with the value of each of its options."""
+
+    factory: StrategyFactory
+    options: Mapping[str, OptionScalar]
+
+    @property
+    def required_w(self) -> tuple[float, ...]:
+        """Caps that its options name, so that they must be on the grid; watts."""
+        return registry.required_caps(self.factory, self.options)
+
+
+class TunedJob(Job, Protocol):
+    """A job that runs. identity: `None` where /proc hides it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def identity(self) -> ProcessId | None: ...
+
+
+class GuardingInbox(Inbox, Protocol):
+    """Deals with signals; where one asks for an end, `actuator` puts the caps back first."""
+
+    actuator: Actuator | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Tuning:
+    """One job that runs, and what is known of its tuning. ended_because: once it has ended."""
+
+    config: RunConfig
+    clock: SignalClock
+    job: TunedJob
+    inbox: GuardingInbox
+    recorder: Recorder
+    plan: SearchPlan
+    counting: Counting
+    ended_because: str = "the job ended"
+    _said: str | None = None  # the counter's fault, once it was announced
+    _notes: int = 0  # how many of the guardian's were
+
+    def untuned(self, why: str) -> int:
+        """Only await the job, with one warning that says why; its exit status."""
+        self.ended_because = why
+        self.recorder.warn(self.clock.now(), f"the job runs untuned: {why}")
+        self.inbox.actuator = None
+        return follow(self.job, self.clock, self.inbox)
+
+    def tuned(self, source: Source) -> int:
+        """Tune from the moment at which the job uses a device until it ends; its exit status.
+
+        Whatever keeps us from it, the job goes on and is awaited.
+        """
+        try:
+            device = self._await_device(source)
+            if device is None:
+                return self._status()
+            with closing(device):
+                return self.tune(device)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job runs already
+            return self.untuned(_said_of(error))
+
+    def tune(self, device: Tunable) -> int:
+        """Tune on that device until the job ends; its exit status.
+
+        Raises AutocapError where tuning cannot begin: nothing is set then.
+        """
+        with ExitStack() as stack:
+            runner, guardian = self._prepare(device, stack)
+            try:
+                status = runner.run()
+                self.ended_because = runner.ended_because
+            finally:
+                self._put_back(device, guardian)
+        return status
+
+    def _status(self) -> int:
+        status = self.job.poll()
+        assert status is not None  # it has ended
+        return status
+
+    def _await_device(self, source: Source) -> Tunable | None:
+        """The job's devices, opened, once it uses them; `None` when it ends before. Raises DeviceError."""
+        if self.job.identity is None:
+            raise DeviceError(f"process {self.job.pid} is hidden from /proc, so the GPUs it uses cannot be found")
+        began_s, wait_s = self.clock.now(), self.config.tune.wait_s
+        while self.job.poll() is None:
+            waited_s = self.clock.now() - began_s
+            device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
+            if device is not None:
+                return device
+            if waited_s >= wait_s:
+                raise DeviceError(
+                    f"the job used no GPU within {wait_s:g} s; pass a larger --wait if it starts slowly, or --gpus"
+                )
+            signum = self.clock.wait_until(self.clock.now() + _LOOK_EVERY_S)
+            if signum is not None and self.inbox.receive(signum, self.clock.now()) is Order.STOP_TUNING:
+                raise DeviceError("a signal was passed on to it before it used a GPU")
+            self.inbox.due(self.clock.now())
+        return None
+
+    def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guardian | None]:
+        guardian = None
+        if not self.config.tune.observe:
+            if device.refusal is not None:
+                raise DeviceError(device.refusal)
+            guardian = stack.enter_context(self._guardian(device))
+            self.inbox.actuator = guardian
+            stack.callback(self._forget_guardian)
+        original_w = _found(device) if guardian is None else _known(guardian.original_w)
+        self._pass_on_notes(guardian)
+        controller = self._controller(device, original_w)
+        if guardian is not None:
+            guardian.rehearse()
+        self.recorder.event(
+            events.DeviceFound(
+                t_s=self.clock.now(),
+                kind=device.kind,
+                emulated=device.emulated,
+                gpus=device.gpus,
+                original_w=original_w,
+            )
+        )
+        runner = Runner(
+            clock=self.clock,
+            device=device,
+            controller=controller,
+            job=self.job,
+            sink=self.recorder,
+            interval_s=self._interval_s(device),
+            steps=self._count,
+            actuator=guardian,
+            inbox=self.inbox,
+        )
+        return runner, guardian
+
+    def _pass_on_notes(self, guardian: Guardian | None) -> None:
+        notes = () if guardian is None else guardian.notes
+        for note in notes[self._notes :]:
+            self.recorder.warn(self.clock.now(), note)
+        self._notes = len(notes)
+
+    def _forget_guardian(self) -> None:
+        self.inbox.actuator = None
+
+    def _count(self) -> StepReading | None:
+        fault = self.counting.fault
+        if fault is not None and fault != self._said:
+            self._said = fault
+            self.recorder.warn(self.clock.now(), fault)
+        return self.counting.read(self.clock.origin_s)
+
+    def _guardian(self, device: Tunable) -> Guardian:
+        return Guardian(
+            kind=device.kind,
+            gpus=device.gpus,
+            limits=device.limits(),
+            job=self.job.identity,
+            cleanup=self.counting.cleanup,
+        )
+
+    def _controller(self, device: Tunable, original_w: tuple[float, ...]) -> Controller:
+        grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
+
+        def new_strategy(baseline: Measurement) -> StrategyLike:
+            return self.plan.factory(
+                grid=grid,
+                metric=self.config.tune.metric,
+                baseline=baseline,
+                rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
+                history=(),
+                options=self.plan.options,
+            )
+
+        return Controller(
+            config=self.config.tune,
+            sensor=device.sensor,
+            original_w=original_w,
+            grid=grid,
+            progress=self.counting.progress(device.sensor),
+            new_strategy=new_strategy,
+        )
+
+    def _interval_s(self, device: Tunable) -> float:
+        return 1 / self.config.sample_hz if self.config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
+
+    def _put_back(self, device: Tunable, guardian: Guardian | None) -> None:
+        now_s = self.clock.now()
+        if guardian is None:  # observed: nothing was set
+            limits_w: Sequence[float | None] = [None] * len(device.gpus)
+            with suppress(DeviceError):
+                limits_w = [reading.requested_w for reading in device.read()]
+            for gpu, limit_w in zip(device.gpus, limits_w, strict=True):
+                self.recorder.event(events.LimitRestored(t_s=now_s, uuid=gpu.uuid, final_w=limit_w, restored=True))
+            return
+        for one in guardian.restore():
+            self.recorder.event(
+                events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored)
+            )
+            if one.note is not None:
+                self.recorder.warn(now_s, one.note)
+        self._pass_on_notes(guardian)
+
+
+def _said_of(error: Exception) -> str:
+    log.debug("tuning cannot begin", exc_info=True)
+    return str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"
+
+
+def _found(device: Tunable) -> tuple[float, ...]:
+    """The limits found on arrival on a device that is only observed; its default where it does not say."""
+    readings = device.read()
+    limits_w = [reading.enforced_w if reading.requested_w is None else reading.requested_w for reading in readings]
+    return tuple(
+        gpu.cap_range.default_w if limit_w is None else limit_w
+        for gpu, limit_w in zip(device.gpus, limits_w, strict=True)
+    )
+
+
+def _known(limits_w: Sequence[float | None]) -> tuple[float, ...]:
+    unknown = [index for index, limit in enumerate(limits_w) if limit is None]
+    if unknown:
+        raise DeviceError(f"the limit of GPU {unknown[0]} cannot be read, so it could not be put back; not tuned")
+    return tuple(limit for limit in limits_w if limit is not None)

@@ -1,0 +1,35 @@
+"""An emulated NVML library beneath the real pynvml: its functions, structures, versions and error codes are the real
+ones, what they tell is simulated.
+
+In one process, in virtual time (tests):
+
+    clock = VirtualClock()
+    with emulated(MemoryBoard(machine("quadro-rtx-6000/resnet50", gpus=2)), clock):
+        with open_library(**times(clock)) as library: ...
+
+Between processes, in real time: write the machine to a file, name it in the environment, and put `SHIM` first on
+PYTHONPATH (`environment` does both); every process that imports pynvml then meets the same GPUs, and
+`python -m bench.nvml_emulation.player` plays the job on them.
+"""
+
+from bench.nvml_emulation.board import FileBoard, MemoryBoard
+from bench.nvml_emulation.install import SHIM, STATE_VARIABLE, emulated, environment, times
+from bench.nvml_emulation.machine import Card, Change, Episode, Fault, Limits, Machine, Trouble, machine
+
+__all__ = [
+    "SHIM",
+    "STATE_VARIABLE",
+    "Card",
+    "Change",
+    "Episode",
+    "Fault",
+    "FileBoard",
+    "Limits",
+    "Machine",
+    "MemoryBoard",
+    "Trouble",
+    "emulated",
+    "environment",
+    "machine",
+    "times",
+]

@@ -1,0 +1,83 @@
+"""How pynvml reaches the functions of an emulated library: by name, with ctypes objects, getting a return code."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any  # what pynvml hands over: ctypes objects of its own making, taken apart here
+
+from autocap.clock import Clock
+from bench.nvml_emulation.board import Board
+from bench.nvml_emulation.machine import Fault
+
+_NOT_SUPPORTED = 3
+_ENDS = ("nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")  # only a fault that names them meets them
+
+
+class Failed(Exception):
+    """A function of the library returns something else than success."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class Functions:
+    """Finds the method `_NAME` for the C function NAME, fails where a fault of the machine says so, and turns what it
+    raises into the code that it returns."""
+
+    def __init__(self, board: Board, clock: Clock, pause: Callable[[float], object]) -> None:
+        self._board, self._clock, self._pause = board, clock, pause
+        self._calls: dict[Fault, int] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        method = getattr(type(self), f"_{name}", None)
+        if method is None or name in self._board.read().machine.missing:
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> int:
+            try:
+                self._fail(name, arguments)
+                result = method(self, *arguments)
+            except Failed as failed:
+                return failed.code
+            return 0 if result is None else result
+
+        return function
+
+    def _fail(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """Fail where a fault says so."""
+        faults = self._board.read().machine.faults
+        if not faults:
+            return
+        gpu = gpu_of(arguments[0]) if name.startswith("nvmlDevice") and is_handle(arguments) else None
+        for fault in faults:
+            if fault.function != name and (fault.function != "*" or name in _ENDS):
+                continue
+            if fault.gpu not in (None, gpu) or self._clock.now() < fault.from_s:
+                continue
+            call = self._calls[fault] = self._calls.get(fault, 0) + 1
+            if call > fault.after and (fault.times is None or call <= fault.after + fault.times):
+                self._pause(fault.delay_s)
+                raise Failed(fault.code)
+
+
+def is_handle(arguments: tuple[Any, ...]) -> bool:
+    return bool(arguments) and isinstance(arguments[0], ctypes._Pointer)
+
+
+def gpu_of(handle: Any) -> int:
+    """A handle is the address 1 + its card's index."""
+    return (ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1
+
+
+def number_of(value: Any) -> int:
+    return int(getattr(value, "value", value))
+
+
+def write_to(reference: Any, value: int) -> None:
+    """Write through what `ctypes.byref` made."""
+    reference._obj.value = value
+
+
+def known(value: int | None) -> int:
+    if value is None:
+        raise Failed(_NOT_SUPPORTED)
+    return value

@@ -1,0 +1,76 @@
+"""Putting an emulated library beneath pynvml, in this process or in those that are started."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypedDict
+
+from autocap.clock import Clock, MonotonicClock
+from bench.nvml_emulation.board import Board, FileBoard
+from bench.nvml_emulation.library import EmulatedLibrary
+
+SHIM = Path(__file__).parent / "shim"
+STATE_VARIABLE = "AUTOCAP_EMULATED_NVML"
+_EPOCH_S = 1_700_000_000.0  # time 0 of a virtual clock, by the driver's stamps
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class Times(TypedDict):
+    """What `open_library` takes: the keyword arguments of that call."""
+
+    pause: Callable[[float], object]
+    wall_s: Callable[[], float]
+
+
+def times(clock: Clock) -> Times:
+    """How to wait and which time it is on a machine that lives by that clock."""
+    return Times(pause=lambda seconds: clock.wait_until(clock.now() + seconds), wall_s=lambda: _EPOCH_S + clock.now())
+
+
+@contextmanager
+def emulated(board: Board, clock: Clock) -> Iterator[EmulatedLibrary]:
+    """Put the machine of a board beneath the pynvml of this process, and take it away again."""
+    import pynvml  # not above: a pynvml that is being imported imports this module
+
+    before = (pynvml.nvmlLib, pynvml.CDLL)
+    library = EmulatedLibrary(board, clock, **times(clock))
+    put(pynvml, library, board)
+    try:
+        yield library
+    finally:
+        pynvml.nvmlLib, pynvml.CDLL = before
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+def put(module: Any, library: EmulatedLibrary, board: Board) -> None:
+    """Let a pynvml find its functions in an emulated library, or no library where the machine has no driver.
+
+    module: pynvml, which has no types.
+    """
+
+    def no_library(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file (emulated)")
+
+    module._nvmlGetFunctionPointer_cache.clear()
+    module.nvmlLib = library if board.read().machine.has_driver else None
+    module.CDLL = no_library  # whatever happens, a real one is not loaded
+
+
+def install(module: object) -> None:
+    """For the shim: put the machine that the environment names beneath a pynvml that was just imported."""
+    board = FileBoard(Path(os.environ[STATE_VARIABLE]))
+    put(module, EmulatedLibrary(board, shared_clock(board)), board)
+
+
+def shared_clock(board: FileBoard) -> Clock:
+    """The machine's time, the same in every process."""
+    clock = MonotonicClock()
+    clock.origin_s = board.read().origin_s
+    return clock
+
+
+def environment(state: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a process that is to meet the machine written to a file."""
+    path = [str(SHIM), str(_ROOT), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**base, STATE_VARIABLE: str(state), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

@@ -1,0 +1,152 @@
+"""What an emulated machine is like: its cards, what is wrong with them, and the job that they run. No numpy here: the
+watchdog process reads this and must be quick."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+LOST, UNKNOWN, TIMEOUT, NO_PERMISSION = 15, 999, 10, 4  # the codes that faults are made of, as NVML has them
+
+
+class Limits(StrEnum):
+    """What becomes of a limit that is set."""
+
+    SETTABLE = "settable"
+    REFUSED = "refused"  # no permission
+    IGNORED = "ignored"  # success is reported, and nothing happens
+    CLAMPED = "clamped"  # success is reported, and `clamp_mw` is taken
+    UNSUPPORTED = "unsupported"  # as on laptops and virtual GPUs: the enforced limit reads, nothing else does
+
+
+class Trouble(StrEnum):
+    """What is wrong with a card for a while."""
+
+    STUCK = "stuck"
+    ZERO = "zero"
+    MISSING = "missing"
+    THERMAL = "thermal"
+    POWER_BRAKE = "power brake"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """A trouble from one time to another, seconds."""
+
+    trouble: Trouble
+    from_s: float = 0.0
+    until_s: float = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One GPU. Limits in milliwatts, as NVML has them; arrival_mw: requested when the machine appears.
+
+    ceiling_mw: an outside limiter's. instant_scope: of field 186, `None` where there is none. limit_fields: whether
+    fields 190 and 192 are there. usage_is_average: nvmlDeviceGetPowerUsage shows the last second's mean.
+    measured_stamps: field values carry the time of the measurement, not of the question. pids: other processes that
+    compute on it.
+    """
+
+    uuid: str
+    min_mw: int
+    max_mw: int
+    default_mw: int
+    arrival_mw: int
+    name: str = "Emulated NVML"
+    ceiling_mw: int | None = None
+    clamp_mw: int | None = None
+    limits: Limits = Limits.SETTABLE
+    minor_number: int | None = None
+    mig: bool = False
+    virtual: bool = False
+    persistence: bool = True
+    instant_scope: int | None = 0
+    limit_fields: bool = True
+    samples_buffer: bool = False
+    usage_is_average: bool = False
+    measured_stamps: bool = False
+    energy_counter: bool = True
+    energy_gain: float = 1.0
+    episodes: tuple[Episode, ...] = ()
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A function of the library that fails. Calls are counted in each process by itself.
+
+    function: its C name, or "*" for all (initialising left out). after: calls that go well first. times: how many
+    fail then, `None` for all. gpu: only calls about that one. from_s: not before. delay_s: how long such a call hangs.
+    """
+
+    code: int
+    function: str = "*"
+    after: int = 0
+    times: int | None = 1
+    gpu: int | None = None
+    from_s: float = 0.0
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A limit that was, or will be, requested by whoever it was."""
+
+    t_s: float
+    gpu: int
+    limit_mw: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The whole machine.
+
+    profile: of the job (`autocap.profiles`). sensor: a preset of `autocap.sensor`. job_gpus: which cards the job uses,
+    `None` for all. job_pid: who the driver says computes there; `None` until a player registers. start_s: when its
+    first iteration begins; `None` as job_pid. changes: limits that somebody else sets. missing: C functions that this
+    driver lacks. has_driver: without one the library cannot be loaded.
+    """
+
+    profile: str
+    cards: tuple[Card, ...]
+    sensor: str = "turing"
+    seed: int = 1
+    jitter: float = 0.01
+    iterations: int | None = None
+    job_gpus: tuple[int, ...] | None = None
+    job_pid: int | None = None
+    start_s: float | None = None
+    changes: tuple[Change, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    missing: tuple[str, ...] = ()
+    has_driver: bool = True
+    driver_version: str = "575.57.08"
+    call_s: float = 0.012
+    enforced_lag_s: float = 0.02
+
+    def with_card(self, gpu: int, card: Card) -> "Machine":
+        return replace(self, cards=(*self.cards[:gpu], card, *self.cards[gpu + 1 :]))
+
+
+def machine(profile: str, *, gpus: int = 1, arrivals_mw: Sequence[int] | None = None) -> Machine:
+    """A machine of like cards with the profile's limits, its job at work since before time 0.
+
+    arrivals_mw: the limits requested when the machine appears, one a card; the default limit unless given.
+    """
+    from autocap import profiles  # numpy, which only the maker of a machine needs
+
+    caps = profiles.load(profile).cap_range
+    name = f"{profiles.load(profile).gpu_name} (emulated NVML)"
+    cards = tuple(
+        Card(
+            uuid=f"GPU-{index:08x}-0000-4000-8000-00000e0e0e0e",
+            name=name,
+            min_mw=round(1000 * caps.min_w),
+            max_mw=round(1000 * caps.max_w),
+            default_mw=round(1000 * caps.default_w),
+            arrival_mw=round(1000 * caps.default_w) if arrivals_mw is None else arrivals_mw[index],
+            minor_number=index,
+        )
+        for index in range(gpus)
+    )
+    return Machine(profile=profile, cards=cards, start_s=0.0)

@@ -1,0 +1,96 @@
+"""What is made of power readings and counters as they come."""
+
+import pytest
+
+from autocap.devices.nvml.trace import EnergyTrace, PowerTrace
+
+
+def test_a_new_value_is_a_fresh_reading() -> None:
+    trace = PowerTrace(0.1)
+    assert trace.take(1.0, 200.0, energy_j=None, busy=True) == (1.0, 200.0)
+    assert trace.take(1.05, 201.0, energy_j=None, busy=True) == (1.05, 201.0)
+
+
+def test_an_equal_value_within_the_update_is_a_repeat_and_after_it_a_plateau() -> None:
+    trace = PowerTrace(0.1)
+    trace.take(1.0, 200.0, energy_j=None, busy=True)
+    assert trace.take(1.14, 200.0, energy_j=None, busy=True) == (1.0, 200.0)
+    assert trace.take(1.16, 200.0, energy_j=None, busy=True) == (1.16, 200.0)
+
+
+def test_stamps_never_go_back() -> None:
+    trace = PowerTrace(0.1)
+    trace.take(1.0, 200.0, energy_j=None, busy=True)
+    assert trace.take(0.9, 201.0, energy_j=None, busy=True) == (1.0, 201.0)
+
+
+@pytest.mark.parametrize("power_w", [None, 0.0, -1.0, float("nan")])
+def test_what_is_no_power_is_a_gap(power_w) -> None:
+    trace = PowerTrace(0.1)
+    assert trace.take(1.0, power_w, energy_j=None, busy=True) == (1.0, None)
+    assert trace.gap is not None
+
+
+def test_after_a_gap_the_same_value_is_fresh() -> None:
+    trace = PowerTrace(0.1)
+    trace.take(1.0, 200.0, energy_j=None, busy=True)
+    trace.take(1.02, 0.0, energy_j=None, busy=True)
+    assert trace.take(1.04, 200.0, energy_j=None, busy=True) == (1.04, 200.0)
+    assert trace.gap is None
+
+
+def hold(trace: PowerTrace, seconds: float, *, counter_w: float | None, busy: bool = True) -> float | None:
+    """The last of many equal readings of 200 W."""
+    power_w: float | None = None
+    for step in range(round(seconds / 0.05)):
+        t_s = 0.05 * step
+        energy_j = None if counter_w is None else counter_w * t_s
+        _, power_w = trace.take(t_s, 200.0, energy_j=energy_j, busy=busy)
+    return power_w
+
+
+@pytest.mark.parametrize(
+    ("counter_w", "busy", "seconds", "kept"),
+    [
+        (None, True, 4.9, True),
+        (None, True, 6.0, False),
+        (None, False, 6.0, True),
+        (203.0, True, 60.0, True),
+        (150.0, True, 6.0, False),
+        (0.0, True, 6.0, False),
+    ],
+)
+def test_a_value_that_stands_still_at_work_is_stuck_unless_the_counter_confirms_it(
+    counter_w, busy, seconds, kept
+) -> None:
+    assert (hold(PowerTrace(0.1), seconds, counter_w=counter_w, busy=busy) == 200.0) is kept
+
+
+def test_a_slow_sensor_has_longer_before_it_is_taken_for_stuck() -> None:
+    assert hold(PowerTrace(1.0), 25.0, counter_w=None) == 200.0
+
+
+def test_a_counter_is_held_where_it_does_not_answer() -> None:
+    trace = EnergyTrace()
+    assert trace.take(0.0, None, 200.0) is None
+    assert [trace.take(t_s, value, 200.0) for t_s, value in ((1, 100.0), (2, None), (3, 300.0))] == [
+        100.0,
+        100.0,
+        300.0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([100.0, 90.0], "went back from 100 J to 90 J"),
+        ([100.0] * 8, "has not moved for 6 s"),
+        ([100.0] + [None] * 7, "6 s"),
+    ],
+)
+def test_a_counter_that_goes_back_or_stands_still_is_dropped_for_good(values, why) -> None:
+    trace = EnergyTrace()
+    given = [trace.take(float(t_s), value, 200.0) for t_s, value in enumerate(values)]
+    assert given[-1] is None
+    assert why in (trace.trouble or "")
+    assert trace.take(100.0, 5000.0, 200.0) is None
