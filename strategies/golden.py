@@ -9,8 +9,8 @@ golden ratio: no cap is measured twice in the search proper, and a cap tried for
 beyond either end of the grid counts as tried and worse, so the ends are reached where the cost falls towards them.
 
 The upper end is the draw where the driver says that the limit found on arrival does not bind: caps above the draw are
-much the same setting. They are tried only if the best cap so far lies at the draw, since caps above the mean power do
-bind in the busier moments of a job.
+much the same setting. They are tried only if the best cap so far lies at the draw or is no better than the baseline,
+since caps above the mean power do bind in the busier moments of a job.
 
 Noise: two caps within two sigma of each other do not say on which side of either the valley lies. So every cap
 within two sigma of the best keeps its gaps in play while they are wide. A narrow gap between two such caps is left
@@ -87,13 +87,13 @@ class Golden(Strategy):
         return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
 
     def _top(self, leader: Finding | None) -> int:
-        """The highest place to try: the lowest cap that the draw fits under, the end once the best cap lies there."""
+        """The highest place to try: the lowest cap above the draw, or the end once the best seems to lie beyond."""
         end = len(self.grid) - 1
         if self.baseline.cap_binding is not False:
             return end
         draw_w = self.baseline.power_w / len(self.baseline.cap_w)
         top = min(sum(cap_w < draw_w for cap_w in self.grid), end)
-        at_top = leader is not None and leader.cap_w >= self.grid[top]
+        at_top = leader is not None and (leader.cap_w >= self.grid[top] or leader.cost >= 1)
         nothing_left = leader is None and all(self.tried(cap_w) for cap_w in self.grid[: top + 1])
         return end if at_top or nothing_left else top
 
