@@ -14,11 +14,18 @@ from autocap.strategy import CapGrid, Option, OptionScalar, StrategyLike
 
 # Built in, so that a bare clone works; other packages add theirs through the entry points `autocap.strategies`.
 BUILTIN = {
+    "bandit": "autocap.strategies.bandit:Bandit",
+    "bayesian": "autocap.strategies.bayesian:Bayesian",
     "fixed": "autocap.strategies.fixed:Fixed",
     "golden": "autocap.strategies.golden:Golden",
     "linear": "autocap.strategies.linear:Linear",
+    # How other tools search, for comparison.
+    "depo-linear": "autocap.strategies.baselines:DepoLinear",
+    "depo-golden": "autocap.strategies.baselines:DepoGolden",
+    "gpoeo": "autocap.strategies.baselines:Gpoeo",
+    "zeus-scan": "autocap.strategies.baselines:ZeusScan",
 }
-PLANNED = ("model", "bayesian", "bandit")
+PLANNED = ("model",)
 
 
 class StrategyFactory(Protocol):

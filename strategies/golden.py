@@ -8,9 +8,14 @@ The bracket is the best cap with its tried neighbours, and the next probe divide
 golden ratio: no cap is measured twice in the search proper, and a cap tried for another reason only helps. One step
 beyond either end of the grid counts as tried and worse, so the ends are reached where the cost falls towards them.
 
+The upper end is the draw where the driver says that the limit found on arrival does not bind: caps above the draw are
+much the same setting. They are tried only if the best cap so far lies at the draw or is no better than the baseline,
+since caps above the mean power do bind in the busier moments of a job.
+
 Noise: two caps within two sigma of each other do not say on which side of either the valley lies. So every cap
-within two sigma of the best keeps its gaps in play while they are wide, and a narrow gap between two such caps is
-left alone: what could be gained in it is less than what could be measured.
+within two sigma of the best keeps its gaps in play while they are wide. A narrow gap between two such caps is left
+alone, but before it is given up both are measured again, to half the error; what that teaches opens the gap on the
+side of the better one, or shows that what could be gained is less than what could be measured.
 
 A slowdown limit: caps that break it rank below all others, the slower the lower, which moves the bracket up, and
 nothing is tried next below a cap that surely breaks it. A failed cap is passed over for its neighbours. Of a warm
@@ -69,7 +74,7 @@ class Golden(Strategy):
         if hint_w is not None and not self.tried(hint_w):
             return hint_w
         leader = min(self.findings.values(), key=lambda finding: finding.rank, default=None)
-        gaps = [gap for gap in self._gaps() if gap.free and self._worth_a_probe(gap, leader)]
+        gaps = [gap for gap in self._gaps(self._top(leader)) if gap.free and self._worth_a_probe(gap, leader)]
         if not gaps:
             return None
         return self.grid[max(gaps, key=lambda gap: (gap.high - gap.low, -gap.low)).probe()]
@@ -81,11 +86,22 @@ class Golden(Strategy):
             return None
         return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
 
-    def _gaps(self) -> list[_Gap]:
-        """All gaps, from the lowest to the highest."""
+    def _top(self, leader: Finding | None) -> int:
+        """The highest place to try: the lowest cap above the draw, or the end once the best seems to lie beyond."""
+        end = len(self.grid) - 1
+        if self.baseline.cap_binding is not False:
+            return end
+        draw_w = self.baseline.power_w / len(self.baseline.cap_w)
+        top = min(sum(cap_w < draw_w for cap_w in self.grid), end)
+        at_top = leader is not None and (leader.cap_w >= self.grid[top] or leader.cost >= 1)
+        nothing_left = leader is None and all(self.tried(cap_w) for cap_w in self.grid[: top + 1])
+        return end if at_top or nothing_left else top
+
+    def _gaps(self, top: int) -> list[_Gap]:
+        """All gaps up to the place `top`, or to the highest cap that has a cost, from the lowest to the highest."""
         known = [index for index, cap_w in enumerate(self.grid) if cap_w in self.findings]
         found = [None, *(self.findings[self.grid[index]] for index in known), None]
-        fences = [-1, *known, len(self.grid)]
+        fences = [-1, *known, max([top, *known]) + 1]
         return [
             _Gap(
                 low=fences[i],

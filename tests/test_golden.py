@@ -1,10 +1,11 @@
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial
+from autocap.records import Measurement, Trial, TrialState
 from autocap.registry import option_values
 from autocap.strategies.golden import Golden
 from autocap.strategy import CapGrid, OptionScalar
@@ -27,6 +28,12 @@ def golden(
 def divide(curve: Curve, metric: Metric = ENERGY, noise: float = 0.0, seed: int = 0, **options: OptionScalar) -> Search:
     baseline = measured(curve, GRID[-1], stated=noise / 2)
     return search(golden(metric, baseline, **options), curve, metric, baseline, noise, seed=seed)
+
+
+def told(cap_w: float, cost: float, stderr: float) -> Trial:
+    return Trial(
+        cap_w=cap_w, state=TrialState.COMPLETE, cost=cost, cost_stderr=stderr, measurement=measured(FLAT, cap_w)
+    )
 
 
 class TestContract(StrategyContract):
@@ -53,6 +60,39 @@ def test_the_first_two_probes_divide_the_grid_by_the_golden_ratio() -> None:
     first, second = divide(CLIFF).asks[:2]
     assert (first - 100) / 160 == pytest.approx(0.618, abs=0.02)
     assert (second - 100) / 160 == pytest.approx(0.382, abs=0.02)
+
+
+def test_where_the_limit_does_not_bind_it_divides_what_lies_below_the_draw() -> None:
+    curve = next(curve for curve in PHYSICAL if curve.name == "compute-bound, low draw")
+    baseline = replace(measured(curve, GRID[-1]), cap_binding=False)
+    found = search(golden(ENERGY, baseline), curve, ENERGY, baseline)
+    assert max(found.asks) <= 190.0
+    assert curve.regret(ENERGY, found.kept_w or GRID[-1]) < 1e-3
+    assert len(found.asks) < len(divide(curve).asks)
+
+
+def test_a_best_cap_at_the_draw_sends_it_above_the_draw() -> None:
+    baseline = replace(measured(RISING, GRID[-1]), power_w=150.0, cap_binding=False)
+    found = search(golden(ENERGY, baseline), RISING, ENERGY, baseline)
+    assert found.asks[0] <= 150.0
+    assert found.kept_w == 260.0
+
+
+def test_where_every_cap_below_the_draw_fails_it_goes_above_the_draw() -> None:
+    baseline = replace(measured(CLIFF, GRID[-1]), power_w=120.0, cap_binding=False)
+    found = search(golden(ENERGY, baseline), CLIFF, ENERGY, baseline, fails=lambda cap_w, count: cap_w <= 120.0)
+    assert found.kept_w == 125.0
+
+
+def test_a_side_is_given_up_only_after_both_caps_that_hide_it_were_measured_again() -> None:
+    strategy = golden(ENERGY, measured(FLAT, GRID[-1]))
+    for cap_w, cost in [(165.0, 0.97), (170.0, 0.90), (180.0, 0.905), (185.0, 0.97)]:
+        strategy.tell(told(cap_w, cost, 0.01))
+    assert strategy.ask() == 170.0
+    strategy.tell(told(170.0, 0.90, 0.005))
+    assert strategy.ask() == 180.0
+    strategy.tell(told(180.0, 0.87, 0.005))
+    assert strategy.ask() == 175.0
 
 
 def test_a_wider_tolerance_takes_fewer_probes() -> None:
@@ -109,3 +149,10 @@ def test_half_a_percent_of_noise_costs_little_and_few_probes(metric: Metric) -> 
     assert np.mean(regrets) < 0.004
     assert max(regrets) < 0.03
     assert np.mean([len(set(found.asks)) for _, found in searches]) < len(GRID) / 3
+
+
+class TestContractWhereTheLimitDoesNotBind(StrategyContract):
+    def make(
+        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
+    ) -> Golden:
+        return golden(metric, replace(baseline, cap_binding=False), grid, history)

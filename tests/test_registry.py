@@ -9,7 +9,7 @@ from autocap.strategies.linear import Linear
 def test_every_built_in_strategy_is_found_and_documents_its_options() -> None:
     for name in BUILTIN:
         table = getattr(find(name), "OPTIONS", ())
-        assert table
+        assert table or BUILTIN[name].startswith("autocap.strategies.baselines:")
         assert all(option.meaning for option in table)
 
 
@@ -18,13 +18,16 @@ def test_a_strategy_is_found_by_module_and_class() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="unknown strategy 'tabu'; choose one of fixed, golden, linear"):
+    with pytest.raises(
+        UsageError, match="unknown strategy 'tabu'; choose one of bandit, bayesian, fixed, golden, linear"
+    ):
         find("tabu")
 
 
 def test_a_strategy_of_a_later_version_says_so() -> None:
     with pytest.raises(
-        NotAvailableYet, match="strategy model is not available yet; choose one of fixed, golden, linear"
+        NotAvailableYet,
+        match="strategy model is not available yet; choose one of bandit, bayesian, fixed, golden, linear",
     ):
         find("model")
 

@@ -1,0 +1,233 @@
+"""A bandit on the caps: pulls the arm whose cost may be lowest, and goes on doing so while a cap is held.
+
+| option | meaning | default |
+|---|---|---|
+| `confidence` | standard errors below its mean at which an arm is judged | 1 |
+| `gain` | least gain that is worth a switch, as a share of the baseline's cost | 0.005 |
+| `trials` | most trials between two answers that the search is over | 20 |
+| `memory` | trials after which one made earlier counts half, once a cap is held; 0 forgets nothing | 8 |
+
+GP-LCB (Srinivas et al., ICML 2010): neighbouring arms cost much the same, which a Gaussian process with a Matérn 5/2
+kernel carries from the arms that were pulled to the others, on the logarithm of the cost. The next arm is the one
+with the lowest confidence bound, and the search is over when no bound is lower than the best mean by more than `gain`.
+
+A switch costs a settling time in which nothing is learned, so `gain` is asked of each, and of two arms with bounds
+closer than that the one nearer to the last is pulled. Arms above the draw are one arm: where the driver says that a
+trial's cap did not bind, none above it is pulled. Nothing is tried further than a quarter of the grid's width below the
+lowest arm pulled, and nothing below one that is already worse than the best by two sigma: a cliff at the low end costs
+more than all else.
+
+Held caps: what is told after the search was over opens it again, and `ask` then names an arm that has come to look
+better by more than `gain`, or `None` to stay. Trials made before then fade with those that follow.
+
+A slowdown limit: an arm that breaks it, and all below, are pulled no more. An arm that fails twice or was given up is
+not pulled again. Of a warm start's history only the cheapest cap is used, as the first arm.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial, TrialState
+from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
+
+Floats = NDArray[np.float64]
+
+_STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest arm pulled
+_LENGTHS = (0.15, 0.3, 0.6)  # the kernel's length, shares of the grid's width
+_AMPLITUDES = (0.05, 0.15, 0.4)  # the kernel's standard deviation, of the cost's logarithm
+_LEAST_ERROR = 1e-4  # no cost is known better than this, whatever was stated
+
+
+class Bandit(Strategy):
+    """Lower-confidence-bound search over correlated arms."""
+
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option(
+            name="confidence",
+            kind=float,
+            default=1.0,
+            meaning="standard errors below its mean at which an arm is judged",
+            minimum=0.0,
+        ),
+        Option(
+            name="gain",
+            kind=float,
+            default=0.005,
+            meaning="least gain that is worth a switch, as a share of the baseline's cost",
+            minimum=0.0,
+        ),
+        Option(
+            name="trials",
+            kind=int,
+            default=20,
+            meaning="most trials between two answers that the search is over",
+            minimum=1,
+        ),
+        Option(
+            name="memory",
+            kind=int,
+            default=8,
+            meaning="trials after which an earlier one counts half, once a cap is held; 0 forgets nothing",
+            minimum=0,
+        ),
+    )
+
+    def __init__(
+        self,
+        grid: CapGrid,
+        metric: Metric,
+        baseline: Measurement,
+        rng: np.random.Generator,
+        history: Sequence[Trial],
+        options: Mapping[str, OptionScalar],
+    ) -> None:
+        super().__init__(grid, metric, baseline, rng, history, options)
+        self._told: list[Trial] = []
+        self._since_over = 0  # trials since the last answer that the search is over
+        self._searched: int | None = None  # how many trials the first search took
+        self._arms = np.array(grid.caps_w)
+        self._width_w = max(grid[-1] - grid[0], 1.0)
+
+    def ask(self) -> float | None:
+        """The next arm, watts; `None` while the last best stands, until another trial is told."""
+        cap_w = super().ask()
+        if cap_w is None:
+            self._since_over = 0
+            if self._searched is None:
+                self._searched = len(self._told)
+        return cap_w
+
+    def tell(self, trial: Trial) -> None:
+        """Take in a trial; one that is told while a cap is held opens the question again."""
+        super().tell(trial)
+        self._told.append(trial)
+        self._since_over += 1
+        self._done = False
+
+    def recommend(self) -> float | None:
+        """The arm with the lowest expected cost of those that were measured to the end and are allowed."""
+        return self._incumbent(self._posterior()[0])
+
+    def _doubtful(self) -> float | None:
+        return None  # what may still be the best has a low bound, and is pulled again for it
+
+    def _next(self) -> float | None:
+        limit = self.options["trials"]
+        assert isinstance(limit, int)
+        if not self._told:
+            return self._first()
+        open_arms = self._open()
+        if not open_arms.any() or self._since_over >= limit:
+            return None
+        mean, error = self._posterior()
+        incumbent_w = self._incumbent(mean)
+        if incumbent_w is not None:
+            open_arms[self._place(incumbent_w)] = False  # a challenger may change the answer, more of the same cannot
+        bound = np.where(open_arms, mean - self._number("confidence") * error, math.inf)
+        gain = self._number("gain")
+        if incumbent_w is not None and mean[self._place(incumbent_w)] - bound.min() <= gain:
+            return None
+        # Of arms that promise as much, the one that takes the smallest change.
+        near = np.flatnonzero(bound <= bound.min() + gain)
+        last_w = self._told[-1].cap_w
+        return self.grid[min(near.tolist(), key=lambda place: (abs(self.grid[place] - last_w), bound[place]))]
+
+    def _first(self) -> float:
+        """Where to begin: the history's cheapest cap, or a stride below the draw."""
+        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
+        if measured:
+            return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
+        top_w = self.grid[-1]
+        if self.baseline.cap_binding is False:
+            top_w = min(top_w, self.baseline.power_w / len(self.baseline.cap_w))
+        return self.grid.nearest(max(self.grid[0], top_w - _STRIDE * self._width_w))
+
+    def _open(self) -> NDArray[np.bool_]:
+        """Which arms may be pulled, shape (n,)."""
+        lowest_w = min(trial.cap_w for trial in self._told)
+        lowest, best = self.findings.get(lowest_w), self.best()
+        rising = lowest is not None and best is not None and lowest.beyond(best, sigmas=2)
+        stride_w = 0.0 if rising else _STRIDE * self._width_w
+        slow_w = max((finding.cap_w for finding in self.findings.values() if finding.forbidden), default=-math.inf)
+        reach_w = min(lowest_w, self.grid.nearest(lowest_w - stride_w))
+        free_w = min((trial.cap_w for trial in self._told if _free(trial)), default=math.inf)
+        return np.array(
+            [
+                max(reach_w, slow_w + 1e-9) <= cap_w <= free_w
+                and self.failures[cap_w] < (1 if cap_w in self.findings else 2)
+                and (cap_w not in self.findings or self.findings[cap_w].complete)
+                for cap_w in self.grid
+            ]
+        )
+
+    def _incumbent(self, mean: Floats) -> float | None:
+        """The arm to keep as things stand, watts."""
+        keepable = [finding.cap_w for finding in self._keepable()]
+        return min(keepable, key=lambda cap_w: mean[self._place(cap_w)], default=None)
+
+    def _posterior(self) -> tuple[Floats, Floats]:
+        """Expected cost of every arm and its standard error, shape (n,) each.
+
+        Of each combination of length and amplitude the likelihood says how far it is trusted (a discrete hierarchical
+        prior; Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, eq. 2.25, 2.26 and 5.8).
+        """
+        caps_w, logs, variances = self._evidence()
+        centre = float(np.average(logs, weights=1 / variances))
+        residual = logs - centre
+        means, errors, likelihoods = [], [], []
+        for length in _LENGTHS:
+            between = _matern(caps_w, caps_w, length * self._width_w)
+            towards = _matern(self._arms, caps_w, length * self._width_w)
+            for amplitude in _AMPLITUDES:
+                factor = np.linalg.cholesky(amplitude**2 * between + np.diag(variances))
+                white = np.linalg.solve(factor, residual)
+                cross = np.linalg.solve(factor, amplitude**2 * towards.T)
+                means.append(centre + cross.T @ white)
+                errors.append(np.maximum(amplitude**2 - np.sum(cross**2, axis=0), 0.0))
+                likelihoods.append(-0.5 * float(white @ white) - float(np.log(np.diag(factor)).sum()))
+        weights = np.exp(np.array(likelihoods) - max(likelihoods))
+        weights /= weights.sum()
+        log_mean = weights @ np.array(means)
+        spread = weights @ (np.array(errors) + (np.array(means) - log_mean) ** 2)
+        mean = np.exp(log_mean)
+        return mean, mean * np.sqrt(spread)
+
+    def _evidence(self) -> tuple[Floats, Floats, Floats]:
+        """Caps, watts, logarithms of their costs, and the variances of these, of all trials and the baseline."""
+        memory = self.options["memory"]
+        assert isinstance(memory, int)
+        # The baseline costs 1 by definition, but its cap's true cost is as uncertain as its own measurement.
+        rows = [(self.baseline.cap_w[0], 0.0, self.baseline.period_rel_stderr**2)]
+        for age, trial in enumerate(reversed(self._told)):
+            if trial.cost is None or trial.cost_stderr is None:
+                continue
+            held = len(self._told) - (self._searched or len(self._told))  # trials told since a cap was first held
+            faded = 2 ** (min(age, held) / memory) if memory else 1.0
+            cost = max(trial.cost, _LEAST_ERROR)
+            rows.append((trial.cap_w, math.log(cost), faded * (trial.cost_stderr / cost) ** 2))
+        table = np.array(rows)
+        return table[:, 0], table[:, 1], np.maximum(table[:, 2], _LEAST_ERROR**2)
+
+    def _place(self, cap_w: float) -> int:
+        return self.grid.caps_w.index(cap_w)
+
+    def _number(self, name: str) -> float:
+        value = self.options[name]
+        assert isinstance(value, int | float)
+        return value
+
+
+def _free(trial: Trial) -> bool:
+    """Whether the driver says that the trial's cap did not hold the clocks down."""
+    return trial.measurement is not None and trial.measurement.cap_binding is False
+
+
+def _matern(one_w: Floats, other_w: Floats, length_w: float) -> Floats:
+    """Matérn 5/2 correlations, shape (len(one_w), len(other_w)) (Rasmussen and Williams, eq. 4.17)."""
+    distance = math.sqrt(5) * np.abs(one_w[:, None] - other_w[None, :]) / length_w
+    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))

@@ -1,0 +1,169 @@
+"""How other tools search, for comparison: as published, on our grid. None of them is ever a default.
+
+| strategy | whose | what it tries | what it keeps |
+|---|---|---|---|
+| `depo-linear` | DEPO, linear search | 11 caps, a tenth of the range apart, from the highest down | the cheapest |
+| `depo-golden` | DEPO, golden section search | the range to 1/25 of it | the middle of the last bracket |
+| `zeus-scan` | Zeus, power limit optimiser | every 25 W from the highest cap down | the cheapest |
+| `gpoeo` | GPOEO, local search | outwards from a predicted optimum, then golden section | the cheapest |
+
+They take each cost at its word: nothing is measured twice, and no tie is resolved. Three things are not as published.
+DEPO's golden section never measures the middle that it returns; here it is the last trial, since only a measured cap
+can be kept, and where that trial fails or is too slow the nearest cap that may be kept is. GPOEO starts at what its
+trained models predict; here at the cheapest cap of a warm start's history, or else in the middle of the grid. Trials
+are as long as the run's own settings make them, not DEPO's 1.2 s or Zeus's 10 + 40 steps: a strategy knows no time.
+
+Sources: DEPO (StEP), golden_section_search_algorithm.hpp and linear_search_algorithm.hpp; Zeus 0.16,
+zeus/optimizer/power_limit.py; GPOEO, EPOpt/PyEPOpt.py, WorkMode. None has options.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+
+from autocap.records import TrialState
+from autocap.strategy import Strategy
+
+_PHI = (math.sqrt(5) - 1) / 2
+# A cap's place in the order of a search: standing first, then cost. What has no cost comes last.
+_Rank = tuple[int, float]
+_NO_COST: _Rank = (3, 0.0)
+
+
+class _AsPublished(Strategy):
+    """A search written as a generator of caps: it is run anew for every question, over what is known by then.
+
+    A cap that was tried is not asked for again, though its place in the search may come twice on a coarse grid.
+    """
+
+    @abstractmethod
+    def _search(self) -> Iterator[float]:
+        """The caps that the published search measures, in its order, as far as the trials so far lead it."""
+
+    def _next(self) -> float | None:
+        return next((cap_w for cap_w in self._search() if not self.tried(cap_w)), None)
+
+    def _doubtful(self) -> float | None:
+        return None  # none of them measures anything again
+
+    def recommend(self) -> float | None:
+        """The cheapest cap that was measured to the end and is allowed, by its one measurement."""
+        best = self.best()
+        return None if best is None else best.cap_w
+
+    def _rank(self, cap_w: float) -> _Rank:
+        finding = self.findings.get(cap_w)
+        return _NO_COST if finding is None else finding.rank
+
+
+class DepoLinear(_AsPublished):
+    """DEPO's linear search: a tenth of the range at a time, from the highest cap to the lowest."""
+
+    def _search(self) -> Iterator[float]:
+        top_w, step_w = self.grid[-1], (self.grid[-1] - self.grid[0]) / 10
+        for count in range(11):
+            yield self.grid.nearest(top_w - count * step_w)
+
+
+class DepoGolden(_AsPublished):
+    """DEPO's golden section search: until the bracket is no wider than 1/25 of the range."""
+
+    def _search(self) -> Iterator[float]:
+        low_w, high_w = self.grid[0], self.grid[-1]
+        close_w = (high_w - low_w) / 25
+        while high_w - low_w > close_w:
+            left_w = high_w - _PHI * (high_w - low_w)
+            right_w = low_w + _PHI * (high_w - low_w)
+            left, right = self.grid.nearest(left_w), self.grid.nearest(right_w)
+            yield left
+            yield right
+            if self._rank(right) < self._rank(left):
+                low_w = left_w
+            else:
+                high_w = right_w
+        yield self.grid.nearest((low_w + high_w) / 2)
+
+    def recommend(self) -> float | None:
+        """The middle of the last bracket, or the cap nearest to it that may be kept."""
+        *_, middle_w = self._search()
+        keepable = [finding.cap_w for finding in self._keepable()]
+        return min(keepable, key=lambda cap_w: (abs(cap_w - middle_w), cap_w), default=None)
+
+
+class ZeusScan(_AsPublished):
+    """Zeus's scan: every 25 W from the highest cap down."""
+
+    def _search(self) -> Iterator[float]:
+        width_w = self.grid[-1] - self.grid[0]
+        for count in range(int(width_w / 25 + 1e-9) + 1):
+            yield self.grid.nearest(self.grid[-1] - 25 * count)
+
+
+class Gpoeo(_AsPublished):
+    """GPOEO's local search: strides that grow until the cost rises on either side, then golden section in between.
+
+    Its gears are the places of the grid: the first stride is a twentieth of them, at least one, and the section ends
+    at fewer than three or after six tries. A side that improves the cost by more than 15 % becomes the new middle.
+    """
+
+    _BETTER, _CLOSE, _TRIES = 0.85, 3, 6
+
+    def _search(self) -> Iterator[float]:
+        top = len(self.grid) - 1
+        stride = max(1, round(0.05 * len(self.grid)))
+        middle = self._predicted()
+        yield self.grid[middle]
+        low: int | None = None
+        high = middle
+        count = 0
+        while high < top:
+            count += 1
+            high = min(top, high + count * stride)
+            yield self.grid[high]
+            if not self._better(high, middle):
+                break
+            if self._better(high, middle, self._BETTER):
+                low, middle = middle, high
+        if low is None:
+            low, count = middle, 0
+            while low > 0:
+                count += 1
+                low = max(0, low - count * stride)
+                yield self.grid[low]
+                if not self._better(low, middle):
+                    break
+                if self._better(low, middle, self._BETTER):
+                    high, middle = middle, low
+        yield from self._section(low, middle, high)
+
+    def _section(self, low: int, middle: int, high: int) -> Iterator[float]:
+        """Golden section between two gears; its first point lies in the wider side of the predicted one."""
+        share = _PHI if high - middle > middle - low else 1 - _PHI
+        middle = round(low + share * (high - low))
+        yield self.grid[middle]
+        for _ in range(self._TRIES):
+            if high - low < self._CLOSE:
+                return
+            wider_above = high - middle > middle - low
+            reach = (1 - _PHI) * ((high - middle) if wider_above else (low - middle))
+            tried = round(middle + reach)
+            yield self.grid[tried]
+            if self._better(tried, middle):
+                low, high = (middle, high) if middle < tried else (low, middle)
+                middle = tried
+            elif middle < tried:
+                high = tried
+            else:
+                low = tried
+
+    def _predicted(self) -> int:
+        """The gear to start at."""
+        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
+        if not measured:
+            return len(self.grid) // 2
+        cheapest = min(measured, key=lambda trial: trial.cost or 0.0)
+        return self.grid.caps_w.index(self.grid.nearest(cheapest.cap_w))
+
+    def _better(self, gear: int, than: int, factor: float = 1.0) -> bool:
+        standing, cost = self._rank(self.grid[than])
+        return self._rank(self.grid[gear]) < (standing, factor * cost)

@@ -1,0 +1,191 @@
+"""Bayesian optimisation with Optuna: a model of the cost over the caps says where to look next.
+
+| option | meaning | default |
+|---|---|---|
+| `sampler` | `gp` (Gaussian process, needs torch), `tpe`, or `auto`: `gp` where torch is installed | `auto` |
+| `trials` | most caps that are tried, re-measurements aside | 15 |
+| `startup` | caps that are tried before the model is asked, in even steps down from the draw | 2 |
+| `patience` | stop after so many caps in a row that did not improve the best beyond their errors | 3 |
+
+The model sees one value a cap: the pooled cost of its trials, so that a cap that is proposed again is a re-measurement
+and sharpens what the model sees. A cap proposed a third time ends the search: the model has no better idea. The
+baseline counts as a trial where its limit is on the grid. Its draw is where the start-up caps begin, if the driver says
+that the limit does not bind: above it nothing changes.
+
+It steps down with care, as a cliff at the low end costs more than all else: at most a quarter of the grid's width below
+the lowest cap tried, and not below one that is already worse than the best by two sigma.
+
+A slowdown limit: nothing is tried below a cap that surely breaks it, and a cap that may break it enters the model at no
+less than the baseline's cost. A failed cap is not tried again. Of a warm start's history only the cheapest cap is used,
+as the first trial. The same seed gives the same search.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import ClassVar
+
+import numpy as np
+import optuna
+from optuna.distributions import IntDistribution
+from optuna.samplers import BaseSampler, GPSampler, TPESampler
+
+from autocap.errors import UsageError
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial, TrialState
+from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
+
+_HAS_TORCH = find_spec("torch") is not None
+if _HAS_TORCH:
+    # What the Gaussian process stands on. Now, when the strategy is chosen, and not at the first question: it takes
+    # seconds, longer than the watchdog waits for a sign of life before it puts the limit back. On one thread: its
+    # matrices are tiny, and beside a job that keeps the CPUs busy more threads only wait for each other.
+    import_module("torch").set_num_threads(1)
+
+_STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest cap tried
+_PROPOSALS = 8  # a sampler that draws at random may need a few until it names a cap that is not settled
+
+
+class Bayesian(Strategy):
+    """Asks Optuna's sampler for caps until it has no better idea. Raises UsageError for `gp` without torch."""
+
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option(
+            name="sampler",
+            kind=str,
+            default="auto",
+            meaning="gp (needs torch), tpe, or auto: gp where torch is installed",
+            choices=("auto", "gp", "tpe"),
+        ),
+        Option(name="trials", kind=int, default=15, meaning="most caps that are tried", minimum=1),
+        Option(name="startup", kind=int, default=2, meaning="caps tried before the model is asked", minimum=1),
+        Option(
+            name="patience",
+            kind=int,
+            default=3,
+            meaning="stop after so many caps in a row that did not improve the best",
+            minimum=1,
+        ),
+    )
+
+    def __init__(
+        self,
+        grid: CapGrid,
+        metric: Metric,
+        baseline: Measurement,
+        rng: np.random.Generator,
+        history: Sequence[Trial],
+        options: Mapping[str, OptionScalar],
+    ) -> None:
+        super().__init__(grid, metric, baseline, rng, history, options)
+        if options["sampler"] == "gp" and not _HAS_TORCH:
+            raise UsageError("strategy bayesian with sampler=gp needs torch; pip install torch, or pass sampler=tpe")
+        self._gp = _HAS_TORCH and options["sampler"] != "tpe"
+        self._seed = int(rng.integers(2**31))
+        self._proposed: tuple[int, float | None] = (-1, None)  # after how many trials, and what
+        self._idle = 0  # new caps in a row that did not improve the best
+
+    def tell(self, trial: Trial) -> None:
+        """Take in a trial, and whether it was an improvement."""
+        new, before = not self.tried(trial.cap_w), self.best()
+        super().tell(trial)
+        found, best = self.findings.get(trial.cap_w), self.best()
+        improved = found is not None and found is best and (before is None or before.beyond(found, sigmas=1))
+        if new:
+            self._idle = 0 if improved else self._idle + 1
+
+    def _next(self) -> float | None:
+        fresh = [cap_w for cap_w in self._startup() if not self.tried(cap_w)]
+        if fresh:
+            return fresh[0]
+        if len(self._trials) >= self._whole("trials") or self._idle >= self._whole("patience"):
+            return None
+        told = sum(map(len, self._trials.values()))
+        if self._proposed[0] != told:
+            self._proposed = told, self._proposal(told)
+        return self._proposed[1]
+
+    def _startup(self) -> Iterator[float]:
+        """The caps to begin with, in order: the history's cheapest, then even steps down from the draw."""
+        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
+        if measured:
+            yield self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
+        top_w, count = self._draw_w(), self._whole("startup")
+        spread_w = min((top_w - self.grid[0]) / (count + 1), _STRIDE * (self.grid[-1] - self.grid[0]))
+        slow_w = self._slow_w()
+        for step in range(1, count + 1):
+            cap_w = self.grid.nearest(top_w - step * spread_w)
+            if cap_w > slow_w:
+                yield cap_w
+
+    def _draw_w(self) -> float:
+        """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
+        if self.baseline.cap_binding is not False:
+            return self.grid[-1]
+        return min(self.grid[-1], self.baseline.power_w / len(self.baseline.cap_w))
+
+    def _floor(self) -> int | None:
+        """The place of the lowest cap to try: no leap, and above all that are too slow. `None` where there is none."""
+        floor = sum(cap_w <= self._slow_w() for cap_w in self.grid)
+        lowest = min(self.findings.values(), key=lambda finding: finding.cap_w, default=None)
+        best = self.best()
+        if lowest is not None:
+            rising = best is not None and lowest is not best and lowest.beyond(best, sigmas=2)
+            stride_w = 0.0 if rising else _STRIDE * (self.grid[-1] - self.grid[0])
+            floor = max(floor, self.grid.caps_w.index(self.grid.nearest(lowest.cap_w - stride_w)))
+        return floor if floor < len(self.grid) else None
+
+    def _slow_w(self) -> float:
+        """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""
+        return max((finding.cap_w for finding in self.findings.values() if finding.forbidden), default=0.0)
+
+    def _proposal(self, told: int) -> float | None:
+        """The model's next cap; `None` when all that it names is known well."""
+        floor = self._floor()
+        if floor is None:
+            return None
+        study = self._study(floor, seed=self._seed + told)
+        for _ in range(_PROPOSALS):
+            cap_w = self.grid[study.ask().suggest_int("place", floor, len(self.grid) - 1)]
+            finding = self.findings.get(cap_w)
+            if not self.tried(cap_w) or (finding is not None and finding.complete and not finding.repeated):
+                return cap_w
+        return None
+
+    def _study(self, floor: int, seed: int) -> optuna.Study:
+        """A study that has been told what is known: the place of each cap on the grid, and its pooled cost."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(direction="minimize", sampler=self._sampler(seed))
+        # A whole number and no category: neighbouring caps cost much the same, which a category would not show.
+        space = {"place": IntDistribution(floor, len(self.grid) - 1)}
+        for cap_w, cost in sorted(self._costs().items()):
+            place = self.grid.caps_w.index(cap_w)
+            if place >= floor:
+                study.add_trial(
+                    optuna.trial.create_trial(params={"place": place}, distributions=space, value=cost)  # type: ignore[arg-type]
+                )
+        return study
+
+    def _costs(self) -> dict[float, float]:
+        """What the model is to see, by cap."""
+        costs = {
+            finding.cap_w: finding.cost if finding.allowed else max(1.0, finding.cost)
+            for finding in self.findings.values()
+        }
+        arrival_w = self.baseline.cap_w[0]
+        if arrival_w in self.grid:
+            costs.setdefault(arrival_w, 1.0)
+        return costs
+
+    def _sampler(self, seed: int) -> BaseSampler:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a sampler is experimental is no news to the user of a cap
+            if self._gp:
+                return GPSampler(seed=seed, n_startup_trials=1)
+            return TPESampler(seed=seed, n_startup_trials=1)
+
+    def _whole(self, name: str) -> int:
+        value = self.options[name]
+        assert isinstance(value, int)
+        return value
