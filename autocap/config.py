@@ -53,7 +53,7 @@ class RunConfig:
     steps, period, regex:PATTERN or speed. gpus: indices or UUIDs, `None` for those the job uses. shared_gpu: also where
     others compute on them. sample_hz: samples a second, `None` for twice the sensor's own rate. kill_after_s: SIGKILL
     to a child that outlives a forwarded signal by this; `None` waits without limit. out: the run directory, `None` for
-    a new one.
+    a new one. warm_start: the run directory to begin from.
     """
 
     command: tuple[str, ...]
@@ -67,6 +67,7 @@ class RunConfig:
     sample_hz: float | None = None
     kill_after_s: float | None = None
     out: Path | None = None
+    warm_start: Path | None = None
     force: bool = False
     json: bool = False
     quiet: bool = False

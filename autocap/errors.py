@@ -11,6 +11,7 @@
     ├── TargetError                 the training command cannot be started
     │   ├── CommandNotFound         exit status 127, as a shell gives
     │   └── CommandNotExecutable    exit status 126, as a shell gives
+    ├── WarmStartRefused            an earlier run says nothing about this one
     ├── RunDirectoryError           a run directory cannot be written or read
     └── StrategyError               a strategy broke its interface
 
@@ -75,6 +76,10 @@ class CommandNotExecutable(TargetError):
     """The command is there but cannot be executed."""
 
     exit_status = 126
+
+
+class WarmStartRefused(AutocapError):
+    """An earlier run was of another command, GPU model or driver branch, or measured nothing."""
 
 
 class RunDirectoryError(AutocapError):

@@ -59,13 +59,17 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFound:
-    """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`."""
+    """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`.
+
+    driver: its version, `None` where there is none.
+    """
 
     t_s: float
     kind: str
     emulated: bool
     gpus: tuple[GpuInfo, ...]
     original_w: tuple[float | None, ...]
+    driver: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,10 @@ class GpuSource:
         self._seen: JobGpus | None = None
         self._seen_s = 0.0
 
+    @property
+    def known(self) -> None:
+        """The GPUs are known once the job uses them."""
+
     def __enter__(self) -> "GpuSource":
         return self
 

@@ -13,7 +13,7 @@ from autocap import holders, profiles
 from autocap.bounds import cap_grid
 from autocap.clock import Clock
 from autocap.config import EMULATED_PROFILE, RunConfig
-from autocap.devices.base import Tunable
+from autocap.devices.base import Device, Tunable
 from autocap.devices.emulated import EmulatedDevice
 from autocap.devices.jobtree import require_own
 from autocap.errors import DeviceUnavailable
@@ -29,6 +29,10 @@ class Source(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None: ...
+
+    @property
+    def known(self) -> Device | None:
+        """The devices, where they are known before the job is."""
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         """The job's devices, opened; `None` where it uses none yet.
@@ -63,6 +67,10 @@ class EmulatedSource:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Nothing is held; the device is its user's to close."""
+
+    @property
+    def known(self) -> Device:
+        return self._device
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         if self._owner_uid is not None:

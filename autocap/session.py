@@ -31,6 +31,7 @@ from autocap.signals import SignalClock
 from autocap.summarise import summarise
 from autocap.target import Target
 from autocap.tuning import SearchPlan, Tuning
+from autocap.warmstart import earlier_run
 
 _NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 
@@ -46,6 +47,10 @@ def run(config: RunConfig, clock: SignalClock) -> int:
         device, why_not = _source_if_any(config, clock, plan)
         if device is not None:
             stack.enter_context(device)
+        if plan.earlier is not None:
+            plan.earlier.require_command(config.command)
+            if device is not None and device.known is not None:
+                plan.earlier.require_device(device.known)
         notes = _settle(config)
         started = datetime.now().astimezone()
         counting = Counting(config.progress if device else "none", user)
@@ -78,6 +83,8 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
     with ExitStack() as stack:
         job = stack.enter_context(AttachedJob(pid))
         config = replace(config, command=job.command)
+        if plan.earlier is not None:
+            plan.earlier.require_command(job.command)
         owner_uid = os.getuid() if user is None else user.uid
         finder = stack.enter_context(source(config, clock, plan.required_w, owner_uid))
         notes = _settle(config)
@@ -137,7 +144,11 @@ def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
     factory = registry.find(config.strategy)
-    return SearchPlan(factory=factory, options=registry.option_values(factory, config.strategy_options))
+    return SearchPlan(
+        factory=factory,
+        options=registry.option_values(factory, config.strategy_options),
+        earlier=None if config.warm_start is None else earlier_run(config.warm_start),
+    )
 
 
 def _start(

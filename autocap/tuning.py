@@ -28,6 +28,7 @@ from autocap.registry import StrategyFactory
 from autocap.runner import Actuator, Inbox, Job, Order, Runner, follow
 from autocap.signals import SignalClock
 from autocap.strategy import OptionScalar, StrategyLike
+from autocap.warmstart import EarlierRun
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5  # for the GPUs of a job that has only just started
@@ -35,10 +36,11 @@ _LOOK_EVERY_S = 0.5  # for the GPUs of a job that has only just started
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
-    """The strategy that was asked for, with the value of each of its options."""
+    """The strategy that was asked for, with the value of each of its options. earlier: the run it begins from."""
 
     factory: StrategyFactory
     options: Mapping[str, OptionScalar]
+    earlier: EarlierRun | None = None
 
     @property
     def required_w(self) -> tuple[float, ...]:
@@ -138,6 +140,8 @@ class Tuning:
         return None
 
     def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guardian | None]:
+        if self.plan.earlier is not None:
+            self.plan.earlier.require_device(device)
         guardian = None
         if not self.config.tune.observe:
             if device.refusal is not None:
@@ -157,6 +161,7 @@ class Tuning:
                 emulated=device.emulated,
                 gpus=device.gpus,
                 original_w=original_w,
+                driver=device.driver,
             )
         )
         runner = Runner(
@@ -206,7 +211,7 @@ class Tuning:
                 metric=self.config.tune.metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
-                history=(),
+                history=() if self.plan.earlier is None else self.plan.earlier.history,
                 options=self.plan.options,
             )
 

@@ -259,6 +259,10 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli) -> None:
     assert shown.returncode == 0
     assert "EMULATED" in shown.stdout
     assert json.loads(cli("report", "run", "--json").stdout) == result
+    other = cli("run", *EMULATED, "--warm-start", "run", "--", "true")
+    assert other.returncode == 1
+    assert "the command was" in other.stderr
+    assert "is now 'true'" in other.stderr
 
 
 def test_observing_sets_nothing_whoever_asks_for_it(cli: Cli) -> None:

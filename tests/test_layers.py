@@ -29,7 +29,9 @@ BASE = frozenset(
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
-JOINERS = frozenset({"session", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"})
+JOINERS = frozenset(
+    {"session", "warmstart", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"}
+)
 PURE = frozenset(
     {
         "alias",

@@ -95,7 +95,12 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         default=config.WAIT_SECONDS,
         help="longest wait for steady activity (default: 120)",
     )
-    search.add_argument("--warm-start", metavar="RUN_DIR", help="not available yet")
+    search.add_argument(
+        "--warm-start",
+        metavar="RUN_DIR",
+        type=Path,
+        help="begin from an earlier run's curve of the same GPU model, driver branch and command",
+    )
     search.add_argument("--iterations", metavar="N", help="not available yet")
     search.add_argument(
         "--retune", metavar="MODE", default="never", help="not available yet: a cap is kept until the job ends"
@@ -194,6 +199,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
         shared_gpu=args.shared_gpu,
         sample_hz=args.sample_hz,
         out=args.out,
+        warm_start=args.warm_start,
         force=args.force,
         json=args.json,
         quiet=args.quiet,
@@ -249,7 +255,6 @@ def _check_progress(kind: str) -> None:
 
 def _refuse_later(args: argparse.Namespace) -> None:
     later = {
-        "--warm-start": (args.warm_start is not None, "every search starts afresh; leave it out"),
         "--iterations": (args.iterations is not None, "leave it out; the search does not plan for the job's end"),
         "--retune": (args.retune != "never", "a cap is kept until the job ends; leave it out or pass never"),
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),

@@ -12,7 +12,8 @@ from autocap.records import GpuInfo, Reading, SensorInfo
 class Device(Protocol):
     """The devices that one job uses, read together. Reading never changes anything.
 
-    kind: "emulated", "nvml", … emulated: its power is modelled, and is labelled so wherever it is shown.
+    kind: "emulated", "nvml", … emulated: its power is modelled, and is labelled so wherever it is shown. driver: its
+    version, `None` where there is none.
     """
 
     @property
@@ -20,6 +21,9 @@ class Device(Protocol):
 
     @property
     def emulated(self) -> bool: ...
+
+    @property
+    def driver(self) -> str | None: ...
 
     @property
     def gpus(self) -> tuple[GpuInfo, ...]:

@@ -51,6 +51,7 @@ class EmulatedDevice:
 
     kind = KIND
     emulated = True
+    driver = None
     refusal = None
 
     def __init__(

@@ -62,6 +62,10 @@ class SimulatedDevice:
         return True
 
     @property
+    def driver(self) -> None:
+        return None
+
+    @property
     def gpus(self) -> tuple[GpuInfo, ...]:
         return self._gpus
 

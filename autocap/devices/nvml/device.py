@@ -50,6 +50,10 @@ class NvmlDevice:
         return self._gpus
 
     @property
+    def driver(self) -> str:
+        return self._found[0].driver_version
+
+    @property
     def sensor(self) -> SensorInfo:
         """The slowest of the GPUs' sensors."""
         return self._sensor
