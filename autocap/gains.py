@@ -19,6 +19,7 @@ METRICS: Mapping[str, Metric] = {
 }
 _AT_BASELINE = Cost(value=1.0, stderr=0.0)
 _EXACT = 1e-9  # a standard error that stands for none, so that a weight stays finite
+_SPEAKS = 0.8  # the share of a run that must be counted for the rest to be taken for like it
 _NEVER = 1e12  # iterations; no job is as long
 _HALVINGS = 60
 
@@ -63,8 +64,9 @@ def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric)
 
 def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cost] | None:
     """Joules spent beyond as many iterations at the baseline, and the metric of the whole run with the baseline's
-    error; `None` before anything was counted."""
-    if min(tally.iterations, tally.counted_j, tally.counted_s) <= 0:
+    error, over the time in which iterations were counted; `None` where that is too little of the run to speak for it.
+    """
+    if min(tally.iterations, tally.counted_j, tally.counted_s) <= 0 or tally.counted_s < _SPEAKS * tally.elapsed_s:
         return None
     whole = Measurement(  # known exactly: it is what the job used, not a sample of it
         cap_w=baseline.cap_w,

@@ -19,6 +19,7 @@ from autocap.records import Sample, SensorInfo
 Floats = NDArray[np.float64]
 _FEWEST_CYCLES = 12.0
 _LOCK_ERROR = 0.01
+_FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
 _FIRST_LOOK_S = 4.0
 _GROWTH = 1.4  # a stretch is looked at again when it has grown by this share
 _KEPT_S = 90.0  # of readings, at a cap that is held for long
@@ -26,7 +27,7 @@ _AT_ARRIVAL = (0.93, 1.07)  # how far the period may move at the limit where the
 _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four times
 _SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
-_MARGIN = 1.25
+_MARGIN = 1.15
 _MOST_MISTAKES = 3
 
 
@@ -50,14 +51,16 @@ class PeriodProgress:
         self._refuted: str | None = None  # for good
         self._caps: tuple[float | None, ...] | None = None
         self._look_at_s = _FIRST_LOOK_S  # seconds of readings before the next look
-        self._begin((), 0.0)
-        self._done = 0.0
+        self._marked: Mark | None = None  # the last one
+        self._marked_here = False  # at this cap
+        self._period_s = 0.0  # then
+        self._begin((), 0.0, 0.0)
         self.trouble: str | None = "the power signal is still too short to tell a period"
 
     def feed(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)
         if caps != self._caps:
-            self._begin(caps, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
+            self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
         self._heard.take(sample)
         span_s = self._heard.span_s
         if span_s < self._look_at_s:
@@ -69,13 +72,15 @@ class PeriodProgress:
             self._look_at_s = self._heard.span_s * _GROWTH
         return marks
 
-    def _begin(self, caps: tuple[float | None, ...], settled_s: float) -> None:
-        self._caps = caps
+    def _begin(self, caps: tuple[float | None, ...], begun_s: float, settled_s: float) -> None:
+        # What runs from the last cycle counted to the first one here is known from the periods before and after.
+        self._bridge = self._marked is not None and self._marked_here
+        self._marked_here = False
+        self._begun_s, self._caps = begun_s, caps
         self._heard = Heard(self._sensor, settled_s)
         # Once the period is known, a look before there are enough cycles could only say so.
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
-        self._marked_s: float | None = None
         self._seen: Template | None = None  # the waveform at this cap, as of the look before
         self._sure: Template | None = None  # two looks agreed on its period
 
@@ -93,7 +98,8 @@ class PeriodProgress:
             witnesses = self._heard.witnesses(device)
             estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witness=witnesses)
             before_s = self._seen_s
-            self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
+            enough = len(t_s) >= _FEWEST_READINGS
+            self._seen_s = estimate.period_s if enough and estimate.verdict is Verdict.PERIODIC else None
             self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device, t_s, power_w)
             if self.trouble is not None:
                 return ()
@@ -121,6 +127,8 @@ class PeriodProgress:
             self.trouble = "the pattern cannot be followed through the readings"
             return ()
         self._seen = found.seen
+        if self._caps == self._learned_at:  # the same period from more readings, so its waveform is better known
+            self._template = found.seen
         self._sure = found.seen if before is not None and _agree(found.seen.period_s, before.period_s) else None
         return self._marks(cycles)
 
@@ -158,18 +166,29 @@ class PeriodProgress:
     def _marks(self, cycles: Cycles) -> tuple[Mark, ...]:
         """The boundaries that are new. The last cycle is left for the next look, which knows it better."""
         times, counts = cycles.t_s, cycles.count
-        if self._marked_s is None:
-            fresh = times <= times[-1] - cycles.period_s
-            base = self._done - (counts[fresh][0] if fresh.any() else 0.0)
+        known = times <= times[-1] - cycles.period_s
+        if self._marked is None or not self._marked_here:
+            fresh = known
+            base = self._before(float(times[0]), cycles.period_s) - counts[0]
         else:
-            base = self._done - float(np.interp(self._marked_s, times, counts))
-            fresh = (times >= self._marked_s + 0.5 * cycles.period_s) & (times <= times[-1] - cycles.period_s)
+            fresh = known & (times >= self._marked.t_s + 0.5 * cycles.period_s)
+            base = self._marked.iterations - float(np.interp(self._marked.t_s, times, counts))
         marks = tuple(
             Mark(t_s=float(t), iterations=float(base + n)) for t, n in zip(times[fresh], counts[fresh], strict=True)
         )
         if marks:
-            self._marked_s, self._done = marks[-1].t_s, marks[-1].iterations
+            self._marked, self._marked_here, self._period_s = marks[-1], True, cycles.period_s
         return marks
+
+    def _before(self, first_s: float, period_s: float) -> float:
+        """Iterations done when the first cycle counted at this cap begins. Across caps at which none was counted they
+        are not known, and the count stands still."""
+        if self._marked is None:
+            return 0.0
+        if not self._bridge:
+            return self._marked.iterations
+        at_last_cap = (self._begun_s - self._marked.t_s) / self._period_s
+        return self._marked.iterations + at_last_cap + (first_s - self._begun_s) / period_s
 
     def _alias(self, estimate: PeriodEstimate, device: int, t_s: Floats, power_w: Floats) -> str | None:
         counted = self._heard.counted(device)

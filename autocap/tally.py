@@ -20,7 +20,8 @@ class Accounts:
     def __init__(self) -> None:
         self._meter = EnergyMeter()
         self._curve: list[tuple[float, float]] = []  # t_s, energy_j, from before the last mark on
-        self._counted = (0.0, 0.0, 0.0)  # t_s, energy_j, iterations at the last mark
+        self._counted = (0.0, 0.0, 0.0)  # seconds, joules and iterations up to the last mark, without pauses
+        self._marked_s: float | None = None  # the last mark
         self._counted_from = self._counted
         self._since: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
         self._now = (0.0, 0.0, 0.0)
@@ -31,7 +32,7 @@ class Accounts:
         self._meter.feed(sample)
         self._extend_curve(sample.t_s, self._meter.energy_j)
         if marks:
-            self._count(marks[-1])
+            self._count(marks)
         before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._counted[2])
         if state in _EXPLORING:
             spent = zip(self._exploration, self._now, before, strict=True)
@@ -69,8 +70,19 @@ class Accounts:
         if len(self._curve) > _MOST_POINTS:  # no mark for long
             self._curve = self._curve[::2]
 
-    def _count(self, mark: Mark) -> None:
-        """Time and energy at a mark, which may lie in the past."""
+    def _count(self, marks: Sequence[Mark]) -> None:
+        """Time and energy from mark to mark, which may lie in the past, without those over which the count stood still:
+        pauses, and caps at which no iteration could be counted."""
         times_s, energies_j = zip(*self._curve, strict=True)
-        self._counted = (mark.t_s, float(np.interp(mark.t_s, times_s, energies_j)), mark.iterations)
-        self._curve = [point for point in self._curve if point[0] > mark.t_s - _APART_S] or self._curve[-1:]
+        at_s = np.array([self._marked_s or marks[0].t_s, *(mark.t_s for mark in marks)])
+        done = np.array([self._counted[2], *(mark.iterations for mark in marks)])
+        goes_on = np.diff(done) > 0
+        used_j = np.diff(np.interp(at_s, times_s, energies_j))
+        counted_s, counted_j, _ = self._counted
+        self._counted = (
+            counted_s + float(np.diff(at_s)[goes_on].sum()),
+            counted_j + float(used_j[goes_on].sum()),
+            marks[-1].iterations,
+        )
+        self._marked_s = marks[-1].t_s
+        self._curve = [point for point in self._curve if point[0] > self._marked_s - _APART_S] or self._curve[-1:]

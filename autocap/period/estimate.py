@@ -56,7 +56,8 @@ class Template:
 
     coefficients: complex amplitude of each harmonic of 1/period_s, shape (harmonics,), watts, seen through the
     sensor. level_w: mean. noise_w: what the waveform leaves unexplained. jitter: relative standard deviation of a
-    cycle's time, as tracked. update_s, window_s: of the sensor. rel_stderr, cycles: of period_s.
+    cycle's time, as tracked. unseen: the longest part of the cycle without a reading, in cycles. update_s, window_s: of
+    the sensor. rel_stderr, cycles: of period_s.
     """
 
     period_s: float
@@ -66,6 +67,7 @@ class Template:
     level_w: float
     noise_w: float
     jitter: float
+    unseen: float
     update_s: float
     window_s: float
 

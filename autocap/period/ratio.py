@@ -23,7 +23,10 @@ _CANDIDATES = 4
 _MARGIN = 0.02
 _RIVAL = 0.04  # relative distance from which another period is another multiple
 _CLEARLY = 6.0  # in log evidence
-_ALIKE = 0.70
+# Of a period close to a multiple of the sensor's update only a few phases are ever seen, and what the waveform is in
+# between is a guess: it cannot be asked to be as alike.
+_ALIKE, _SOMEWHAT_ALIKE = 0.70, 0.35
+_MUCH_UNSEEN = 0.06
 _CLEARLY_ALIKE = 0.85
 _ABOUT_AS_MUCH = 0.9
 _REPEATS = 0.2
@@ -55,9 +58,16 @@ def _template(fit: Fit, series: Series, spans: Spans, update_s: float, window_s:
         level_w=series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep])),
         noise_w=fit.residual * series.spread_w,
         jitter=fit.walk,
+        unseen=_unseen(fit),
         update_s=update_s,
         window_s=window_s,
     )
+
+
+def _unseen(fit: Fit) -> float:
+    """The longest part of the cycle in which there is no reading at all, in cycles."""
+    phases = np.sort(fit.phase[fit.keep] % 1.0)
+    return float(np.max(np.diff(phases, append=phases[0] + 1.0)))
 
 
 def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, fastest: float = 0.97) -> RatioEstimate:
@@ -78,7 +88,7 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
     spans = kept_spans(fit)
     value = spans.period_s / template.period_s
     rivals = [other for other in found[1:] if abs(kept_spans(other[1]).period_s / spans.period_s - 1) > _RIVAL]
-    reason = _doubt(fit, series, spans, alike, value, (fastest, slowest))
+    reason = _doubt(fit, series, spans, alike, max(template.unseen, _unseen(fit)), value, (fastest, slowest))
     if reason is None and any(score - other[0] < _CLEARLY for other in rivals):
         reason = "two periods fit about as well"
     return RatioEstimate(
@@ -140,7 +150,7 @@ def likeness(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> floa
 
 
 def _doubt(
-    fit: Fit, series: Series, spans: Spans, alike: float, value: float, bounds: tuple[float, float]
+    fit: Fit, series: Series, spans: Spans, alike: float, unseen: float, value: float, bounds: tuple[float, float]
 ) -> str | None:
     """Why the ratio must not be used; `None` when it may."""
     fastest, slowest = bounds
@@ -148,7 +158,7 @@ def _doubt(
         return f"{value:.3f} times the baseline's period is out of what is possible, {fastest:.2f} to {slowest:.2f}"
     if spans.cycles < _FEWEST_CYCLES:
         return f"only {spans.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
-    if alike < _ALIKE:
+    if alike < (_SOMEWHAT_ALIKE if unseen > _MUCH_UNSEEN else _ALIKE):
         return f"the waveform is another one than at the baseline (correlation {alike:.2f})"
     if repetition(fit, series) < _REPEATS or surprise(fit, series) < _SURPRISE:
         return "the waveform does not repeat clearly"
