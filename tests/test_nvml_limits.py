@@ -42,28 +42,9 @@ def test_a_set_takes_no_longer_than_the_limit_needs_to_be_enforced(fields) -> No
 
 def test_a_missing_permission_names_the_three_ways_out() -> None:
     with stand(one_card(limits=Limits.REFUSED)) as made:
-        limits = made.device().limits()
-        for forbidden in (
-            lambda: limits.set_limit_w(made.uuid(), 200.0),
-            lambda: limits.require_permission([made.uuid()]),
-        ):
-            with pytest.raises(
-                LimitRefused, match=r"not permitted: .* CAP_SYS_ADMIN; .*sudo.*--cap-add SYS_ADMIN.*--ob"
-            ):
-                forbidden()
+        with pytest.raises(LimitRefused, match=r"not permitted: .* CAP_SYS_ADMIN; .*sudo.*--cap-add SYS_ADMIN.*--ob"):
+            made.device().limits().set_limit_w(made.uuid(), 200.0)
         assert made.requested_mw() == 260_000
-
-
-def test_permission_is_tested_by_writing_what_is_set_already() -> None:
-    with stand(machine(PROFILE, gpus=2, arrivals_mw=[237_123, 199_999])) as made:
-        made.device().limits().require_permission([made.uuid(0), made.uuid(1)])
-        written = made.board.read().changes
-        assert [(change.gpu, change.limit_mw) for change in written] == [(0, 237_123), (1, 199_999)]
-
-
-def test_an_outside_limiter_does_not_look_like_a_missing_permission() -> None:
-    with stand(one_card(ceiling_mw=210_000)) as made:
-        made.device().limits().require_permission([made.uuid()])
 
 
 def test_a_limit_that_is_ignored_is_recognised_after_a_second_try() -> None:
@@ -155,8 +136,6 @@ def test_a_gpu_that_takes_no_limit_says_so_when_it_is_set_all_the_same() -> None
         assert limits.requested_w(made.uuid()) is None
         with pytest.raises(LimitRefused, match=r"GPU 0 takes no power limit \(laptops, virtual GPUs and MIG do not\)"):
             limits.set_limit_w(made.uuid(), 200.0)
-        with pytest.raises(LimitRefused, match="cannot be read, so none is set; pass --observe"):
-            limits.require_permission([made.uuid()])
 
 
 def test_infinite_watts_are_no_limit_even_where_the_range_is_unknown() -> None:

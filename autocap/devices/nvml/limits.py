@@ -3,7 +3,6 @@
 Only the guardian, the watchdog and `autocap restore` hold one of these.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pynvml
@@ -66,18 +65,6 @@ class NvmlLimits:
         if isinstance(problem, LimitRefused):
             raise problem
         raise LimitRefused(str(problem)) from problem
-
-    def require_permission(self, uuids: Sequence[str]) -> None:
-        """Find out whether limits may be set, by writing those that are set already.
-
-        Raises LimitRefused, with the ways out, where they may not; NvmlError where that cannot be told.
-        """
-        for uuid in uuids:
-            gpu = self._gpu(uuid)
-            held_w = gpu.state.requested_w()
-            if held_w is None:
-                raise LimitRefused(f"the power limit of {gpu.where} cannot be read, so none is set; pass --observe")
-            self._write(gpu, held_w)
 
     def close(self) -> None:
         if self._alone:
