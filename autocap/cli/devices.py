@@ -26,7 +26,9 @@ class Devices:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--json", action="store_true", help="print {driver_version, unavailable, gpus}; what is unknown is null, settable then \"unknown\""
+            "--json",
+            action="store_true",
+            help='print {driver_version, unavailable, gpus}; what is unknown is null, and settable "unknown"',
         )
 
     def run(self, args: argparse.Namespace) -> int:

@@ -157,7 +157,7 @@ class EmulatedLibrary(Functions):
             raise Failed(_NOT_SUPPORTED)
         self._power(gpu)  # what is wrong with the sensor is wrong with the buffer
         offset_s = self._wall_s() - self._clock.now()
-        stamped = [(round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in self._up_to_date().samples(gpu)]
+        stamped = [(round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in self.physics().samples(gpu)]
         fresh = [one for one in stamped if one[0] > number_of(since_us)]
         if not fresh:
             raise Failed(_NOT_FOUND)
@@ -257,9 +257,10 @@ class EmulatedLibrary(Functions):
         return any(one.trouble is trouble and one.from_s <= now_s < one.until_s for one in episodes)
 
     def _shown(self, gpu: int) -> "Shown":
-        return self._up_to_date().shown(gpu)
+        return self.physics().shown(gpu)
 
-    def _up_to_date(self) -> "Physics":
+    def physics(self) -> "Physics":
+        """The machine as it is now."""
         if self._physics is None:
             from bench.nvml_emulation.physics import Physics
 
