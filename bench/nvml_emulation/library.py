@@ -115,7 +115,7 @@ class EmulatedLibrary(Functions):
 
     def _nvmlDeviceGetPowerManagementLimit(self, handle: Any, limit: Any) -> None:
         self._limited(handle)
-        write_to(limit, requested_mw(self._state, gpu_of(handle), self._clock.now()))
+        write_to(limit, self._requested_mw(gpu_of(handle)))
 
     def _nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, limit: Any) -> None:
         write_to(limit, self._enforced_mw(gpu_of(handle)))
@@ -220,6 +220,14 @@ class EmulatedLibrary(Functions):
         own = () if pid is None or (jobs is not None and gpu not in jobs) else (pid,)
         return (*own, *state.machine.cards[gpu].pids)
 
+    def _requested_mw(self, gpu: int) -> int:
+        """A driver does one call after the other: a set that another process has begun comes first, also where that
+        process was killed meanwhile."""
+        begun_s = max((change.t_s for change in self._state.changes if change.gpu == gpu), default=0.0)
+        if begun_s > self._clock.now():
+            self._pause(begun_s - self._clock.now())
+        return requested_mw(self._state, gpu, self._clock.now())
+
     def _enforced_mw(self, gpu: int) -> int:
         state = self._state
         limit_mw = requested_mw(state, gpu, self._clock.now() - state.machine.enforced_lag_s)
@@ -235,7 +243,7 @@ class EmulatedLibrary(Functions):
         if scope == 0 and card.limit_fields and field == 190:
             return self._enforced_mw(gpu), now_s
         if scope == 0 and card.limit_fields and field == 192 and card.limits is not Limits.UNSUPPORTED:
-            return requested_mw(self._state, gpu, now_s), now_s
+            return self._requested_mw(gpu), now_s
         raise Failed(_NOT_SUPPORTED)
 
     def _power(self, gpu: int) -> tuple[float, float, float]:
