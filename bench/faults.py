@@ -44,10 +44,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"unknown kind {', '.join(sorted(unknown))}")
     logging.getLogger("autocap").addHandler(logging.NullHandler())
     began_s = time.monotonic()
-    if args.quick:
-        outcomes = quick(args.seed)
-    else:
-        outcomes = full(args.injections, args.kills, args.seed, kinds)
+    outcomes = quick(args.seed) if args.quick else full(args.injections, args.kills, args.seed, kinds)
     _print(outcomes, time.monotonic() - began_s)
     if args.json is not None:
         args.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=1))
@@ -107,12 +104,9 @@ def _print(outcomes: Sequence[Outcome], took_s: float) -> None:
     print("\n".join(table(outcomes)))
     for name in sorted({one.kind for one in outcomes if one.back_s is not None}):
         back_s = [one.back_s for one in outcomes if one.kind == name and one.back_s is not None]
-        print(
-            f"\n{name}: every limit was back after {1000 * median(back_s):.0f} ms (median), {1000 * max(back_s):.0f} ms "
-            f"(worst of {len(back_s)} that were away)",
-            end="",
-        )
-    print(f"\n\n{len(outcomes)} injections, {took_s:.0f} s")
+        times = f"{1000 * median(back_s):.0f} ms (median), {1000 * max(back_s):.0f} ms (worst of {len(back_s)})"
+        print(f"{name}: limits that were away were back after {times}")
+    print(f"{len(outcomes)} injections, {took_s:.0f} s")
     for one in outcomes:
         for complaint in one.complaints:
             print(f"\n{one.kind}, seed {one.seed}: {complaint}")
