@@ -14,11 +14,17 @@ class Clock(Protocol):
         """Return at `t_s` with `None`, or earlier with the number of a signal that arrived."""
 
 
-class MonotonicClock:
-    """The system's monotonic clock, zeroed at its creation.
+class RunClock(Clock, Protocol):
+    """A clock that other processes' stamps can be converted to.
 
-    origin_s: the system's monotonic reading at zero, to convert stamps that other processes wrote.
+    origin_s: the system's monotonic reading at zero.
     """
+
+    origin_s: float
+
+
+class MonotonicClock:
+    """The system's monotonic clock, zeroed at its creation."""
 
     def __init__(self) -> None:
         self.origin_s = time.monotonic()
@@ -37,6 +43,7 @@ class VirtualClock:
     """A clock that jumps: an hour passes in no time."""
 
     def __init__(self) -> None:
+        self.origin_s = 0.0
         self._now_s = 0.0
 
     def now(self) -> float:

@@ -6,6 +6,8 @@
     ├── DeviceError                 a device is missing, lost, or says no
     │   ├── DeviceUnavailable       it cannot be opened at all
     │   └── LimitRefused            it did not take a power limit
+    │       ├── LimitNotEnforced    it did, and holds less
+    │       └── LimitOvertaken      it did, and somebody else set another right after
     ├── GuardError                  a cap cannot be guarded, so none is set
     │   └── DeviceLocked            another autocap holds the device
     ├── TargetError                 the training command cannot be started
@@ -52,6 +54,17 @@ class LimitRefused(DeviceError):
 
 class LimitNotEnforced(LimitRefused):
     """The device took a limit, but something outside autocap holds it lower."""
+
+
+class LimitOvertaken(LimitRefused):
+    """The device took a limit, and before it was enforced somebody else requested another: that one is theirs.
+
+    found_w: theirs, watts.
+    """
+
+    def __init__(self, message: str, found_w: float) -> None:
+        super().__init__(message)
+        self.found_w = found_w
 
 
 class GuardError(AutocapError):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 _SELF = Path("/proc/self")
 _CAP_SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN of the kernel's capability.h
@@ -18,9 +19,9 @@ class Privileges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settable:
-    """Whether limits can be set; `None` where only trying tells. why: a sentence."""
+    """Whether limits can be set; "unknown" where only trying tells. why: a sentence."""
 
-    answer: bool | None
+    answer: bool | Literal["unknown"]
     why: str
 
 
@@ -47,7 +48,7 @@ def settable(obstacle: str | None, privileges: Privileges) -> Settable:
         )
     if privileges.namespaced:
         return Settable(
-            answer=None,
+            answer="unknown",
             why="we have CAP_SYS_ADMIN in a user namespace of our own alone, which the driver may not accept; "
             "`autocap run` will tell",
         )

@@ -8,25 +8,26 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from autocap import events, registry
 from autocap.bounds import cap_grid
+from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller import Controller
-from autocap.counting import Counting
-from autocap.devices.base import Tunable
+from autocap.devices.base import LimitPort, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
 from autocap.opening import Source
 from autocap.procs import ProcessId
+from autocap.progress import Progress
 from autocap.recorder import Recorder
-from autocap.records import Measurement, StepReading
+from autocap.records import GpuInfo, Measurement, SensorInfo, StepReading
 from autocap.registry import StrategyFactory
 from autocap.runner import Actuator, Inbox, Job, Order, Runner, follow
-from autocap.signals import SignalClock
 from autocap.strategy import OptionScalar, StrategyLike
 from autocap.warmstart import EarlierRun
 
@@ -58,6 +59,28 @@ class TunedJob(Job, Protocol):
     def identity(self) -> ProcessId | None: ...
 
 
+class Counter(Protocol):
+    """Counts the job's iterations. cleanup: files that are to go if we are killed. fault: why counting stopped."""
+
+    @property
+    def cleanup(self) -> tuple[Path, ...]: ...
+
+    @property
+    def fault(self) -> str | None: ...
+
+    def read(self, origin_s: float) -> StepReading | None: ...
+
+    def progress(self, sensor: SensorInfo) -> Progress: ...
+
+
+class NewGuardian(Protocol):
+    """Makes the guardian of a job's devices, as `Guardian` itself does."""
+
+    def __call__(
+        self, *, kind: str, gpus: Sequence[GpuInfo], limits: LimitPort, job: ProcessId | None, cleanup: Sequence[Path]
+    ) -> Guardian: ...
+
+
 class GuardingInbox(Inbox, Protocol):
     """Deals with signals; where one asks for an end, `actuator` puts the caps back first."""
 
@@ -69,12 +92,13 @@ class Tuning:
     """One job that runs, and what is known of its tuning. ended_because: once it has ended."""
 
     config: RunConfig
-    clock: SignalClock
+    clock: RunClock
     job: TunedJob
     inbox: GuardingInbox
     recorder: Recorder
     plan: SearchPlan
-    counting: Counting
+    counting: Counter
+    new_guardian: NewGuardian = Guardian
     ended_because: str = "the job ended"
     _said: str | None = None  # the counter's fault, once it was announced
     _notes: int = 0  # how many of the guardian's were
@@ -194,7 +218,7 @@ class Tuning:
         return self.counting.read(self.clock.origin_s)
 
     def _guardian(self, device: Tunable) -> Guardian:
-        return Guardian(
+        return self.new_guardian(
             kind=device.kind,
             gpus=device.gpus,
             limits=device.limits(),

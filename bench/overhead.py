@@ -11,24 +11,69 @@ from autocap.devices.simulated import SimulatedDevice, SimulatedJob, SimulatedNo
 from autocap.periodic import PeriodProgress
 from autocap.records import Sample
 from autocap.sensor import PRESETS
+from bench import controller_cost, step_cost
 
+_PARTS = ("detector", "hook", "controller")
 _STRETCH_S = 60.0  # at each of the limits
+_MOST_PCT = {1: 1.0, 8: 3.0}  # of a core, by the number of GPUs
+_MOST_BYTES = 100e6
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure and print; the exit status."""
+    """Measure and print; 1 where the controller costs more than it may."""
     parser = argparse.ArgumentParser(prog="python -m bench overhead", description=__doc__)
-    parser.add_argument("--gpus", type=int, default=8, help="of the simulated node (default: 8)")
-    parser.add_argument("--sample-hz", type=float, default=50.0, help="(default: 50)")
-    parser.add_argument("--profile", default="tesla-v100/resnet50", help="(default: tesla-v100/resnet50)")
+    parser.add_argument("--parts", default=",".join(_PARTS), help=f"of {', '.join(_PARTS)} (default: all)")
+    parser.add_argument("--gpus", type=int, default=8, help="of the detector's simulated node (default: 8)")
+    parser.add_argument("--sample-hz", type=float, default=50.0, help="of the detector (default: 50)")
+    parser.add_argument(
+        "--profile", default="tesla-v100/resnet50", help="of the detector (default: tesla-v100/resnet50)"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="to watch each controller for (default: 60)")
     args = parser.parse_args(argv)
+    parts = args.parts.split(",")
+    if set(parts) - set(_PARTS):
+        parser.error(f"--parts {args.parts}: choose of {', '.join(_PARTS)}")
+    if "detector" in parts:
+        _print_detector(args.profile, args.gpus, args.sample_hz)
+    if "hook" in parts:
+        _print_hook()
+    return _print_controller(args.seconds) if "controller" in parts else 0
+
+
+def _print_detector(profile: str, gpus: int, sample_hz: float) -> None:
     print("PeriodProgress, CPU per second of signal: learned at the limit found on arrival, followed at two caps")
-    print(f"{args.gpus} GPUs, {args.sample_hz:g} samples/s, {_STRETCH_S:g} s at each limit\n")
+    print(f"{gpus} GPUs, {sample_hz:g} samples/s, {_STRETCH_S:g} s at each limit\n")
     for sensor in ("v100", "a100", "average-1s"):
-        spent_ms, worst_ms, trouble = detector_cost(args.profile, sensor, args.gpus, 1 / args.sample_hz)
+        spent_ms, worst_ms, trouble = detector_cost(profile, sensor, gpus, 1 / sample_hz)
         told = "followed to the end" if trouble is None else trouble
         print(f"  {sensor:12} {spent_ms:6.2f} ms a second, longest call {worst_ms:5.0f} ms; {told}")
-    return 0
+
+
+def _print_hook() -> None:
+    print("\nThe step hook, nanoseconds an optimiser step\n")
+    for cost in step_cost.measure():
+        print(f"  {cost.loop:28} {cost.plain_ns:8.0f} without, {cost.added_ns:+6.0f} with it")
+
+
+def _print_controller(seconds: float) -> int:
+    """1 where it costs more than it may."""
+    print(
+        f"\nThe controller at {controller_cost.SAMPLE_HZ:g} samples/s, its first {seconds:g} s of tuning; the emulated"
+    )
+    print("library's own time is left out, so what real NVML calls cost is not in it\n")
+    print("  mode    GPUs  CPU s/min  % of a core  peak MB  watchdog MB  start CPU s  NVML calls  (emulation CPU s)")
+    status = 0
+    for gpus, most_pct in _MOST_PCT.items():
+        for mode in ("run", "attach"):
+            cost = controller_cost.measure(mode, gpus, seconds)
+            too_much = cost.core_pct > most_pct or cost.peak_bytes > _MOST_BYTES
+            status |= too_much
+            print(
+                f"  {mode:6}{gpus:6}{60 * cost.cpu_s / seconds:11.2f}{cost.core_pct:13.2f}{cost.peak_bytes / 1e6:9.1f}"
+                f"{cost.watchdog_bytes / 1e6:13.1f}{cost.start_s:13.2f}{cost.calls:12}{cost.emulation_s:19.2f}"
+                + (f"  more than {most_pct:g} % or {_MOST_BYTES / 1e6:g} MB" if too_much else "")
+            )
+    return status
 
 
 def detector_cost(profile: str, sensor: str, gpus: int, interval_s: float) -> tuple[float, float, str | None]:

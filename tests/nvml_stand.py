@@ -66,9 +66,11 @@ class Stand:
 
 
 @contextmanager
-def stand(made: Machine | None = None, ahead_s: Callable[[], float] = lambda: 0.0) -> Iterator[Stand]:
+def stand(
+    made: Machine | None = None, ahead_s: Callable[[], float] = lambda: 0.0, clock: VirtualClock | None = None
+) -> Iterator[Stand]:
     """ahead_s: by how much our wall clock is ahead of the driver's."""
-    clock, board = VirtualClock(), MemoryBoard(made or machine(PROFILE))
+    clock, board = clock or VirtualClock(), MemoryBoard(made or machine(PROFILE))
     pause, wall_s = times(clock)["pause"], times(clock)["wall_s"]
     with emulated(board, clock), open_library(pause=pause, wall_s=lambda: wall_s() + ahead_s()) as library:
         yield Stand(library, board, clock)

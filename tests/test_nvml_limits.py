@@ -6,6 +6,8 @@ from autocap.devices import outside_limits
 from autocap.devices.nvml import NvmlError, NvmlLimits
 from autocap.devices.nvml.state import to_milliwatts, to_watts
 from autocap.errors import DeviceError, LimitRefused
+from autocap.guardian import ForeignLimit, Guardian
+from bench.injections.virtual import Script, Unwatched
 from bench.nvml_emulation import Fault, Limits, machine
 from tests.nvml_stand import PROFILE, one_card, stand
 
@@ -42,28 +44,9 @@ def test_a_set_takes_no_longer_than_the_limit_needs_to_be_enforced(fields) -> No
 
 def test_a_missing_permission_names_the_three_ways_out() -> None:
     with stand(one_card(limits=Limits.REFUSED)) as made:
-        limits = made.device().limits()
-        for forbidden in (
-            lambda: limits.set_limit_w(made.uuid(), 200.0),
-            lambda: limits.require_permission([made.uuid()]),
-        ):
-            with pytest.raises(
-                LimitRefused, match=r"not permitted: .* CAP_SYS_ADMIN; .*sudo.*--cap-add SYS_ADMIN.*--ob"
-            ):
-                forbidden()
+        with pytest.raises(LimitRefused, match=r"not permitted: .* CAP_SYS_ADMIN; .*sudo.*--cap-add SYS_ADMIN.*--ob"):
+            made.device().limits().set_limit_w(made.uuid(), 200.0)
         assert made.requested_mw() == 260_000
-
-
-def test_permission_is_tested_by_writing_what_is_set_already() -> None:
-    with stand(machine(PROFILE, gpus=2, arrivals_mw=[237_123, 199_999])) as made:
-        made.device().limits().require_permission([made.uuid(0), made.uuid(1)])
-        written = made.board.read().changes
-        assert [(change.gpu, change.limit_mw) for change in written] == [(0, 237_123), (1, 199_999)]
-
-
-def test_an_outside_limiter_does_not_look_like_a_missing_permission() -> None:
-    with stand(one_card(ceiling_mw=210_000)) as made:
-        made.device().limits().require_permission([made.uuid()])
 
 
 def test_a_limit_that_is_ignored_is_recognised_after_a_second_try() -> None:
@@ -80,6 +63,48 @@ def test_a_limit_that_is_clamped_is_recognised() -> None:
         pytest.raises(LimitRefused, match=r"cap 200 W was clamped by GPU 0 to 225 W"),
     ):
         made.device().limits().set_limit_w(made.uuid(), 200.0)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "told"),
+    [(0.0125, "clamped by GPU 0 to 222.222 W"), (0.0145, "of GPU 0, and at once somebody else requested 222.222 W")],
+)
+def test_a_limit_that_somebody_else_sets_before_ours_is_enforced_is_not_written_over(after_s, told) -> None:
+    clock = Script()
+    with stand(one_card(enforced_lag_s=0.15), clock=clock) as made:
+        limits = made.device().limits()
+        clock.at(clock.now() + after_s, lambda: made.request(222_222))
+        with pytest.raises(LimitRefused, match=told):
+            limits.set_limit_w(made.uuid(), 200.0)
+        made.advance(1.0)
+        assert made.requested_mw() == 222_222
+
+
+def test_under_guard_a_limit_that_overtakes_ours_is_somebody_else_s_and_stays(tmp_path) -> None:
+    clock = Script()
+    with stand(one_card(enforced_lag_s=0.15, arrival_mw=237_123), clock=clock) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
+        ) as guardian:
+            clock.at(clock.now() + 0.0145, lambda: made.request(222_222))
+            with pytest.raises(ForeignLimit, match=r"is 222.222 W, where 200 W is ours: somebody else has changed it"):
+                guardian.set_caps([200.0])
+        assert made.requested_mw() == 222_222
+
+
+def test_a_limit_that_is_clamped_while_it_is_put_back_is_put_back_once_it_is_not(tmp_path) -> None:
+    with stand(one_card(arrival_mw=237_123)) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
+        ) as guardian:
+            guardian.set_caps([200.0])
+            made.change(limits=Limits.CLAMPED, clamp_mw=225_500)
+            (restored,) = guardian.restore()
+            assert "237.123 W could not be put back" in (restored.note or "")
+            made.change(limits=Limits.SETTABLE)
+        assert made.requested_mw() == 237_123
 
 
 def test_a_limit_above_what_something_else_allows_is_recognised() -> None:
@@ -155,8 +180,6 @@ def test_a_gpu_that_takes_no_limit_says_so_when_it_is_set_all_the_same() -> None
         assert limits.requested_w(made.uuid()) is None
         with pytest.raises(LimitRefused, match=r"GPU 0 takes no power limit \(laptops, virtual GPUs and MIG do not\)"):
             limits.set_limit_w(made.uuid(), 200.0)
-        with pytest.raises(LimitRefused, match="cannot be read, so none is set; pass --observe"):
-            limits.require_permission([made.uuid()])
 
 
 def test_infinite_watts_are_no_limit_even_where_the_range_is_unknown() -> None:

@@ -80,6 +80,16 @@ def test_a_counter_is_held_where_it_does_not_answer() -> None:
     ]
 
 
+def test_a_counter_that_was_seen_and_never_answers_again_is_dropped() -> None:
+    trace = EnergyTrace()
+    trace.expect(2.0)
+    for t_s in range(3, 8):
+        trace.take(float(t_s), None, 200.0)
+    assert trace.trouble is None
+    trace.take(8.0, None, 200.0)
+    assert trace.trouble == "has not moved for 6 s"
+
+
 @pytest.mark.parametrize(
     ("values", "why"),
     [

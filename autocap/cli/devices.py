@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from autocap import permission
 from autocap.clock import MonotonicClock
@@ -26,7 +26,9 @@ class Devices:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--json", action="store_true", help="print {driver_version, unavailable, gpus}; what is unknown is null"
+            "--json",
+            action="store_true",
+            help='print {driver_version, unavailable, gpus}; what is unknown is null, and settable "unknown"',
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -70,7 +72,7 @@ class _Gpu:
     cap_default_w: float | None
     cap_requested_w: float | None
     cap_enforced_w: float | None
-    settable: bool | None
+    settable: bool | Literal["unknown"]
     settable_why: str
     persistence: bool | None
     mig: bool
@@ -183,7 +185,7 @@ def _cells(gpu: _Gpu) -> list[str]:
         _watts(gpu.cap_enforced_w),
         "–" if gpu.cap_min_w is None else f"{_watts(gpu.cap_min_w)}–{_watts(gpu.cap_max_w)}",
         _watts(gpu.cap_default_w),
-        {True: "yes", False: "no", None: "unknown"}[gpu.settable],
+        {True: "yes", False: "no", "unknown": "unknown"}[gpu.settable],
         "–" if sensor.source is None else f"{sensor.source}, {every}",
         compared or "–",
     ]

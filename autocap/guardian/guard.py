@@ -17,7 +17,7 @@ from types import TracebackType
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError
 from autocap.guardian.guarded import GuardedLimit, Restored
-from autocap.guardian.heartbeat import Heartbeat, Pulse
+from autocap.guardian.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.leftovers import Fate, settle_locked
 from autocap.guardian.lock import DeviceLock
@@ -37,7 +37,7 @@ class Guardian:
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
     the default one. cleanup: files under /dev/shm or the temporary directory that are to go if this process is killed.
-    sync: makes a file durable.
+    sync: makes a file durable. start_watch: starts the watchdog process.
 
     Entering raises DeviceLocked when another controller has one of the devices; GuardError when a limit left behind
     cannot be put back first, the journal cannot be written, or there is no watchdog. Then nothing was set or is left.
@@ -54,6 +54,7 @@ class Guardian:
         cleanup: Sequence[Path] = (),
         ready_timeout_s: float = 10.0,
         sync: Callable[[int], None] = os.fsync,
+        start_watch: StartWatch = Heartbeat,
     ) -> None:
         for path in cleanup:
             if not may_remove(path):
@@ -66,11 +67,12 @@ class Guardian:
         self._cleanup = tuple(map(str, cleanup))
         self._ready_timeout_s = ready_timeout_s
         self._sync = sync
+        self._start_watch = start_watch
         self._owner = own_identity()
         self._notes: list[str] = []
         self._locks: list[DeviceLock] = []
         self._guarded: list[GuardedLimit] = []
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat: Watch | None = None
         self._put_back_meanwhile = False
         self._stack = ExitStack()
 
@@ -183,9 +185,9 @@ class Guardian:
         if os.getpid() != self._owner.pid:
             raise GuardError(f"the guardian belongs to PID {self._owner.pid}, not to its forked child {os.getpid()}")
 
-    def _start_watchdog(self) -> Heartbeat:
+    def _start_watchdog(self) -> Watch:
         assert self._state_dir is not None  # since __enter__
-        return Heartbeat(
+        return self._start_watch(
             state_dir=self._state_dir,
             kind=self._kind,
             owner=self._owner,

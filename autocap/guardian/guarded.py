@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from autocap.devices.base import LimitPort
-from autocap.errors import GuardError, LimitNotEnforced
+from autocap.errors import GuardError, LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.putback import Outcome, PutBack, put_back
 from autocap.records import same_limit
@@ -89,6 +89,9 @@ class GuardedLimit:
                 self._adopt()
                 raise
             # The baseline's limit, which was no more enforced when we came.
+        except LimitOvertaken as error:
+            self._foreign = ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w)
+            raise self._foreign from error
         except Exception:
             self._adopt()
             raise
@@ -152,7 +155,12 @@ class GuardedLimit:
     def _put_back(self) -> PutBack:
         for _ in range(_TRIES - 1):
             with suppress(Exception):  # a device that is busy for a moment; the last try says what is wrong
-                return put_back(self._limits, self._entry)
+                try:
+                    return put_back(self._limits, self._entry)
+                except LimitOvertaken:  # the next try finds somebody else's, and leaves it
+                    raise
+                except LimitRefused:
+                    self._adopt()
             time.sleep(_BETWEEN_TRIES_S)
         return put_back(self._limits, self._entry)
 

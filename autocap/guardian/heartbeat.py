@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
+from typing import Protocol
 
 import autocap
 from autocap.errors import GuardError
@@ -31,6 +32,36 @@ class Pulse(Enum):
     GUARDING = auto()
     PUT_BACK = auto()  # the controller was silent for too long: limits were put back meanwhile; it guards again
     LOST = auto()  # there is no watchdog any more, or one that does not answer
+
+
+class Watch(Protocol):
+    """What a guardian knows of its watchdog; `Heartbeat` says what each verb does."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def beat(self) -> Pulse: ...
+
+    def end(self, *, goodbye: bool) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class StartWatch(Protocol):
+    """Starts a watchdog, or raises GuardError."""
+
+    def __call__(
+        self,
+        *,
+        state_dir: Path,
+        kind: str,
+        owner: ProcessId,
+        job: ProcessId | None,
+        uuids: tuple[str, ...],
+        ready_timeout_s: float,
+    ) -> Watch: ...
 
 
 class Heartbeat:

@@ -95,11 +95,17 @@ class StateDir:
         temporary = name + TEMPORARY
         self.unlink(temporary)  # of a writer that was killed
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self._fd)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            self._sync(fd)
-        os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        try:
+            with os.fdopen(fd, "wb", buffering=0) as file:
+                rest = memoryview(data)
+                while rest:  # a disk that fills up takes a part first and fails at the next try
+                    rest = rest[file.write(rest) :]
+                self._sync(fd)
+            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError:
+            with suppress(OSError):  # the first failure is the one to tell
+                self.unlink(temporary)
+            raise
         self._sync(self._fd)
 
     def unlink(self, name: str) -> None:

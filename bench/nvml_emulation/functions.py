@@ -25,7 +25,8 @@ class Functions:
 
     def __init__(self, board: Board, clock: Clock, pause: Callable[[float], object]) -> None:
         self._board, self._clock, self._pause = board, clock, pause
-        self._calls: dict[Fault, int] = {}
+        self._met: dict[Fault, int] = {}
+        self.calls = 0  # of any function but those at the ends
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         method = getattr(type(self), f"_{name}", None)
@@ -42,8 +43,13 @@ class Functions:
 
         return function
 
+    def met(self, fault: Fault) -> bool:
+        """Whether a call has failed for it."""
+        return self._met.get(fault, 0) > fault.after
+
     def _fail(self, name: str, arguments: tuple[Any, ...]) -> None:
         """Fail where a fault says so."""
+        self.calls += name not in _ENDS
         faults = self._board.read().machine.faults
         if not faults:
             return
@@ -53,7 +59,7 @@ class Functions:
                 continue
             if fault.gpu not in (None, gpu) or self._clock.now() < fault.from_s:
                 continue
-            call = self._calls[fault] = self._calls.get(fault, 0) + 1
+            call = self._met[fault] = self._met.get(fault, 0) + 1
             if call > fault.after and (fault.times is None or call <= fault.after + fault.times):
                 self._pause(fault.delay_s)
                 raise Failed(fault.code)

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from autocap.clock import Clock, MonotonicClock
 from bench.nvml_emulation.board import Board, FileBoard
 from bench.nvml_emulation.library import EmulatedLibrary
+from bench.nvml_emulation.metered import COST_VARIABLE, MeteredLibrary
 
 SHIM = Path(__file__).parent / "shim"
 STATE_VARIABLE = "AUTOCAP_EMULATED_NVML"
@@ -60,7 +61,11 @@ def put(module: Any, library: EmulatedLibrary, board: Board) -> None:
 def install(module: object) -> None:
     """For the shim: put the machine that the environment names beneath a pynvml that was just imported."""
     board = FileBoard(Path(os.environ[STATE_VARIABLE]))
-    put(module, EmulatedLibrary(board, shared_clock(board)), board)
+    library = EmulatedLibrary(board, shared_clock(board))
+    if COST_VARIABLE in os.environ:
+        told = Path(os.environ[COST_VARIABLE])
+        library = MeteredLibrary(board, shared_clock(board), told.with_name(f"{told.name}.{os.getpid()}"))
+    put(module, library, board)
 
 
 def shared_clock(board: FileBoard) -> Clock:

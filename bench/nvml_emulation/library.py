@@ -115,7 +115,7 @@ class EmulatedLibrary(Functions):
 
     def _nvmlDeviceGetPowerManagementLimit(self, handle: Any, limit: Any) -> None:
         self._limited(handle)
-        write_to(limit, requested_mw(self._state, gpu_of(handle), self._clock.now()))
+        write_to(limit, self._requested_mw(gpu_of(handle)))
 
     def _nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, limit: Any) -> None:
         write_to(limit, self._enforced_mw(gpu_of(handle)))
@@ -157,7 +157,7 @@ class EmulatedLibrary(Functions):
             raise Failed(_NOT_SUPPORTED)
         self._power(gpu)  # what is wrong with the sensor is wrong with the buffer
         offset_s = self._wall_s() - self._clock.now()
-        stamped = [(round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in self._up_to_date().samples(gpu)]
+        stamped = [(round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in self.physics().samples(gpu)]
         fresh = [one for one in stamped if one[0] > number_of(since_us)]
         if not fresh:
             raise Failed(_NOT_FOUND)
@@ -220,6 +220,14 @@ class EmulatedLibrary(Functions):
         own = () if pid is None or (jobs is not None and gpu not in jobs) else (pid,)
         return (*own, *state.machine.cards[gpu].pids)
 
+    def _requested_mw(self, gpu: int) -> int:
+        """A driver does one call after the other: a set that another process has begun comes first, also where that
+        process was killed meanwhile."""
+        begun_s = max((change.t_s for change in self._state.changes if change.gpu == gpu), default=0.0)
+        if begun_s > self._clock.now():
+            self._pause(begun_s - self._clock.now())
+        return requested_mw(self._state, gpu, self._clock.now())
+
     def _enforced_mw(self, gpu: int) -> int:
         state = self._state
         limit_mw = requested_mw(state, gpu, self._clock.now() - state.machine.enforced_lag_s)
@@ -235,7 +243,7 @@ class EmulatedLibrary(Functions):
         if scope == 0 and card.limit_fields and field == 190:
             return self._enforced_mw(gpu), now_s
         if scope == 0 and card.limit_fields and field == 192 and card.limits is not Limits.UNSUPPORTED:
-            return requested_mw(self._state, gpu, now_s), now_s
+            return self._requested_mw(gpu), now_s
         raise Failed(_NOT_SUPPORTED)
 
     def _power(self, gpu: int) -> tuple[float, float, float]:
@@ -257,9 +265,10 @@ class EmulatedLibrary(Functions):
         return any(one.trouble is trouble and one.from_s <= now_s < one.until_s for one in episodes)
 
     def _shown(self, gpu: int) -> "Shown":
-        return self._up_to_date().shown(gpu)
+        return self.physics().shown(gpu)
 
-    def _up_to_date(self) -> "Physics":
+    def physics(self) -> "Physics":
+        """The machine as it is now."""
         if self._physics is None:
             from bench.nvml_emulation.physics import Physics
 

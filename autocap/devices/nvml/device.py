@@ -17,6 +17,7 @@ _UPDATE_S = 0.1  # where power did not move while it was watched: what most driv
 # short end is assumed, which makes the period detector check for aliases. nvmlDeviceGetPowerUsage is instant on some
 # cards and a mean over the last second on others, and nothing tells which: the slow one is assumed.
 _INSTANT_WINDOW_S, _USAGE_WINDOW_S = 0.025, 1.0
+_ENFORCED_WITHIN_S = 1.0
 _INSTANT_SETTLE_S, _USAGE_SETTLE_S = 0.5, 2.0
 
 
@@ -34,13 +35,14 @@ class NvmlDevice:
     emulated = False
 
     def __init__(self, library: Library, uuids: Sequence[str], clock: Clock, *, observe: bool) -> None:
-        self._library, self._observe = library, observe
+        self._library, self._clock, self._observe = library, clock, observe
         inventory = {gpu.uuid: gpu for gpu in library.inventory()}
         self._found = tuple(_find(inventory, uuid, library.unreadable) for uuid in uuids)
         self._gpus = tuple(_info(gpu) for gpu in self._found)
         self._cards = tuple(Card(library, gpu.uuid, f"GPU {gpu.index}", clock) for gpu in self._found)
         self._notes: list[str] = []
         self._said: set[str] = set()
+        self._held_since_s: dict[str, float] = {}  # below its requested limit, by what messages call the card
         self.probes = probe_sensors(self._cards, clock, library.pause)
         self._sensor = self._apply(self.probes)
         self._note_state()
@@ -74,6 +76,7 @@ class NvmlDevice:
                 self._say(f"{card.where} {card.power_trace.gap.split(' W')[0]}", _gap(card, card.power_trace.gap))
             if believed and card.energy_trace.trouble is not None:
                 self._say(f"{card.where} counter", _dropped(card))
+            self._watch_enforced(card, readings[-1])
             for failure in card.failures():
                 self._say(failure, f"{failure}; it is asked again at the next reading")
         return tuple(readings)
@@ -98,6 +101,8 @@ class NvmlDevice:
     def _apply(self, probes: Sequence[SensorProbe]) -> SensorInfo:
         for card, probe in zip(self._cards, probes, strict=True):
             card.power_trace.update_s = probe.update_s or _UPDATE_S
+            if probe.has_counter:
+                card.energy_trace.expect(self._clock.now())
             if probe.counter_trouble is not None:
                 card.energy_trace.drop(probe.counter_trouble)
                 self._say(f"{card.where} counter", _dropped(card))
@@ -123,11 +128,22 @@ class NvmlDevice:
             )
         for gpu in self._found:
             if gpu.requested_w is not None and gpu.enforced_w is not None and gpu.enforced_w < gpu.requested_w - 0.5:
-                self._say(
-                    f"{gpu.index} limited",
-                    f"something outside autocap holds GPU {gpu.index} at {gpu.enforced_w:g} W, although "
-                    f"{gpu.requested_w:g} W is requested; caps above that change nothing",
-                )
+                self._say_held(f"GPU {gpu.index}", gpu.requested_w, gpu.enforced_w)
+
+    def _watch_enforced(self, card: Card, reading: Reading) -> None:
+        """Less than what is requested, for longer than a new limit needs, is another limiter's doing."""
+        requested_w, enforced_w, now_s = reading.requested_w, reading.enforced_w, self._clock.now()
+        if requested_w is None or enforced_w is None or enforced_w >= requested_w - 0.5:
+            self._held_since_s.pop(card.where, None)
+        elif now_s - self._held_since_s.setdefault(card.where, now_s) > _ENFORCED_WITHIN_S:
+            self._say_held(card.where, requested_w, enforced_w)
+
+    def _say_held(self, where: str, requested_w: float, enforced_w: float) -> None:
+        self._say(
+            f"{where} limited",
+            f"something outside autocap holds {where} at {enforced_w:g} W, although {requested_w:g} W is requested; "
+            "caps above that change nothing",
+        )
 
     def _say(self, about: str, text: str) -> None:
         if about not in self._said:

@@ -3,7 +3,6 @@
 Only the guardian, the watchdog and `autocap restore` hold one of these.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pynvml
@@ -11,7 +10,7 @@ import pynvml
 from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import LimitState, to_milliwatts
-from autocap.errors import LimitNotEnforced, LimitRefused
+from autocap.errors import LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.procs import ProcessId
 
 _NO_PERMISSION, _NOT_SUPPORTED = 4, 3
@@ -44,17 +43,19 @@ class NvmlLimits:
         return self._gpu(uuid).state.requested_w()
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
-        """Request a limit, watts, and see that it holds; retried once.
+        """Request a limit, watts, and see that it holds; retried once, unless another limit stands there by then.
 
-        Raises LimitRefused where it is outside the range, not permitted, not supported, ignored, clamped, or held
-        lower by something outside autocap; NvmlError where the GPU is lost.
+        Raises LimitRefused where it is outside the range, not permitted, not supported, ignored, clamped, held lower by
+        something outside autocap, or overtaken by somebody else's; NvmlError where the GPU is lost.
         """
         gpu = self._gpu(uuid)
         _require_inside(gpu, cap_w)
         before_w = gpu.state.requested_w()
         problem: LimitRefused | NvmlError | None = None
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             try:
+                if attempt > 0 and self._is_third(gpu, cap_w, before_w):
+                    break  # a clamp would come again, and somebody else's limit must not be written over
                 self._write(gpu, cap_w)
                 problem = self._problem(gpu, cap_w, before_w)
             except NvmlError as error:
@@ -63,21 +64,10 @@ class NvmlLimits:
                 problem = error
             if problem is None:
                 return
+        assert problem is not None  # or it would have returned
         if isinstance(problem, LimitRefused):
             raise problem
         raise LimitRefused(str(problem)) from problem
-
-    def require_permission(self, uuids: Sequence[str]) -> None:
-        """Find out whether limits may be set, by writing those that are set already.
-
-        Raises LimitRefused, with the ways out, where they may not; NvmlError where that cannot be told.
-        """
-        for uuid in uuids:
-            gpu = self._gpu(uuid)
-            held_w = gpu.state.requested_w()
-            if held_w is None:
-                raise LimitRefused(f"the power limit of {gpu.where} cannot be read, so none is set; pass --observe")
-            self._write(gpu, held_w)
 
     def close(self) -> None:
         if self._alone:
@@ -112,12 +102,25 @@ class NvmlLimits:
         enforced_w = self._enforced_w(gpu, cap_w)
         if enforced_w is None or _same(enforced_w, cap_w, _ENFORCED_W):
             return None
+        requested_w = gpu.state.requested_w()
+        if requested_w is not None and not _same(requested_w, cap_w):  # it was ours a moment ago
+            return LimitOvertaken(
+                f"{asked} was requested of {gpu.where}, and at once somebody else requested {requested_w:g} W",
+                requested_w,
+            )
         if enforced_w < cap_w:
             return LimitNotEnforced(
                 f"{asked} was requested of {gpu.where}, but {enforced_w:g} W is enforced; something outside autocap "
                 f"limits it, so pass --max-cap {enforced_w:g} or less"
             )
         return LimitRefused(f"{asked} was requested of {gpu.where}, but {enforced_w:g} W is still enforced; {_OTHERS}")
+
+    def _is_third(self, gpu: _Gpu, cap_w: float, before_w: float | None) -> bool:
+        """Whether neither the limit that was there before nor the one asked for is requested."""
+        requested_w = gpu.state.requested_w()
+        if requested_w is None or before_w is None:
+            return False
+        return not _same(requested_w, cap_w) and not _same(requested_w, before_w)
 
     def _enforced_w(self, gpu: _Gpu, cap_w: float) -> float | None:
         """The enforced limit, once it is the one asked for or has had time to become it."""

@@ -135,8 +135,9 @@ def _draws(polls: Sequence[_Poll]) -> bool:
 
 
 def _better(first: SensorProbe, second: SensorProbe) -> SensorProbe:
-    """Of two looks at one GPU the one to believe: a counter that agreed once is a counter that counts."""
-    return first if first.counter_trouble is None else second
+    """Of two looks at one GPU the one to believe: a counter that agreed once is a counter that counts, and
+    one that is gone since is no reason to forget what it did."""
+    return first if first.counter_trouble is None or not second.has_counter else second
 
 
 def probe_sensor(library: Library, uuids: Sequence[str], clock: Clock) -> tuple[SensorProbe, ...]:

@@ -70,7 +70,11 @@ class EnergyTrace:
     def __init__(self) -> None:
         self.trouble: str | None = None
         self._counted_j: float | None = None
-        self._moved_s = 0.0
+        self._moved_s = math.inf
+
+    def expect(self, t_s: float) -> None:
+        """There is a counter, as was just seen."""
+        self._moved_s = t_s
 
     def take(self, t_s: float, counted_j: float | None, power_w: float | None) -> float | None:
         """The counter's joules; `None` once it is dropped, or before it was read. power_w: read at the same time."""
@@ -81,7 +85,7 @@ class EnergyTrace:
             self.trouble = f"went back from {before_j:.0f} J to {counted_j:.0f} J"
         elif counted_j is not None and counted_j != before_j:
             self._counted_j, self._moved_s = counted_j, t_s
-        elif before_j is not None and power_w is not None and t_s - self._moved_s > _STUCK_S:
+        elif power_w is not None and t_s - self._moved_s > _STUCK_S:
             self.trouble = f"has not moved for {t_s - self._moved_s:.0f} s"
         return None if self.trouble is not None else self._counted_j
 

@@ -1,0 +1,44 @@
+"""An emulated library that keeps account of the processor time it takes, so that a controller's own is known."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from autocap.clock import Clock
+from bench.nvml_emulation.board import Board
+from bench.nvml_emulation.library import EmulatedLibrary
+
+COST_VARIABLE = "AUTOCAP_EMULATED_NVML_COST"
+_TELL_S = 0.5
+
+
+class MeteredLibrary(EmulatedLibrary):
+    """told: a file that holds, anew every half second, the calls so far and their CPU seconds; one for each process."""
+
+    def __init__(self, board: Board, clock: Clock, told: Path) -> None:
+        super().__init__(board, clock)
+        self._told, self._told_s = told, 0.0
+        self._spent_s, self._called = 0.0, 0
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        function = super().__getattr__(name)
+
+        def metered(*arguments: Any) -> int:  # as Functions has them
+            began_s = time.thread_time()
+            try:
+                return function(*arguments)
+            finally:
+                self._called += 1
+                self._tell()
+                self._spent_s += time.thread_time() - began_s
+
+        return metered
+
+    def _tell(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s > _TELL_S:
+            self._told_s = now_s
+            temporary = self._told.with_suffix(".new")
+            temporary.write_text(f"{self._called} {self._spent_s}")
+            temporary.rename(self._told)
