@@ -113,7 +113,7 @@ def test_a_job_is_tuned_by_its_steps_and_a_better_cap_is_confirmed() -> None:
 
 def test_the_period_in_the_power_is_found_and_is_the_job_s() -> None:
     with stand() as made:
-        log = tune(made, 30.0, period=True, caps_w=(200.0,))
+        log = tune(made, 45.0, period=True, caps_w=(200.0,))
         (baseline,) = [event for event in log.events if isinstance(event, events.BaselineMeasured)]
         assert baseline.measurement.period_s == pytest.approx(load(PROFILE).time_s(260.0), rel=0.01)
         assert warnings(log) == []

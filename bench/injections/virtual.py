@@ -263,6 +263,8 @@ class _Steps:
 class _Found:
     """Opens the GPUs as `GpuSource` would, for the process that this is."""
 
+    known = None
+
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._library: Library | None = None
