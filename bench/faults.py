@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import cycle, islice
@@ -19,7 +19,8 @@ from bench.injections.outcome import Outcome, table
 _INJECTIONS, _KILLS = 500, 50
 _KILLS_KIND = "SIGKILL with a cap set"
 _PROCESS_SHARE = 0.24  # of the injections beside those kills: a real process takes half a minute, though mostly asleep
-_AT_ONCE = 8  # jobs of real processes
+_AT_ONCE = 10  # jobs of real processes
+_ATTEMPTS, _NEXT_SEED = 5, 1_000_000  # no later injection has such a seed
 _QUICK = ("SIGKILL at a random moment", "SIGTERM to attach", "journal of a dead owner", "state directory unusable")
 _QUICK_VIRTUAL = 36
 
@@ -78,9 +79,9 @@ def _drawn(kinds: Sequence[str], count: int, seed: int) -> list[tuple[str, int]]
 def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) -> list[Outcome]:
     """In virtual time first, which keeps the processors busy; real processes have their times to keep."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
-        outcomes = _gathered(pool, _met, virtual)
+        outcomes = _gathered(pool, virtual)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return outcomes + _gathered(threads, process_faults.injected, real)
+        return outcomes + _gathered(threads, real)
 
 
 def _be_quiet() -> None:
@@ -88,15 +89,18 @@ def _be_quiet() -> None:
 
 
 def _met(kind: str, seed: int) -> Outcome:
-    """The outcome of the first fault from that seed on that a job lived to meet."""
-    step = 1_000_000  # so that no later injection has the same seed
-    while (outcome := virtual_faults.injected(kind, seed)) is None:
-        seed += step
-    return outcome
+    """The outcome of the first of some seeds whose fault a job lived to meet."""
+    for attempt in range(_ATTEMPTS):
+        number = seed + attempt * _NEXT_SEED
+        virtual = kind in virtual_faults.KINDS
+        outcome = virtual_faults.injected(kind, number) if virtual else process_faults.injected(kind, number)
+        if outcome is not None:
+            return outcome
+    return Outcome(kind=kind, seed=seed, hung=f"{_ATTEMPTS} jobs in a row ended before the fault")
 
 
-def _gathered(pool: Executor, inject: Callable[[str, int], Outcome], drawn: Sequence[tuple[str, int]]) -> list[Outcome]:
-    running: list[Future[Outcome]] = [pool.submit(inject, kind, seed) for kind, seed in drawn]
+def _gathered(pool: Executor, drawn: Sequence[tuple[str, int]]) -> list[Outcome]:
+    running: list[Future[Outcome]] = [pool.submit(_met, kind, seed) for kind, seed in drawn]
     return [one.result() for one in running]
 
 

@@ -14,14 +14,15 @@ SET = "nvmlDeviceSetPowerManagementLimit"
 
 @pytest.mark.parametrize("kind", virtual_faults.KINDS)
 def test_a_fault_in_virtual_time_leaves_limits_and_job_as_they_were_and_is_told_of(kind: str) -> None:
-    outcomes = [outcome for seed in (0, 1) if (outcome := virtual_faults.injected(kind, seed)) is not None]
-    assert outcomes
-    assert [one.complaints for one in outcomes] == [()] * len(outcomes)
+    outcome = virtual_faults.injected(kind, 0)
+    assert outcome is not None
+    assert outcome.complaints == ()
 
 
-@pytest.mark.parametrize("kind", ["SIGKILL at a random moment", "state directory unusable"])
-def test_a_fault_between_real_processes_leaves_limits_and_job_as_they_were(kind: str) -> None:
-    assert process_faults.injected(kind, 1).complaints == ()
+def test_a_fault_between_real_processes_leaves_limits_and_job_as_they_were() -> None:
+    outcome = process_faults.injected("no room for the journal", 1, iterations=40)
+    assert outcome is not None
+    assert outcome.complaints == ()
 
 
 def test_without_a_fault_caps_are_set_and_nothing_is_said() -> None:

@@ -71,7 +71,7 @@ def test_a_limit_that_is_clamped_is_recognised() -> None:
 )
 def test_a_limit_that_somebody_else_sets_before_ours_is_enforced_is_not_written_over(after_s, told) -> None:
     clock = Script()
-    with stand(one_card(enforced_lag_s=0.15), clock=clock) as made:
+    with stand(one_card(enforced_lag_s=0.156), clock=clock) as made:
         limits = made.device().limits()
         clock.at(clock.now() + after_s, lambda: made.request(222_222))
         with pytest.raises(LimitRefused, match=told):
@@ -82,7 +82,7 @@ def test_a_limit_that_somebody_else_sets_before_ours_is_enforced_is_not_written_
 
 def test_under_guard_a_limit_that_overtakes_ours_is_somebody_else_s_and_stays(tmp_path) -> None:
     clock = Script()
-    with stand(one_card(enforced_lag_s=0.15, arrival_mw=237_123), clock=clock) as made:
+    with stand(one_card(enforced_lag_s=0.156, arrival_mw=237_123), clock=clock) as made:
         device = made.device()
         with Guardian(
             kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
@@ -103,6 +103,18 @@ def test_a_limit_that_is_clamped_while_it_is_put_back_is_put_back_once_it_is_not
             made.change(limits=Limits.CLAMPED, clamp_mw=225_500)
             (restored,) = guardian.restore()
             assert "237.123 W could not be put back" in (restored.note or "")
+            made.change(limits=Limits.SETTABLE)
+        assert made.requested_mw() == 237_123
+
+
+def test_a_limit_that_is_clamped_by_the_rehearsal_is_put_back_all_the_same(tmp_path) -> None:
+    with stand(one_card(arrival_mw=237_123, limits=Limits.CLAMPED, clamp_mw=225_500)) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
+        ) as guardian:
+            with pytest.raises(LimitRefused, match=r"cap 237.123 W was clamped by GPU 0 to 225.5 W"):
+                guardian.rehearse()
             made.change(limits=Limits.SETTABLE)
         assert made.requested_mw() == 237_123
 

@@ -69,8 +69,15 @@ class GuardedLimit:
         if original_w is None:
             raise self._unknown()
         self._require_ours(listen)
-        with suppress(LimitNotEnforced):  # nor was it before we came
+        try:
             self._limits.set_limit_w(self._entry.uuid, original_w)
+        except LimitNotEnforced:
+            pass  # nor was it before we came
+        except LimitOvertaken:
+            raise
+        except LimitRefused:
+            self._adopt()
+            raise
 
     def set_w(self, cap_w: float, listen: Callable[[], None]) -> None:
         """Journal the cap, then request it.
@@ -151,6 +158,7 @@ class GuardedLimit:
             found_w = self._limits.requested_w(self._entry.uuid)
             if found_w is not None and not self._entry.is_ours(found_w):
                 self._save(self._entry.before_set(found_w, self._entry.last_w))
+                self.settled = False
 
     def _put_back(self) -> PutBack:
         for _ in range(_TRIES - 1):

@@ -26,6 +26,10 @@ class Late(Exception):
     """Something did not happen in time."""
 
 
+class Missed(Exception):
+    """The job had ended before the fault was injected."""
+
+
 class Scene:
     """One job with its controller, in a folder of its own; a context manager that leaves no process behind.
 
@@ -140,6 +144,12 @@ class Scene:
                 raise Late(f"not within {within_s:g} s: {what}")
             time.sleep(LOOK_S)
         return time.monotonic() - began_s
+
+    def until_capped(self) -> None:
+        """Raises Missed where the job ends before, as on a machine that has little time for us."""
+        self.until(lambda: self.is_capped() or self.has_ended(), "a cap is set")
+        if self.has_ended():
+            raise Missed
 
     def has_ended(self) -> bool:
         return self.controller is not None and self.controller.poll() is not None

@@ -199,7 +199,7 @@ def _other_tool(rng: Random) -> Planned:
             stage.clock.at(t_s, partial(stage.write_as_other, gpu, limit_mw))
 
     found_at_start = max(t_s for t_s, _, _ in writes) < sets[0][0] - 0.1
-    return Planned(inject=inject, pattern=None if found_at_start else "somebody else")
+    return Planned(inject=inject, pattern=None if found_at_start else "somebody else|another tool")
 
 
 def _nothing(stage: Stage) -> None:

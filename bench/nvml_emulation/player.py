@@ -45,6 +45,7 @@ def play(board: FileBoard, steps: bool, lines: bool, report_pid: int | None) -> 
     physics, done = Physics(clock), 0
     while True:
         physics.sync(board.read())
+        ended = physics.ended()  # before the steps are read: the last one may end in between
         reading = physics.steps()
         while reading is not None and done < reading.count:
             done += 1
@@ -54,7 +55,7 @@ def play(board: FileBoard, steps: bool, lines: bool, report_pid: int | None) -> 
                 autocap.step()
             if lines:
                 print(f"iteration {done}", flush=True)
-        if physics.ended():
+        if ended:
             return
         time.sleep(_LOOK_S)
 
