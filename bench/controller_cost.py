@@ -90,7 +90,7 @@ def _options(folder: Path) -> Sequence[str]:
 
 def _watched(mode: str, gpus: int, seconds: float, folder: Path, pid: int) -> ControllerCost:
     events = folder / "run" / "events.jsonl"
-    _until(lambda: events.exists() and '"waiting"' in events.read_text())
+    _until(lambda: events.exists() and '"state_entered"' in events.read_text())
     process, cost = psutil.Process(pid), folder / f"cost.{pid}"
     _, emulated_before_s = _told(cost)
     before_s = _cpu_s(process)
