@@ -17,8 +17,9 @@ BUILTIN = {
     "fixed": "autocap.strategies.fixed:Fixed",
     "golden": "autocap.strategies.golden:Golden",
     "linear": "autocap.strategies.linear:Linear",
+    "model": "autocap.strategies.model:Model",
 }
-PLANNED = ("model", "bayesian", "bandit")
+PLANNED = ("bayesian", "bandit")
 
 
 class StrategyFactory(Protocol):

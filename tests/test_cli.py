@@ -131,8 +131,12 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--sample-hz", "500", "--", "true"], 2, "argument --sample-hz: 500 is out of range; give 1 to 100"),
         (["run", "--kill-after", "-1", "--", "true"], 2, "argument --kill-after: -1 is below 0"),
         (["run", "--gpus", "0-", "--", "true"], 2, "argument --gpus: '0-' is no GPU; give indices, ranges"),
-        (["run", "--strategy", "foo", "--", "true"], 2, "unknown strategy 'foo'; choose one of fixed, golden, linear"),
-        (["run", "--strategy", "model", "--", "true"], 2, "strategy model is not available yet"),
+        (
+            ["run", "--strategy", "foo", "--", "true"],
+            2,
+            "unknown strategy 'foo'; choose one of fixed, golden, linear, model",
+        ),
+        (["run", "--strategy", "bandit", "--", "true"], 2, "strategy bandit is not available yet"),
         (
             ["run", "--strategy", "nosuch.module:Class", "--", "true"],
             1,

@@ -18,15 +18,15 @@ def test_a_strategy_is_found_by_module_and_class() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="unknown strategy 'tabu'; choose one of fixed, golden, linear"):
+    with pytest.raises(UsageError, match="unknown strategy 'tabu'; choose one of fixed, golden, linear, model"):
         find("tabu")
 
 
 def test_a_strategy_of_a_later_version_says_so() -> None:
     with pytest.raises(
-        NotAvailableYet, match="strategy model is not available yet; choose one of fixed, golden, linear"
+        NotAvailableYet, match="strategy bandit is not available yet; choose one of fixed, golden, linear, model"
     ):
-        find("model")
+        find("bandit")
 
 
 @pytest.mark.parametrize("reference", ["no.such.module:Class", "autocap.strategies.golden:Silver"])
