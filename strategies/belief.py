@@ -36,8 +36,8 @@ class Roughness:
     bump: float
 
 
-POWER = Roughness(slow=0.002, per_depth=0.03, bump=0.0045)
-TIME = Roughness(slow=0.003, per_depth=0.05, bump=0.0075)
+POWER = Roughness(slow=0.002, per_depth=0.045, bump=0.006)
+TIME = Roughness(slow=0.003, per_depth=0.075, bump=0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,10 +33,10 @@ from autocap.strategies.shapes import Floats, shapes
 from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
-_REST = 30.0  # how many trials' lengths the job is taken to last: what a gain is multiplied by
+_REST = 60.0  # how many trials' lengths the job is taken to last: what a gain is multiplied by
 _WORTH = 0.25  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 2e-4
-_MUCH_WORSE, _RISK = 0.15, 0.12  # a cap with this chance of costing that much more than the best is not tried
+_MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.8, 0.5
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
