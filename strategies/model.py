@@ -6,10 +6,11 @@
 | `gain` | percent; stop when no cap is expected to gain more, or more than a quarter of a trial's error | 0 |
 
 A few thousand curves that power and time may follow (`shapes`) are weighed by the baseline and the trials, and bent to
-them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. The next trial is the cap with
-the best balance of what the rest of the job is expected to gain from it and what the trial itself is expected to
-lose; above the draw, where all caps are one, nothing is to be gained. The cap kept is the one that was measured and is
-expected to be the cheapest, with its neighbours' measurements taken into account.
+them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial is worth it if the rest
+of the job is expected to gain more from it than the trial itself is expected to lose; of such trials the one that
+loses little comes before the one that gains a little more, which can still be made later. Above the draw, where all
+caps are one, nothing is to be gained. The cap kept is the one that was measured and is expected to be the cheapest,
+with its neighbours' measurements taken into account.
 
 Downward it goes in steps: not below 0.8 of the lowest cap measured (at first, half of the draw), and to no cap with
 more than a small chance of being much worse than the best known: below an unseen cliff an iteration takes four times
@@ -33,7 +34,8 @@ from autocap.strategies.shapes import Floats, shapes
 from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
-_REST = 60.0  # how many trials' lengths the job is taken to last: what a gain is multiplied by
+_REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
+_PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
 _WORTH = 0.25  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 2e-4
 _MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
@@ -119,14 +121,16 @@ class Model(Strategy):
         place = None if kept_w is None else self._places[kept_w]
         gain, loss = self._costs.gain_over(place, 1.0)
         gain = gain * self._chance_allowed()
-        score = _REST * gain - loss
+        worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
         open_caps = [cap_w for cap_w in self._candidates if not self.tried(cap_w)]
-        within = self._within_reach(open_caps, 1.0 if place is None else float(self._costs.mean[place]))
-        if within:
-            best_w = max(within, key=lambda cap_w: float(score[self._places[cap_w]]))
-            at = self._places[best_w]
-            if not self.findings or (gain[at] > self._worth_a_trial(kept_w) and score[at] > 0):
-                return best_w
+        promising = [
+            cap_w
+            for cap_w in self._within_reach(open_caps, 1.0 if place is None else float(self._costs.mean[place]))
+            if worth[self._places[cap_w]] or not self.findings  # one is measured in any case
+        ]
+        if promising:
+            choice = _PATIENCE * gain - loss
+            return max(promising, key=lambda cap_w: float(choice[self._places[cap_w]]))
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
         nothing_found = kept_w is None and open_caps and self.metric.max_slowdown is None
         return open_caps[-1] if nothing_found else None
