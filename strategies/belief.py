@@ -29,15 +29,16 @@ _NEGLIGIBLE = 1e-5  # a curve with less weight than this share of the likeliest 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roughness:
     """How far a quantity strays from its physical curve, in ln: slow at the baseline, per distance below it (as a
-    share of its cap), and the bumps."""
+    share of its cap), and the bumps. level: how far one run may be from another."""
 
     slow: float
     per_depth: float
     bump: float
+    level: float
 
 
-POWER = Roughness(slow=0.002, per_depth=0.045, bump=0.006)
-TIME = Roughness(slow=0.003, per_depth=0.075, bump=0.01)
+POWER = Roughness(slow=0.002, per_depth=0.045, bump=0.006, level=0.02)
+TIME = Roughness(slow=0.003, per_depth=0.075, bump=0.01, level=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,8 @@ def condition(
         return Posterior(mean=prior, cov=kernel, log_likelihood=np.zeros(len(prior)))
     places = [item.place for item in observed]
     levels = np.array([np.nan if item.level is None else item.level for item in observed])
-    noise = np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + (levels[:, None] == levels[None, :]) * 1.0
+    shared = (levels[:, None] == levels[None, :]) * rough.level**2
+    noise = np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + shared
     inverse = np.linalg.inv(kernel[np.ix_(places, places)] + noise)
     gain = kernel[:, places] @ inverse
     residual = values[0] - prior[:, places]
@@ -146,6 +148,10 @@ class Belief:
         mean = float(self.weight @ curves)
         variance = float(self.weight @ (curves - mean) ** 2) + float(quantity.cov[place, place])
         return abs(value - mean) / math.sqrt(variance + max(error, LEAST_ERROR) ** 2)
+
+    def expected_power(self, place: int) -> float:
+        """ln P/P0 of a cap."""
+        return float(self.weight @ self.power.mean[:, place])
 
     def chance_within(self, slowdown: float) -> Floats:
         """The probability that a cap is no slower than this, shape (caps,)."""

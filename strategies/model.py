@@ -16,8 +16,8 @@ Downward it goes in steps: not below 0.8 of the lowest cap measured (at first, h
 more than a small chance of being much worse than the best known: below an unseen cliff an iteration takes four times
 as long.
 
-A warm start's trials count as measurements that are a common factor and a few percent off. If the first trial is not
-where they put it, they are dropped and the search starts over.
+A warm start's trials count as measurements that are a common factor and a percent off. If the baseline's draw or a
+trial is not where they put it they are dropped, and the search goes on as if they had never been.
 """
 
 import math
@@ -29,7 +29,7 @@ import numpy as np
 from autocap.evidence import Finding
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
-from autocap.strategies.belief import Belief, Costs, Observation
+from autocap.strategies.belief import POWER, Belief, Costs, Observation
 from autocap.strategies.shapes import Floats, shapes
 from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
 
@@ -37,14 +37,14 @@ _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked a
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
 _PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
 _WORTH = 0.25  # of a trial's error: what a trial must be expected to gain
-_LEAST_GAIN = 2e-4
+_LEAST_GAIN = 1e-3
 _MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.8, 0.5
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
 _PAST_ERROR = 0.01  # of a measurement in another run, relative
 _PAST_LEVEL = 1
-_SURPRISE = 3.0  # standard deviations between the first trial and what the past says of it
+_SURPRISE = 3.0  # standard deviations between a trial and what was expected of it
 
 
 class Model(Strategy):
@@ -81,14 +81,17 @@ class Model(Strategy):
         self._shapes = shapes(self._caps_w, self._baseline_w, _draw_w(baseline), baseline.cap_binding)
         self._count = 0
         self._belief, self._costs = self._learn()
+        if abs(self._drawn_more()) > _SURPRISE * POWER.level:
+            self._past = []
+            self._belief, self._costs = self._learn()
 
     def tell(self, trial: Trial) -> None:
-        """Take in a trial; the first that was measured decides whether the past still holds."""
+        """Take in a trial; the first that is not where it was expected ends a warm start."""
         super().tell(trial)
         self._count += 1
         if trial.measurement is None:
             return
-        if self._past and len(self.findings) == 1 and self._surprised(trial.measurement):
+        if self._belief.surprise(self._observation(trial.measurement)) > _SURPRISE:
             self._past = []
         self._belief, self._costs = self._learn()
 
@@ -99,18 +102,22 @@ class Model(Strategy):
         return min(keepable, key=lambda cap_w: (mean[self._places[cap_w]], cap_w), default=None)
 
     def explain(self) -> str | None:
-        """What is expected of the best cap there is, and of the best that was measured."""
+        """What is expected of the cap recommended, and of a better one that was not worth a trial."""
         kept_w = self.recommend()
         if kept_w is None:
             return None
         mean, spread = self._costs.mean, self._costs.spread
-        best_w = min(self._candidates, key=lambda cap_w: mean[self._places[cap_w]])
+        untried = (cap_w for cap_w in self._candidates if cap_w not in self.findings)
+        better = [cap_w for cap_w in untried if mean[self._places[cap_w]] < mean[self._places[kept_w]]]
+        best_w = min(better, key=lambda cap_w: float(mean[self._places[cap_w]]), default=kept_w)
 
         def told(cap_w: float) -> str:
             place = self._places[cap_w]
             return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {cap_w:g} W"
 
-        return f"{self.metric.name} expected: {told(kept_w)}, the best measured; {told(best_w)}, the best of all caps"
+        if best_w == kept_w:
+            return told(kept_w)
+        return f"{told(kept_w)}, and {told(best_w)}, which was not measured"
 
     def _next(self) -> float | None:
         trials = self.options["trials"]
@@ -170,6 +177,11 @@ class Model(Strategy):
         error = math.sqrt(2) * self.baseline.period_rel_stderr
         return self._belief.chance_within(max(1 + self.metric.max_slowdown - 2 * error, 1e-3))
 
+    def _drawn_more(self) -> float:
+        """How much more power, in ln, the warm start's trials drew than is now believed of their caps."""
+        more = [seen.power - self._belief.expected_power(seen.place) for seen in self._observations() if seen.level]
+        return sum(more) / len(more) if more else 0.0
+
     def _worth_a_trial(self, kept_w: float | None) -> float:
         gain = self.options["gain"]
         assert isinstance(gain, int | float)
@@ -205,10 +217,6 @@ class Model(Strategy):
             time_error=math.hypot(measurement.period_rel_stderr, extra_error),
             level=level,
         )
-
-    def _surprised(self, measurement: Measurement) -> bool:
-        """Whether a measurement, not learnt from yet, is out of what the belief expects."""
-        return self._belief.surprise(self._observation(measurement)) > _SURPRISE
 
 
 def _draw_w(measurement: Measurement) -> float:
