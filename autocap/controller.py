@@ -244,6 +244,7 @@ class Controller:
                 reason=verdict.reason,
                 measurement=verdict.measurement if verdict.confirmed else None,
                 baseline=verdict.baseline,
+                expected=None if self._search is None else self._search.expectation(),
             )
         )
         self._set(self._original_w if cap_w is None else self._every(cap_w))

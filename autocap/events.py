@@ -127,6 +127,7 @@ class Decided:
 
     cap_w: the common cap that is kept, `None` when the limit found on arrival is put back.
     confirmed, measurement, baseline: how the cap fared in interleaved windows; `None` where none was tried.
+    expected: what the strategy expected of it and of the best cap, `None` where it does not say.
     """
 
     t_s: float
@@ -135,6 +136,7 @@ class Decided:
     reason: str
     measurement: Measurement | None = None
     baseline: Measurement | None = None
+    expected: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

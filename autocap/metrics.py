@@ -23,6 +23,15 @@ _S_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What every metric is made of: energy · e/e0 · (τ/τ0)^power + time · τ/τ0."""
+
+    energy: float
+    power: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric with its parameters, and the limit on slowdown that a kept cap must respect.
 
@@ -60,6 +69,23 @@ class Metric:
         """The metric at e/e0 = energy_ratio and τ/τ0 = time_ratio."""
         return self._with_slopes(energy_ratio, time_ratio, baseline)[0]
 
+    def terms(self, baseline: Measurement) -> "Terms":
+        """The numbers that make this metric of the form that all have."""
+        match self.name:
+            case "energy":
+                return Terms(energy=1.0, power=0, time=0.0)
+            case "edp":
+                return Terms(energy=1.0, power=1, time=0.0)
+            case "ed2p":
+                return Terms(energy=1.0, power=2, time=0.0)
+            case "eds":
+                k = self.k or DEFAULT_K
+                return Terms(energy=(k - 1) / k, power=0, time=1 / k)
+        money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (self.energy_price or 0.0)
+        money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (self.hour_price or 0.0)
+        share = money_e / (money_e + money_t)
+        return Terms(energy=share, power=0, time=1 - share)
+
     def cost(self, measurement: Measurement, baseline: Measurement) -> Cost:
         """The metric of a measurement. Its error leaves out the baseline's, which all trials share."""
         value, relative_e, relative_t = self._at(measurement, baseline)
@@ -94,20 +120,9 @@ class Metric:
 
     def _with_slopes(self, e: float, t: float, baseline: Measurement) -> tuple[float, float, float]:
         """The metric, and its derivatives by ln e and ln τ."""
-        match self.name:
-            case "energy":
-                return e, e, 0.0
-            case "edp":
-                return e * t, e * t, e * t
-            case "ed2p":
-                return e * t * t, e * t * t, 2 * e * t * t
-            case "eds":
-                k = self.k or DEFAULT_K
-                return (k - 1) / k * e + t / k, (k - 1) / k * e, t / k
-        money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (self.energy_price or 0.0)
-        money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (self.hour_price or 0.0)
-        share = money_e / (money_e + money_t)
-        return share * e + (1 - share) * t, share * e, (1 - share) * t
+        terms = self.terms(baseline)
+        joint, alone = terms.energy * e * t**terms.power, terms.time * t
+        return joint + alone, joint, terms.power * joint + alone
 
 
 def slowdown(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:

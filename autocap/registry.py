@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autocap.errors import NotAvailableYet, StrategyError, UsageError
+from autocap.errors import StrategyError, UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategy import CapGrid, Option, OptionScalar, StrategyLike
@@ -19,13 +19,13 @@ BUILTIN = {
     "fixed": "autocap.strategies.fixed:Fixed",
     "golden": "autocap.strategies.golden:Golden",
     "linear": "autocap.strategies.linear:Linear",
+    "model": "autocap.strategies.model:Model",
     # How other tools search, for comparison.
     "depo-linear": "autocap.strategies.baselines:DepoLinear",
     "depo-golden": "autocap.strategies.baselines:DepoGolden",
     "gpoeo": "autocap.strategies.baselines:Gpoeo",
     "zeus-scan": "autocap.strategies.baselines:ZeusScan",
 }
-PLANNED = ("model",)
 
 
 class StrategyFactory(Protocol):
@@ -50,8 +50,6 @@ def find(name: str) -> StrategyFactory:
     """
     if name in BUILTIN:
         return _imported(BUILTIN[name])
-    if name in PLANNED:
-        raise NotAvailableYet(f"strategy {name}", f"choose one of {', '.join(BUILTIN)}")
     if ":" in name:
         return _imported(name)
     registered = {entry.name: entry for entry in entry_points(group="autocap.strategies")}

@@ -64,6 +64,13 @@ class Search:
                 raise StrategyError(f"it recommended {cap_w!r} W, which was never measured to the end")
             return None if cap_w is None else float(cap_w)
 
+    def expectation(self) -> str | None:
+        """What the strategy expects of the cap it recommends, in a sentence; `None` where it does not say."""
+        with _arms_length():
+            explain = getattr(self._strategy, "explain", None)
+            text = None if explain is None else explain()
+            return None if text is None else str(text)
+
     def measured(self, cap_w: float) -> bool:
         """Whether a trial of that cap was completed."""
         return any(trial.cap_w == cap_w for trial in self._complete)

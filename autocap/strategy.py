@@ -126,6 +126,8 @@ class StrategyLike(Protocol):
     def recommend(self) -> float | None:
         """The cap to keep, one that was measured; `None` when no trial succeeded."""
 
+    # A strategy may also have `explain() -> str | None`: what it expects of the cap it recommends, for the log.
+
 
 class Strategy(ABC):
     """Base of the built-in strategies: keeps the trials, pools repeats, and re-measures before it recommends.

@@ -136,7 +136,6 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--kill-after", "-1", "--", "true"], 2, "argument --kill-after: -1 is below 0"),
         (["run", "--gpus", "0-", "--", "true"], 2, "argument --gpus: '0-' is no GPU; give indices, ranges"),
         (["run", "--strategy", "foo", "--", "true"], 2, "unknown strategy 'foo'; choose one of bandit, bayesian"),
-        (["run", "--strategy", "model", "--", "true"], 2, "strategy model is not available yet"),
         (
             ["run", "--strategy", "nosuch.module:Class", "--", "true"],
             1,

@@ -1,6 +1,6 @@
 import pytest
 
-from autocap.errors import NotAvailableYet, StrategyError, UsageError
+from autocap.errors import StrategyError, UsageError
 from autocap.registry import BUILTIN, find, option_values
 from autocap.strategies.golden import Golden
 from autocap.strategies.linear import Linear
@@ -19,17 +19,9 @@ def test_a_strategy_is_found_by_module_and_class() -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match="unknown strategy 'tabu'; choose one of bandit, bayesian, fixed, golden, linear"
+        UsageError, match="unknown strategy 'tabu'; choose one of bandit, bayesian, fixed, golden, linear, model"
     ):
         find("tabu")
-
-
-def test_a_strategy_of_a_later_version_says_so() -> None:
-    with pytest.raises(
-        NotAvailableYet,
-        match="strategy model is not available yet; choose one of bandit, bayesian, fixed, golden, linear",
-    ):
-        find("model")
 
 
 @pytest.mark.parametrize("reference", ["no.such.module:Class", "autocap.strategies.golden:Silver"])

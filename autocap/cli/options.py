@@ -53,7 +53,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         "--strategy",
         metavar="NAME",
         default=config.STRATEGY,
-        help="golden, linear, fixed, a registered plug-in, or package.module:Class (default: golden)",
+        help="model, golden, linear, fixed, a registered plug-in, or package.module:Class (default: model)",
     )
     search.add_argument(
         "--strategy-option",

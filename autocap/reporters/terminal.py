@@ -165,8 +165,10 @@ class Wording:
                 return f"observing only: a search would begin with {tried}; no cap is set"
             case events.Decided(cap_w=None, reason=reason):
                 return f"no cap is kept, the limit found on arrival is put back: {reason}"
-            case events.Decided(cap_w=cap_w, reason=reason):
+            case events.Decided(cap_w=cap_w, reason=reason, expected=None):
                 return f"keeping {cap_w:g} W, confirmed: {reason}"
+            case events.Decided(cap_w=cap_w, reason=reason, expected=expected):
+                return f"keeping {cap_w:g} W, confirmed: {reason}; expected {expected}"
             case events.Warned(text=text):
                 return f"warning: {text}"
             case events.LimitRestored(uuid=uuid, restored=False):

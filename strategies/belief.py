@@ -1,0 +1,209 @@
+"""What is believed of every cap after a few measurements: physical curves, each with a smooth residual of its own.
+
+Every curve of `shapes` is the mean of a Gaussian process for ln power and of another for ln time. The process stands
+for what no such curve explains: a slow part that grows with the distance below the baseline's cap, and short bumps,
+since a curve that was measured once keeps the error of its one run. The observations weigh the curves by their
+likelihood and bend each towards themselves, in closed form: all curves share the kernel, so that one small matrix
+serves them all.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from autocap.metrics import Terms
+from autocap.strategies.shapes import Shapes
+
+Floats = NDArray[np.float64]
+
+LEAST_ERROR = 0.001  # of an observation, relative: drift and the like are there even where no error is stated
+_SLOW_LENGTH, _BUMP_LENGTH = 0.22, 0.06  # of the baseline's cap
+_JITTER = 1e-10
+_NEGLIGIBLE = 1e-5  # a curve with less weight than this share of the likeliest is left out: it only costs time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roughness:
+    """How far a quantity strays from its physical curve, in ln: slow at the baseline, per distance below it (as a
+    share of its cap), and the bumps. level: how far one run may be from another."""
+
+    slow: float
+    per_depth: float
+    bump: float
+    level: float
+
+
+POWER = Roughness(slow=0.002, per_depth=0.045, bump=0.006, level=0.02)
+TIME = Roughness(slow=0.003, per_depth=0.075, bump=0.01, level=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One measurement. place: index of its cap. power, time: in ln against the baseline; *_error: their errors.
+
+    level: observations of one level share an unknown factor, as those of another run do; `None` without one.
+    """
+
+    place: int
+    power: float
+    time: float
+    power_error: float
+    time_error: float
+    level: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """One quantity. mean: by curve, shape (curves, caps). cov: of the residual, which all share, (caps, caps).
+
+    log_likelihood: of what was observed, shape (curves,).
+    """
+
+    mean: Floats
+    cov: Floats
+    log_likelihood: Floats
+
+    def of(self, curves: NDArray[np.bool_]) -> "Posterior":
+        """The same for some of the curves."""
+        return Posterior(mean=self.mean[curves], cov=self.cov, log_likelihood=self.log_likelihood[curves])
+
+
+def condition(
+    prior: Floats, caps_w: Floats, baseline_w: float, rough: Roughness, observed: Sequence[Observation], values: Floats
+) -> Posterior:
+    """Condition the curves `prior`, shape (curves, caps), on values observed: shape (2, n), value and error."""
+    kernel = _kernel(caps_w, baseline_w, rough)
+    if not observed:
+        return Posterior(mean=prior, cov=kernel, log_likelihood=np.zeros(len(prior)))
+    places = [item.place for item in observed]
+    levels = np.array([np.nan if item.level is None else item.level for item in observed])
+    shared = (levels[:, None] == levels[None, :]) * rough.level**2
+    noise = np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + shared
+    inverse = np.linalg.inv(kernel[np.ix_(places, places)] + noise)
+    gain = kernel[:, places] @ inverse
+    residual = values[0] - prior[:, places]
+    return Posterior(
+        mean=prior + residual @ gain.T,
+        cov=kernel - gain @ kernel[places],
+        log_likelihood=-0.5 * np.einsum("ki,ij,kj->k", residual, inverse, residual),
+    )
+
+
+def _kernel(caps_w: Floats, baseline_w: float, rough: Roughness) -> Floats:
+    distance = np.abs(caps_w[:, None] - caps_w[None, :]) / baseline_w
+    depth = np.clip((baseline_w - caps_w) / baseline_w, 0.0, 1.0)
+    sd = rough.slow + rough.per_depth * depth
+    slow = sd[:, None] * sd[None, :] * np.exp(-0.5 * (distance / _SLOW_LENGTH) ** 2)
+    bumps = rough.bump**2 * np.exp(-0.5 * (distance / _BUMP_LENGTH) ** 2)
+    return np.asarray(slow + bumps + _JITTER * np.eye(len(caps_w)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """The joint state of knowledge. weight: of each curve, sums to 1. power, time: its posteriors, ln."""
+
+    weight: Floats
+    power: Posterior
+    time: Posterior
+
+    @classmethod
+    def after(cls, shapes: Shapes, caps_w: Floats, baseline_w: float, observed: Sequence[Observation]) -> "Belief":
+        """What is believed after some observations."""
+        power_values = np.array([[item.power for item in observed], [item.power_error for item in observed]])
+        time_values = np.array([[item.time for item in observed], [item.time_error for item in observed]])
+        power = condition(shapes.log_power, caps_w, baseline_w, POWER, observed, power_values)
+        time = condition(shapes.log_time, caps_w, baseline_w, TIME, observed, time_values)
+        log_weight = shapes.log_weight + power.log_likelihood + time.log_likelihood
+        weight = np.exp(log_weight - log_weight.max())
+        likely = weight > _NEGLIGIBLE
+        weight = weight[likely] / weight[likely].sum()
+        return cls(weight=weight, power=power.of(likely), time=time.of(likely))
+
+    def costs(self, terms: Terms) -> "Costs":
+        """A metric at every cap."""
+        joint = terms.energy * np.exp(self.power.mean + (1 + terms.power) * self.time.mean)
+        alone = terms.time * np.exp(self.time.mean)
+        return Costs(
+            weight=self.weight,
+            value=joint + alone,
+            by_power=joint,
+            by_time=(1 + terms.power) * joint + alone,
+            power_cov=self.power.cov,
+            time_cov=self.time.cov,
+        )
+
+    def surprise(self, seen: Observation) -> float:
+        """How many standard deviations an observation is from what is expected, the larger of power and time."""
+        return max(
+            self._deviation(self.power, seen.place, seen.power, seen.power_error),
+            self._deviation(self.time, seen.place, seen.time, seen.time_error),
+        )
+
+    def _deviation(self, quantity: Posterior, place: int, value: float, error: float) -> float:
+        curves = quantity.mean[:, place]
+        mean = float(self.weight @ curves)
+        variance = float(self.weight @ (curves - mean) ** 2) + float(quantity.cov[place, place])
+        return abs(value - mean) / math.sqrt(variance + max(error, LEAST_ERROR) ** 2)
+
+    def expected_power(self, place: int) -> float:
+        """ln P/P0 of a cap."""
+        return float(self.weight @ self.power.mean[:, place])
+
+    def chance_within(self, slowdown: float) -> Floats:
+        """The probability that a cap is no slower than this, shape (caps,)."""
+        spread = np.sqrt(np.maximum(np.diag(self.time.cov), _JITTER))
+        return np.asarray(self.weight @ ndtr((np.log(slowdown) - self.time.mean) / spread))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The metric of every cap under every curve, shape (curves, caps), and its slopes by ln power and ln time."""
+
+    weight: Floats
+    value: Floats
+    by_power: Floats
+    by_time: Floats
+    power_cov: Floats
+    time_cov: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """The expected cost of each cap, shape (caps,)."""
+        return np.asarray(self.weight @ self.value)
+
+    @property
+    def spread(self) -> Floats:
+        """The standard deviation of each cap's cost, shape (caps,)."""
+        own = self.by_power**2 * np.diag(self.power_cov) + self.by_time**2 * np.diag(self.time_cov)
+        return np.asarray(np.sqrt(self.weight @ (own + (self.value - self.mean) ** 2)))
+
+    def chance_above(self, cost: float) -> Floats:
+        """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""
+        return np.asarray(self.weight @ (self.value > cost))
+
+    def gain_over(self, place: int | None, cost: float) -> tuple[Floats, Floats]:
+        """What each cap is expected to gain over the cap at `place`, and to lose to it, where it is better or worse.
+
+        With `None` for the place, over a cost that is known. Shape (caps,) each.
+        """
+        variance = self.by_power**2 * np.diag(self.power_cov) + self.by_time**2 * np.diag(self.time_cov)
+        if place is None:
+            better = cost - self.value
+        else:
+            better = self.value[:, [place]] - self.value
+            for slope, cov in ((self.by_power, self.power_cov), (self.by_time, self.time_cov)):
+                own = slope[:, [place]]
+                variance = variance + own**2 * cov[place, place] - 2 * own * slope * cov[place]
+        spread = np.sqrt(np.maximum(variance, _JITTER))
+        gain = _above_zero(better, spread)
+        return np.asarray(self.weight @ gain), np.asarray(self.weight @ (gain - better))
+
+
+def _above_zero(mean: Floats, spread: Floats) -> Floats:
+    """E[max(0, x)] of a normal x."""
+    z = mean / spread
+    return np.asarray(mean * ndtr(z) + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))

@@ -1,0 +1,224 @@
+"""The default: physical curves are fitted to what was measured, and the next trial is where that promises most.
+
+| option | meaning | default |
+|---|---|---|
+| `trials` | most trials of one search | 8 |
+| `gain` | percent; stop when no cap is expected to gain more, or more than a quarter of a trial's error | 0 |
+
+A few thousand curves that power and time may follow (`shapes`) are weighed by the baseline and the trials, and bent to
+them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial is worth it if the rest
+of the job is expected to gain more from it than the trial itself is expected to lose; of such trials the one that
+loses little comes before the one that gains a little more, which can still be made later. Above the draw, where all
+caps are one, nothing is to be gained. The cap kept is the one that was measured and is expected to be the cheapest,
+with its neighbours' measurements taken into account.
+
+Downward it goes in steps: not below 0.8 of the lowest cap measured (at first, half of the draw), and to no cap with
+more than a small chance of being much worse than the best known: below an unseen cliff an iteration takes four times
+as long.
+
+A warm start's trials count as measurements that are a common factor and a percent off. If the baseline's draw or a
+trial is not where they put it they are dropped, and the search goes on as if they had never been.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from autocap.evidence import Finding
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial
+from autocap.strategies.belief import POWER, Belief, Costs, Observation
+from autocap.strategies.shapes import Floats, shapes
+from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
+
+_MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
+_REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
+_PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
+_WORTH = 0.25  # of a trial's error: what a trial must be expected to gain
+_LEAST_GAIN = 1e-3
+_MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
+_STEP, _FIRST_STEP = 0.8, 0.5
+_USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
+_LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
+_PAST_ERROR = 0.01  # of a measurement in another run, relative
+_PAST_LEVEL = 1
+_SURPRISE = 3.0  # standard deviations between a trial and what was expected of it
+
+
+class Model(Strategy):
+    """Expected improvement on a belief made of physical curves."""
+
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option(name="trials", kind=int, default=8, meaning="most trials of one search", minimum=1),
+        Option(
+            name="gain",
+            kind=float,
+            default=0.0,
+            meaning="percent; stop when no cap is expected to gain more, or more than a quarter of a trial's error",
+            minimum=0.0,
+        ),
+    )
+
+    def __init__(
+        self,
+        grid: CapGrid,
+        metric: Metric,
+        baseline: Measurement,
+        rng: np.random.Generator,
+        history: Sequence[Trial],
+        options: Mapping[str, OptionScalar],
+    ) -> None:
+        super().__init__(grid, metric, baseline, rng, history, options)
+        self._baseline_w = max(baseline.cap_w)
+        self._past = [trial.measurement for trial in history if trial.measurement is not None]
+        stride = math.ceil(len(grid) / _MOST_CAPS)
+        self._candidates = sorted({*grid[::stride], grid[0], grid[-1]})
+        known = {self._baseline_w, *(found.cap_w[0] for found in self._past)}
+        self._places = {cap_w: place for place, cap_w in enumerate(sorted({*self._candidates, *known}))}
+        self._caps_w = np.array(list(self._places))
+        self._shapes = shapes(self._caps_w, self._baseline_w, _draw_w(baseline), baseline.cap_binding)
+        self._count = 0
+        self._belief, self._costs = self._learn()
+        if abs(self._drawn_more()) > _SURPRISE * POWER.level:
+            self._past = []
+            self._belief, self._costs = self._learn()
+
+    def tell(self, trial: Trial) -> None:
+        """Take in a trial; the first that is not where it was expected ends a warm start."""
+        super().tell(trial)
+        self._count += 1
+        if trial.measurement is None:
+            return
+        if self._belief.surprise(self._observation(trial.measurement)) > _SURPRISE:
+            self._past = []
+        self._belief, self._costs = self._learn()
+
+    def recommend(self) -> float | None:
+        """Of the caps that were measured to the end and are allowed, the one expected to cost least."""
+        keepable = [finding.cap_w for finding in self._keepable()]
+        mean = self._costs.mean
+        return min(keepable, key=lambda cap_w: (mean[self._places[cap_w]], cap_w), default=None)
+
+    def explain(self) -> str | None:
+        """What is expected of the cap recommended, and of a better one that was not worth a trial."""
+        kept_w = self.recommend()
+        if kept_w is None:
+            return None
+        mean, spread = self._costs.mean, self._costs.spread
+        untried = (cap_w for cap_w in self._candidates if cap_w not in self.findings)
+        better = [cap_w for cap_w in untried if mean[self._places[cap_w]] < mean[self._places[kept_w]]]
+        best_w = min(better, key=lambda cap_w: float(mean[self._places[cap_w]]), default=kept_w)
+
+        def told(cap_w: float) -> str:
+            place = self._places[cap_w]
+            return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {cap_w:g} W"
+
+        if best_w == kept_w:
+            return told(kept_w)
+        return f"{told(kept_w)}, and {told(best_w)}, which was not measured"
+
+    def _next(self) -> float | None:
+        trials = self.options["trials"]
+        assert isinstance(trials, int)
+        if self._count >= trials:
+            return None
+        kept_w = self.recommend()
+        place = None if kept_w is None else self._places[kept_w]
+        gain, loss = self._costs.gain_over(place, 1.0)
+        gain = gain * self._chance_allowed()
+        worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
+        open_caps = [cap_w for cap_w in self._candidates if not self.tried(cap_w)]
+        promising = [
+            cap_w
+            for cap_w in self._within_reach(open_caps, 1.0 if place is None else float(self._costs.mean[place]))
+            if worth[self._places[cap_w]] or not self.findings  # one is measured in any case
+        ]
+        if promising:
+            choice = _PATIENCE * gain - loss
+            return max(promising, key=lambda cap_w: float(choice[self._places[cap_w]]))
+        # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
+        nothing_found = kept_w is None and open_caps and self.metric.max_slowdown is None
+        return open_caps[-1] if nothing_found else None
+
+    def _doubtful(self) -> float | None:
+        """A cap that may be the best, of which only the slowdown limit is in doubt, is measured once more."""
+        kept_w, mean = self.recommend(), self._costs.mean
+        best = 1.0 if kept_w is None else float(mean[self._places[kept_w]])
+
+        def in_doubt(finding: Finding) -> bool:
+            undecided = finding.complete and not finding.allowed and not finding.forbidden and not finding.repeated
+            return undecided and float(mean[self._places[finding.cap_w]]) < best - _LEAST_GAIN
+
+        doubtful = [finding for finding in self.findings.values() if in_doubt(finding)]
+        return min(doubtful, key=lambda finding: finding.slowdown).cap_w if doubtful else None
+
+    def _within_reach(self, caps_w: Sequence[float], best: float) -> list[float]:
+        """The caps that are neither a long step below all that was measured, nor likely to be much worse than best."""
+        if self.findings:
+            lowest_w = _STEP * min(self.findings)
+        else:
+            lowest_w = _FIRST_STEP * min(self._baseline_w, _draw_w(self.baseline) / _USUAL_SHARE)
+        slowest_w = max((cap_w for cap_w, finding in self.findings.items() if finding.forbidden), default=0.0)
+        risk = self._costs.chance_above((1 + _MUCH_WORSE) * min(best, 1.0))
+        chance = self._chance_allowed()
+
+        def reachable(cap_w: float) -> bool:
+            place = self._places[cap_w]
+            return cap_w >= lowest_w and cap_w > slowest_w and risk[place] <= _RISK and chance[place] >= _LEAST_CHANCE
+
+        return [cap_w for cap_w in caps_w if reachable(cap_w)] or ([] if self.findings else list(caps_w[-1:]))
+
+    def _chance_allowed(self) -> Floats:
+        """The probability that a trial would show a cap to respect the slowdown limit, shape (caps,)."""
+        if self.metric.max_slowdown is None:
+            return np.ones(len(self._caps_w))
+        error = math.sqrt(2) * self.baseline.period_rel_stderr
+        return self._belief.chance_within(max(1 + self.metric.max_slowdown - 2 * error, 1e-3))
+
+    def _drawn_more(self) -> float:
+        """How much more power, in ln, the warm start's trials drew than is now believed of their caps."""
+        more = [seen.power - self._belief.expected_power(seen.place) for seen in self._observations() if seen.level]
+        return sum(more) / len(more) if more else 0.0
+
+    def _worth_a_trial(self, kept_w: float | None) -> float:
+        gain = self.options["gain"]
+        assert isinstance(gain, int | float)
+        error = 0.0 if kept_w is None else self.findings[kept_w].stderr
+        return max(gain / 100, _WORTH * error, _LEAST_GAIN)
+
+    def _learn(self) -> tuple[Belief, Costs]:
+        belief = Belief.after(self._shapes, self._caps_w, self._baseline_w, list(self._observations()))
+        return belief, belief.costs(self.metric.terms(self.baseline))
+
+    def _observations(self) -> Iterator[Observation]:
+        yield self._observation(self.baseline)
+        for measurement in self._past:
+            yield self._observation(measurement, extra_error=_PAST_ERROR, level=_PAST_LEVEL)
+        for trials in self._trials.values():
+            for trial in trials:
+                if trial.measurement is not None:
+                    yield self._observation(trial.measurement, cap_w=trial.cap_w)
+
+    def _observation(
+        self,
+        measurement: Measurement,
+        *,
+        cap_w: float | None = None,
+        extra_error: float = 0.0,
+        level: int | None = None,
+    ) -> Observation:
+        return Observation(
+            place=self._places[max(measurement.cap_w) if cap_w is None else cap_w],
+            power=math.log(_draw_w(measurement) / _draw_w(self.baseline)),
+            time=math.log(measurement.period_s / self.baseline.period_s),
+            power_error=math.hypot(measurement.power_rel_stderr, extra_error),
+            time_error=math.hypot(measurement.period_rel_stderr, extra_error),
+            level=level,
+        )
+
+
+def _draw_w(measurement: Measurement) -> float:
+    """Mean power a device, watts, as the energy has it."""
+    return measurement.energy_per_iteration_j / measurement.period_s / len(measurement.cap_w)

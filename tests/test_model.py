@@ -1,0 +1,174 @@
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial, TrialState
+from autocap.registry import option_values
+from autocap.strategies.model import Model
+from autocap.strategy import CapGrid, OptionScalar
+from tests.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
+from tests.strategy_contract import BUDGET, EDP, EDS, ENERGY, StrategyContract
+
+ED2P = Metric(name="ed2p")
+COST = Metric(name="cost", energy_price=0.3, hour_price=0.05)
+PLATEAU = next(curve for curve in PHYSICAL if curve.name == "draws little")
+
+
+def model(
+    metric: Metric,
+    baseline: Measurement,
+    grid: CapGrid = GRID,
+    history: Sequence[Trial] = (),
+    **options: OptionScalar,
+) -> Model:
+    values = option_values(Model, []) | options
+    rng = np.random.default_rng(0)
+    return Model(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options=values)
+
+
+def fit(
+    curve: Curve,
+    metric: Metric = ENERGY,
+    noise: float = 0.0,
+    seed: int = 0,
+    history: Sequence[Trial] = (),
+    **options: OptionScalar,
+) -> Search:
+    baseline = measured(curve, GRID[-1], stated=noise / 2)
+    return search(model(metric, baseline, history=history, **options), curve, metric, baseline, noise, seed=seed)
+
+
+class TestContract(StrategyContract):
+    def make(
+        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
+    ) -> Model:
+        return model(metric, baseline, grid, history)
+
+
+@pytest.mark.parametrize("metric", [ENERGY, EDP, ED2P, EDS, COST], ids=lambda metric: metric.name)
+def test_half_a_percent_of_noise_costs_little_in_a_handful_of_trials(metric: Metric) -> None:
+    searches = [(curve, fit(curve, metric, noise=0.005, seed=3)) for curve in PHYSICAL]
+    regrets = [curve.regret(metric, found.kept_w or GRID[-1]) for curve, found in searches]
+    assert np.mean(regrets) < 0.004
+    assert max(regrets) < 0.03
+    assert np.mean([len(found.asks) for _, found in searches]) <= 6
+
+
+def test_no_cap_above_the_draw_is_tried_where_lower_ones_are_cheaper() -> None:
+    for seed in range(5):
+        assert max(fit(PLATEAU, noise=0.005, seed=seed).asks) <= 140
+
+
+def test_it_never_goes_a_long_step_below_the_lowest_cap_measured() -> None:
+    for curve in PHYSICAL:
+        asks = fit(curve, ENERGY, noise=0.005).asks
+        for count in range(1, len(asks)):
+            assert asks[count] >= 0.8 * min(asks[:count])
+
+
+def test_a_flat_curve_takes_few_trials() -> None:
+    assert len(fit(FLAT, noise=0.005).asks) <= 8
+
+
+def test_it_makes_no_more_trials_than_it_may() -> None:
+    assert len(fit(CLIFF, EDP, noise=0.005, trials=2).asks) == 2
+
+
+def test_a_gain_that_is_asked_for_ends_the_search_earlier() -> None:
+    assert len(fit(CLIFF, gain=50.0).asks) == 1 < len(fit(CLIFF).asks)
+
+
+def test_a_trial_of_no_gain_ends_with_the_cap_on_arrival_measured() -> None:
+    steep = Curve(name="nothing to save", draw_w=400, memory_share=0.0, static_share=0.5, exponent=1.0)
+    assert fit(steep, ED2P).kept_w == GRID[-1]
+
+
+def test_a_warm_start_begins_where_the_earlier_run_found_its_best_cap() -> None:
+    best_w = min(GRID, key=lambda cap_w: CLIFF.cost(EDP, cap_w))
+    found = fit(CLIFF, EDP, noise=0.002, history=past(CLIFF, 1.0))
+    assert abs(found.asks[0] - best_w) <= 10
+    assert CLIFF.regret(EDP, found.kept_w or GRID[-1]) < 0.01
+
+
+def test_a_warm_start_holds_for_iterations_of_another_length() -> None:
+    assert fit(CLIFF, EDP, noise=0.002, history=past(CLIFF, 3.0)).asks[0] == pytest.approx(
+        fit(CLIFF, EDP, noise=0.002, history=past(CLIFF, 1.0)).asks[0], abs=5
+    )
+
+
+def test_a_warm_start_that_no_longer_holds_is_dropped() -> None:
+    memory_bound = next(curve for curve in PHYSICAL if curve.name == "memory-bound")
+    found = fit(memory_bound, EDP, noise=0.002, history=past(PHYSICAL[0], 1.0))
+    assert memory_bound.regret(EDP, found.kept_w or GRID[-1]) < 0.01
+
+
+def past(curve: Curve, factor: float) -> list[Trial]:
+    """The trials of an earlier run, whose iterations were that much longer."""
+    baseline = measured(curve, GRID[-1], stated=0.002)
+    trials = [trial_of(EDP, measured(curve, cap_w, stated=0.002), baseline) for cap_w in (260.0, 200.0, 160.0, 140.0)]
+    return [replace(trial, measurement=_longer(trial.measurement, factor)) for trial in trials if trial.measurement]
+
+
+def _longer(measurement: Measurement | None, factor: float) -> Measurement:
+    assert measurement is not None
+    return replace(
+        measurement,
+        period_s=factor * measurement.period_s,
+        energy_per_iteration_j=factor * measurement.energy_per_iteration_j,
+    )
+
+
+def test_it_says_what_it_expects_of_the_cap_it_recommends() -> None:
+    baseline = measured(CLIFF, GRID[-1], stated=0.002)
+    strategy = model(ENERGY, baseline)
+    assert strategy.explain() is None
+    found = search(strategy, CLIFF, ENERGY, baseline, 0.005)
+    assert f"of the baseline's at {found.kept_w:g} W" in (strategy.explain() or "")
+    expected = float((strategy.explain() or "").split(" ± ")[0])
+    assert expected == pytest.approx(CLIFF.cost(ENERGY, found.kept_w or 0.0), abs=0.02)
+
+
+def test_a_slowdown_limit_is_come_near_to_without_waste() -> None:
+    curve = PHYSICAL[2]
+    found = fit(curve, BUDGET, noise=0.001)
+    assert found.kept_w is not None
+    slowdown = curve.time_s(found.kept_w) / curve.time_s(GRID[-1])
+    assert 1.03 < slowdown <= 1.05
+
+
+def test_several_devices_are_judged_by_the_draw_of_one() -> None:
+    def of_four(measurement: Measurement) -> Measurement:
+        return replace(
+            measurement,
+            cap_w=measurement.cap_w * 4,
+            power_w=4 * measurement.power_w,
+            energy_per_iteration_j=4 * measurement.energy_per_iteration_j,
+        )
+
+    single = measured(CLIFF, GRID[-1], stated=0.002)
+    assert model(ENERGY, of_four(single)).ask() == model(ENERGY, single).ask()
+
+
+def test_a_grid_of_one_watt_steps_takes_no_more_trials_and_answers_fast() -> None:
+    grid = CapGrid.stepped(100, 260, 1)
+    baseline = measured(CLIFF, 260.0, stated=0.002)
+    strategy = model(ENERGY, baseline, grid)
+    begin_s = time.process_time()
+    strategy.ask()
+    assert time.process_time() - begin_s < 0.25  # some 20 ms, on a machine that does nothing else
+    found = search(strategy, CLIFF, ENERGY, baseline, 0.005)
+    assert len(found.asks) <= 8
+    assert CLIFF.regret(ENERGY, found.kept_w or 260.0, grid) < 0.02
+
+
+def test_a_failed_cap_is_left_alone() -> None:
+    baseline = measured(CLIFF, GRID[-1], stated=0.002)
+    strategy = model(ENERGY, baseline)
+    first_w = strategy.ask()
+    assert first_w is not None
+    strategy.tell(Trial(cap_w=first_w, state=TrialState.FAILED, reason="no progress"))
+    assert strategy.ask() not in (first_w, None)
