@@ -120,7 +120,7 @@ def test_the_host_phase_is_as_much_work_as_it_was_calibrated_for_in_one_thread()
     phase.run()
     thread_s, process_s = time.thread_time() - thread_s, time.process_time() - process_s
 
-    assert thread_s == pytest.approx(0.1, rel=0.6)
+    assert 0.005 < thread_s < 0.16  # a crowded machine fits less into 0.1 s, none fits more
     assert process_s < 1.2 * thread_s
 
 
