@@ -148,7 +148,11 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
             "unknown strategy option 'foo'; this strategy's options",
         ),
         (["run", "--strategy-option", "foo", "--", "true"], 2, "argument --strategy-option: 'foo' is not KEY=VALUE"),
-        (["run", "--strategy-option", "tolerance=x", "--", "true"], 2, "strategy option tolerance is 'x'; it takes a"),
+        (
+            ["run", "--strategy", "golden", "--strategy-option", "tolerance=x", "--", "true"],
+            2,
+            "strategy option tolerance is 'x'; it takes a",
+        ),
         (["run", "--strategy", "fixed", "--", "true"], 2, "this strategy needs the option cap"),
         (["run", "--device", "foo", "--", "true"], 2, "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
         (["run", "--device", "emulated:foo", "--", "true"], 2, "foo"),
