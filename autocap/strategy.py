@@ -159,6 +159,12 @@ class Strategy(ABC):
         self.failures: Counter[float] = Counter()
         self._trials: dict[float, list[Trial]] = {}
         self._done = False
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """What a subclass keeps besides; called once, at the end of construction. Raises UsageError for options that
+        do not go with the grid or the installation."""
+        return
 
     @abstractmethod
     def _next(self) -> float | None:
@@ -218,6 +224,33 @@ class Strategy(ABC):
 
     def _keepable(self) -> list[Finding]:
         return [finding for finding in self.findings.values() if finding.keepable]
+
+    def _cheapest_before(self) -> float | None:
+        """The grid's cap nearest to the cheapest of the history, watts; `None` without one."""
+        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
+        if not measured:
+            return None
+        return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
+
+    def _draw_w(self) -> float:
+        """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
+        if self.baseline.cap_binding is not False:
+            return self.grid[-1]
+        return min(self.grid[-1], self.baseline.power_w / len(self.baseline.cap_w))
+
+    def _slow_w(self) -> float:
+        """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""
+        return max((finding.cap_w for finding in self.findings.values() if finding.forbidden), default=0.0)
+
+    def _number(self, option: str) -> float:
+        value = self.options[option]
+        assert isinstance(value, int | float)
+        return value
+
+    def _whole(self, option: str) -> int:
+        value = self.options[option]
+        assert isinstance(value, int)
+        return value
 
     def tried(self, cap_w: float) -> bool:
         """Whether any trial of that cap was told, a failed one included."""

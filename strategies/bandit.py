@@ -25,15 +25,13 @@ not pulled again. Of a warm start's history only the cheapest cap is used, as th
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.metrics import Metric
-from autocap.records import Measurement, Trial, TrialState
-from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
+from autocap.records import Trial
+from autocap.strategy import Option, Strategy
 
 Floats = NDArray[np.float64]
 
@@ -77,21 +75,12 @@ class Bandit(Strategy):
         ),
     )
 
-    def __init__(
-        self,
-        grid: CapGrid,
-        metric: Metric,
-        baseline: Measurement,
-        rng: np.random.Generator,
-        history: Sequence[Trial],
-        options: Mapping[str, OptionScalar],
-    ) -> None:
-        super().__init__(grid, metric, baseline, rng, history, options)
+    def _set_up(self) -> None:
         self._told: list[Trial] = []
         self._since_over = 0  # trials since the last answer that the search is over
         self._searched: int | None = None  # how many trials the first search took
-        self._arms = np.array(grid.caps_w)
-        self._width_w = max(grid[-1] - grid[0], 1.0)
+        self._arms = np.array(self.grid.caps_w)
+        self._width_w = max(self.grid[-1] - self.grid[0], 1.0)
 
     def ask(self) -> float | None:
         """The next arm, watts; `None` while the last best stands, until another trial is told."""
@@ -117,12 +106,10 @@ class Bandit(Strategy):
         return None  # what may still be the best has a low bound, and is pulled again for it
 
     def _next(self) -> float | None:
-        limit = self.options["trials"]
-        assert isinstance(limit, int)
         if not self._told:
             return self._first()
         open_arms = self._open()
-        if not open_arms.any() or self._since_over >= limit:
+        if not open_arms.any() or self._since_over >= self._whole("trials"):
             return None
         mean, error = self._posterior()
         incumbent_w = self._incumbent(mean)
@@ -139,13 +126,10 @@ class Bandit(Strategy):
 
     def _first(self) -> float:
         """Where to begin: the history's cheapest cap, or a stride below the draw."""
-        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
-        if measured:
-            return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
-        top_w = self.grid[-1]
-        if self.baseline.cap_binding is False:
-            top_w = min(top_w, self.baseline.power_w / len(self.baseline.cap_w))
-        return self.grid.nearest(max(self.grid[0], top_w - _STRIDE * self._width_w))
+        before_w = self._cheapest_before()
+        if before_w is not None:
+            return before_w
+        return self.grid.nearest(max(self.grid[0], self._draw_w() - _STRIDE * self._width_w))
 
     def _open(self) -> NDArray[np.bool_]:
         """Which arms may be pulled, shape (n,)."""
@@ -153,12 +137,11 @@ class Bandit(Strategy):
         lowest, best = self.findings.get(lowest_w), self.best()
         rising = lowest is not None and best is not None and lowest.beyond(best, sigmas=2)
         stride_w = 0.0 if rising else _STRIDE * self._width_w
-        slow_w = max((finding.cap_w for finding in self.findings.values() if finding.forbidden), default=-math.inf)
         reach_w = min(lowest_w, self.grid.nearest(lowest_w - stride_w))
         free_w = min((trial.cap_w for trial in self._told if _free(trial)), default=math.inf)
         return np.array(
             [
-                max(reach_w, slow_w + 1e-9) <= cap_w <= free_w
+                max(reach_w, self._slow_w() + 1e-9) <= cap_w <= free_w
                 and self.failures[cap_w] < (1 if cap_w in self.findings else 2)
                 and (cap_w not in self.findings or self.findings[cap_w].complete)
                 for cap_w in self.grid
@@ -199,8 +182,7 @@ class Bandit(Strategy):
 
     def _evidence(self) -> tuple[Floats, Floats, Floats]:
         """Caps, watts, logarithms of their costs, and the variances of these, of all trials and the baseline."""
-        memory = self.options["memory"]
-        assert isinstance(memory, int)
+        memory = self._whole("memory")
         # The baseline costs 1 by definition, but its cap's true cost is as uncertain as its own measurement.
         rows = [(self.baseline.cap_w[0], 0.0, self.baseline.period_rel_stderr**2)]
         for age, trial in enumerate(reversed(self._told)):
@@ -215,11 +197,6 @@ class Bandit(Strategy):
 
     def _place(self, cap_w: float) -> int:
         return self.grid.caps_w.index(cap_w)
-
-    def _number(self, name: str) -> float:
-        value = self.options[name]
-        assert isinstance(value, int | float)
-        return value
 
 
 def _free(trial: Trial) -> bool:

@@ -21,7 +21,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from autocap.records import TrialState
 from autocap.strategy import Strategy
 
 _PHI = (math.sqrt(5) - 1) / 2
@@ -158,11 +157,8 @@ class Gpoeo(_AsPublished):
 
     def _predicted(self) -> int:
         """The gear to start at."""
-        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
-        if not measured:
-            return len(self.grid) // 2
-        cheapest = min(measured, key=lambda trial: trial.cost or 0.0)
-        return self.grid.caps_w.index(self.grid.nearest(cheapest.cap_w))
+        before_w = self._cheapest_before()
+        return len(self.grid) // 2 if before_w is None else self.grid.caps_w.index(before_w)
 
     def _better(self, gear: int, than: int, factor: float = 1.0) -> bool:
         standing, cost = self._rank(self.grid[than])

@@ -21,20 +21,18 @@ as the first trial. The same seed gives the same search.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import ClassVar
 
-import numpy as np
 import optuna
 from optuna.distributions import IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
 from autocap.errors import UsageError
-from autocap.metrics import Metric
-from autocap.records import Measurement, Trial, TrialState
-from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
+from autocap.records import Trial
+from autocap.strategy import Option, Strategy
 
 _HAS_TORCH = find_spec("torch") is not None
 if _HAS_TORCH:
@@ -69,20 +67,11 @@ class Bayesian(Strategy):
         ),
     )
 
-    def __init__(
-        self,
-        grid: CapGrid,
-        metric: Metric,
-        baseline: Measurement,
-        rng: np.random.Generator,
-        history: Sequence[Trial],
-        options: Mapping[str, OptionScalar],
-    ) -> None:
-        super().__init__(grid, metric, baseline, rng, history, options)
-        if options["sampler"] == "gp" and not _HAS_TORCH:
+    def _set_up(self) -> None:
+        if self.options["sampler"] == "gp" and not _HAS_TORCH:
             raise UsageError("strategy bayesian with sampler=gp needs torch; pip install torch, or pass sampler=tpe")
-        self._gp = _HAS_TORCH and options["sampler"] != "tpe"
-        self._seed = int(rng.integers(2**31))
+        self._gp = _HAS_TORCH and self.options["sampler"] != "tpe"
+        self._seed = int(self.rng.integers(2**31))
         self._proposed: tuple[int, float | None] = (-1, None)  # after how many trials, and what
         self._idle = 0  # new caps in a row that did not improve the best
 
@@ -108,9 +97,9 @@ class Bayesian(Strategy):
 
     def _startup(self) -> Iterator[float]:
         """The caps to begin with, in order: the history's cheapest, then even steps down from the draw."""
-        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
-        if measured:
-            yield self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
+        before_w = self._cheapest_before()
+        if before_w is not None:
+            yield before_w
         top_w, count = self._draw_w(), self._whole("startup")
         spread_w = min((top_w - self.grid[0]) / (count + 1), _STRIDE * (self.grid[-1] - self.grid[0]))
         slow_w = self._slow_w()
@@ -118,12 +107,6 @@ class Bayesian(Strategy):
             cap_w = self.grid.nearest(top_w - step * spread_w)
             if cap_w > slow_w:
                 yield cap_w
-
-    def _draw_w(self) -> float:
-        """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
-        if self.baseline.cap_binding is not False:
-            return self.grid[-1]
-        return min(self.grid[-1], self.baseline.power_w / len(self.baseline.cap_w))
 
     def _floor(self) -> int | None:
         """The place of the lowest cap to try: no leap, and above all that are too slow. `None` where there is none."""
@@ -135,10 +118,6 @@ class Bayesian(Strategy):
             stride_w = 0.0 if rising else _STRIDE * (self.grid[-1] - self.grid[0])
             floor = max(floor, self.grid.caps_w.index(self.grid.nearest(lowest.cap_w - stride_w)))
         return floor if floor < len(self.grid) else None
-
-    def _slow_w(self) -> float:
-        """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""
-        return max((finding.cap_w for finding in self.findings.values() if finding.forbidden), default=0.0)
 
     def _proposal(self, told: int) -> float | None:
         """The model's next cap; `None` when all that it names is known well."""
@@ -184,8 +163,3 @@ class Bayesian(Strategy):
             if self._gp:
                 return GPSampler(seed=seed, n_startup_trials=1)
             return TPESampler(seed=seed, n_startup_trials=1)
-
-    def _whole(self, name: str) -> int:
-        value = self.options[name]
-        assert isinstance(value, int)
-        return value

@@ -5,15 +5,10 @@
 | `cap` | the cap, watts; one of the grid's | none: must be given |
 """
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from autocap.errors import UsageError
-from autocap.metrics import Metric
-from autocap.records import Measurement, Trial
-from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
+from autocap.strategy import Option, Strategy
 
 
 class Fixed(Strategy):
@@ -26,17 +21,8 @@ class Fixed(Strategy):
         Option(name="cap", kind=float, default=None, meaning="the cap, watts", minimum=1.0, required=True, is_cap=True),
     )
 
-    def __init__(
-        self,
-        grid: CapGrid,
-        metric: Metric,
-        baseline: Measurement,
-        rng: np.random.Generator,
-        history: Sequence[Trial],
-        options: Mapping[str, OptionScalar],
-    ) -> None:
-        super().__init__(grid, metric, baseline, rng, history, options)
-        cap_w = options.get("cap")
+    def _set_up(self) -> None:
+        cap_w, grid = self.options.get("cap"), self.grid
         if not isinstance(cap_w, int | float):
             raise UsageError("strategy fixed needs --strategy-option cap=W, the cap in watts")
         if cap_w not in grid:

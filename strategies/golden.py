@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autocap.evidence import Finding
-from autocap.records import TrialState
 from autocap.strategy import DEFAULT_STEP_W, Option, Strategy
 
 _SHARE = (3 - math.sqrt(5)) / 2  # of a gap, from its better end to the probe: 0.382
@@ -70,7 +69,7 @@ class Golden(Strategy):
     )
 
     def _next(self) -> float | None:
-        hint_w = self._hint()
+        hint_w = self._cheapest_before()
         if hint_w is not None and not self.tried(hint_w):
             return hint_w
         leader = min(self.findings.values(), key=lambda finding: finding.rank, default=None)
@@ -79,20 +78,10 @@ class Golden(Strategy):
             return None
         return self.grid[max(gaps, key=lambda gap: (gap.high - gap.low, -gap.low)).probe()]
 
-    def _hint(self) -> float | None:
-        """The grid's cap nearest to the cheapest of the history; `None` without one."""
-        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
-        if not measured:
-            return None
-        return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
-
     def _top(self, leader: Finding | None) -> int:
         """The highest place to try: the lowest cap above the draw, or the end once the best seems to lie beyond."""
-        end = len(self.grid) - 1
-        if self.baseline.cap_binding is not False:
-            return end
-        draw_w = self.baseline.power_w / len(self.baseline.cap_w)
-        top = min(sum(cap_w < draw_w for cap_w in self.grid), end)
+        end, draw_w = len(self.grid) - 1, self._draw_w()
+        top = sum(cap_w < draw_w for cap_w in self.grid)
         at_top = leader is not None and (leader.cap_w >= self.grid[top] or leader.cost >= 1)
         nothing_left = leader is None and all(self.tried(cap_w) for cap_w in self.grid[: top + 1])
         return end if at_top or nothing_left else top
@@ -125,9 +114,7 @@ class Golden(Strategy):
         gap_w = self.grid[min(gap.high, top)] - self.grid[max(gap.low, 0)]
         if len(tied) == 2 or (tied and leader not in ends):
             return gap_w >= _WIDE * width_w
-        tolerance_w = self.options["tolerance"]
-        assert isinstance(tolerance_w, int | float)
-        return bool(tied) and gap_w >= tolerance_w
+        return bool(tied) and gap_w >= self._number("tolerance")
 
 
 def _tied(finding: Finding, leader: Finding) -> bool:

@@ -45,8 +45,7 @@ class Linear(Strategy):
 
     def _scan(self) -> list[float]:
         """The caps in the order of the scan: at least the step apart, and both ends of the grid."""
-        step_w = self.options["step"]
-        assert isinstance(step_w, int | float)
+        step_w = self._number("step")
         ordered = list(self.grid) if self.options["direction"] == "up" else list(reversed(self.grid))
         scan = ordered[:1]
         for cap_w in ordered[1:]:
@@ -63,8 +62,7 @@ class Linear(Strategy):
 
     def _hopeless(self, scan: list[float]) -> bool:
         """Whether the last `patience` caps that gave a number are all worse than the best by two sigma."""
-        patience, best = self.options["patience"], self.best()
-        assert isinstance(patience, int)
+        patience, best = self._whole("patience"), self.best()
         found = [self.findings[cap_w] for cap_w in scan if cap_w in self.findings]
         if not patience or best is None or len(found) < patience:
             return False

@@ -21,17 +21,16 @@ trial is not where they put it they are dropped, and the search goes on as if th
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from autocap.evidence import Finding
-from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategies.belief import POWER, Belief, Costs, Observation
 from autocap.strategies.shapes import Floats, shapes
-from autocap.strategy import CapGrid, Option, OptionScalar, Strategy
+from autocap.strategy import Option, Strategy
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
@@ -61,24 +60,15 @@ class Model(Strategy):
         ),
     )
 
-    def __init__(
-        self,
-        grid: CapGrid,
-        metric: Metric,
-        baseline: Measurement,
-        rng: np.random.Generator,
-        history: Sequence[Trial],
-        options: Mapping[str, OptionScalar],
-    ) -> None:
-        super().__init__(grid, metric, baseline, rng, history, options)
-        self._baseline_w = max(baseline.cap_w)
-        self._past = [trial.measurement for trial in history if trial.measurement is not None]
-        stride = math.ceil(len(grid) / _MOST_CAPS)
-        self._candidates = sorted({*grid[::stride], grid[0], grid[-1]})
+    def _set_up(self) -> None:
+        self._baseline_w = max(self.baseline.cap_w)
+        self._past = [trial.measurement for trial in self.history if trial.measurement is not None]
+        stride = math.ceil(len(self.grid) / _MOST_CAPS)
+        self._candidates = sorted({*self.grid[::stride], self.grid[0], self.grid[-1]})
         known = {self._baseline_w, *(found.cap_w[0] for found in self._past)}
         self._places = {cap_w: place for place, cap_w in enumerate(sorted({*self._candidates, *known}))}
         self._caps_w = np.array(list(self._places))
-        self._shapes = shapes(self._caps_w, self._baseline_w, _draw_w(baseline), baseline.cap_binding)
+        self._shapes = shapes(self._caps_w, self._baseline_w, _drawn_w(self.baseline), self.baseline.cap_binding)
         self._count = 0
         self._belief, self._costs = self._learn()
         if abs(self._drawn_more()) > _SURPRISE * POWER.level:
@@ -120,9 +110,7 @@ class Model(Strategy):
         return f"{told(kept_w)}, and {told(best_w)}, which was not measured"
 
     def _next(self) -> float | None:
-        trials = self.options["trials"]
-        assert isinstance(trials, int)
-        if self._count >= trials:
+        if self._count >= self._whole("trials"):
             return None
         kept_w = self.recommend()
         place = None if kept_w is None else self._places[kept_w]
@@ -159,8 +147,8 @@ class Model(Strategy):
         if self.findings:
             lowest_w = _STEP * min(self.findings)
         else:
-            lowest_w = _FIRST_STEP * min(self._baseline_w, _draw_w(self.baseline) / _USUAL_SHARE)
-        slowest_w = max((cap_w for cap_w, finding in self.findings.items() if finding.forbidden), default=0.0)
+            lowest_w = _FIRST_STEP * min(self._baseline_w, _drawn_w(self.baseline) / _USUAL_SHARE)
+        slowest_w = self._slow_w()
         risk = self._costs.chance_above((1 + _MUCH_WORSE) * min(best, 1.0))
         chance = self._chance_allowed()
 
@@ -183,10 +171,8 @@ class Model(Strategy):
         return sum(more) / len(more) if more else 0.0
 
     def _worth_a_trial(self, kept_w: float | None) -> float:
-        gain = self.options["gain"]
-        assert isinstance(gain, int | float)
         error = 0.0 if kept_w is None else self.findings[kept_w].stderr
-        return max(gain / 100, _WORTH * error, _LEAST_GAIN)
+        return max(self._number("gain") / 100, _WORTH * error, _LEAST_GAIN)
 
     def _learn(self) -> tuple[Belief, Costs]:
         belief = Belief.after(self._shapes, self._caps_w, self._baseline_w, list(self._observations()))
@@ -211,7 +197,7 @@ class Model(Strategy):
     ) -> Observation:
         return Observation(
             place=self._places[max(measurement.cap_w) if cap_w is None else cap_w],
-            power=math.log(_draw_w(measurement) / _draw_w(self.baseline)),
+            power=math.log(_drawn_w(measurement) / _drawn_w(self.baseline)),
             time=math.log(measurement.period_s / self.baseline.period_s),
             power_error=math.hypot(measurement.power_rel_stderr, extra_error),
             time_error=math.hypot(measurement.period_rel_stderr, extra_error),
@@ -219,6 +205,6 @@ class Model(Strategy):
         )
 
 
-def _draw_w(measurement: Measurement) -> float:
+def _drawn_w(measurement: Measurement) -> float:
     """Mean power a device, watts, as the energy has it."""
     return measurement.energy_per_iteration_j / measurement.period_s / len(measurement.cap_w)
