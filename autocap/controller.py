@@ -189,14 +189,7 @@ class Controller:
 
     def _end_trial(self, search: Search, result: ProbeResult) -> None:
         assert self._asked_w is not None
-        trial = Trial(
-            cap_w=self._asked_w,
-            state=result.state,
-            reason=result.reason if result.cost is not None else self._why_failed(result),
-            cost=None if result.cost is None else result.cost.value,
-            cost_stderr=None if result.cost is None else result.cost.stderr,
-            measurement=result.measurement,
-        )
+        trial = result.as_trial(self._asked_w, self._progress.trouble)
         self._asked_w = None
         self._announce(events.TrialEnded(t_s=self._now_s, trial=trial))
         search.tell(trial)

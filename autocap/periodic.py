@@ -74,7 +74,7 @@ class PeriodProgress:
 
     def _begin(self, caps: tuple[float | None, ...], begun_s: float, settled_s: float) -> None:
         # What runs from the last cycle counted to the first one here is known from the periods before and after.
-        self._bridge = self._marked is not None and self._marked_here
+        self._bridge = self._marked_here
         self._marked_here = False
         self._begun_s, self._caps = begun_s, caps
         self._heard = Heard(self._sensor, settled_s)
@@ -127,7 +127,7 @@ class PeriodProgress:
             self.trouble = "the pattern cannot be followed through the readings"
             return ()
         self._seen = found.seen
-        if self._caps == self._learned_at:  # the same period from more readings, so its waveform is better known
+        if self._at_arrival:  # the same period from more readings, so its waveform is better known
             self._template = found.seen
         self._sure = found.seen if before is not None and _agree(found.seen.period_s, before.period_s) else None
         return self._marks(cycles)
@@ -139,10 +139,15 @@ class PeriodProgress:
             return f"only {found.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
         return None
 
+    @property
+    def _at_arrival(self) -> bool:
+        """Whether the limits are those at which the waveform was learned."""
+        return self._caps == self._learned_at
+
     def _possible(self) -> tuple[float, float]:
         """The shortest and the longest that a cycle can be at this cap, against the one learned: a lower clock makes
         no cycle shorter, nor longer than the clock itself explains."""
-        if self._caps == self._learned_at:
+        if self._at_arrival:
             return _AT_ARRIVAL
         clock_hz, before_hz = self._heard.clock_hz, self._learned_clock_hz
         if clock_hz is None or before_hz is None:
@@ -152,7 +157,7 @@ class PeriodProgress:
     def _mistaken(self, found: RatioEstimate) -> str | None:
         """Why what was learned cannot be the job's own cycle: at another cap it got shorter, as the beat between a
         cycle and the sensor's sampling may. After some such looks that stands for good."""
-        if found.ratio is None or self._caps == self._learned_at:
+        if found.ratio is None or self._at_arrival:
             return None
         clock_hz, before_hz = self._heard.clock_hz or math.nan, self._learned_clock_hz or math.nan
         if found.ratio >= (_NOT_FASTER if clock_hz < _CLOCK_FELL * before_hz else _ELSEWHERE[0]):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autocap.progress import Mark
-from autocap.records import Cost, Measurement, Sample, TrialState
+from autocap.records import Cost, Measurement, Sample, Trial, TrialState
 from autocap.window import Window
 
 # A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
@@ -37,6 +37,17 @@ class ProbeResult:
     reason: str | None = None
     measurement: Measurement | None = None
     cost: Cost | None = None
+
+    def as_trial(self, cap_w: float, trouble: str | None) -> Trial:
+        """The trial of a cap that ended so. trouble: of the progress, which says better why a failed one failed."""
+        return Trial(
+            cap_w=cap_w,
+            state=self.state,
+            reason=self.reason if self.cost is not None else trouble or self.reason,
+            cost=None if self.cost is None else self.cost.value,
+            cost_stderr=None if self.cost is None else self.cost.stderr,
+            measurement=self.measurement,
+        )
 
 
 class Probe:

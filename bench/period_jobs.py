@@ -13,13 +13,14 @@ from itertools import product
 from autocap import config, events, profiles
 from autocap.config import TuneConfig
 from autocap.devices.simulated import SimulatedJob, SimulatedNode
-from autocap.metrics import Metric
+from autocap.metrics import DEFAULT_K
 from autocap.periodic import PeriodProgress
 from autocap.sensor import PRESETS
+from bench.curve_cases import metric_named
+from bench.job_cases import UPDATES_A_PERIOD
 from bench.jobs import regret_pct, tune
 
 _NEAR_PCT = 1.5
-_UPDATES = 3
 _END_S = 3000.0
 _METRICS = ("energy", "edp", "eds")
 
@@ -61,7 +62,7 @@ def cases(seeds: range) -> Iterator[Case]:
 def run(case: Case) -> Outcome:
     """Tune one job until a cap is held, or none is to be."""
     profile, sensor = profiles.load(case.profile), PRESETS[case.sensor]
-    metric = Metric(name=case.metric, k=2.0 if case.metric == "eds" else None)
+    metric = metric_named(case.metric, DEFAULT_K)
     progress = PeriodProgress(sensor.info())
     outcome = tune(
         SimulatedJob(profile=profile, jitter=0.01),
@@ -79,7 +80,7 @@ def run(case: Case) -> Outcome:
     why = "" if kept else (decided.reason if decided is not None else None) or (said or ["the job ended before"])[-1]
     return Outcome(
         case=case,
-        reachable=profile.default_time_s >= _UPDATES * sensor.info().update_s,
+        reachable=profile.default_time_s >= UPDATES_A_PERIOD * sensor.info().update_s,
         kept=kept,
         regret_pct=regret_pct(profile, metric, outcome.grid, outcome.final_cap_w, profile.cap_range.default_w),
         why=why,
