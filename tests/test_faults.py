@@ -6,7 +6,8 @@ import pytest
 
 from bench.injections import process_faults, virtual_faults
 from bench.injections.outcome import Outcome, difference, silence, table
-from bench.injections.virtual import ARRIVALS_MW, Stage, play, usual
+from bench.injections.stage import ARRIVALS_MW, Stage
+from bench.injections.virtual import play, usual
 from bench.nvml_emulation import Episode, Fault, Trouble
 
 SET = "nvmlDeviceSetPowerManagementLimit"

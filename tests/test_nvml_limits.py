@@ -7,7 +7,8 @@ from autocap.devices.nvml import NvmlError, NvmlLimits
 from autocap.devices.nvml.state import to_milliwatts, to_watts
 from autocap.errors import DeviceError, LimitRefused
 from autocap.guardian import ForeignLimit, Guardian
-from bench.injections.virtual import Script, Unwatched
+from bench.injections.stage import Script
+from bench.injections.virtual import Unwatched
 from bench.nvml_emulation import Fault, Limits, machine
 from tests.nvml_stand import PROFILE, one_card, stand
 

@@ -8,7 +8,8 @@ from random import Random
 
 from autocap.devices.nvml.calls import ERRORS
 from bench.injections.outcome import Outcome, difference, silence
-from bench.injections.virtual import Report, Stage, play, usual
+from bench.injections.stage import Stage
+from bench.injections.virtual import Report, play, usual
 from bench.nvml_emulation import Episode, Fault, Limits, Trouble
 from bench.nvml_emulation.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
 

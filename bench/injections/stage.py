@@ -1,0 +1,85 @@
+"""Where a fault is injected in virtual time: the machine, its clock, and what should stand there in the end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autocap.clock import VirtualClock
+from bench.nvml_emulation import Machine, MemoryBoard
+from bench.nvml_emulation.board import requested, requested_mw
+from bench.nvml_emulation.library import EmulatedLibrary
+
+ARRIVALS_MW = (287_123, 291_007)
+_VIRTUAL_LIMIT_S = 100_000.0
+
+
+class Hang(BaseException):
+    """Not an Exception: nothing that catches those may keep it from ending the injection."""
+
+
+class Script(VirtualClock):
+    """A virtual clock on which things happen at their times, also in the middle of a call that waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._actions: list[tuple[float, Callable[[], None]]] = []
+
+    def at(self, t_s: float, action: Callable[[], None]) -> None:
+        self._actions = sorted([*self._actions, (t_s, action)], key=lambda one: one[0])
+
+    def step(self, seconds: float) -> None:
+        """Jump, as when nobody let this process run for so long."""
+        super().wait_until(self.now() + seconds)
+
+    def wait_until(self, t_s: float) -> int | None:
+        if t_s > _VIRTUAL_LIMIT_S:
+            raise Hang(f"still waiting at {t_s:.0f} s")
+        while self._actions and self._actions[0][0] <= t_s:
+            due_s, action = self._actions.pop(0)
+            super().wait_until(due_s)
+            action()
+        return super().wait_until(t_s)
+
+
+@dataclass
+class Stage:
+    """Where a fault is injected.
+
+    expected_mw: the limits that should stand there in the end. wall_step_s: by how much our wall clock was set. syncs:
+    how many times the journal's disk takes something, `None` for always. synced: how many times it has.
+    """
+
+    board: MemoryBoard
+    clock: Script
+    library: EmulatedLibrary
+    state_dir: Path
+    expected_mw: list[int]
+    wall_step_s: float = 0.0
+    syncs: int | None = None
+    synced: int = 0
+
+    def card(self, gpu: int, **changes: object) -> None:
+        """Let a card be another from now on."""
+        made = self.board.read().machine
+        card = replace(made.cards[gpu], **changes)  # type: ignore[arg-type]  # checked by the dataclass, at run time
+        self.board.update(lambda state: replace(state, machine=made.with_card(gpu, card)))
+
+    def limits_mw(self) -> list[int]:
+        state = self.board.read()
+        return [requested_mw(state, gpu, self.clock.now()) for gpu in range(len(state.machine.cards))]
+
+    def heal(self, well: Machine) -> None:
+        """The fault is over."""
+        self.board.update(lambda state: replace(state, machine=well))
+        self.syncs = None
+
+    def sync(self, fd: int) -> None:
+        """In place of fsync: on a full disk."""
+        if self.syncs is not None and self.synced >= self.syncs:
+            raise OSError(28, "No space left on device")
+        self.synced += 1
+
+    def write_as_other(self, gpu: int, limit_mw: int) -> None:
+        """Another tool sets a limit, which is to stay."""
+        self.board.update(lambda state: requested(state, gpu, limit_mw, self.clock.now()))
+        self.expected_mw[gpu] = limit_mw
