@@ -60,6 +60,7 @@ class RunDirectory:
             raise
         self._gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
         self._flushed_s: float | None = None
+        self._rows: list[str] = []  # since then
 
     @classmethod
     def create(cls, path: Path | None, force: bool, owner: InvokingUser | None, started: datetime) -> "RunDirectory":
@@ -116,7 +117,7 @@ class RunDirectory:
         """Finish the samples and close the files. Raises RunDirectoryError, once."""
         try:
             if not self._samples.closed:
-                self._attempt(SAMPLES, lambda: _write(self._samples, self._gzip.flush(zlib.Z_FINISH)))
+                self._attempt(SAMPLES, lambda: self._write_rows(zlib.Z_FINISH))
         finally:
             self._samples.close()
             self._events.close()
@@ -133,13 +134,16 @@ class RunDirectory:
             ) from error
 
     def _write_row(self, sample: Sample) -> None:
-        first = self._flushed_s is None
-        text = _header(len(sample.readings)) + _row(sample) if first else _row(sample)
-        data = self._gzip.compress(text.encode())
+        if self._flushed_s is None:
+            self._rows.append(_header(len(sample.readings)))
+        self._rows.append(_row(sample))
         if self._flushed_s is None or sample.t_s - self._flushed_s >= _FLUSH_S:
             self._flushed_s = sample.t_s
-            data += self._gzip.flush(zlib.Z_SYNC_FLUSH)
-        _write(self._samples, data)
+            self._write_rows(zlib.Z_SYNC_FLUSH)
+
+    def _write_rows(self, flush: int) -> None:
+        text, self._rows = "".join(self._rows), []
+        _write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
 
     def _replace(self, name: str, data: bytes) -> None:
         with acting_as(self._owner):

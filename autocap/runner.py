@@ -21,6 +21,7 @@ from autocap.records import Sample, StepReading
 
 log = logging.getLogger(__name__)
 _BEAT_S = 0.4  # the watchdog takes a controller that is silent for 1.5 s for hung
+_APART_S = 0.2  # of two beats, at least
 
 
 class Job(Protocol):
@@ -113,6 +114,7 @@ class Runner:
         self._watch = LimitWatch(device.gpus)
         self._reading = True
         self._ended_because: str | None = None
+        self._next_beat_s = clock.now()
 
     @property
     def ended_because(self) -> str:
@@ -158,8 +160,9 @@ class Runner:
 
     def _beat(self, now_s: float) -> None:
         actuator = self._actuator
-        if actuator is None:
+        if actuator is None or now_s < self._next_beat_s:
             return
+        self._next_beat_s = now_s + _APART_S
 
         def beat() -> list[Action]:
             if not actuator.beat():

@@ -26,6 +26,7 @@ _HOOK_DIRECTORY = Path(stephook.__file__).parent
 # A process that has not stepped for this long while others have is left behind; a slow one has longer.
 _IDLE_S = 10.0
 _IDLE_INTERVALS = 20
+_LATE_INTERVALS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,16 @@ class ProcessSteps:
 
     def is_left_behind(self, newest_s: float) -> bool:
         """Whether, with the job's newest step at `newest_s`, this process no longer takes part in it."""
-        interval_s = (self.last_s - self.first_s) / max(1, self.count - 1)
-        return newest_s - self.last_s > max(_IDLE_S, _IDLE_INTERVALS * interval_s)
+        return newest_s - self.last_s > max(_IDLE_S, _IDLE_INTERVALS * self.interval_s)
+
+    def is_late(self, newest_s: float) -> bool:
+        """Whether, with the job's newest step at `newest_s`, this process may have ended."""
+        return newest_s - self.last_s > _LATE_INTERVALS * self.interval_s
+
+    @property
+    def interval_s(self) -> float:
+        """Mean time from step to step."""
+        return (self.last_s - self.first_s) / max(1, self.count - 1)
 
 
 class JobSteps:
@@ -73,10 +82,13 @@ class JobSteps:
     ) -> StepReading | None:
         """The job's steps, given what its processes have published by now; `None` before the first.
 
-        Times are those of the records given. is_alive is asked only for processes that did not step since last time:
-        the last steps of one that ended in between count.
+        Times are those of the records given. is_alive is asked only for processes that are late beside another and did
+        not step since last time: the last steps of one that ended in between count.
         """
-        alive = [each for each in processes if self._stepped(each) or is_alive(each.process)]
+        newest_s = max((each.last_s for each in processes), default=0.0)
+        alive = [
+            each for each in processes if self._stepped(each) or not each.is_late(newest_s) or is_alive(each.process)
+        ]
         self._last_s = {each.process: each.last_s for each in processes}
         speaker = self._speaker(alive)
         if speaker is None:

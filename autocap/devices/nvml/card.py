@@ -1,5 +1,6 @@
 """One GPU as it is read: its power from the best source that it offers, and everything that goes with it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -27,6 +28,7 @@ from autocap.records import Reading
 T = TypeVar("T")
 
 _TYPICAL_UPDATE_S = 0.1  # until the sensor's own is known
+_TEMPERATURE_S = 1.0  # how often it is asked for
 _OLDEST_S = 2.5  # the driver's buffer reaches back 2.4 s; an older stamp, or a future one, is another clock's
 _SW_POWER_CAP = 0x4
 _THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # HW slowdown, SW thermal, HW thermal, HW power brake
@@ -66,6 +68,8 @@ class Card:
         self._absent: set[str] = set()  # quantities that the GPU does not offer
         self._failed: dict[str, str] = {}  # the last failure of each quantity that has one
         self._sample: tuple[int, float] | None = None  # the buffer's newest: its stamp in µs, watts
+        self._felt_s = -math.inf  # when the temperature was last asked for
+        self._felt_c: float | None = None
         self._fields = self._offered_fields()
         self.source = self._find_source()
 
@@ -82,9 +86,7 @@ class Card:
         counted_j = self.counter_j()
         busy_pct = self._ask("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
         clock_mhz = self._ask("SM clock", lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
-        temperature_c = self._ask(
-            "temperature", lambda: pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)
-        )
+        temperature_c = self._temperature_c(now_s)
         reasons = self._clock_reasons()
         energy_j = self.energy_trace.take(now_s, counted_j, raw.power_w)
         t_s, power_w = self.power_trace.take(raw.stamp_s, raw.power_w, energy_j=energy_j, busy=busy_pct != 0)
@@ -98,7 +100,7 @@ class Card:
             cap_binding=None if reasons is None else bool(reasons & _SW_POWER_CAP),
             throttled=reasons is not None and bool(reasons & _THROTTLED),
             utilisation=None if busy_pct is None else busy_pct / 100,
-            temperature_c=None if temperature_c is None else float(temperature_c),
+            temperature_c=temperature_c,
         )
 
     def raw_power(self) -> RawPower:
@@ -198,6 +200,15 @@ class Card:
         if (field, GPU_SCOPE) in self._fields:
             return None  # not answered this time
         return self._ask(f"limit {field}", otherwise)
+
+    def _temperature_c(self, now_s: float) -> float | None:
+        """Up to a second old: it changes slowly, and every call costs."""
+        if now_s >= self._felt_s + _TEMPERATURE_S:
+            temperature_c = self._ask(
+                "temperature", lambda: pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)
+            )
+            self._felt_s, self._felt_c = now_s, None if temperature_c is None else float(temperature_c)
+        return self._felt_c
 
     def _clock_reasons(self) -> int | None:
         reasons = self._ask("clock reasons", lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
