@@ -95,11 +95,12 @@ class PeriodProgress:
             return ()
         t_s, power_w, update_s, window_s = signal
         if self._template is None:
+            if len(t_s) < _FEWEST_READINGS:
+                return ()
             witnesses = self._heard.witnesses(device)
             estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witness=witnesses)
             before_s = self._seen_s
-            enough = len(t_s) >= _FEWEST_READINGS
-            self._seen_s = estimate.period_s if enough and estimate.verdict is Verdict.PERIODIC else None
+            self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
             self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device, t_s, power_w)
             if self.trouble is not None:
                 return ()

@@ -21,7 +21,7 @@ from autocap.records import Sample, StepReading
 
 log = logging.getLogger(__name__)
 _BEAT_S = 0.4  # the watchdog takes a controller that is silent for 1.5 s for hung
-_APART_S = 0.2  # of two beats, at least
+_APART_S = 0.35  # of two beats, at least
 
 
 class Job(Protocol):

@@ -13,6 +13,7 @@ _PEAKS = 4
 _MULTIPLES = (1, 2, 3, 4, 5)
 _PADDING = 4
 _SAME = 0.03
+_PROMISING = 0.3  # of the best one's score
 _DISTINCT = 0.004
 _FEW_READINGS = 8.0
 _FOLD_READINGS = 100
@@ -42,8 +43,9 @@ def find(
     periods = _distinct([p for p in raw if shortest_s <= p <= longest_s])
     scored = sorted(((screen(t_s, y, period), period) for period in periods), reverse=True)
     kept: list[float] = []
-    for _, period in scored:
-        if all(abs(period / other - 1) > _SAME for other in kept):
+    for score, period in scored:
+        promising = score > _PROMISING * scored[0][0]
+        if promising and all(abs(period / other - 1) > _SAME for other in kept):
             kept.append(period)
     return kept[:count]
 

@@ -48,20 +48,20 @@ def settle(
     steps: int,
     tolerance: Tolerance = COMPETING,
 ) -> Fit | None:
-    """Track a waveform and fit it, then once more with what the first fit taught."""
+    """Track a waveform and fit it, roughly, then once more with what the first fit taught."""
     cycles = series.span_s / period_s
     knots = pattern.knots_for(cycles, len(series.t_s))
     u = (series.t_s - series.t_s[0]) / period_s
     expected, spread = pattern.loose(harmonics_for(period_s, series))
     flat = series.y - level(series.t_s, series.y, period_s)
     fit: Fit | None = None
-    for _ in range(2):
+    for tries in (max(1, steps // 2), steps):  # the first round need not be exact
         way = track.path(u, flat, knots, coefficients, noise=noise, walk=max(walk, 0.01), tolerance=tolerance)
         if np.mean(way.blocks) < 0.4:
             return None
         start = Start(theta=way.theta, blocks=way.blocks, expected=expected, spread=spread, walk=max(walk, 0.01))
         try:
-            fit = pattern.fit(series.t_s, series.y, period_s, knots, start, steps=steps)
+            fit = pattern.fit(series.t_s, series.y, period_s, knots, start, steps=tries)
         except np.linalg.LinAlgError:
             return None
         coefficients, noise, walk = fit.coefficients, fit.residual, fit.walk

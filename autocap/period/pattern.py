@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from autocap.period.candidates import fourier
 from autocap.period.estimate import Bools, Floats
@@ -141,24 +141,21 @@ class _Problem:
         self.harmonics = len(start.expected)
         self.linear = np.zeros(levels + 2 * self.harmonics)
         self.variance = 1.0
+        self.prior = self._fixed_prior()
         self._solve_linear()
         self.now = self._linearised()
 
     def _phase(self) -> Floats:
         return np.asarray(self.u * (1.0 + self.slope) + self.weights @ self.theta)
 
-    def _prior(self) -> tuple[Floats, Floats]:
-        """Precision matrix and mean of all parameters."""
+    def _fixed_prior(self) -> tuple[Floats, Floats, Floats]:
+        """Precision matrix of all parameters but for the steps of the phase, that of steps of unit variance, and the
+        mean."""
         m, levels = len(self.knots), self.levels.shape[1]
         size = m + 1 + len(self.linear)
         precision = np.zeros((size, size))
-        every = float(self.knots[1] - self.knots[0])
-        steps = np.where(self.start.blocks, every * self.walk**2, _FREE)
-        inner = np.arange(m - 1)
-        precision[inner, inner] += 1 / steps
-        precision[inner + 1, inner + 1] += 1 / steps
-        precision[inner, inner + 1] -= 1 / steps
-        precision[inner + 1, inner] -= 1 / steps
+        change = np.diff(np.eye(m), axis=0)
+        precision[:m, :m] = change[~self.start.blocks].T @ change[~self.start.blocks] / _FREE
         precision[:m, :m] += 1.0 / (m * _OFFSET) ** 2
         precision[m, m] = 1 / self.slope_sd**2
         at = m + 1 + np.arange(levels)
@@ -167,6 +164,14 @@ class _Problem:
         precision[at, at] = np.tile(1 / self.start.spread**2, 2)
         mean = np.zeros(size)
         mean[at] = np.concatenate((self.start.expected.real, self.start.expected.imag))
+        return precision, change[self.start.blocks].T @ change[self.start.blocks], mean
+
+    def _prior(self) -> tuple[Floats, Floats]:
+        """Precision matrix and mean of all parameters."""
+        fixed, unit_steps, mean = self.prior
+        m, every = len(self.knots), float(self.knots[1] - self.knots[0])
+        precision = fixed.copy()
+        precision[:m, :m] += unit_steps / (every * self.walk**2)
         return precision, mean
 
     def _solve_linear(self) -> None:
@@ -198,14 +203,14 @@ class _Problem:
         design, target, _ = self.now
         precision, mean = self._prior()
         matrix = design.T @ design / self.variance + precision
-        factor = cho_factor(matrix)
-        solution = cho_solve(factor, design.T @ target / self.variance + precision @ mean)
+        covariance, _ = _inverse(matrix)
+        solution = covariance @ (design.T @ target / self.variance + precision @ mean)
         before, cost = self._parameters(), self._cost(precision, mean)
         for share in (1.0, 0.5, 0.2):
             self._set(before + share * (solution - before))
             if self._cost(precision, mean) <= cost:
                 break
-        self._vary(cho_solve(factor, np.eye(len(matrix))), precision)
+        self._vary(covariance, precision)
 
     def _parameters(self) -> Floats:
         return np.concatenate((self.theta, [self.slope], self.linear))
@@ -237,14 +242,13 @@ class _Problem:
         design, _, modelled = self.now
         precision, mean = self._prior()
         matrix = design.T @ design / self.variance + precision
-        factor = cho_factor(matrix)
         m, levels = len(self.knots), self.levels.shape[1]
-        every = cho_solve(factor, np.eye(len(matrix)))
+        every, log_determinant = _inverse(matrix)
         covariance = every[: m + 1, : m + 1]
         rest = self.y - modelled
         kept = rest[self.keep]
         parameters = self._parameters() - mean
-        sign = np.linalg.slogdet(precision)[1] - 2 * float(np.sum(np.log(np.diag(factor[0]))))
+        sign = np.linalg.slogdet(precision)[1] - log_determinant
         evidence = -0.5 * (
             len(kept) * np.log(2 * np.pi * self.variance)
             + float(kept @ kept) / self.variance
@@ -271,3 +275,14 @@ class _Problem:
             rest=rest,
             level=self.levels @ self.linear[:levels],
         )
+
+
+def _inverse(matrix: Floats) -> tuple[Floats, float]:
+    """Inverse and log determinant of a positive definite matrix, by Cholesky. Raises LinAlgError for any other."""
+    factor, failed = dpotrf(matrix)
+    if failed:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    upper = dpotri(factor)[0]  # the other triangle is zero
+    inverse = upper + upper.T
+    np.fill_diagonal(inverse, np.diag(upper))
+    return inverse, 2 * float(np.sum(np.log(np.diag(factor))))
