@@ -1,6 +1,6 @@
 """The state machine: samples go in, actions come out. It owns no clock, thread, file or device.
 
-WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE
+WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED within any of them while the job does not train.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +11,15 @@ from autocap.config import TuneConfig
 from autocap.confirm import WINDOW_ERROR, Confirmation, Verdict
 from autocap.errors import StrategyError
 from autocap.events import State
-from autocap.probe import Probe, ProbeResult, ProbeRules
+from autocap.pauses import PauseWatch
+from autocap.probe import ProbeResult
+from autocap.probing import Prober
 from autocap.progress import Mark, Progress
 from autocap.records import Measurement, Sample, SensorInfo, Trial, TrialState
 from autocap.search import Search
 from autocap.strategy import CapGrid, StrategyLike
 from autocap.tally import Accounts
 from autocap.waiting import SteadinessWatch
-from autocap.window import Window
 
 _TALLY_EVERY_S = 5.0
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
@@ -41,7 +42,7 @@ class Controller:
         progress: Progress,
         new_strategy: Callable[[Measurement], StrategyLike],
     ) -> None:
-        self._config, self._sensor, self._original_w, self._grid = config, sensor, original_w, grid
+        self._config, self._original_w, self._grid = config, original_w, grid
         self._progress, self._new_strategy = progress, new_strategy
         self._state = State.WAITING
         self.ended_because: str | None = None  # why the tuning ended before the job did
@@ -51,8 +52,9 @@ class Controller:
         self._accounts = Accounts()
         self._tallied_s = 0.0
         self._caps_w = original_w
-        self._probe: Probe | None = None
-        self._again: Callable[[], Probe] | None = None  # builds the present probe anew, after an interruption
+        self._prober = Prober(config, sensor)
+        self._pauses = PauseWatch()
+        self._paused = False  # as announced
         self._search: Search | None = None
         self._asked_w: float | None = None
         self._confirmation: Confirmation | None = None
@@ -62,7 +64,7 @@ class Controller:
 
     @property
     def state(self) -> State:
-        return self._state
+        return State.PAUSED if self._paused else self._state
 
     @property
     def caps_w(self) -> tuple[float, ...]:
@@ -81,7 +83,9 @@ class Controller:
             self._announce(
                 events.ProgressFound(t_s=sample.t_s, kind=self._progress.kind, confidence=self._progress.confidence)
             )
-        self._accounts.feed(sample, marks, self._state)
+        self._pauses.feed(sample, marks, self._progress, self._caps_w)
+        self._heed_pause()
+        self._accounts.feed(sample, marks, self.state, paused=self._pauses.ended)
         try:
             self._advance(sample, marks)
         except StrategyError as error:
@@ -93,8 +97,7 @@ class Controller:
     def interrupted(self, t_s: float) -> list[Action]:
         """The caps were put back meanwhile (the process was stopped): set them again, and begin the window anew."""
         self._out, self._now_s = [], t_s
-        if self._again is not None:
-            self._probe = self._again()
+        self._prober.again()
         if self._state is State.WAITING:
             self._watch = SteadinessWatch(self._original_w)
         elif self._caps_w != self._original_w and self._state is not State.DONE:
@@ -125,10 +128,16 @@ class Controller:
     def _advance(self, sample: Sample, marks: Sequence[Mark]) -> None:
         if self._state is State.WAITING:
             self._wait(sample, marks)
-        elif self._probe is not None:
-            result = self._probe.feed(sample, marks)
+        else:
+            result = self._prober.feed(sample, marks, paused=self._paused)
             if result is not None:
                 self._conclude(result)
+
+    def _heed_pause(self) -> None:
+        paused = self._pauses.paused and self._state not in (State.WAITING, State.DONE)
+        if paused != self._paused:
+            self._paused = paused
+            self._announce(events.StateEntered(t_s=self._now_s, state=self.state))
 
     def _wait(self, sample: Sample, marks: Sequence[Mark]) -> None:
         steady = self._watch.feed(sample, marks)
@@ -144,15 +153,10 @@ class Controller:
             self._warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")
         self._accounts.open()
         self._enter(State.BASELINE)
-        rules, metric = self._rules(self._config.target_stderr), self._config.metric
-
-        def probe(window: Window | None = None) -> Probe:
-            return Probe(self._original_w, rules, lambda found: metric.cost(found, found), window=window)
-
-        self._again, self._probe = probe, probe(steady)
+        metric = self._config.metric
+        self._prober.start(self._original_w, lambda found: metric.cost(found, found), window=steady)
 
     def _conclude(self, result: ProbeResult) -> None:
-        self._probe = self._again = None
         if self._search is None:
             self._begin_search(result)
         elif self._confirmation is None:
@@ -184,8 +188,8 @@ class Controller:
         self._asked_w = cap_w
         self._announce(events.TrialStarted(t_s=self._now_s, cap_w=cap_w))
         share = _REPEAT_ERROR if search.measured(cap_w) else 1.0
-        caps_w, rules = self._every(cap_w), self._rules(self._config.target_stderr * share)
-        self._start_probe(caps_w, lambda: Probe(caps_w, rules, search.cost, hopeless=search.hopeless))
+        self._set(self._every(cap_w))
+        self._prober.start(self._caps_w, search.cost, error=share, hopeless=search.hopeless)
 
     def _end_trial(self, search: Search, result: ProbeResult) -> None:
         assert self._asked_w is not None
@@ -219,9 +223,8 @@ class Controller:
 
     def _next_window(self, search: Search, confirmation: Confirmation, cap_w: float) -> None:
         self._kept_w = cap_w
-        caps_w = self._original_w if confirmation.baseline_next else self._every(cap_w)
-        rules = self._rules(self._config.target_stderr * WINDOW_ERROR)
-        self._start_probe(caps_w, lambda: Probe(caps_w, rules, search.cost))
+        self._set(self._original_w if confirmation.baseline_next else self._every(cap_w))
+        self._prober.start(self._caps_w, search.cost, error=WINDOW_ERROR)
 
     def _end_window(self, search: Search, confirmation: Confirmation, result: ProbeResult) -> None:
         if result.measurement is None:
@@ -251,23 +254,11 @@ class Controller:
 
     # Small moves.
 
-    def _rules(self, target_stderr: float) -> ProbeRules:
-        return ProbeRules(
-            settle_s=self._sensor.settle_s,
-            target_stderr=target_stderr,
-            limit_s=self._config.trial_s,
-            min_batches=self._config.min_batches,
-        )
-
     def _why_failed(self, result: ProbeResult) -> str | None:
         return self._progress.trouble or result.reason
 
     def _every(self, cap_w: float) -> tuple[float, ...]:
         return (cap_w,) * len(self._original_w)
-
-    def _start_probe(self, caps_w: tuple[float, ...], build: Callable[[], Probe]) -> None:
-        self._set(caps_w)
-        self._again, self._probe = build, build()
 
     def _set(self, caps_w: tuple[float, ...]) -> None:
         if caps_w != self._caps_w:
@@ -280,7 +271,8 @@ class Controller:
         self._finish()
 
     def _finish(self) -> None:
-        self._probe = self._again = None
+        self._paused = False
+        self._prober.rest()
         self._set(self._original_w)
         self._enter(State.DONE)
 
