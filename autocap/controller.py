@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from autocap import events
 from autocap.actions import Action, Announce, SetCaps
+from autocap.budget import SlowdownBudget
 from autocap.config import TuneConfig
 from autocap.confirm import WINDOW_ERROR, Confirmation, Verdict
 from autocap.errors import StrategyError
@@ -57,6 +58,8 @@ class Controller:
         self._paused = False  # as announced
         self._search: Search | None = None
         self._asked_w: float | None = None
+        self._budget: SlowdownBudget | None = None
+        self._spent_from: events.Tally | None = None  # when the trial under way began, which costs from `_budget`
         self._confirmation: Confirmation | None = None
         self._kept_w = 0.0  # the cap that is being confirmed
         self._out: list[Action] = []
@@ -128,10 +131,14 @@ class Controller:
     def _advance(self, sample: Sample, marks: Sequence[Mark]) -> None:
         if self._state is State.WAITING:
             self._wait(sample, marks)
-        else:
-            result = self._prober.feed(sample, marks, paused=self._paused)
-            if result is not None:
-                self._conclude(result)
+            return
+        if self._search is not None and self._asked_w is not None and self._prober.resting:
+            self._start_trial(self._search, self._asked_w)
+        result = self._prober.feed(sample, marks, paused=self._paused)
+        if result is None and self._overspent(marks):
+            result = self._prober.cut("the slowdown that --max-slowdown allows so far is used up")
+        if result is not None:
+            self._conclude(result)
 
     def _heed_pause(self) -> None:
         paused = self._pauses.paused and self._state not in (State.WAITING, State.DONE)
@@ -172,6 +179,10 @@ class Controller:
         self._search = Search(
             self._new_strategy, self._grid, self._config.metric, result.measurement, self._config.prune_sigmas
         )
+        if self._config.metric.max_slowdown is not None:
+            self._budget = SlowdownBudget(
+                self._config.metric.max_slowdown, result.measurement, self._prober.settle_s, self._config.min_batches
+            )
         if self._config.observe:
             first_w = self._search.ask()
             self._announce(events.WouldTry(t_s=self._now_s, caps_w=() if first_w is None else (first_w,)))
@@ -187,9 +198,26 @@ class Controller:
             return
         self._asked_w = cap_w
         self._announce(events.TrialStarted(t_s=self._now_s, cap_w=cap_w))
+        self._start_trial(search, cap_w)
+
+    def _start_trial(self, search: Search, cap_w: float) -> None:
+        """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
+        tally = self._accounts.tally(self._now_s)
+        if self._budget is not None and tally is not None:
+            if self._budget.saved_s(tally) < self._budget.expected_loss_s(cap_w):
+                self._set(self._original_w)
+                return
+            self._spent_from = tally
         share = _REPEAT_ERROR if search.measured(cap_w) else 1.0
         self._set(self._every(cap_w))
         self._prober.start(self._caps_w, search.cost, error=share, hopeless=search.hopeless)
+
+    def _overspent(self, marks: Sequence[Mark]) -> bool:
+        """Whether the trial under way has cost the job all the time it had saved up."""
+        if self._budget is None or self._spent_from is None or not marks or self._asked_w is None:
+            return False
+        now = self._accounts.tally(self._now_s)
+        return now is not None and self._budget.saved_s(now) < 0
 
     def _end_trial(self, search: Search, result: ProbeResult) -> None:
         assert self._asked_w is not None
@@ -201,8 +229,10 @@ class Controller:
             cost_stderr=None if result.cost is None else result.cost.stderr,
             measurement=result.measurement,
         )
-        self._asked_w = None
+        self._asked_w = self._spent_from = None
         self._announce(events.TrialEnded(t_s=self._now_s, trial=trial))
+        if self._budget is not None:
+            self._budget.learn(trial)
         search.tell(trial)
         if search.blind:
             self._warn(f"the search ends early, several trials in a row have failed: {trial.reason}")

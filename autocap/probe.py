@@ -87,6 +87,13 @@ class Probe:
                     return result
         return self._late(sample.t_s - self._start_s - self._paused_s)
 
+    def cut(self, why: str) -> ProbeResult:
+        """End now: pruned with what was measured, failed where that is too little."""
+        measurement = None if self._window is None else self._window.measure(self._rules.min_batches)
+        if measurement is None:
+            return ProbeResult(state=TrialState.FAILED, reason=why)
+        return ProbeResult(state=TrialState.PRUNED, reason=why, measurement=measurement, cost=self._cost(measurement))
+
     def _due(self, window: Window) -> bool:
         if window.iterations < self._look_at or window.span_s < _SHORTEST_S:
             return False

@@ -17,6 +17,16 @@ class Prober:
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
 
+    @property
+    def settle_s(self) -> float:
+        """Seconds that are discarded after a cap was set."""
+        return self._sensor.settle_s
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is measured."""
+        return self._probe is None
+
     def start(
         self,
         caps_w: tuple[float, ...],
@@ -41,6 +51,12 @@ class Prober:
         result = None if self._probe is None else self._probe.feed(sample, marks, paused=paused)
         if result is not None:
             self.rest()
+        return result
+
+    def cut(self, why: str) -> ProbeResult | None:
+        """End the present measurement with what it has shown so far."""
+        result = None if self._probe is None else self._probe.cut(why)
+        self.rest()
         return result
 
     def again(self) -> None:

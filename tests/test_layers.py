@@ -36,6 +36,7 @@ PURE = frozenset(
     {
         "alias",
         "bounds",
+        "budget",
         "confirm",
         "controller",
         "evidence",
