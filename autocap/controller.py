@@ -12,6 +12,7 @@ from autocap.config import TuneConfig
 from autocap.confirm import WINDOW_ERROR, Confirmation, Verdict
 from autocap.errors import StrategyError
 from autocap.events import State
+from autocap.holding import Hold
 from autocap.pauses import PauseWatch
 from autocap.probe import ProbeResult
 from autocap.probing import Prober
@@ -30,7 +31,7 @@ class Controller:
     """Decides which caps to set, from nothing but the samples it is fed.
 
     original_w: the limits found on arrival, one per device. grid: the common caps to search among.
-    new_strategy: builds the strategy once the baseline is known.
+    new_strategy: builds the strategy once the baseline is known, from that and the trials of the searches before.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Controller:
         original_w: tuple[float, ...],
         grid: CapGrid,
         progress: Progress,
-        new_strategy: Callable[[Measurement], StrategyLike],
+        new_strategy: Callable[[Measurement, Sequence[Trial]], StrategyLike],
     ) -> None:
         self._config, self._original_w, self._grid = config, original_w, grid
         self._progress, self._new_strategy = progress, new_strategy
@@ -62,6 +63,9 @@ class Controller:
         self._spent_from: events.Tally | None = None  # when the trial under way began, which costs from `_budget`
         self._confirmation: Confirmation | None = None
         self._kept_w = 0.0  # the cap that is being confirmed
+        self._hold: Hold | None = None
+        self._searches = 0
+        self._searched_from_s = 0.0
         self._out: list[Action] = []
         self._now_s = 0.0
 
@@ -107,6 +111,15 @@ class Controller:
             self._out.append(SetCaps(caps_w=self._caps_w))
         return self._out
 
+    def retune(self, t_s: float) -> list[Action]:
+        """Somebody asks to tune anew: done from HOLDING, and not needed before."""
+        self._out, self._now_s = [], t_s
+        if self._hold is not None:
+            self._hold.ask()
+        else:
+            self._warn(f"nothing to tune anew in the state {self.state}")
+        return self._out
+
     def stop(self, t_s: float, reason: str) -> list[Action]:
         """End the tuning, in whatever state it is; whoever calls this puts the limits found on arrival back."""
         self._out, self._now_s = [], t_s
@@ -134,6 +147,11 @@ class Controller:
             return
         if self._search is not None and self._asked_w is not None and self._prober.resting:
             self._start_trial(self._search, self._asked_w)
+        if self._hold is not None:
+            why = self._hold.feed(sample, marks, paused=self._paused or self._pauses.ended)
+            if why is not None:
+                self._tune_anew(why)
+            return
         result = self._prober.feed(sample, marks, paused=self._paused)
         if result is None and self._overspent(marks):
             result = self._prober.cut("the slowdown that --max-slowdown allows so far is used up")
@@ -164,7 +182,7 @@ class Controller:
         self._prober.start(self._original_w, lambda found: metric.cost(found, found), window=steady)
 
     def _conclude(self, result: ProbeResult) -> None:
-        if self._search is None:
+        if self._search is None or self._state is State.BASELINE:
             self._begin_search(result)
         elif self._confirmation is None:
             self._end_trial(self._search, result)
@@ -176,8 +194,14 @@ class Controller:
             self._fail(f"the baseline could not be measured: {self._why_failed(result)}")
             return
         self._announce(events.BaselineMeasured(t_s=self._now_s, measurement=result.measurement))
+        history = () if self._search is None else self._search.history
+        self._searches += 1
         self._search = Search(
-            self._new_strategy, self._grid, self._config.metric, result.measurement, self._config.prune_sigmas
+            lambda baseline: self._new_strategy(baseline, history),
+            self._grid,
+            self._config.metric,
+            result.measurement,
+            self._config.prune_sigmas,
         )
         if self._config.metric.max_slowdown is not None:
             self._budget = SlowdownBudget(
@@ -188,6 +212,7 @@ class Controller:
             self._announce(events.WouldTry(t_s=self._now_s, caps_w=() if first_w is None else (first_w,)))
             self._enter(State.HOLDING)
             return
+        self._searched_from_s = self._now_s
         self._enter(State.SEARCHING)
         self._next_trial(self._search)
 
@@ -281,6 +306,20 @@ class Controller:
         )
         self._set(self._original_w if cap_w is None else self._every(cap_w))
         self._enter(State.HOLDING)
+        assert self._search is not None
+        # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
+        rest_s = (self._searches - 1) * (self._now_s - self._searched_from_s)
+        reference = verdict.measurement if cap_w is not None else verdict.baseline or self._search.baseline
+        self._hold = Hold(self._config.retune, reference, self._now_s, self._prober.settle_s, rest_s)
+
+    def _tune_anew(self, why: str) -> None:
+        """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""
+        self._warn(f"tuning anew: {why}")
+        self._hold = self._confirmation = self._budget = None
+        self._set(self._original_w)
+        self._enter(State.BASELINE)
+        metric = self._config.metric
+        self._prober.start(self._original_w, lambda found: metric.cost(found, found))
 
     # Small moves.
 
@@ -301,7 +340,7 @@ class Controller:
         self._finish()
 
     def _finish(self) -> None:
-        self._paused = False
+        self._paused, self._hold = False, None
         self._prober.rest()
         self._set(self._original_w)
         self._enter(State.DONE)

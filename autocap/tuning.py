@@ -23,7 +23,7 @@ from autocap.guardian import Guardian
 from autocap.opening import Source
 from autocap.procs import ProcessId
 from autocap.recorder import Recorder
-from autocap.records import Measurement, StepReading
+from autocap.records import Measurement, StepReading, Trial
 from autocap.registry import StrategyFactory
 from autocap.runner import Actuator, Inbox, Job, Order, Runner, follow
 from autocap.signals import SignalClock
@@ -205,13 +205,13 @@ class Tuning:
     def _controller(self, device: Tunable, original_w: tuple[float, ...]) -> Controller:
         grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
 
-        def new_strategy(baseline: Measurement) -> StrategyLike:
+        def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
             return self.plan.factory(
                 grid=grid,
                 metric=self.config.tune.metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
-                history=() if self.plan.earlier is None else self.plan.earlier.history,
+                history=before or (() if self.plan.earlier is None else self.plan.earlier.history),
                 options=self.plan.options,
             )
 
