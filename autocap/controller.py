@@ -142,6 +142,8 @@ class Controller:
     # The states, in their order.
 
     def _advance(self, sample: Sample, marks: Sequence[Mark]) -> None:
+        if self._state is State.DONE:
+            return
         if self._state is State.WAITING:
             self._wait(sample, marks)
             return
@@ -340,7 +342,7 @@ class Controller:
         self._finish()
 
     def _finish(self) -> None:
-        self._paused, self._hold = False, None
+        self._paused, self._hold, self._asked_w = False, None, None
         self._prober.rest()
         self._set(self._original_w)
         self._enter(State.DONE)
