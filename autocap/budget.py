@@ -14,10 +14,14 @@ from autocap.records import Measurement, Trial
 class SlowdownBudget:
     """max_slowdown: as the metric has it, 0.05 for 5 %. baseline: at the limit found on arrival.
 
-    settle_s, fewest: what a trial costs at least, in seconds and iterations.
+    settle_s, fewest: what a trial costs at least, in seconds and iterations. since: the totals when the workload had
+    changed, from where it is counted anew; `None` counts all.
     """
 
-    def __init__(self, max_slowdown: float, baseline: Measurement, settle_s: float, fewest: int) -> None:
+    def __init__(
+        self, max_slowdown: float, baseline: Measurement, settle_s: float, fewest: int, since: Tally | None = None
+    ) -> None:
+        self._since = (0.0, 0.0) if since is None else _trained(since)
         self._allowed, self._baseline = max_slowdown, baseline
         self._settle_s, self._fewest = settle_s, fewest
         self._seen: list[tuple[float, float]] = []  # cap and slowdown ratio of each cap that was measured
@@ -29,8 +33,7 @@ class SlowdownBudget:
 
     def saved_s(self, tally: Tally) -> float:
         """Seconds that the job may still lose; negative where it has lost more."""
-        iterations = tally.iterations - tally.paused_iterations
-        took_s = tally.counted_s - tally.paused_s
+        iterations, took_s = (now - then for now, then in zip(_trained(tally), self._since, strict=True))
         return iterations * self._baseline.period_s * (1 + self._allowed) - took_s
 
     def expected_loss_s(self, cap_w: float) -> float:
@@ -49,3 +52,8 @@ class SlowdownBudget:
         ratio = max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / cap_w, *above[:1])
         seconds = self._settle_s + (self._fewest + 2) * ratio * self._baseline.period_s
         return seconds * (1 - 1 / ratio)
+
+
+def _trained(tally: Tally) -> tuple[float, float]:
+    """Iterations and their seconds, pauses left out."""
+    return tally.iterations - tally.paused_iterations, tally.counted_s - tally.paused_s

@@ -207,7 +207,11 @@ class Controller:
         )
         if self._config.metric.max_slowdown is not None:
             self._budget = SlowdownBudget(
-                self._config.metric.max_slowdown, result.measurement, self._prober.settle_s, self._config.min_batches
+                self._config.metric.max_slowdown,
+                result.measurement,
+                self._prober.settle_s,
+                self._config.min_batches,
+                since=self._accounts.tally(self._now_s) if self._searches > 1 else None,
             )
         if self._config.observe:
             first_w = self._search.ask()

@@ -29,6 +29,13 @@ def test_every_iteration_earns_its_share_and_pauses_neither_earn_nor_cost() -> N
     assert budget.saved_s(tally(100, 80.0, paused_s=30.0)) == pytest.approx(2.5)
 
 
+def test_after_a_change_of_the_workload_it_is_counted_anew() -> None:
+    slower = measurement(period_s=1.0)
+    budget = SlowdownBudget(0.05, slower, settle_s=1.0, fewest=8, since=tally(1000, 500.0))
+    assert budget.saved_s(tally(1000, 500.0)) == 0.0
+    assert budget.saved_s(tally(1100, 600.0)) == pytest.approx(5.0)
+
+
 def test_the_expected_loss_grows_as_caps_fall_and_follows_what_was_measured() -> None:
     budget = SlowdownBudget(0.05, BASELINE, settle_s=1.0, fewest=8)
     assert budget.expected_loss_s(220.0) == 0.0  # above the draw
