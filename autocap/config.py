@@ -12,6 +12,7 @@ WAIT_SECONDS = 120.0
 STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it trusts a period in the power
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 STRATEGY = "model"
+RETUNE = "auto"
 DEVICE = "auto"
 PROGRESS = "auto"
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
@@ -29,7 +30,8 @@ class TuneConfig:
     min_cap_w, max_cap_w, step_w, caps_w: the caps that may be tried, inside the device's own range; `None` leaves
     the device's (the limit found on arrival is the top unless max_cap_w or caps_w says otherwise).
     prune_sigmas: a trial this many standard errors worse than the best is ended. min_batches: fewest batch means
-    behind an error. observe: set nothing.
+    behind an error. observe: set nothing. retune: "auto" (when the workload has changed), "never", or after so many
+    seconds of holding a cap.
     """
 
     metric: Metric
@@ -43,6 +45,7 @@ class TuneConfig:
     prune_sigmas: float = 3.0
     min_batches: int = 8
     observe: bool = False
+    retune: float | str = RETUNE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,8 @@ class Tally:
 
     elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
     iterations were made, as a period is recognised some time afterwards. exploration_*: the part spent in SEARCHING
-    and CONFIRMING. Energy is summed over devices.
+    and CONFIRMING, pauses left out. paused_*: of the counted part, what was a validation pass, a checkpoint or a stall,
+    with the iterations that cannot be told from it. Energy is summed over devices.
     """
 
     t_s: float
@@ -158,6 +159,9 @@ class Tally:
     exploration_s: float
     exploration_energy_j: float
     exploration_iterations: float
+    paused_s: float = 0.0
+    paused_j: float = 0.0
+    paused_iterations: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,24 +64,27 @@ def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric)
 
 def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cost] | None:
     """Joules spent beyond as many iterations at the baseline, and the metric of the whole run with the baseline's
-    error, over the time in which iterations were counted; `None` where that is too little of the run to speak for it.
+    error, over the time in which iterations were counted, pauses left out; `None` where that is too little of the run
+    to speak for it.
     """
-    if min(tally.iterations, tally.counted_j, tally.counted_s) <= 0 or tally.counted_s < _SPEAKS * tally.elapsed_s:
+    iterations = tally.iterations - tally.paused_iterations
+    seconds, joules = tally.counted_s - tally.paused_s, tally.counted_j - tally.paused_j
+    if min(iterations, joules, seconds) <= 0 or tally.counted_s < _SPEAKS * tally.elapsed_s:
         return None
     whole = Measurement(  # known exactly: it is what the job used, not a sample of it
         cap_w=baseline.cap_w,
         start_s=tally.since_s,
-        duration_s=tally.counted_s,
-        iterations=tally.iterations,
-        period_s=tally.counted_s / tally.iterations,
+        duration_s=seconds,
+        iterations=iterations,
+        period_s=seconds / iterations,
         period_rel_stderr=0.0,
-        power_w=tally.counted_j / tally.counted_s,
+        power_w=joules / seconds,
         power_rel_stderr=0.0,
-        energy_per_iteration_j=tally.counted_j / tally.iterations,
+        energy_per_iteration_j=joules / iterations,
         energy_rel_stderr=0.0,
         time_energy_corr=0.0,
     )
-    extra_j = tally.counted_j - baseline.energy_per_iteration_j * tally.iterations
+    extra_j = joules - baseline.energy_per_iteration_j * iterations
     return extra_j, metric.versus(whole, baseline)
 
 

@@ -54,7 +54,7 @@ class Inbox:
                 self._job.suspend(from_terminal=from_terminal(signum))
                 return Order.RESUME
             case Reaction.RETUNE:
-                _cannot_retune(self._recorder, signum, t_s)
+                return Order.RETUNE
             case Reaction.LOOK:
                 pass
         return Order.NOTHING
@@ -79,7 +79,7 @@ class AttachInbox:
                 self._job.suspend()
                 return Order.RESUME
             case Reaction.RETUNE:
-                _cannot_retune(self._recorder, signum, t_s)
+                return Order.RETUNE
             case Reaction.FORWARD | Reaction.LOOK:
                 pass
         return Order.NOTHING
@@ -95,8 +95,3 @@ def _restore(actuator: Actuator | None) -> None:
         actuator.restore()
     except Exception:  # the signal must have its effect; the guardian's own end tries again
         log.debug("limits not put back before a signal is obeyed", exc_info=True)
-
-
-def _cannot_retune(recorder: Recorder, signum: int, t_s: float) -> None:
-    name = signal.Signals(signum).name
-    recorder.warn(t_s, f"{name} asks to tune anew, which is not available yet; the cap is kept")

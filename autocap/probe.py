@@ -13,6 +13,7 @@ from autocap.window import Window
 _GROWTH = 1.1
 _SHORTEST_S = 1.0
 _RETAKES = 3
+_RETAKE_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,8 @@ class ProbeRules:
     """When a probe ends.
 
     settle_s: seconds discarded after the cap was set, then one iteration more. target_stderr: relative error of the
-    cost at which it is well enough measured. limit_s: longest time, from the start. min_batches: fewest batch means.
+    cost at which it is well enough measured. limit_s: longest time, from the start, pauses of the job left out.
+    min_batches: fewest batch means.
     """
 
     settle_s: float
@@ -70,12 +72,17 @@ class Probe:
         self._window = window
         self._cut = window is None  # the iteration that runs was cut by the cap change
         self._start_s: float | None = None  # the first sample after the cap was set
+        self._last_s = 0.0
+        self._paused_s = 0.0
         self._settled_s = math.inf
         self._look_at = float(rules.min_batches)
         self._retakes = 0
 
-    def feed(self, sample: Sample, marks: Sequence[Mark]) -> ProbeResult | None:
-        """The result once there is one."""
+    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool = False) -> ProbeResult | None:
+        """The result once there is one. paused: the job is not training now."""
+        if paused and self._start_s is not None:
+            self._paused_s += sample.t_s - self._last_s
+        self._last_s = sample.t_s
         if self._start_s is None:
             self._start_s = sample.t_s
             self._settled_s = sample.t_s + self._rules.settle_s
@@ -89,7 +96,14 @@ class Probe:
                 result = self._look(self._window)
                 if result is not None:
                     return result
-        return self._late(sample.t_s - self._start_s)
+        return self._late(sample.t_s - self._start_s - self._paused_s)
+
+    def cut(self, why: str) -> ProbeResult:
+        """End now: pruned with what was measured, failed where that is too little."""
+        measurement = None if self._window is None else self._window.measure(self._rules.min_batches)
+        if measurement is None:
+            return ProbeResult(state=TrialState.FAILED, reason=why)
+        return ProbeResult(state=TrialState.PRUNED, reason=why, measurement=measurement, cost=self._cost(measurement))
 
     def _due(self, window: Window) -> bool:
         if window.iterations < self._look_at or window.span_s < _SHORTEST_S:
@@ -140,6 +154,8 @@ class Probe:
         self._retakes += 1
         if self._retakes > _RETAKES:
             return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
-        self._window, self._settled_s, self._cut = None, now_s, True
+        # What disturbed it may last: each time a longer wait, so that a short gap does not use up all retakes.
+        wait_s = _RETAKE_AFTER_S * 2 ** (self._retakes - 1)
+        self._window, self._settled_s, self._cut = None, now_s + wait_s, True
         self._look_at = float(self._rules.min_batches)
         return None

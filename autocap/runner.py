@@ -57,6 +57,7 @@ class Order(Enum):
 
     NOTHING = auto()
     STOP_TUNING = auto()  # the caps were put back
+    RETUNE = auto()
     RESUME = auto()  # the caps were put back for a while: set them again
 
 
@@ -181,6 +182,8 @@ class Runner:
             self._give_up("a signal asked for the end", quietly=True, reading_on=True)
         elif order is Order.RESUME:
             self._safely(lambda: self._controller.interrupted(now_s))
+        elif order is Order.RETUNE:
+            self._safely(lambda: self._controller.retune(now_s))
 
     def _safely(self, step: Callable[[], list[Action]]) -> None:
         """Carry out what a step decides; any fault ends the tuning, not the job."""

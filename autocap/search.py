@@ -29,8 +29,9 @@ class Search:
         baseline: Measurement,
         prune_sigmas: float,
     ) -> None:
-        self._grid, self._metric, self._baseline, self._sigmas = grid, metric, baseline, prune_sigmas
+        self._grid, self._metric, self.baseline, self._sigmas = grid, metric, baseline, prune_sigmas
         self._complete: list[Trial] = []
+        self.history: tuple[Trial, ...] = ()  # all that were measured, oldest first
         self._failed = 0  # in a row
         with _arms_length():
             self._strategy = new_strategy(baseline)
@@ -48,6 +49,8 @@ class Search:
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.state is TrialState.COMPLETE:
             self._complete.append(trial)
+        if trial.measurement is not None:
+            self.history = (*self.history, trial)
         with _arms_length():
             self._strategy.tell(trial)
 
@@ -77,14 +80,14 @@ class Search:
 
     def cost(self, measurement: Measurement) -> Cost:
         """The metric against this search's baseline."""
-        return self._metric.cost(measurement, self._baseline)
+        return self._metric.cost(measurement, self.baseline)
 
     def hopeless(self, measurement: Measurement, cost: Cost) -> str | None:
         """Why measuring on is of no use: too slow, or worse than the baseline or the best trial; `None` if it is."""
-        if self._metric.forbids(measurement, self._baseline, self._sigmas):
-            ratio, _ = slowdown(measurement, self._baseline)
+        if self._metric.forbids(measurement, self.baseline, self._sigmas):
+            ratio, _ = slowdown(measurement, self.baseline)
             return f"{100 * (ratio - 1):.1f} % slower, {100 * (self._metric.max_slowdown or 0):g} % allowed"
-        versus = self._metric.versus(measurement, self._baseline)
+        versus = self._metric.versus(measurement, self.baseline)
         if versus.value - self._sigmas * versus.stderr > 1:
             return "worse than the baseline"
         for trial in self._complete:
@@ -92,7 +95,7 @@ class Search:
             assert trial.cost_stderr is not None
             assert trial.measurement is not None
             if trial.measurement.cap_w == measurement.cap_w or not self._metric.allows(
-                trial.measurement, self._baseline
+                trial.measurement, self.baseline
             ):
                 continue  # a repeat is pooled with its first trial; what is too slow is no rival
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):

@@ -44,8 +44,8 @@ def summarise(events: Sequence[Event]) -> Summary:
     """The summary of a run's events, oldest first; the run need not have ended.
 
     `baseline` is the first one measured. `versus_baseline` compares with the last decision's interleaved windows,
-    or with the last baseline measured where there was none. Raises RunDirectoryError where not even the start of the
-    run is there.
+    or with the last baseline measured where there was none; nothing net is claimed of a job that was tuned
+    anew. Raises RunDirectoryError where not even the start of the run is there.
     """
     started = _last(RunStarted, events)
     if started is None:
@@ -169,9 +169,10 @@ def _versus(
     metric = _metric(info)
     kept = decided.measurement if decided and decided.cap_w is not None else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
-    whole = net(tally, reference, metric) if tally else None
+    one_workload = len(baselines) <= 1  # what other iterations would have cost at the baseline is not known
+    whole = net(tally, reference, metric) if tally and one_workload else None
     paid_back_s = None
-    if tally and decided and kept:
+    if tally and decided and kept and one_workload:
         paid_back_s = break_even_s(tally, kept, reference, metric, search_end_s=decided.t_s)
     return VersusBaseline(
         energy_pct=_change_pct(energy),

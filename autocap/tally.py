@@ -26,13 +26,19 @@ class Accounts:
         self._since: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
         self._now = (0.0, 0.0, 0.0)
         self._exploration = (0.0, 0.0, 0.0)
+        self._paused = (0.0, 0.0, 0.0)
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], state: State) -> None:
-        """Add a sample, taken while the controller was in `state`."""
+    def feed(self, sample: Sample, marks: Sequence[Mark], state: State, *, paused: bool = False) -> None:
+        """Add a sample, taken while the controller was in `state`. paused: its marks end a stretch with a pause."""
         self._meter.feed(sample)
         self._extend_curve(sample.t_s, self._meter.energy_j)
         if marks:
+            counted = self._counted
             self._count(marks)
+            if paused and self._since is not None:
+                parts = zip(self._paused, self._counted, counted, strict=True)
+                t_s, energy_j, iterations = (total + now - then for total, now, then in parts)
+                self._paused = (t_s, energy_j, iterations)
         before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._counted[2])
         if state in _EXPLORING:
             spent = zip(self._exploration, self._now, before, strict=True)
@@ -60,6 +66,9 @@ class Accounts:
             exploration_s=self._exploration[0],
             exploration_energy_j=self._exploration[1],
             exploration_iterations=self._exploration[2],
+            paused_s=self._paused[0],
+            paused_j=self._paused[1],
+            paused_iterations=self._paused[2],
         )
 
     def _extend_curve(self, t_s: float, energy_j: float) -> None:

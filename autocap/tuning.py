@@ -25,7 +25,7 @@ from autocap.opening import Source
 from autocap.procs import ProcessId
 from autocap.progress import Progress
 from autocap.recorder import Recorder
-from autocap.records import GpuInfo, Measurement, SensorInfo, StepReading
+from autocap.records import GpuInfo, Measurement, SensorInfo, StepReading, Trial
 from autocap.registry import StrategyFactory
 from autocap.runner import Actuator, Inbox, Job, Order, Runner, follow
 from autocap.strategy import OptionScalar, StrategyLike
@@ -229,13 +229,13 @@ class Tuning:
     def _controller(self, device: Tunable, original_w: tuple[float, ...]) -> Controller:
         grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
 
-        def new_strategy(baseline: Measurement) -> StrategyLike:
+        def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
             return self.plan.factory(
                 grid=grid,
                 metric=self.config.tune.metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
-                history=() if self.plan.earlier is None else self.plan.earlier.history,
+                history=before or (() if self.plan.earlier is None else self.plan.earlier.history),
                 options=self.plan.options,
             )
 

@@ -18,6 +18,9 @@ from autocap.records import Measurement, Sample
 
 Floats = NDArray[np.float64]
 MIN_BATCHES = 8
+_LONGER = 1.0  # an iteration of twice the usual time holds something else
+_SPREADS = 8.0
+_MOST_LONG = 0.15  # of all
 
 
 class EnergyMeter:
@@ -157,14 +160,31 @@ class Window:
 
 
 def _without_pauses(t_s: Floats, energy_j: Floats, iterations: Floats) -> tuple[Floats, Floats, Floats]:
-    """Cumulative time, energy and iterations without the stretches in which the count stood still (a validation pass,
-    a checkpoint, a stall that the progress recognised); all of shape (marks − pauses,)."""
+    """Cumulative time, energy and iterations without pauses: stretches in which the count stood still (recognised by
+    the progress), or in which an iteration took far longer than the rest; all of shape (marks − pauses,)."""
     goes_on = np.diff(iterations) > 0
+    goes_on[goes_on] = ~far_longer(np.diff(t_s)[goes_on], np.diff(iterations)[goes_on])
     return (
         np.concatenate([[0.0], np.cumsum(np.diff(t_s)[goes_on])]),
         np.concatenate([[0.0], np.cumsum(np.diff(energy_j)[goes_on])]),
         np.concatenate([[0.0], np.cumsum(np.diff(iterations)[goes_on])]),
     )
+
+
+def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
+    """Which stretches hold a validation pass, a checkpoint or a stall besides their iterations.
+
+    seconds, iterations: of each stretch, shape (n,). What a stretch takes beyond the median time of its iterations is
+    held against the median itself and against the spread (median absolute deviation). Where many are long, that is
+    how the job goes, and none is left out.
+    """
+    if seconds.size == 0:
+        return np.zeros(0, dtype=np.bool_)
+    times = seconds / iterations
+    middle = float(np.median(times))
+    spread = 1.4826 * float(np.median(np.abs(times - middle)))
+    long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * spread)
+    return long if long.mean() <= _MOST_LONG else np.zeros_like(long)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

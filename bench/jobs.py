@@ -19,7 +19,7 @@ from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.profiles import Profile
 from autocap.progress import Progress, StepProgress
-from autocap.records import Measurement, Sample
+from autocap.records import Measurement, Sample, Trial
 from autocap.runner import Runner
 from autocap.strategy import CapGrid, StrategyLike
 
@@ -112,9 +112,9 @@ def tune(
     factory = registry.find(strategy_name)
     values = registry.option_values(factory, options)
 
-    def new_strategy(baseline: Measurement) -> StrategyLike:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
         rng = np.random.default_rng(seed)
-        return factory(grid=grid, metric=config.metric, baseline=baseline, rng=rng, history=(), options=values)
+        return factory(grid=grid, metric=config.metric, baseline=baseline, rng=rng, history=before, options=values)
 
     controller = Controller(
         config=config,

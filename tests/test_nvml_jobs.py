@@ -74,12 +74,12 @@ def tune(made: Stand, end_s: float, period: bool = False, caps_w: tuple[float, .
             original_w=original_w,
             grid=grid,
             progress=progress,
-            new_strategy=lambda baseline: factory(
+            new_strategy=lambda baseline, before: factory(
                 grid=grid,
                 metric=config.metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),
-                history=(),
+                history=before,
                 options=options,
             ),
         ),

@@ -103,7 +103,12 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
     )
     search.add_argument("--iterations", metavar="N", help="not available yet")
     search.add_argument(
-        "--retune", metavar="MODE", default="never", help="not available yet: a cap is kept until the job ends"
+        "--retune",
+        metavar="MODE",
+        type=values.retune,
+        default=config.RETUNE,
+        help="auto (when the workload has changed), never, or after so many seconds; SIGUSR1 asks for it too "
+        "(default: auto)",
     )
 
     device = parser.add_argument_group("on which device")
@@ -190,6 +195,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
             step_w=args.cap_step,
             caps_w=args.caps,
             observe=args.observe or observing(),
+            retune=args.retune,
         ),
         strategy=args.strategy,
         strategy_options=tuple(args.strategy_option),
@@ -256,7 +262,6 @@ def _check_progress(kind: str) -> None:
 def _refuse_later(args: argparse.Namespace) -> None:
     later = {
         "--iterations": (args.iterations is not None, "leave it out; the search does not plan for the job's end"),
-        "--retune": (args.retune != "never", "a cap is kept until the job ends; leave it out or pass never"),
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
         "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
         "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),

@@ -107,3 +107,8 @@ def key_value(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"'{text}' is not KEY=VALUE")
     return key, value
+
+
+def retune(text: str) -> float | str:
+    """When to tune anew: auto, never, or seconds."""
+    return text if text in ("auto", "never") else positive("seconds, or auto, or never")(text)

@@ -11,12 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.clock import Clock
-from autocap.devices.simulated_job import JobStretch, SimulatedJob
-from autocap.devices.simulated_node import CardView, LimitChange, NodeState, SimulatedNode, Stretch
+from autocap.devices.simulated_job import Episode, JobStretch, SimulatedJob, WorkloadChange
+from autocap.devices.simulated_node import CardView, LimitChange, NodeState, SimulatedNode, Spell, Stretch
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.records import GpuInfo, Reading, SensorInfo, StepReading
 
-__all__ = ["LimitChange", "SimulatedDevice", "SimulatedJob", "SimulatedLimits", "SimulatedNode"]
+__all__ = [
+    "Episode",
+    "LimitChange",
+    "SimulatedDevice",
+    "SimulatedJob",
+    "SimulatedLimits",
+    "SimulatedNode",
+    "Spell",
+    "WorkloadChange",
+]
 
 Floats = NDArray[np.float64]
 
@@ -140,15 +149,17 @@ class SimulatedDevice:
     def _reading(self, gpu: int, card: CardView, now_s: float) -> Reading:
         power = bisect_right(card.power_t_s, now_s) - 1
         clock = bisect_right(card.clock_t_s, now_s) - 1
-        has_counter = self._node.energy_counter
+        silent = any(spell.holds(now_s) for spell in self._node.silent)
+        has_counter = self._node.energy_counter and not silent
         return Reading(
             t_s=card.power_t_s[power] if power >= 0 else now_s,
-            power_w=card.power_w[power] if power >= 0 else None,
+            power_w=card.power_w[power] if power >= 0 and not silent else None,
             energy_j=card.energy_j[bisect_right(card.energy_t_s, now_s) - 1] if has_counter else None,
             requested_w=self._requested_w[gpu],
             enforced_w=self._enforced_w(self._requested_w[gpu]),
             sm_clock_hz=card.clock_hz[clock],
             cap_binding=card.binding[clock],
+            throttled=any(spell.holds(now_s) for spell in self._node.hot),
         )
 
     def _enforced_w(self, requested_w: float) -> float:

@@ -47,6 +47,34 @@ class Waveform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """Between two iterations the job does something else: a validation pass, a checkpoint.
+
+    every: iterations between two of them, or, where `once`, the iteration before which it comes. duration_s: how long
+    it takes. power: of the mean power while training at the cap that holds, 0 for what an idle card draws.
+    """
+
+    every: int
+    duration_s: float
+    power: float = 0.0
+    once: bool = False
+
+    def comes_before(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Before which iterations, counted from 0, it comes; shape of index."""
+        here: NDArray[np.bool_] = index == self.every if self.once else (index > 0) & (index % self.every == 0)
+        return here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadChange:
+    """From iteration `at` on, iterations take `time` times as long and draw `power` times as much."""
+
+    at: int
+    time: float = 1.0
+    power: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedJob:
     """What trains, and how regularly.
 
@@ -54,6 +82,8 @@ class SimulatedJob:
     waveform: power within an iteration, or within each of its accumulation_steps alike parts; closing: phases that
     come once at the end of the iteration, such as an optimiser step (shares relative to one part's).
     stall_chance: how likely an iteration is to wait for data first, stall_s: for how long on average.
+    warm_up_iterations: that the job takes to reach its speed; the first is warm_up_factor times as long as later ones.
+    episodes: what comes between iterations. change: another batch size or resolution from some iteration on.
     start_s: when the first iteration begins. iterations: how many there are, `None` for a job without end.
     """
 
@@ -67,6 +97,10 @@ class SimulatedJob:
     stall_s: float = 0.5
     start_s: float = 0.0
     iterations: int | None = None
+    warm_up_iterations: int = 0
+    warm_up_factor: float = 3.0
+    episodes: tuple[Episode, ...] = ()
+    change: WorkloadChange | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter <= 0.5 or not 0 <= self.jitter_correlation < 1:
@@ -124,7 +158,8 @@ class _Iterations:
     """Successive iterations, the last perhaps not completed; arrays of shape (n,).
 
     starts_s: when each begins. work_s: when its work does, after the gap. lengths_s: what its whole work takes.
-    fractions: how much of the work was done before. ends_s: when it ends.
+    fractions: how much of the work was done before. ends_s: when it ends. powers: factors on the power while it
+    works. gap_powers: the power in the gap before it, over that while training.
     """
 
     starts_s: Floats
@@ -132,13 +167,18 @@ class _Iterations:
     lengths_s: Floats
     fractions: Floats
     ends_s: Floats
+    powers: Floats
+    gap_powers: Floats
 
-    def power(self, waveform: Waveform, gap_w: float) -> tuple[Floats, Floats]:
+    def power(self, waveform: Waveform, idle_w: float) -> tuple[Floats, Floats]:
         """Where power changes, and what it is from each such moment on."""
         offsets_s = (waveform.bounds[:-1] - self.fractions[:, None]) * self.lengths_s[:, None]
         phases_s = self.work_s[:, None] + np.maximum(offsets_s, 0.0)
         edges_s = np.column_stack((self.starts_s, phases_s)).ravel()
-        return edges_s, np.tile(np.append(gap_w, waveform.power), len(self.starts_s))
+        mean_w = float(np.diff(waveform.bounds) @ waveform.power)
+        gaps_w = np.maximum(idle_w, self.gap_powers * mean_w)
+        working_w = np.maximum(idle_w, self.powers[:, None] * waveform.power)
+        return edges_s, np.column_stack((gaps_w, working_w)).ravel()
 
 
 class JobProgress:
@@ -150,9 +190,12 @@ class JobProgress:
         self._job = job
         self._rng = rng
         self._deviation = float(rng.standard_normal())
-        # Of the current iteration and those after it: factors on its time, and the gaps before its work.
+        self._drawn = 0
+        # Of the current iteration and those after it: factors on its time and power, and the gaps before its work.
         self._factors: Floats = np.empty(0)
+        self._powers: Floats = np.empty(0)
         self._gaps_s: Floats = np.empty(0)
+        self._gap_powers: Floats = np.empty(0)
         self._fraction = 0.0
         self._draw()
         self._gaps_s[0] = max(0.0, job.start_s - begin_s)
@@ -208,11 +251,14 @@ class JobProgress:
             lengths_s=lengths_s[:begun],
             fractions=fractions,
             ends_s=ends_s[:begun],
+            powers=self._powers[:begun],
+            gap_powers=self._gap_powers[:begun],
         )
         return iterations, completed
 
     def _move_to(self, until_s: float, iterations: _Iterations, completed: int) -> None:
         self._factors, self._gaps_s = self._factors[completed:], self._gaps_s[completed:].copy()
+        self._powers, self._gap_powers = self._powers[completed:], self._gap_powers[completed:]
         self._fraction = 0.0
         if len(iterations.starts_s) > completed:
             elapsed_s = until_s - float(iterations.work_s[-1])
@@ -233,5 +279,22 @@ class JobProgress:
         factors = np.exp(job.jitter * deviations - job.jitter**2 / 2)
         stalled = self._rng.random(_BLOCK) < job.stall_chance
         gaps_s = np.where(stalled, self._rng.exponential(job.stall_s, _BLOCK), 0.0)
+        powers, gap_powers = np.ones(_BLOCK), np.zeros(_BLOCK)
+        index = self._drawn + np.arange(_BLOCK)
+        self._drawn += _BLOCK
+        if job.warm_up_iterations:
+            left = np.maximum(0.0, 1.0 - index / job.warm_up_iterations)
+            factors = factors * (1.0 + (job.warm_up_factor - 1.0) * left)
+        for episode in job.episodes:
+            here = episode.comes_before(index)
+            gaps_s, gap_powers = gaps_s + episode.duration_s * here, np.where(here, episode.power, gap_powers)
+        if job.change is not None:
+            changed = index >= job.change.at
+            factors, powers = (
+                np.where(changed, factors * job.change.time, factors),
+                np.where(changed, job.change.power, powers),
+            )
         self._factors = np.concatenate((self._factors, factors))
+        self._powers = np.concatenate((self._powers, powers))
         self._gaps_s = np.concatenate((self._gaps_s, gaps_s))
+        self._gap_powers = np.concatenate((self._gap_powers, gap_powers))

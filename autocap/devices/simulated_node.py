@@ -31,6 +31,17 @@ class LimitChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spell:
+    """A stretch of time, seconds."""
+
+    start_s: float
+    end_s: float
+
+    def holds(self, t_s: float) -> bool:
+        return self.start_s <= t_s < self.end_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
     """How many cards there are, and how they behave.
 
@@ -38,7 +49,8 @@ class SimulatedNode:
     standard deviation from card to card; an efficient card does at a cap what another needs more for. limit_w: found
     on arrival, `None` for the default. ceiling_w: an outside limiter that no request can exceed. call_s, lag_s:
     shortest and longest time of a call, and until a new limit holds fully. leakage: the share of efficiency that is
-    lost as the card warms up. changes: limits set by somebody else. may_set: whether we are permitted to.
+    lost as the card warms up. changes: limits set by somebody else. may_set: whether we are permitted to. hot: when
+    heat holds every card at its lowest cap, whatever its limit. silent: when the sensors give no readings.
     """
 
     gpus: int = 1
@@ -54,6 +66,8 @@ class SimulatedNode:
     max_clock_hz: float = 1.77e9
     changes: tuple[LimitChange, ...] = ()
     may_set: bool = True
+    hot: tuple[Spell, ...] = ()
+    silent: tuple[Spell, ...] = ()
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or not 0 <= self.leakage < 1:
@@ -153,6 +167,7 @@ class NodeState:
         changes_s = [step.t_s for step in self._ramp[:1]]
         if self._node.leakage:
             changes_s.append(self._warmth_since_s() + _WARM_UP_STEP_S)
+        changes_s += [t_s for spell in self._node.hot for t_s in (spell.start_s, spell.end_s) if t_s > self.t_s]
         return changes_s
 
     def _warmth_since_s(self) -> float:
@@ -196,6 +211,8 @@ class NodeState:
         A cap that holds the average down holds the peaks down as well, so the waveform flattens under low caps.
         """
         profile, cap_w = self._profile, self._acting_w[gpu]
+        if any(spell.holds(self.t_s) for spell in self._node.hot):
+            cap_w = profile.cap_range.min_w
         mean_w = profile.power_w(cap_w)
         deviation = self._waveform.power - 1.0
         room = max(0.0, _OVERSHOOT * cap_w / mean_w - 1.0)

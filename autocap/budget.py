@@ -1,0 +1,59 @@
+"""What a search may cost a job in time: no more than the slowdown that its user allowed has accrued so far.
+
+With X the largest slowdown and τ₀ the baseline's time per iteration, N iterations that took T seconds leave
+N τ₀ (1 + X) − T to be spent; pauses of the job count in neither. Probing beyond that waits at the limit found on
+arrival, where every iteration earns X τ₀.
+"""
+
+from collections.abc import Sequence
+
+from autocap.events import Tally
+from autocap.records import Measurement, Trial
+
+
+class SlowdownBudget:
+    """max_slowdown: as the metric has it, 0.05 for 5 %. baseline: at the limit found on arrival.
+
+    settle_s, fewest: what a trial costs at least, in seconds and iterations. since: the totals when the workload had
+    changed, from where it is counted anew; `None` counts all.
+    """
+
+    def __init__(
+        self, max_slowdown: float, baseline: Measurement, settle_s: float, fewest: int, since: Tally | None = None
+    ) -> None:
+        self._since = (0.0, 0.0) if since is None else _trained(since)
+        self._allowed, self._baseline = max_slowdown, baseline
+        self._settle_s, self._fewest = settle_s, fewest
+        self._seen: list[tuple[float, float]] = []  # cap and slowdown ratio of each cap that was measured
+
+    def learn(self, trial: Trial) -> None:
+        """Take in how slow a cap was."""
+        if trial.measurement is not None:
+            self._seen.append((trial.cap_w, trial.measurement.period_s / self._baseline.period_s))
+
+    def saved_s(self, tally: Tally) -> float:
+        """Seconds that the job may still lose; negative where it has lost more."""
+        iterations, took_s = (now - then for now, then in zip(_trained(tally), self._since, strict=True))
+        return iterations * self._baseline.period_s * (1 + self._allowed) - took_s
+
+    def expected_loss_s(self, cap_w: float) -> float:
+        """Seconds that the shortest telling trial of a cap loses, by the caps measured so far.
+
+        Below the lowest of them time is taken to grow with 1/cap, as that of compute-bound work does at most outside
+        the cliff at the low end; between two of them, to be as long as at the lower one.
+        """
+        per_device_w = self._baseline.power_w / len(self._baseline.cap_w)
+        anchor_w, anchor = min(per_device_w, self._baseline.cap_w[0]), 1.0
+        known: Sequence[tuple[float, float]] = sorted(self._seen)
+        above = [ratio for seen_w, ratio in known if seen_w >= cap_w]
+        below = [ratio for seen_w, ratio in known if seen_w <= cap_w]
+        if known and known[0][0] < anchor_w:
+            anchor_w, anchor = known[0]
+        ratio = max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / cap_w, *above[:1])
+        seconds = self._settle_s + (self._fewest + 2) * ratio * self._baseline.period_s
+        return seconds * (1 - 1 / ratio)
+
+
+def _trained(tally: Tally) -> tuple[float, float]:
+    """Iterations and their seconds, pauses left out."""
+    return tally.iterations - tally.paused_iterations, tally.counted_s - tally.paused_s
