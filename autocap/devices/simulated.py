@@ -140,6 +140,11 @@ class SimulatedDevice:
         progress = np.concatenate([h.progress for h in self._history])
         return float(np.interp(end_s, times_s, progress) - np.interp(start_s, times_s, progress))
 
+    def true_ends_s(self) -> Floats:
+        """When each of the iterations so far really ended, shape (iterations,)."""
+        self._catch_up()
+        return np.array(self._ends_s[: bisect_right(self._ends_s, self._clock.now())])
+
     def _truth_until(self, end_s: float) -> None:
         now_s = self._clock.now()
         if end_s > now_s:
