@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autocap.records import Measurement
+from autocap.rounding import with_error
 from autocap.summary import Summary, TrialSummary, VersusBaseline
 
 _WIDTH = 120
@@ -79,21 +80,11 @@ def _measured(m: Measurement, baseline: Measurement) -> list[str]:
     time = 100 * (m.period_s / baseline.period_s - 1)
     return [
         f"{m.power_w:.1f}",
-        _with_error(m.period_s, m.period_s * m.period_rel_stderr),
-        _with_error(m.energy_per_iteration_j, m.energy_per_iteration_j * m.energy_rel_stderr),
+        with_error(m.period_s, m.period_s * m.period_rel_stderr),
+        with_error(m.energy_per_iteration_j, m.energy_per_iteration_j * m.energy_rel_stderr),
         f"{energy:+.1f}" if m is not baseline else "0",
         f"{time:+.1f}" if m is not baseline else "0",
     ]
-
-
-def _with_error(value: float, error: float) -> str:
-    """`0.1834 ± 0.0007`: as many digits as the error's second one needs."""
-    digits = 4
-    while digits < 9 and 0 < error < 10**-digits * 5:
-        digits += 1
-    while digits > 1 and error >= 10 ** (2 - digits):
-        digits -= 1
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def _metric_of(versus: VersusBaseline | None) -> str:
