@@ -21,7 +21,6 @@ from autocap.waiting import SteadinessWatch
 from autocap.window import Window
 
 _TALLY_EVERY_S = 5.0
-_REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 
 
 class Controller:
@@ -183,8 +182,7 @@ class Controller:
             return
         self._asked_w = cap_w
         self._announce(events.TrialStarted(t_s=self._now_s, cap_w=cap_w))
-        share = _REPEAT_ERROR if search.measured(cap_w) else 1.0
-        caps_w, rules = self._every(cap_w), self._rules(self._config.target_stderr * share)
+        caps_w, rules = self._every(cap_w), search.rules(cap_w, self._rules(self._config.target_stderr))
         self._start_probe(caps_w, lambda: Probe(caps_w, rules, search.cost, hopeless=search.hopeless))
 
     def _end_trial(self, search: Search, result: ProbeResult) -> None:
@@ -200,7 +198,9 @@ class Controller:
             self._next_trial(search)
 
     def _begin_confirmation(self, search: Search) -> None:
-        cap_w = search.recommend()
+        cap_w, predictions = search.recommend(), search.predictions()
+        if predictions:
+            self._announce(events.Predicted(t_s=self._now_s, caps=predictions))
         if cap_w is None:
             self._decide(None, Verdict(confirmed=False, reason="no cap that was tried is allowed and better"))
         elif self._every(cap_w) == self._original_w:

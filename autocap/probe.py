@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.progress import Mark
-from autocap.records import Cost, Measurement, Sample, Trial, TrialState
+from autocap.records import Cost, Measurement, Sample, Trial, TrialLength, TrialState
 from autocap.window import Window
 
 # A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
 # stop on lucky moments.
 _GROWTH = 1.1
-_SHORTEST_S = 1.0
 _RETAKES = 3
 
 
@@ -19,14 +18,30 @@ _RETAKES = 3
 class ProbeRules:
     """When a probe ends.
 
-    settle_s: seconds discarded after the cap was set, then one iteration more. target_stderr: relative error of the
-    cost at which it is well enough measured. limit_s: longest time, from the start. min_batches: fewest batch means.
+    settle_s: seconds discarded after the cap was set, then warm_up iterations more: the first was cut by the change.
+    target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, from the
+    start. min_batches: fewest batch means. least_s, least_iterations: of the window, however exact it is.
     """
 
     settle_s: float
     target_stderr: float
     limit_s: float
     min_batches: int
+    warm_up: int = 1
+    least_s: float = 1.0
+    least_iterations: int = 0
+
+    def lasting(self, length: TrialLength) -> "ProbeRules":
+        """The same limit on time, but otherwise a window of this length."""
+        return replace(
+            self,
+            settle_s=length.settle_s,
+            target_stderr=math.inf,
+            min_batches=min(self.min_batches, length.iterations),
+            warm_up=length.warm_up,
+            least_s=length.seconds,
+            least_iterations=length.iterations,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +83,11 @@ class Probe:
         self.caps_w, self._rules = caps_w, rules
         self._cost, self._hopeless = cost, hopeless
         self._window = window
-        self._cut = window is None  # the iteration that runs was cut by the cap change
+        # The count of iterations from which the window's are whole; not known before the cap has settled.
+        self._whole_from = None if window is None else -math.inf
         self._start_s: float | None = None  # the first sample after the cap was set
         self._settled_s = math.inf
-        self._look_at = float(rules.min_batches)
+        self._look_at = self._first_look
         self._retakes = 0
 
     def feed(self, sample: Sample, marks: Sequence[Mark]) -> ProbeResult | None:
@@ -85,14 +101,18 @@ class Probe:
             self._window.feed(sample, self._whole(marks))
             if self._window.broken is not None:
                 return self._retake(sample.t_s, self._window.broken)
-            if marks and self._due(self._window):
+            if self._due(self._window):
                 result = self._look(self._window)
                 if result is not None:
                     return result
         return self._late(sample.t_s - self._start_s)
 
+    @property
+    def _first_look(self) -> float:
+        return float(max(self._rules.min_batches, self._rules.least_iterations))
+
     def _due(self, window: Window) -> bool:
-        if window.iterations < self._look_at or window.span_s < _SHORTEST_S:
+        if window.iterations < self._look_at or window.span_s < self._rules.least_s:
             return False
         self._look_at = window.iterations * _GROWTH
         return True
@@ -100,11 +120,12 @@ class Probe:
     def _whole(self, marks: Sequence[Mark]) -> Sequence[Mark]:
         """The marks from which whole iterations of the window count: not the first after settling, which may end an
         iteration that began before. Marks found afterwards, as from the power signal, come many at a time."""
-        if not self._cut:
-            return marks
         settled = [mark for mark in marks if mark.t_s >= self._settled_s]
-        self._cut = not settled
-        return settled[1:]
+        if self._whole_from is None:
+            if not settled:
+                return []
+            self._whole_from = settled[0].iterations + self._rules.warm_up
+        return [mark for mark in settled if mark.iterations >= self._whole_from]
 
     def _look(self, window: Window) -> ProbeResult | None:
         measurement = window.measure(self._rules.min_batches)
@@ -140,6 +161,6 @@ class Probe:
         self._retakes += 1
         if self._retakes > _RETAKES:
             return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
-        self._window, self._settled_s, self._cut = None, now_s, True
-        self._look_at = float(self._rules.min_batches)
+        self._window, self._settled_s, self._whole_from = None, now_s, None
+        self._look_at = self._first_look
         return None

@@ -6,13 +6,16 @@ A strategy may be a stranger's: whatever it raises or returns, the job must not 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from autocap.errors import AutocapError, StrategyError
 from autocap.metrics import Metric, slowdown
-from autocap.records import Cost, Measurement, Trial, TrialState
+from autocap.probe import ProbeRules
+from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
 from autocap.strategy import CapGrid, StrategyLike
 
 _MOST_FAILED = 3
+_REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 
 
 class Search:
@@ -34,6 +37,7 @@ class Search:
         self._failed = 0  # in a row
         with _arms_length():
             self._strategy = new_strategy(baseline)
+            self._length: TrialLength | None = getattr(self._strategy, "trial_length", None)
 
     def ask(self) -> float | None:
         """The next cap to try, watts; `None` when the search is over."""
@@ -42,6 +46,12 @@ class Search:
             if cap_w is not None and cap_w not in self._grid.caps_w:
                 raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
             return None if cap_w is None else float(cap_w)
+
+    def rules(self, cap_w: float, usual: ProbeRules) -> ProbeRules:
+        """When the trial of a cap ends, given when one does that the strategy has no rule of its own for."""
+        if self._length is not None:
+            return usual.lasting(self._length)
+        return replace(usual, target_stderr=_REPEAT_ERROR * usual.target_stderr) if self.measured(cap_w) else usual
 
     def tell(self, trial: Trial) -> None:
         """The fate of the cap that was asked for last."""
@@ -71,6 +81,16 @@ class Search:
             text = None if explain is None else explain()
             return None if text is None else str(text)
 
+    def predictions(self) -> tuple[Prediction, ...]:
+        """What the strategy predicts of caps that were not measured; nothing where it does not predict."""
+        with _arms_length():
+            predict = getattr(self._strategy, "predict", None)
+            found = () if predict is None else tuple(predict())
+            for one in found:
+                if not isinstance(one, Prediction) or one.cap_w not in self._grid.caps_w:
+                    raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
+            return found
+
     def measured(self, cap_w: float) -> bool:
         """Whether a trial of that cap was completed."""
         return any(trial.cap_w == cap_w for trial in self._complete)
@@ -80,7 +100,12 @@ class Search:
         return self._metric.cost(measurement, self._baseline)
 
     def hopeless(self, measurement: Measurement, cost: Cost) -> str | None:
-        """Why measuring on is of no use: too slow, or worse than the baseline or the best trial; `None` if it is."""
+        """Why measuring on is of no use: too slow, or worse than the baseline or the best trial; `None` if it is.
+
+        It always is of use to a strategy whose trials have a length of their own.
+        """
+        if self._length is not None:
+            return None
         if self._metric.forbids(measurement, self._baseline, self._sigmas):
             ratio, _ = slowdown(measurement, self._baseline)
             return f"{100 * (ratio - 1):.1f} % slower, {100 * (self._metric.max_slowdown or 0):g} % allowed"

@@ -80,13 +80,20 @@ class Window:
 
     @property
     def iterations(self) -> float:
-        """Whole iterations collected so far."""
-        return self._mark_n[-1] - self._mark_n[0] if self._mark_n else 0.0
+        """Whole iterations of which the energy is known as well."""
+        known = self._known
+        return self._mark_n[known - 1] - self._mark_n[0] if known else 0.0
 
     @property
     def span_s(self) -> float:
-        """Seconds from the first mark to the last."""
-        return self._mark_t[-1] - self._mark_t[0] if self._mark_t else 0.0
+        """Seconds that they took."""
+        known = self._known
+        return self._mark_t[known - 1] - self._mark_t[0] if known else 0.0
+
+    @property
+    def _known(self) -> int:
+        """How many marks lie where the energy is known: its last reading may be older than the last of them."""
+        return bisect_right(self._mark_t, self._energy_t[-1]) if self._energy_t else 0
 
     def feed(self, sample: Sample, marks: Sequence[Mark]) -> None:
         """Add a sample and the marks it brought. A missing reading or a throttled device breaks the window."""
@@ -125,9 +132,7 @@ class Window:
 
     def measure(self, min_batches: int = MIN_BATCHES) -> Measurement | None:
         """What the window shows so far; `None` with fewer whole iterations than batches."""
-        t, n = self.marks()
-        known = t <= (self._energy_t[-1] if self._energy_t else -math.inf)
-        t, n = t[known], n[known]
+        t, n = (marks[: self._known] for marks in self.marks())
         if t.size < min_batches + 1:
             return None
         start_s = float(t[0])
