@@ -8,8 +8,8 @@
 | `patience` | stop after so many caps in a row that did not improve the best beyond their errors | 3 |
 
 The model sees one value a cap: the pooled cost of its trials, so that a cap that is proposed again is a re-measurement
-and sharpens what the model sees. A cap proposed a third time ends the search: the Gaussian process names the one place
-where it expects most, and has no better idea; TPE draws at random, and is asked a few times more. The
+and sharpens what the model sees. Where it names a cap a third time it is asked once more (TPE, which draws at random, a
+few times), having been told again what that cap costs; then the search is over: it has no better idea. The
 baseline counts as a trial where its limit is on the grid. Its draw is where the start-up caps begin, if the driver says
 that the limit does not bind: above it nothing changes.
 
@@ -42,7 +42,7 @@ if _HAS_TORCH:
     import_module("torch").set_num_threads(1)
 
 _STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest cap tried
-_DRAWS = 8  # proposals of TPE until it names a cap that is not settled
+_DRAWS = {True: 2, False: 8}  # whether a Gaussian process: proposals until one names a cap that is not settled
 
 
 class Bayesian(Strategy):
@@ -126,7 +126,7 @@ class Bayesian(Strategy):
             return None
         places = {self.grid.caps_w.index(cap_w): cost for cap_w, cost in self._costs().items()}
         sampler = _sampler(self._gp, self._seed + told)
-        for place in _proposed(sampler, places, floor, len(self.grid) - 1, draws=1 if self._gp else _DRAWS):
+        for place in _proposed(sampler, places, floor, len(self.grid) - 1, draws=_DRAWS[self._gp]):
             cap_w = self.grid[place]
             finding = self.findings.get(cap_w)
             if not self.tried(cap_w) or (finding is not None and finding.complete and not finding.repeated):
@@ -152,7 +152,8 @@ def _sampler(gp: bool, seed: int) -> BaseSampler:
 
 
 def _proposed(sampler: BaseSampler, costs: Mapping[int, float], low: int, high: int, draws: int) -> Iterator[int]:
-    """Places from low to high that a sampler proposes, which is told what those of `costs` from low on cost."""
+    """Places from low to high that a sampler proposes, which is told what those of `costs` from low on cost, and told
+    that again of each that it proposes. What it is not told it would take for running, which multiplies its work."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="minimize", sampler=sampler)
     # A whole number and no category: neighbouring caps cost much the same, which a category would not show.
@@ -163,7 +164,13 @@ def _proposed(sampler: BaseSampler, costs: Mapping[int, float], low: int, high: 
                 optuna.trial.create_trial(params={"place": place}, distributions=space, value=cost)  # type: ignore[arg-type]
             )
     for _ in range(draws):
-        yield study.ask().suggest_int("place", low, high)
+        trial = study.ask()
+        place = trial.suggest_int("place", low, high)
+        yield place
+        if place in costs:
+            study.tell(trial, costs[place])
+        else:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
 
 # A sampler's first answer imports hundreds of modules and starts what computes for it: on a busy machine that takes
