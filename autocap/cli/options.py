@@ -53,7 +53,8 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         "--strategy",
         metavar="NAME",
         default=config.STRATEGY,
-        help="model, golden, linear, bayesian, bandit, fixed, a registered plug-in, or package.module:Class (default: model)",
+        help="model, golden, linear, bayesian, bandit, fixed, a registered plug-in, or package.module:Class "
+        f"(default: {config.STRATEGY})",
     )
     search.add_argument(
         "--strategy-option",
