@@ -31,7 +31,7 @@ class TuneConfig:
     the device's (the limit found on arrival is the top unless max_cap_w or caps_w says otherwise).
     prune_sigmas: a trial this many standard errors worse than the best is ended. min_batches: fewest batch means
     behind an error. observe: set nothing. retune: "auto" (when the workload has changed), "never", or after so many
-    seconds of holding a cap.
+    seconds of holding a cap. iterations: of the whole job, as its progress counts them; `None` when nobody knows.
     """
 
     metric: Metric
@@ -46,6 +46,7 @@ class TuneConfig:
     min_batches: int = 8
     observe: bool = False
     retune: float | str = RETUNE
+    iterations: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,20 +17,25 @@ WINDOW_ERROR = math.sqrt(2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """confirmed: better than the baseline by more than two sigma, and not too slow. reason: a sentence with numbers."""
+    """confirmed: better than the baseline by more than two sigma, and not too slow. reason: a sentence with numbers.
+    too_slow: or not surely within the limit on slowdown."""
 
     confirmed: bool
     reason: str
+    too_slow: bool = False
     measurement: Measurement | None = None
     baseline: Measurement | None = None
 
 
 class Confirmation:
-    """The plan of one confirmation: which cap to measure next, and what the windows say."""
+    """The plan of one confirmation: which cap to measure next, and what the windows say.
 
-    def __init__(self, metric: Metric) -> None:
+    trial: what the search has just measured at the cap, which stands for the first window.
+    """
+
+    def __init__(self, metric: Metric, trial: Measurement | None = None) -> None:
         self._metric = metric
-        self._windows: list[Measurement] = []
+        self._windows: list[Measurement] = [] if trial is None else [trial]
         self._baselines: list[Measurement] = []
 
     @property
@@ -50,15 +55,17 @@ class Confirmation:
         cost = self._metric.versus(cap, baseline)
         numbers = f"{self._metric.name} {cost.value:.4f} ± {cost.stderr:.4f} of the baseline's"
         if self._metric.forbids(cap, baseline):
-            return Verdict(confirmed=False, reason=f"too slow: {self._slowdown(cap, baseline)}", measurement=cap)
+            why = f"too slow: {self._slowdown(cap, baseline)}"
+            return Verdict(confirmed=False, reason=why, too_slow=True, measurement=cap, baseline=baseline)
         if cost.value - 2 * cost.stderr > 1:
-            return Verdict(confirmed=False, reason=f"worse than the baseline: {numbers}")
+            return Verdict(confirmed=False, reason=f"worse than the baseline: {numbers}", baseline=baseline)
         if not self._metric.allows(cap, baseline):
             too_slow = f"not surely within the slowdown limit: {self._slowdown(cap, baseline)}"
-            return Verdict(confirmed=False, reason=too_slow) if last else None
+            return Verdict(confirmed=False, reason=too_slow, too_slow=True, baseline=baseline) if last else None
         if cost.value + 2 * cost.stderr < 1:
             return Verdict(confirmed=True, reason=numbers, measurement=cap, baseline=baseline)
-        return Verdict(confirmed=False, reason=f"not better beyond its error: {numbers}") if last else None
+        why = f"not better beyond its error: {numbers}"
+        return Verdict(confirmed=False, reason=why, baseline=baseline) if last else None
 
     def _slowdown(self, cap: Measurement, baseline: Measurement) -> str:
         ratio = cap.period_s / baseline.period_s

@@ -7,7 +7,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autocap.records import GpuInfo, Measurement, Trial
+from autocap.records import GpuInfo, Measurement, Prediction, Trial
 
 
 class State(StrEnum):
@@ -114,6 +114,14 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """The end of a search by a strategy that predicts: what it expects of caps, against the last baseline."""
+
+    t_s: float
+    caps: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WouldTry:
     """Under --observe: the caps that a search would have begun with, watts."""
 
@@ -198,6 +206,7 @@ Event = (
     | BaselineMeasured
     | TrialStarted
     | TrialEnded
+    | Predicted
     | WouldTry
     | Decided
     | Tally

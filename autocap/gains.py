@@ -2,13 +2,14 @@
 search.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autocap.events import Tally
 from autocap.metrics import Metric, slowdown
-from autocap.records import Cost, Measurement
-from autocap.summary import BestCap, ParetoPoint
+from autocap.records import Cost, Measurement, Prediction
+from autocap.summary import MEASURED, PREDICTED, BestCap, ParetoPoint
 
 METRICS: Mapping[str, Metric] = {
     "energy": Metric(name="energy"),
@@ -32,24 +33,45 @@ class Measured:
     baseline: Measurement
 
 
-def best_by_metric(measured: Sequence[Measured], baseline: Measurement) -> tuple[BestCap, ...]:
-    """The best cap by each metric of `METRICS`, without a limit on slowdown; the baseline takes part."""
+def best_by_metric(
+    measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction] = ()
+) -> tuple[BestCap, ...]:
+    """The best cap by each metric of `METRICS`, without a limit on slowdown; the baseline takes part.
+
+    A cap that was only predicted stands there if it is expected to be better than the best that was measured by more
+    than the error of both together.
+    """
+    rows, expected = _by_cap(measured, baseline), _unmeasured(measured, baseline, predicted)
     found = []
     for name, metric in METRICS.items():
-        costs = {cap_w: _pooled(_costs(metric, rows)) for cap_w, rows in _by_cap(measured, baseline).items()}
-        costs[baseline.cap_w] = _AT_BASELINE
-        cap_w, cost = min(costs.items(), key=lambda item: item[1].value)
-        found.append(BestCap(metric=name, cap_w=cap_w, cost=cost.value, cost_stderr=cost.stderr, source="measured"))
+        costs = {cap_w: _pooled(_costs(metric, windows)) for cap_w, windows in rows.items()}
+        best = _lowest(name, {**costs, baseline.cap_w: _AT_BASELINE}, MEASURED)
+        if expected:
+            hoped = _lowest(
+                name, {cap_w: metric.predicted(one, baseline) for cap_w, one in expected.items()}, PREDICTED
+            )
+            best = hoped if hoped.cost + math.hypot(hoped.cost_stderr, best.cost_stderr) < best.cost else best
+        found.append(best)
     return tuple(found)
 
 
-def pareto(measured: Sequence[Measured], baseline: Measurement) -> tuple[ParetoPoint, ...]:
-    """The caps, lowest first, that no other beats in both energy and time per iteration; the baseline takes part."""
-    points = [_point(baseline.cap_w, _AT_BASELINE, _AT_BASELINE)]
+def pareto(
+    measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction] = ()
+) -> tuple[ParetoPoint, ...]:
+    """The caps, lowest first, that no other beats in both energy and time per iteration; the baseline takes part.
+
+    What was measured is beaten by nothing that was not. A cap that was only predicted is among them if it differs from
+    each of the others, in energy or time, by more than its own error: else it says no more than they do.
+    """
+    points = [_point(baseline.cap_w, _AT_BASELINE, _AT_BASELINE, MEASURED)]
     for cap_w, rows in _by_cap(measured, baseline).items():
-        points.append(_point(cap_w, _pooled(_costs(METRICS["energy"], rows)), _pooled(map(_time, rows))))
-    kept = [point for point in points if not any(_dominates(other, point) for other in points)]
-    return tuple(sorted(kept, key=lambda point: point.cap_w))
+        points.append(_point(cap_w, _pooled(_costs(METRICS["energy"], rows)), _pooled(map(_time, rows)), MEASURED))
+    front = [point for point in points if not any(_dominates(other, point) for other in points)]
+    hoped = [_expected(cap_w, one, baseline) for cap_w, one in _unmeasured(measured, baseline, predicted).items()]
+    for point in hoped:
+        if not any(_dominates(other, point) for other in points + hoped) and all(_differs(point, one) for one in front):
+            front.append(point)
+    return tuple(sorted(front, key=lambda point: point.cap_w))
 
 
 def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric) -> tuple[Cost, Cost, Cost]:
@@ -147,10 +169,42 @@ def _pooled(costs: Iterable[Cost]) -> Cost:
     return Cost(value=sum(value * weight for value, weight in pairs) / weight, stderr=weight**-0.5)
 
 
-def _point(cap_w: tuple[float, ...], energy: Cost, time: Cost) -> ParetoPoint:
+def _unmeasured(
+    measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction]
+) -> dict[tuple[float, ...], Prediction]:
+    """The predictions by cap, lowest first, without those of caps that were measured."""
+    rows = _by_cap(measured, baseline)
+    by_cap = {
+        (one.cap_w,) * len(baseline.cap_w): one for one in sorted(predicted, key=lambda prediction: prediction.cap_w)
+    }
+    return {cap_w: one for cap_w, one in by_cap.items() if cap_w not in rows and cap_w != baseline.cap_w}
+
+
+def _lowest(metric: str, costs: Mapping[tuple[float, ...], Cost], source: str) -> BestCap:
+    cap_w, cost = min(costs.items(), key=lambda item: item[1].value)
+    return BestCap(metric=metric, cap_w=cap_w, cost=cost.value, cost_stderr=cost.stderr, source=source)
+
+
+def _expected(cap_w: tuple[float, ...], one: Prediction, baseline: Measurement) -> ParetoPoint:
+    time = Cost(value=one.time, stderr=one.time * one.period_rel_stderr)
+    return _point(cap_w, METRICS["energy"].predicted(one, baseline), time, PREDICTED)
+
+
+def _point(cap_w: tuple[float, ...], energy: Cost, time: Cost, source: str) -> ParetoPoint:
     return ParetoPoint(
-        cap_w=cap_w, energy=energy.value, energy_stderr=energy.stderr, time=time.value, time_stderr=time.stderr
+        cap_w=cap_w,
+        energy=energy.value,
+        energy_stderr=energy.stderr,
+        time=time.value,
+        time_stderr=time.stderr,
+        source=source,
     )
+
+
+def _differs(point: ParetoPoint, other: ParetoPoint) -> bool:
+    """Whether a point is farther from another than its own error."""
+    energy, time = abs(point.energy - other.energy), abs(point.time - other.time)
+    return energy > point.energy_stderr or time > point.time_stderr
 
 
 def _dominates(one: ParetoPoint, other: ParetoPoint) -> bool:

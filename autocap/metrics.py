@@ -14,7 +14,7 @@ Errors are carried to first order from the relative standard errors of e and τ 
 import math
 from dataclasses import dataclass
 
-from autocap.records import Cost, Measurement
+from autocap.records import Cost, Measurement, Prediction
 
 METRICS = ("energy", "edp", "ed2p", "eds", "cost")
 DEFAULT_K = 2.0
@@ -91,6 +91,11 @@ class Metric:
         value, relative_e, relative_t = self._at(measurement, baseline)
         return Cost(value=value, stderr=math.sqrt(_variance(measurement, relative_e, relative_t)))
 
+    def predicted(self, prediction: Prediction, baseline: Measurement) -> Cost:
+        """The metric of a cap that was not measured, with the error of what is believed."""
+        value, relative_e, relative_t = self._with_slopes(prediction.energy, prediction.time, baseline)
+        return Cost(value=value, stderr=math.sqrt(_variance(prediction, relative_e, relative_t)))
+
     def versus(self, measurement: Measurement, baseline: Measurement) -> Cost:
         """The metric of a measurement with the baseline's own error included, for claims about savings."""
         value, relative_e, relative_t = self._at(measurement, baseline)
@@ -131,7 +136,7 @@ def slowdown(measurement: Measurement, baseline: Measurement) -> tuple[float, fl
     return ratio, ratio * math.hypot(measurement.period_rel_stderr, baseline.period_rel_stderr)
 
 
-def _variance(measurement: Measurement, slope_e: float, slope_t: float) -> float:
+def _variance(measurement: Measurement | Prediction, slope_e: float, slope_t: float) -> float:
     """Variance of a metric with these derivatives by ln e and ln τ (first order)."""
     sigma_e = slope_e * measurement.energy_rel_stderr
     sigma_t = slope_t * measurement.period_rel_stderr

@@ -2,33 +2,49 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.progress import Mark
-from autocap.records import Cost, Measurement, Sample, Trial, TrialState
-from autocap.window import Window
+from autocap.records import Cost, Measurement, Sample, Trial, TrialLength, TrialState
+from autocap.window import Window, disturbance
 
 # A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
 # stop on lucky moments.
 _GROWTH = 1.1
-_SHORTEST_S = 1.0
 _RETAKES = 3
-_RETAKE_AFTER_S = 1.0
+_CALM_S = 1.0  # after a disturbance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRules:
     """When a probe ends.
 
-    settle_s: seconds discarded after the cap was set, then one iteration more. target_stderr: relative error of the
-    cost at which it is well enough measured. limit_s: longest time, from the start, pauses of the job left out.
-    min_batches: fewest batch means.
+    settle_s: seconds discarded after the cap was set, then warm_up iterations more: the first was cut by the change.
+    target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, without
+    pauses of the job and disturbances, and longest time of disturbances. min_batches: fewest batch means. least_s,
+    least_iterations: of the window, however exact it is. level: only once the job gets neither faster nor slower.
     """
 
     settle_s: float
     target_stderr: float
     limit_s: float
     min_batches: int
+    warm_up: int = 1
+    least_s: float = 1.0
+    least_iterations: int = 0
+    level: bool = False
+
+    def lasting(self, length: TrialLength) -> "ProbeRules":
+        """The same limit on time, but otherwise a window of this length."""
+        return replace(
+            self,
+            settle_s=length.settle_s,
+            target_stderr=math.inf,
+            min_batches=min(self.min_batches, length.iterations),
+            warm_up=length.warm_up,
+            least_s=length.seconds,
+            least_iterations=length.iterations,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,29 +86,31 @@ class Probe:
         self.caps_w, self._rules = caps_w, rules
         self._cost, self._hopeless = cost, hopeless
         self._window = window
-        self._cut = window is None  # the iteration that runs was cut by the cap change
-        self._start_s: float | None = None  # the first sample after the cap was set
+        # The count of iterations from which the window's are whole; not known before the cap has settled.
+        self._whole_from = None if window is None else -math.inf
+        self._start_s: float | None = None  # the first sample after the cap was set, or after a disturbance
         self._last_s = 0.0
-        self._paused_s = 0.0
+        self._paused_s = self._disturbed_s = 0.0
         self._settled_s = math.inf
-        self._look_at = float(rules.min_batches)
+        self._look_at = self._first_look
         self._retakes = 0
 
     def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool = False) -> ProbeResult | None:
         """The result once there is one. paused: the job is not training now."""
-        if paused and self._start_s is not None:
-            self._paused_s += sample.t_s - self._last_s
-        self._last_s = sample.t_s
         if self._start_s is None:
-            self._start_s = sample.t_s
+            self._start_s = self._last_s = sample.t_s
             self._settled_s = sample.t_s + self._rules.settle_s
+        if paused:
+            self._paused_s += sample.t_s - self._last_s
+        since_s, self._last_s = self._last_s, sample.t_s
+        trouble = disturbance(sample)
+        if trouble is not None:
+            return self._disturbed(sample.t_s, sample.t_s - since_s, trouble)
         if self._window is None and sample.t_s >= self._settled_s:
             self._window = Window(self.caps_w)
         if self._window is not None:
             self._window.feed(sample, self._whole(marks))
-            if self._window.broken is not None:
-                return self._retake(sample.t_s, self._window.broken)
-            if marks and self._due(self._window):
+            if self._due(self._window):
                 result = self._look(self._window)
                 if result is not None:
                     return result
@@ -105,8 +123,12 @@ class Probe:
             return ProbeResult(state=TrialState.FAILED, reason=why)
         return ProbeResult(state=TrialState.PRUNED, reason=why, measurement=measurement, cost=self._cost(measurement))
 
+    @property
+    def _first_look(self) -> float:
+        return float(max(self._rules.min_batches, self._rules.least_iterations))
+
     def _due(self, window: Window) -> bool:
-        if window.iterations < self._look_at or window.span_s < _SHORTEST_S:
+        if window.iterations < self._look_at or window.span_s < self._rules.least_s:
             return False
         self._look_at = window.iterations * _GROWTH
         return True
@@ -114,11 +136,12 @@ class Probe:
     def _whole(self, marks: Sequence[Mark]) -> Sequence[Mark]:
         """The marks from which whole iterations of the window count: not the first after settling, which may end an
         iteration that began before. Marks found afterwards, as from the power signal, come many at a time."""
-        if not self._cut:
-            return marks
         settled = [mark for mark in marks if mark.t_s >= self._settled_s]
-        self._cut = not settled
-        return settled[1:]
+        if self._whole_from is None:
+            if not settled:
+                return []
+            self._whole_from = settled[0].iterations + self._rules.warm_up
+        return [mark for mark in settled if mark.iterations >= self._whole_from]
 
     def _look(self, window: Window) -> ProbeResult | None:
         measurement = window.measure(self._rules.min_batches)
@@ -129,6 +152,10 @@ class Probe:
         if lost is not None:
             return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
         if cost.stderr <= self._rules.target_stderr * cost.value:
+            if self._rules.level and window.drifts():
+                window.newer_half()
+                self._look_at = self._first_look
+                return None
             return ProbeResult(state=TrialState.COMPLETE, measurement=measurement, cost=cost)
         return None
 
@@ -150,12 +177,17 @@ class Probe:
             cost=self._cost(measurement),
         )
 
-    def _retake(self, now_s: float, why: str) -> ProbeResult | None:
-        self._retakes += 1
-        if self._retakes > _RETAKES:
-            return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
-        # What disturbed it may last: each time a longer wait, so that a short gap does not use up all retakes.
-        wait_s = _RETAKE_AFTER_S * 2 ** (self._retakes - 1)
-        self._window, self._settled_s, self._cut = None, now_s + wait_s, True
-        self._look_at = float(self._rules.min_batches)
+    def _disturbed(self, now_s: float, lasted_s: float, why: str) -> ProbeResult | None:
+        """What overlaps a disturbance does not count: the window begins anew once it is over."""
+        self._disturbed_s += lasted_s
+        if self._disturbed_s > self._rules.limit_s:
+            return ProbeResult(state=TrialState.FAILED, reason=f"for {self._rules.limit_s:g} s: {why}")
+        if self._window is not None:
+            self._retakes += 1
+            if self._retakes > _RETAKES:
+                return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
+            self._window, self._whole_from = None, None
+            self._look_at = self._first_look
+        self._start_s, self._paused_s = now_s, 0.0
+        self._settled_s = max(self._settled_s, now_s + _CALM_S)
         return None

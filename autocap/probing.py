@@ -1,6 +1,7 @@
 """The probe that is under way, and how to begin it anew after an interruption."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from autocap.config import TuneConfig
 from autocap.probe import Probe, ProbeResult, ProbeRules
@@ -10,41 +11,45 @@ from autocap.window import Window
 
 
 class Prober:
-    """Measures one cap at a time by the rules of the run; at rest where nothing is to be measured."""
+    """Measures one cap at a time by the rules of the run; at rest where nothing is to be measured.
+
+    rules: those of a trial.
+    """
 
     def __init__(self, config: TuneConfig, sensor: SensorInfo) -> None:
-        self._config, self._sensor = config, sensor
+        self.rules = ProbeRules(
+            settle_s=sensor.settle_s,
+            target_stderr=config.target_stderr,
+            limit_s=config.trial_s,
+            min_batches=config.min_batches,
+        )
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
-
-    @property
-    def settle_s(self) -> float:
-        """Seconds that are discarded after a cap was set."""
-        return self._sensor.settle_s
 
     @property
     def resting(self) -> bool:
         """Whether nothing is measured."""
         return self._probe is None
 
+    def start_baseline(
+        self, caps_w: tuple[float, ...], cost: Callable[[Measurement], Cost], window: Window | None = None
+    ) -> None:
+        """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
+        collected before."""
+        rules = replace(self.rules, level=True)
+        self._begin(lambda: Probe(caps_w, rules, cost))
+        if window is not None:
+            self._probe = Probe(caps_w, rules, cost, window=window)
+
     def start(
         self,
         caps_w: tuple[float, ...],
         cost: Callable[[Measurement], Cost],
-        *,
-        error: float = 1.0,
+        rules: ProbeRules,
         hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
-        window: Window | None = None,
     ) -> None:
-        """Measure at these caps, watts. error: the error aimed at, of the target error; the rest as Probe has it."""
-        rules = ProbeRules(
-            settle_s=self._sensor.settle_s,
-            target_stderr=self._config.target_stderr * error,
-            limit_s=self._config.trial_s,
-            min_batches=self._config.min_batches,
-        )
-        self._build = lambda: Probe(caps_w, rules, cost, hopeless)
-        self._probe = Probe(caps_w, rules, cost, hopeless, window)
+        """Measure at these caps, watts; the rest as Probe has it."""
+        self._begin(lambda: Probe(caps_w, rules, cost, hopeless))
 
     def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> ProbeResult | None:
         """The result, once; `None` before, and while nothing is measured."""
@@ -67,3 +72,7 @@ class Prober:
     def rest(self) -> None:
         """Measure nothing."""
         self._build = self._probe = None
+
+    def _begin(self, build: Callable[[], Probe]) -> None:
+        self._build = build
+        self._probe = build()

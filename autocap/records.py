@@ -153,6 +153,52 @@ class Cost:
     stderr: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What is expected of a cap that was not measured, over the baseline's.
+
+    cap_w: the common cap, watts. energy, time: per iteration, ratios. The errors are standard deviations of what is
+    believed, relative, with their correlation as in a Measurement.
+    """
+
+    cap_w: float
+    energy: float
+    time: float
+    energy_rel_stderr: float
+    period_rel_stderr: float
+    time_energy_corr: float
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.energy < math.inf and 0 < self.time < math.inf,
+            f"a prediction needs a positive energy and time, got {self.energy} and {self.time}",
+        )
+        _require(
+            min(self.energy_rel_stderr, self.period_rel_stderr) > 0,
+            f"a prediction is never certain: {self}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLength:
+    """How long the trials of a strategy last that has a rule of its own: to the end, however exact or bad they are.
+
+    settle_s: seconds discarded after the cap was set. warm_up: iterations discarded from then on. The window lasts
+    until it has this many seconds and whole iterations, of which there must be two for an error.
+    """
+
+    settle_s: float = 0.0
+    warm_up: int = 0
+    seconds: float = 0.0
+    iterations: int = 2
+
+    def __post_init__(self) -> None:
+        _require(
+            min(self.settle_s, self.warm_up, self.seconds) >= 0 and self.iterations >= 2,
+            f"a trial needs two iterations or more, and nothing negative: {self}",
+        )
+
+
 class TrialState(StrEnum):
     """A trial's fate. "Measured badly" and "worse" never share a number."""
 

@@ -23,7 +23,7 @@ import numpy as np
 from autocap.errors import StrategyError, UsageError
 from autocap.evidence import Finding, find_out
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial, TrialState
+from autocap.records import Measurement, Trial, TrialLength, TrialState
 from autocap.smoothing import smooth
 
 OptionScalar = str | int | float | bool | None
@@ -126,7 +126,10 @@ class StrategyLike(Protocol):
     def recommend(self) -> float | None:
         """The cap to keep, one that was measured; `None` when no trial succeeded."""
 
-    # A strategy may also have `explain() -> str | None`: what it expects of the cap it recommends, for the log.
+    # A strategy may also have
+    #     explain() -> str | None: what it expects of the cap it recommends, for the log;
+    #     predict() -> Sequence[Prediction]: what it expects of caps that were not measured, for the report;
+    #     trial_length: TrialLength: how long its trials last, none of them pruned, if not as the run's settings say.
 
 
 class Strategy(ABC):
@@ -139,9 +142,11 @@ class Strategy(ABC):
 
     findings: what is known of each cap that has a cost, by cap. failures: how often each cap failed. `history` is not
     counted among them: its costs are against another run's baseline. A subclass may take it as a hint where to begin.
+    trial_length: of a subclass whose trials end by a rule of its own; `None` leaves it to the run's settings.
     """
 
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
+    trial_length: ClassVar[TrialLength | None] = None
 
     def __init__(
         self,

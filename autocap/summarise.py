@@ -12,6 +12,7 @@ from autocap.events import (
     Event,
     LimitRestored,
     MetricInfo,
+    Predicted,
     ProgressFound,
     RunEnded,
     RunStarted,
@@ -54,7 +55,8 @@ def summarise(events: Sequence[Event]) -> Summary:
     baselines = [event.measurement for event in _all(BaselineMeasured, events)]
     baseline = baselines[0] if baselines else None
     progress = _last(ProgressFound, events)
-    measured = _measured(events)
+    measured, predicted = _measured(events), _last(Predicted, events)
+    hoped = predicted.caps if predicted else ()
     decided = _last(Decided, events)
     devices = _device_count(events)
     return Summary(
@@ -71,8 +73,8 @@ def summarise(events: Sequence[Event]) -> Summary:
         baseline=baseline,
         trials=tuple(_trial(event.trial, devices) for event in _all(TrialEnded, events)),
         chosen=_chosen(decided, devices),
-        best_by_metric=best_by_metric(measured, baseline) if baseline else (),
-        pareto=pareto(measured, baseline) if baseline else (),
+        best_by_metric=best_by_metric(measured, baseline, hoped) if baseline else (),
+        pareto=pareto(measured, baseline, hoped) if baseline else (),
         totals=_totals(_last(Tally, events)),
         versus_baseline=_versus(started.metric, decided, baselines, _last(Tally, events)),
         states=_states(events),

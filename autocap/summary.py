@@ -10,6 +10,7 @@ from autocap.events import MetricInfo, OptionValue
 from autocap.records import Measurement, TrialState
 
 SCHEMA = 1
+MEASURED, PREDICTED = "measured", "predicted"  # what a `source` says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,10 @@ class ChosenSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestCap:
-    """The cap that is best by one metric alone, without a limit on slowdown. source: "measured" or "predicted"."""
+    """The cap that is best by one metric alone, without a limit on slowdown.
+
+    source: MEASURED, or PREDICTED; the error is then of what is believed.
+    """
 
     metric: str
     cap_w: tuple[float, ...]
@@ -84,13 +88,14 @@ class BestCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoPoint:
-    """A cap that none beats in both energy and time per iteration; both relative to the baseline's."""
+    """A cap that none beats in both energy and time per iteration, both over the baseline's. source: as in BestCap."""
 
     cap_w: tuple[float, ...]
     energy: float
     energy_stderr: float
     time: float
     time_stderr: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,17 @@ MIN_BATCHES = 8
 _LONGER = 1.0  # an iteration of twice the usual time holds something else
 _SPREADS = 8.0
 _MOST_LONG = 0.15  # of all
+_LEVEL = 0.02
+_FEWEST_OF_HALF = 4
+
+
+def disturbance(sample: Sample) -> str | None:
+    """Why nothing is to be measured at a sample; `None` where it is as good as any."""
+    if any(reading.power_w is None for reading in sample.readings):
+        return "a power reading is missing"
+    if any(reading.throttled for reading in sample.readings):
+        return "the device slowed itself down (thermal or hardware)"
+    return None
 
 
 class EnergyMeter:
@@ -83,13 +94,20 @@ class Window:
 
     @property
     def iterations(self) -> float:
-        """Whole iterations collected so far."""
-        return self._mark_n[-1] - self._mark_n[0] if self._mark_n else 0.0
+        """Whole iterations of which the energy is known as well."""
+        known = self._known
+        return self._mark_n[known - 1] - self._mark_n[0] if known else 0.0
 
     @property
     def span_s(self) -> float:
-        """Seconds from the first mark to the last."""
-        return self._mark_t[-1] - self._mark_t[0] if self._mark_t else 0.0
+        """Seconds that they took."""
+        known = self._known
+        return self._mark_t[known - 1] - self._mark_t[0] if known else 0.0
+
+    @property
+    def _known(self) -> int:
+        """How many marks lie where the energy is known: its last reading may be older than the last of them."""
+        return bisect_right(self._mark_t, self._energy_t[-1]) if self._energy_t else 0
 
     def feed(self, sample: Sample, marks: Sequence[Mark]) -> None:
         """Add a sample and the marks it brought. A missing reading or a throttled device breaks the window."""
@@ -97,10 +115,7 @@ class Window:
         if point is not None:
             self._energy_t.append(point[0])
             self._energy_j.append(point[1])
-        if any(reading.power_w is None for reading in sample.readings):
-            self.broken = "a power reading is missing"
-        if any(reading.throttled for reading in sample.readings):
-            self.broken = "the device slowed itself down (thermal or hardware)"
+        self.broken = disturbance(sample) or self.broken
         for reading in sample.readings:
             if reading.cap_binding is not None:
                 self._binding[reading.cap_binding] += 1
@@ -126,11 +141,27 @@ class Window:
         first = max(0, bisect_right(self._energy_t, start_s) - 1)
         self._energy_t, self._energy_j = self._energy_t[first:], self._energy_j[first:]
 
+    def drifts(self) -> bool:
+        """Whether the job gets faster or slower: the second half of the iterations took another time than the first, by
+        more than both 2 % and three standard errors."""
+        t, n = self.marks()
+        spans_s, counts = np.diff(t), np.diff(n)
+        usual = (counts > 0) & ~far_longer(spans_s, np.maximum(counts, 1e-9))
+        times = spans_s[usual] / counts[usual]
+        if times.size < 2 * _FEWEST_OF_HALF:
+            return False
+        halves = np.array_split(times, 2)
+        first, second = (float(half.mean()) for half in halves)
+        error = math.hypot(*(float(half.std(ddof=1)) / math.sqrt(half.size) for half in halves))
+        return abs(second - first) > max(_LEVEL * first, 3 * error)
+
+    def newer_half(self) -> None:
+        """Forget the older half of the iterations."""
+        self.trim(self._mark_t[len(self._mark_t) // 2])
+
     def measure(self, min_batches: int = MIN_BATCHES) -> Measurement | None:
         """What the window shows so far; `None` with fewer whole iterations than batches."""
-        t, n = self.marks()
-        known = t <= (self._energy_t[-1] if self._energy_t else -math.inf)
-        t, n = t[known], n[known]
+        t, n = (marks[: self._known] for marks in self.marks())
         if t.size < min_batches + 1:
             return None
         start_s = float(t[0])

@@ -10,59 +10,18 @@ from autocap import registry
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from autocap.strategy import CapGrid, StrategyLike
-from bench.curves import CapCurve, Drive, drive
+from bench.cases import Case, Row, Searched, grouped, metric_named
+from bench.curves import CapCurve, drive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One search to run. metric: as `metric_named` reads it. noise: relative, of a trial's time."""
+class CurveCase(Case):
+    """One search on a curve. noise: of a trial's time."""
 
     curve: CapCurve
-    metric: str
-    k: float
-    strategy: str
-    seed: int
-    noise: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One finished search.
-
-    probes: trials beyond the baseline. final_cap_w: the cap recommended, or the highest where none was. regret_pct:
-    of that cap. exploration_regret_pct: the trials' mean excess over the best cap. state: whether a cap was
-    recommended. iterations, progress: of whole jobs only.
-    """
-
-    mode: str
-    curve: str
-    metric: str
-    strategy: str
-    seed: int
-    probes: int
-    final_cap_w: float
-    regret_pct: float
-    exploration_regret_pct: float
-    iterations: int | None
-    progress: str | None
-    state: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """A row, and the search that it sums up."""
-
-    row: Row
-    drive: Drive
-
-
-def metric_named(name: str, k: float) -> Metric:
-    """The metric of that name, with k for eds. `eds_1.5` is eds with a k of its own, as in `result.json`."""
-    base, _, own_k = name.partition("_")
-    return Metric(name=base, k=float(own_k or k) if base == "eds" else None)
-
-
-def run(case: Case) -> Searched:
+def run(case: CurveCase) -> Searched:
     """Run one search to its end. The noise depends on the curve and the seed, not on the strategy."""
     factory = registry.find(case.strategy)
     values = registry.option_values(factory, ())
@@ -90,16 +49,16 @@ def run(case: Case) -> Searched:
     return Searched(row=row, drive=found)
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
+def table(searched: Sequence[Searched]) -> Iterator[str]:
     """A line per strategy and metric of a Markdown table."""
     yield "| strategy | metric | curves | searches | regret, mean / p90 / worst % | probes | probes' regret % |"
     yield "|---|---|---|---|---|---|---|"
-    for strategy, metric in dict.fromkeys((row.strategy, row.metric) for row in rows):
-        some = [row for row in rows if (row.strategy, row.metric) == (strategy, metric)]
-        regret = np.array([row.regret_pct for row in some])
+    for strategy, metric, some in grouped(searched):
+        rows = [found.row for found in some]
+        regret = np.array([row.regret_pct for row in rows])
         yield (
-            f"| {strategy} | {metric} | {len({row.curve for row in some})} | {len(some)} | "
+            f"| {strategy} | {metric} | {len({row.curve for row in rows})} | {len(rows)} | "
             f"{regret.mean():.2f} / {np.quantile(regret, 0.9):.2f} / {regret.max():.2f} | "
-            f"{np.mean([row.probes for row in some]):.1f} | "
-            f"{np.mean([row.exploration_regret_pct for row in some]):.2f} |"
+            f"{np.mean([row.probes for row in rows]):.1f} | "
+            f"{np.mean([row.exploration_regret_pct for row in rows]):.2f} |"
         )

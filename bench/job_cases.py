@@ -15,84 +15,59 @@ from autocap.metrics import Metric
 from autocap.periodic import PeriodProgress
 from autocap.progress import StepProgress
 from autocap.sensor import PRESETS, for_gpu
-from bench.curve_cases import metric_named
-from bench.jobs import Outcome, exact, regret_pct, true_costs, tune
+from bench.cases import Case, Row, Searched, grouped, metric_named
+from bench.curves import Drive
+from bench.jobs import Outcome, exact, true_costs, tune
 
 _SHORTEST_S = 300.0
 UPDATES_A_PERIOD = 3  # fewest, of the sensor, for a period to be within reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One job to run. iterations: of the job, at least 300 s of them at the default cap. sensor: a name of
-    `autocap.sensor.PRESETS`, `None` for the one of the profile's card.
+class JobCase(Case):
+    """One job. curve: its profile. noise: of an iteration's time. iterations: of the job, at least 300 s of them at the
+    default cap. sensor: a name of `autocap.sensor.PRESETS`, `None` for the one of the profile's card.
     """
 
     curve: str
-    metric: str
-    k: float
-    strategy: str
-    seed: int
-    jitter: float
     iterations: int
     progress: str
     sensor: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One finished job.
-
-    probes: trials beyond the baseline. regret_pct: of the finished job, search and all, against the best static cap
-    from the start. kept_regret_pct: of the cap that it kept. exploration_regret_pct: the trials' mean excess over the
-    best cap. state: what became of the search.
-    """
-
-    mode: str
-    curve: str
-    metric: str
-    strategy: str
-    seed: int
-    probes: int
-    final_cap_w: float
-    regret_pct: float
-    kept_regret_pct: float
-    exploration_regret_pct: float
-    iterations: int
-    progress: str
-    state: str
-
-
-def run(case: Case) -> Row:
+def run(case: JobCase) -> Searched:
     """Run one job to its end."""
     profile = profiles.load(case.curve)
     metric = metric_named(case.metric, case.k)
     default_w = profile.cap_range.default_w
     iterations = max(case.iterations, round(_SHORTEST_S / profile.time_s(default_w)))
-    job = SimulatedJob(profile=profile, jitter=case.jitter, iterations=iterations)
+    job = SimulatedJob(profile=profile, jitter=case.noise, iterations=iterations)
     node = SimulatedNode(sensor=None if case.sensor is None else PRESETS[case.sensor])
     sensor = node.sensor or for_gpu(profile.gpu_name)
     progress = PeriodProgress(sensor.info()) if case.progress == "period" else StepProgress()
     outcome = tune(job, TuneConfig(metric=metric), case.strategy, node=node, seed=case.seed, progress=progress)
-    costs = true_costs(profile, metric, outcome.grid, default_w)
-    tried = [event.trial.cap_w for event in outcome.trials]
-    excess = true_costs(profile, metric, tried, default_w) / costs.min() - 1 if tried else np.zeros(1)
     decided = outcome.decided
-    return Row(
+    drive = Drive(
+        grid=outcome.grid,
+        costs=true_costs(profile, metric, outcome.grid, default_w),
+        trials=tuple(event.trial for event in outcome.trials),
+        kept_w=None if decided is None else decided.cap_w,
+    )
+    row = Row(
         mode="jobs",
         curve=case.curve,
         metric=case.metric,
         strategy=case.strategy,
         seed=case.seed,
-        probes=len(tried),
-        final_cap_w=outcome.final_cap_w,
-        regret_pct=_finished_regret_pct(outcome, metric, case.curve, iterations, float(costs.min())),
-        kept_regret_pct=regret_pct(profile, metric, outcome.grid, outcome.final_cap_w, default_w),
-        exploration_regret_pct=100 * float(excess.mean()),
+        probes=len(drive.trials),
+        final_cap_w=drive.final_w,
+        regret_pct=_finished_regret_pct(outcome, metric, case.curve, iterations, float(drive.costs.min())),
+        exploration_regret_pct=drive.exploration_regret_pct,
         iterations=iterations,
         progress=case.progress,
         state="unfinished" if decided is None else "confirmed" if decided.confirmed else "original kept",
     )
+    return Searched(row=row, drive=drive)
 
 
 def _finished_regret_pct(outcome: Outcome, metric: Metric, curve: str, iterations: int, best: float) -> float:
@@ -106,20 +81,18 @@ def _finished_regret_pct(outcome: Outcome, metric: Metric, curve: str, iteration
     return 100 * (cost / best - 1)
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
+def table(searched: Sequence[Searched]) -> Iterator[str]:
     """Means and worst cases by strategy and metric, as lines of a Markdown table."""
     yield "| strategy | metric | jobs | probes | job's regret, mean / worst % | kept a cap | its regret |"
     yield "|---|---|---|---|---|---|---|"
-    for strategy, metric in dict.fromkeys((row.strategy, row.metric) for row in rows):
-        some = [row for row in rows if (row.strategy, row.metric) == (strategy, metric)]
-        jobs = np.array([row.regret_pct for row in some])
-        kept = np.array([row.kept_regret_pct for row in some])
-        probes = np.mean([row.probes for row in some])
-        confirmed = np.array([row.state == "confirmed" for row in some])
-        of_confirmed = f"{kept[confirmed].mean():.2f} / {kept[confirmed].max():.2f}" if confirmed.any() else "–"
+    for strategy, metric, some in grouped(searched):
+        jobs = np.array([found.row.regret_pct for found in some])
+        probes = np.mean([found.row.probes for found in some])
+        kept = [found.drive.regret_pct(found.drive.final_w) for found in some if found.drive.kept_w is not None]
+        of_kept = f"{np.mean(kept):.2f} / {max(kept):.2f}" if kept else "–"
         yield (
             f"| {strategy} | {metric} | {len(some)} | {probes:.1f} | {jobs.mean():.2f} / {jobs.max():.2f} | "
-            f"{confirmed.sum()} | {of_confirmed} |"
+            f"{len(kept)} | {of_kept} |"
         )
 
 

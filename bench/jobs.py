@@ -126,6 +126,7 @@ def tune(
     )
     process = SimulatedProcess(device, clock, end_s)
     log = Log()
+    actuator = SimulatedActuator(device, original_w)
     runner = Runner(
         clock=clock,
         device=device,
@@ -134,9 +135,10 @@ def tune(
         sink=log,
         interval_s=device.sensor.update_s / SAMPLES_PER_UPDATE,
         steps=lambda: device.steps(clock.now()),
-        actuator=SimulatedActuator(device, original_w),
+        actuator=actuator,
     )
     runner.run()
+    actuator.restore()
     return Outcome(
         final_cap_w=_held(log, original_w[0]),
         log=log,

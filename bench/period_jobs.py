@@ -16,7 +16,7 @@ from autocap.devices.simulated import SimulatedJob, SimulatedNode
 from autocap.metrics import DEFAULT_K
 from autocap.periodic import PeriodProgress
 from autocap.sensor import PRESETS
-from bench.curve_cases import metric_named
+from bench.cases import metric_named
 from bench.job_cases import UPDATES_A_PERIOD
 from bench.jobs import regret_pct, tune
 

@@ -153,10 +153,19 @@ class _Truth:
 
     def uncalled_for(self, notices: list[float]) -> int:
         """Searches anew before the change, or beyond the first two after it (a change in the middle of one is seen
-        after it)."""
+        after it). What was measured before the job had reached its speed is rightly measured anew."""
         change_s = self._change_s()
-        before = [t_s for t_s in notices if change_s is None or t_s < change_s]
-        return len(before) + max(0, len(notices) - len(before) - 2)
+        baselines = [event for event in self._outcome.log.events if isinstance(event, events.BaselineMeasured)]
+        measured_s = [event.measurement.start_s for event in baselines]
+        warm_up = self._scenario.job.warm_up_iterations
+        warm_s = float(self._ends_s[min(warm_up, len(self._ends_s)) - 1]) if warm_up else 0.0
+        before = [
+            t_s
+            for t_s in notices
+            if (change_s is None or t_s < change_s) and max((s for s in measured_s if s < t_s), default=0.0) > warm_s
+        ]
+        after = [t_s for t_s in notices if change_s is not None and t_s >= change_s]
+        return len(before) + max(0, len(after) - 2)
 
     def quiet(self) -> float:
         """Iterations while a cap was held and nothing had changed yet."""

@@ -81,7 +81,8 @@ def promises(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
     within = _share(np.abs(off) <= 2)
     yield (
         (
-            f"reported saving within two standard errors of the truth: {100 * within:.1f} % of {len(off)} (90 % aimed at)"
+            f"reported saving within two standard errors of the truth: {100 * within:.1f} % of {len(off)} "
+            "(90 % aimed at)"
         ),
         within >= 0.90,
     )

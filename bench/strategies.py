@@ -21,9 +21,11 @@ from autocap.errors import AutocapError
 from autocap.metrics import DEFAULT_K
 from autocap.sensor import PRESETS
 from bench import curve_cases, job_cases
+from bench.cases import Searched, metric_named
 from bench.curves import built_in, read
 
 _CHUNK = 8
+_QUICK = 4  # of the jobs, --quick runs every fourth curve
 _BAR = 30
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -37,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         for name in args.strategies.split(","):
             registry.find(name)
         for name in args.metrics.split(","):
-            curve_cases.metric_named(name, args.k)
+            metric_named(name, args.k)
         return _curves(args) if args.mode == "curves" else _jobs(args)
     except (AutocapError, ValueError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -66,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--progress", choices=["steps", "period"], default="steps", help="of jobs")
     parser.add_argument("--sensor", choices=sorted(PRESETS), help="of jobs, instead of the one of the profile's card")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write a row for every search or job")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the searches on curves (needs matplotlib)")
-    parser.add_argument("--quick", action="store_true", help="one seed")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the searches (needs matplotlib)")
+    parser.add_argument("--quick", action="store_true", help="one seed, and of the jobs every fourth curve")
     return parser
 
 
@@ -75,37 +77,27 @@ def _curves(args: argparse.Namespace) -> int:
     curves = built_in() if args.curves is None else read(args.curves)
     noise = 0.005 if args.noise is None else args.noise
     cases = [
-        curve_cases.Case(curve=curve, metric=metric, k=args.k, strategy=name, seed=seed, noise=noise)
+        curve_cases.CurveCase(curve=curve, metric=metric, k=args.k, strategy=name, seed=seed, noise=noise)
         for name, metric, curve, seed in product(
             args.strategies.split(","), args.metrics.split(","), curves, range(_seeds(args, 20))
         )
     ]
-    begin_s = time.perf_counter()
-    searched = list(_parallel(curve_cases.run, cases, "searches"))
-    rows = [found.row for found in searched]
-    print("\n".join(curve_cases.table(rows)))
-    print(f"\n{len(rows)} searches in {time.perf_counter() - begin_s:.0f} s; noise {100 * noise:g} %")
-    if args.json is not None:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    if args.plots is not None:
-        from bench import strategy_plots
-
-        strategy_plots.draw(searched, args.plots)
-    return 0
+    return _show(args, curve_cases.run, cases, curve_cases.table, "searches", f"noise {100 * noise:g} %")
 
 
 def _jobs(args: argparse.Namespace) -> int:
-    if args.curves is not None or args.plots is not None:
-        raise ValueError("--curves and --plots belong to --mode curves")
+    if args.curves is not None:
+        raise ValueError("--curves belongs to --mode curves")
     jitter = 0.01 if args.noise is None else args.noise
+    curves = job_cases.curves(args.progress, args.sensor)
     cases = [
-        job_cases.Case(
+        job_cases.JobCase(
             curve=curve,
             metric=metric,
             k=args.k,
             strategy=name,
             seed=seed,
-            jitter=jitter,
+            noise=jitter,
             iterations=args.iterations,
             progress=args.progress,
             sensor=args.sensor,
@@ -113,23 +105,40 @@ def _jobs(args: argparse.Namespace) -> int:
         for name, metric, curve, seed in product(
             args.strategies.split(","),
             args.metrics.split(","),
-            job_cases.curves(args.progress, args.sensor),
+            curves[::_QUICK] if args.quick else curves,
             range(_seeds(args, 3)),
         )
     ]
-    begin_s = time.perf_counter()
-    rows = list(_parallel(job_cases.run, cases, "jobs"))
-    print("\n".join(job_cases.table(rows)))
-    print(f"\n{len(rows)} jobs in {time.perf_counter() - begin_s:.0f} s; jitter {100 * jitter:g} %, simulated power")
-    if args.json is not None:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    return 0
+    return _show(args, job_cases.run, cases, job_cases.table, "jobs", f"jitter {100 * jitter:g} %, simulated power")
 
 
 def _seeds(args: argparse.Namespace, usual: int) -> int:
     if args.quick:
         return 1
     return usual if args.seeds is None else int(args.seeds)
+
+
+def _show(
+    args: argparse.Namespace,
+    run: Callable[[Given], Searched],
+    cases: Sequence[Given],
+    table: Callable[[Sequence[Searched]], Iterator[str]],
+    noun: str,
+    note: str,
+) -> int:
+    """Run the cases; print their table, and write what else is asked for."""
+    if args.plots is not None:
+        from bench import strategy_plots  # matplotlib, before minutes of work that it would fail after
+
+    begin_s = time.perf_counter()
+    searched = list(_parallel(run, cases, noun))
+    print("\n".join(table(searched)))
+    print(f"\n{len(searched)} {noun} in {time.perf_counter() - begin_s:.0f} s; {note}")
+    if args.json is not None:
+        args.json.write_text(json.dumps([asdict(found.row) for found in searched], indent=1) + "\n")
+    if args.plots is not None:
+        strategy_plots.draw(searched, args.plots)
+    return 0
 
 
 def _parallel(run: Callable[[Given], Result], cases: Sequence[Given], noun: str) -> Iterator[Result]:

@@ -1,17 +1,22 @@
 """How other tools search, for comparison: as published, on our grid. None of them is ever a default.
 
-| strategy | whose | what it tries | what it keeps |
-|---|---|---|---|
-| `depo-linear` | DEPO, linear search | 11 caps, a tenth of the range apart, from the highest down | the cheapest |
-| `depo-golden` | DEPO, golden section search | the range to 1/25 of it | the middle of the last bracket |
-| `zeus-scan` | Zeus, power limit optimiser | every 25 W from the highest cap down | the cheapest |
-| `gpoeo` | GPOEO, local search | outwards from a predicted optimum, then golden section | the cheapest |
+| strategy | whose | what it tries | for | what it keeps |
+|---|---|---|---|---|
+| `depo-linear` | DEPO, linear search | 11 caps, a tenth of the range apart, from the top | 1.2 s | the cheapest |
+| `depo-golden` | DEPO, golden section search | the range to 1/25 of it | 1.2 s | the last bracket's middle |
+| `zeus-scan` | Zeus, power limit optimiser | every 25 W from the highest cap down | 10 + 40 steps | the cheapest |
+| `gpoeo` | GPOEO, local search | out from a predicted optimum, golden section | 4 s + 2 periods | the cheapest |
 
-They take each cost at its word: nothing is measured twice, and no tie is resolved. Three things are not as published.
-DEPO's golden section never measures the middle that it returns; here it is the last trial, since only a measured cap
-can be kept, and where that trial fails or is too slow the nearest cap that may be kept is. GPOEO starts at what its
-trained models predict; here at the cheapest cap of a warm start's history, or else in the middle of the grid. Trials
-are as long as the run's own settings make them, not DEPO's 1.2 s or Zeus's 10 + 40 steps: a strategy knows no time.
+They take each cost at its word: nothing is measured twice, no trial ends early, no tie is resolved. DEPO's window
+begins with the change of the cap, Zeus warms up for 10 steps, GPOEO settles for 4 s. What is not as published:
+
+- Baseline and confirmation are the controller's: a cap that turns out no better is not kept, which spares them worse.
+- A window has whole iterations only, two at least, where DEPO's ends in the middle of one. The run's time limit of a
+  trial holds for them too.
+- DEPO's golden section never measures the middle that it returns; here it is the last trial, since only a measured cap
+  can be kept, and where that trial fails or is too slow the nearest cap that may be kept is.
+- GPOEO starts at what its trained models predict; here at the cheapest cap of a warm start's history, or else in the
+  middle of the grid.
 
 Sources: DEPO (StEP), golden_section_search_algorithm.hpp and linear_search_algorithm.hpp; Zeus 0.16,
 zeus/optimizer/power_limit.py; GPOEO, EPOpt/PyEPOpt.py, WorkMode. None has options.
@@ -20,13 +25,16 @@ zeus/optimizer/power_limit.py; GPOEO, EPOpt/PyEPOpt.py, WorkMode. None has optio
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
+from autocap.records import TrialLength
 from autocap.strategy import Strategy
 
 _PHI = (math.sqrt(5) - 1) / 2
 # A cap's place in the order of a search: standing first, then cost. What has no cost comes last.
 _Rank = tuple[int, float]
 _NO_COST: _Rank = (3, 0.0)
+_DEPO_WINDOW = TrialLength(seconds=1.2)
 
 
 class _AsPublished(Strategy):
@@ -34,6 +42,8 @@ class _AsPublished(Strategy):
 
     A cap that was tried is not asked for again, though its place in the search may come twice on a coarse grid.
     """
+
+    trial_length: ClassVar[TrialLength]
 
     @abstractmethod
     def _search(self) -> Iterator[float]:
@@ -58,6 +68,8 @@ class _AsPublished(Strategy):
 class DepoLinear(_AsPublished):
     """DEPO's linear search: a tenth of the range at a time, from the highest cap to the lowest."""
 
+    trial_length = _DEPO_WINDOW
+
     def _search(self) -> Iterator[float]:
         top_w, step_w = self.grid[-1], (self.grid[-1] - self.grid[0]) / 10
         for count in range(11):
@@ -66,6 +78,8 @@ class DepoLinear(_AsPublished):
 
 class DepoGolden(_AsPublished):
     """DEPO's golden section search: until the bracket is no wider than 1/25 of the range."""
+
+    trial_length = _DEPO_WINDOW
 
     def _search(self) -> Iterator[float]:
         low_w, high_w = self.grid[0], self.grid[-1]
@@ -92,6 +106,8 @@ class DepoGolden(_AsPublished):
 class ZeusScan(_AsPublished):
     """Zeus's scan: every 25 W from the highest cap down."""
 
+    trial_length = TrialLength(warm_up=10, iterations=40)
+
     def _search(self) -> Iterator[float]:
         width_w = self.grid[-1] - self.grid[0]
         for count in range(int(width_w / 25 + 1e-9) + 1):
@@ -104,6 +120,8 @@ class Gpoeo(_AsPublished):
     Its gears are the places of the grid: the first stride is a twentieth of them, at least one, and the section ends
     at fewer than three or after six tries. A side that improves the cost by more than 15 % becomes the new middle.
     """
+
+    trial_length = TrialLength(settle_s=4.0)
 
     _BETTER, _CLOSE, _TRIES = 0.85, 3, 6
 

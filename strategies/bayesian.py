@@ -8,7 +8,8 @@
 | `patience` | stop after so many caps in a row that did not improve the best beyond their errors | 3 |
 
 The model sees one value a cap: the pooled cost of its trials, so that a cap that is proposed again is a re-measurement
-and sharpens what the model sees. A cap proposed a third time ends the search: the model has no better idea. The
+and sharpens what the model sees. Where it names a cap a third time it is asked once more (TPE, which draws at random, a
+few times), having been told again what that cap costs; then the search is over: it has no better idea. The
 baseline counts as a trial where its limit is on the grid. Its draw is where the start-up caps begin, if the driver says
 that the limit does not bind: above it nothing changes.
 
@@ -21,7 +22,7 @@ as the first trial. The same seed gives the same search.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import ClassVar
@@ -36,13 +37,12 @@ from autocap.strategy import Option, Strategy
 
 _HAS_TORCH = find_spec("torch") is not None
 if _HAS_TORCH:
-    # What the Gaussian process stands on. Now, when the strategy is chosen, and not at the first question: it takes
-    # seconds, longer than the watchdog waits for a sign of life before it puts the limit back. On one thread: its
-    # matrices are tiny, and beside a job that keeps the CPUs busy more threads only wait for each other.
+    # What the Gaussian process stands on. On one thread: its matrices are tiny, and beside a job that keeps the CPUs
+    # busy more threads only wait for each other.
     import_module("torch").set_num_threads(1)
 
 _STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest cap tried
-_PROPOSALS = 8  # a sampler that draws at random may need a few until it names a cap that is not settled
+_DRAWS = {True: 2, False: 8}  # whether a Gaussian process: proposals until one names a cap that is not settled
 
 
 class Bayesian(Strategy):
@@ -124,27 +124,14 @@ class Bayesian(Strategy):
         floor = self._floor()
         if floor is None:
             return None
-        study = self._study(floor, seed=self._seed + told)
-        for _ in range(_PROPOSALS):
-            cap_w = self.grid[study.ask().suggest_int("place", floor, len(self.grid) - 1)]
+        places = {self.grid.caps_w.index(cap_w): cost for cap_w, cost in self._costs().items()}
+        sampler = _sampler(self._gp, self._seed + told)
+        for place in _proposed(sampler, places, floor, len(self.grid) - 1, draws=_DRAWS[self._gp]):
+            cap_w = self.grid[place]
             finding = self.findings.get(cap_w)
             if not self.tried(cap_w) or (finding is not None and finding.complete and not finding.repeated):
                 return cap_w
         return None
-
-    def _study(self, floor: int, seed: int) -> optuna.Study:
-        """A study that has been told what is known: the place of each cap on the grid, and its pooled cost."""
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        study = optuna.create_study(direction="minimize", sampler=self._sampler(seed))
-        # A whole number and no category: neighbouring caps cost much the same, which a category would not show.
-        space = {"place": IntDistribution(floor, len(self.grid) - 1)}
-        for cap_w, cost in sorted(self._costs().items()):
-            place = self.grid.caps_w.index(cap_w)
-            if place >= floor:
-                study.add_trial(
-                    optuna.trial.create_trial(params={"place": place}, distributions=space, value=cost)  # type: ignore[arg-type]
-                )
-        return study
 
     def _costs(self) -> dict[float, float]:
         """What the model is to see, by cap."""
@@ -157,9 +144,37 @@ class Bayesian(Strategy):
             costs.setdefault(arrival_w, 1.0)
         return costs
 
-    def _sampler(self, seed: int) -> BaseSampler:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a sampler is experimental is no news to the user of a cap
-            if self._gp:
-                return GPSampler(seed=seed, n_startup_trials=1)
-            return TPESampler(seed=seed, n_startup_trials=1)
+
+def _sampler(gp: bool, seed: int) -> BaseSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a sampler is experimental is no news to the user of a cap
+        return GPSampler(seed=seed, n_startup_trials=1) if gp else TPESampler(seed=seed, n_startup_trials=1)
+
+
+def _proposed(sampler: BaseSampler, costs: Mapping[int, float], low: int, high: int, draws: int) -> Iterator[int]:
+    """Places from low to high that a sampler proposes, which is told what those of `costs` from low on cost, and told
+    that again of each that it proposes. What it is not told it would take for running, which multiplies its work."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="minimize", sampler=sampler)
+    # A whole number and no category: neighbouring caps cost much the same, which a category would not show.
+    space = {"place": IntDistribution(low, high)}
+    for place, cost in sorted(costs.items()):
+        if place >= low:
+            study.add_trial(
+                optuna.trial.create_trial(params={"place": place}, distributions=space, value=cost)  # type: ignore[arg-type]
+            )
+    for _ in range(draws):
+        trial = study.ask()
+        place = trial.suggest_int("place", low, high)
+        yield place
+        if place in costs:
+            study.tell(trial, costs[place])
+        else:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+
+# A sampler's first answer imports hundreds of modules and starts what computes for it: on a busy machine that takes
+# longer than the watchdog waits for a sign of life before it puts the limit back. So each gives one now, when the
+# strategy is chosen and no cap is set.
+for _gp in (False, True) if _HAS_TORCH else (False,):
+    list(_proposed(_sampler(_gp, seed=0), {0: 1.0, 2: 0.9, 4: 1.0}, 0, 4, draws=1))

@@ -136,6 +136,22 @@ class Belief:
             time_cov=self.time.cov,
         )
 
+    def ratios(self) -> "Ratios":
+        """Energy and time of every cap against the baseline."""
+        energy = self.power.mean + self.time.mean
+        var_p, var_t = (np.maximum(np.diag(quantity.cov), _JITTER) for quantity in (self.power, self.time))
+        spread_e = energy - self.weight @ energy
+        spread_t = self.time.mean - self.weight @ self.time.mean
+        error_e = np.sqrt(self.weight @ spread_e**2 + var_p + var_t)
+        error_t = np.sqrt(self.weight @ spread_t**2 + var_t)
+        return Ratios(
+            energy=self.weight @ np.exp(energy),
+            time=self.weight @ np.exp(self.time.mean),
+            energy_error=error_e,
+            time_error=error_t,
+            correlation=(self.weight @ (spread_e * spread_t) + var_t) / (error_e * error_t),
+        )
+
     def surprise(self, seen: Observation) -> float:
         """How many standard deviations an observation is from what is expected, the larger of power and time."""
         return max(
@@ -157,6 +173,18 @@ class Belief:
         """The probability that a cap is no slower than this, shape (caps,)."""
         spread = np.sqrt(np.maximum(np.diag(self.time.cov), _JITTER))
         return np.asarray(self.weight @ ndtr((np.log(slowdown) - self.time.mean) / spread))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """Energy and time per iteration over the baseline's, their relative standard deviations and the correlation of
+    these; shape (caps,) each."""
+
+    energy: Floats
+    time: Floats
+    energy_error: Floats
+    time_error: Floats
+    correlation: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from autocap.evidence import Finding
-from autocap.records import Measurement, Trial
+from autocap.records import Measurement, Prediction, Trial
 from autocap.strategies.belief import POWER, Belief, Costs, Observation
 from autocap.strategies.shapes import Floats, shapes
 from autocap.strategy import Option, Strategy
@@ -108,6 +108,22 @@ class Model(Strategy):
         if best_w == kept_w:
             return told(kept_w)
         return f"{told(kept_w)}, and {told(best_w)}, which was not measured"
+
+    def predict(self) -> tuple[Prediction, ...]:
+        """What is expected of every cap that has no trial with a cost."""
+        ratios = self._belief.ratios()
+        return tuple(
+            Prediction(
+                cap_w=cap_w,
+                energy=float(ratios.energy[place]),
+                time=float(ratios.time[place]),
+                energy_rel_stderr=float(ratios.energy_error[place]),
+                period_rel_stderr=float(ratios.time_error[place]),
+                time_energy_corr=float(ratios.correlation[place]),
+            )
+            for cap_w, place in self._places.items()
+            if cap_w in self.grid and cap_w not in self.findings and cap_w != self._baseline_w
+        )
 
     def _next(self) -> float | None:
         if self._count >= self._whole("trials"):

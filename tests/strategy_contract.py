@@ -70,6 +70,11 @@ class StrategyContract:
         assert found.kept_w is None or found.kept_w in complete, "only what was measured to the end is recommended"
         assert found.kept_w is None or type(found.kept_w) is float
         assert strategy.recommend() == found.kept_w, "recommending changes nothing"
+        predicted = [one.cap_w for one in getattr(strategy, "predict", tuple)()]
+        assert len(predicted) == len(set(predicted))
+        assert set(predicted) <= set(grid) - {trial.cap_w for trial in found.trials if trial.cost is not None}, (
+            "what was measured is not predicted"
+        )
 
     @every_metric
     @every_curve

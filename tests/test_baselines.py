@@ -3,12 +3,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autocap.config import STRATEGY
+from autocap import profiles
+from autocap.config import STRATEGY, TuneConfig
+from autocap.devices.simulated import SimulatedJob
+from autocap.events import TrialStarted
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial
+from autocap.records import Measurement, Trial, TrialState
 from autocap.registry import BUILTIN, find, option_values
 from autocap.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
 from autocap.strategy import CapGrid, StrategyLike
+from bench.jobs import tune
 from tests.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search, trial_of
 from tests.strategy_contract import ENERGY, StrategyContract
 
@@ -89,6 +93,26 @@ def test_gpoeo_starts_at_the_cheapest_cap_of_a_history() -> None:
     baseline = measured(CLIFF, GRID[-1])
     history = [trial_of(ENERGY, measured(CLIFF, cap_w), baseline) for cap_w in (240.0, 133.0, 180.0)]
     assert built(Gpoeo, ENERGY, baseline, history=history).ask() == 135.0
+
+
+@pytest.mark.parametrize(
+    ("name", "iterations", "first_s"),
+    [
+        ("depo-linear", {2, 3}, 3.5 * 0.5),  # 1.2 s of iterations of 0.5 s and, at the lowest caps, 0.9 s
+        ("zeus-scan", {40}, 50.5 * 0.5),
+        ("gpoeo", {2}, 4.0 + 2.5 * 0.57),  # in the middle of the range
+    ],
+)
+def test_a_baseline_measures_in_its_own_windows_and_prunes_nothing(
+    name: str, iterations: set[int], first_s: float
+) -> None:
+    profile = profiles.load("quadro-rtx-6000/resnet50")
+    outcome = tune(SimulatedJob(profile=profile), TuneConfig(metric=ENERGY), name, stop_when_held=True)
+    trials = [event.trial for event in outcome.trials]
+    begun_s = next(event.t_s for event in outcome.log.events if isinstance(event, TrialStarted))
+    assert {round(trial.measurement.iterations) for trial in trials if trial.measurement} == iterations
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+    assert outcome.trials[0].t_s - begun_s == pytest.approx(first_s, abs=0.6)
 
 
 @pytest.mark.parametrize("kind", [DepoLinear, DepoGolden, ZeusScan, Gpoeo])

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -116,3 +118,21 @@ def test_a_warm_start_begins_at_the_cheapest_cap_of_its_history() -> None:
 def test_a_sampler_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match="strategy option sampler is 'grid'; it takes auto, gp, tpe"):
         option_values(Bayesian, [("sampler", "grid")])
+
+
+def test_all_that_takes_long_is_done_before_the_first_question() -> None:
+    """A controller that is silent for long is taken for hung. A process of its own: here all is imported already."""
+    code = """
+import sys
+from tests.test_bayesian import CLIFF, ENERGY, GRID, bayesian, measured, trial_of
+baseline = measured(CLIFF, GRID[-1], stated=0.003)
+strategies = [bayesian(ENERGY, baseline, sampler=sampler) for sampler in ("auto", "tpe")]
+before = set(sys.modules)
+for strategy in strategies:
+    for _ in range(3):
+        cap_w = strategy.ask()
+        strategy.tell(trial_of(ENERGY, measured(CLIFF, cap_w, stated=0.005), baseline))
+print(len(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "0\n"

@@ -8,7 +8,7 @@ from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import TrialState
 from bench import curve_cases, strategies
-from bench.curve_cases import metric_named
+from bench.cases import metric_named
 from bench.curve_set import KINDS, PUBLISHED, curve_set
 from bench.curves import CapCurve, built_in, read, write
 
@@ -23,8 +23,8 @@ FIELDS = (
 )
 
 
-def case(strategy: str = "model", metric: str = "energy", seed: int = 0, noise: float = 0.005) -> curve_cases.Case:
-    return curve_cases.Case(curve=CURVE, metric=metric, k=2.0, strategy=strategy, seed=seed, noise=noise)
+def case(strategy: str = "model", metric: str = "energy", seed: int = 0, noise: float = 0.005) -> curve_cases.CurveCase:
+    return curve_cases.CurveCase(curve=CURVE, metric=metric, k=2.0, strategy=strategy, seed=seed, noise=noise)
 
 
 def test_a_curve_goes_through_its_points_and_is_monotone_between_them() -> None:
@@ -110,8 +110,8 @@ def test_the_command_writes_the_rows_of_the_contract(tmp_path: Path, capsys: pyt
     ("argv", "message"),
     [
         (["--strategies", "tabu"], "bench: unknown strategy 'tabu'"),
-        (["--metrics", "joy"], "bench: unknown metric 'joy'"),
-        (["--mode", "jobs", "--curves", "x.csv"], "bench: --curves and --plots belong to --mode curves"),
+        (["--strategies", "model", "--metrics", "joy"], "bench: unknown metric 'joy'"),
+        (["--mode", "jobs", "--curves", "x.csv"], "bench: --curves belongs to --mode curves"),
     ],
 )
 def test_what_the_command_cannot_do_is_said_in_one_line(

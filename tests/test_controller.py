@@ -166,11 +166,14 @@ class Faulty:
             raise RuntimeError("out of ideas")
         return 103.0 if self._how == "off grid" else None
 
+    def predict(self) -> Sequence[object]:
+        return ["more"] if self._how == "no prediction" else []
+
     def tell(self, trial: object) -> None:
         return
 
     def recommend(self) -> float | None:
-        return 150.0
+        return None if self._how == "no prediction" else 150.0
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,7 @@ class Faulty:
         ("raise", "the strategy failed: RuntimeError: out of ideas; the limit found on arrival is kept"),
         ("off grid", "the strategy failed: it asked for 103.0 W, which is not on its grid; the limit found"),
         ("unmeasured", "the strategy failed: it recommended 150.0 W, which was never measured to the end; the limit"),
+        ("no prediction", "the strategy failed: it predicted 'more', which is no Prediction of a cap on its grid; the"),
     ],
 )
 def test_whatever_a_plug_in_does_the_job_goes_on_at_its_own_limit(how: str, message: str) -> None:

@@ -25,6 +25,7 @@ BASE = frozenset(
         "outsider",
         "procs",
         "records",
+        "rounding",
         "summary",
     }
 )

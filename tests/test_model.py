@@ -132,6 +132,23 @@ def test_it_says_what_it_expects_of_the_cap_it_recommends() -> None:
     assert expected == pytest.approx(CLIFF.cost(ENERGY, found.kept_w or 0.0), abs=0.02)
 
 
+@pytest.mark.parametrize("curve", PHYSICAL, ids=lambda curve: curve.name)
+def test_what_it_predicts_of_caps_that_were_not_measured_is_as_right_as_it_says(curve: Curve) -> None:
+    baseline = measured(curve, GRID[-1], stated=0.002)
+    strategy = model(EDS, baseline)
+    search(strategy, curve, EDS, baseline, 0.005)
+    off = []
+    for one in strategy.predict():
+        truth = measured(curve, one.cap_w)
+        off.append((truth.period_s / baseline.period_s - one.time) / (one.time * one.period_rel_stderr))
+        energy = truth.energy_per_iteration_j / baseline.energy_per_iteration_j
+        off.append((energy - one.energy) / (one.energy * one.energy_rel_stderr))
+        expected, error = ENERGY.predicted(one, baseline).value, ENERGY.predicted(one, baseline).stderr
+        assert (expected, error) == pytest.approx((one.energy, one.energy * one.energy_rel_stderr))
+    assert len(off) > 40
+    assert np.mean(np.abs(off) < 2) > 0.8
+
+
 def test_a_slowdown_limit_is_come_near_to_without_waste() -> None:
     curve = PHYSICAL[2]
     found = fit(curve, BUDGET, noise=0.001)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autocap.cli import main
-from autocap.cli.period import line, with_error
+from autocap.cli.period import line
 from autocap.period import PeriodEstimate, Verdict
 from autocap.reporters import period_plots
 from autocap.traces import Trace
@@ -87,21 +87,6 @@ def test_a_line_says_when_what_how_sure_and_why() -> None:
 def test_where_nothing_repeats_the_closest_miss_is_no_period() -> None:
     found = estimate(verdict=Verdict.APERIODIC, confidence=0.0, verified=False, reason="nothing repeats")
     assert line(EMPTY, found) == "0.0–20.0 s: aperiodic, no period, confidence 0.00, not verified; nothing repeats"
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "text"),
-    [
-        (1.29876, 0.0011, "1.2988 ± 0.0011"),
-        (1.29876, 0.0034, "1.299 ± 0.003"),
-        (0.183421, 0.0000731, "0.18342 ± 0.00007"),
-        (12.3456, 0.15, "12.35 ± 0.15"),
-        (123.4, 41.0, "123 ± 41"),
-        (1.5, 0.0, "1.5"),
-    ],
-)
-def test_a_value_has_as_many_digits_as_its_error_deserves(value: float, error: float, text: str) -> None:
-    assert with_error(value, error) == text
 
 
 def test_the_whole_trace_gives_one_line_on_stdout(trace: Path) -> None:

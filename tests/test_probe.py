@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from autocap.confirm import Confirmation
 from autocap.metrics import Metric
 from autocap.probe import Probe, ProbeResult, ProbeRules
 from autocap.progress import Mark, StepProgress
-from autocap.records import Cost, Measurement, Sample, TrialState
+from autocap.records import Cost, Measurement, Sample, TrialLength, TrialState
 from autocap.waiting import SteadinessWatch
 from tests.feeds import measurement, samples
 
@@ -58,6 +60,40 @@ def test_a_lost_trial_is_pruned_with_its_reason() -> None:
     assert result is not None
     assert (result.state, result.reason) == (TrialState.PRUNED, "worse than 160 W")
     assert result.measurement is not None
+
+
+def test_a_trial_with_a_length_of_its_own_has_it_whatever_its_error() -> None:
+    rules = RULES.lasting(TrialLength(settle_s=4.0, warm_up=10, iterations=40))
+    result, ended_s = drive(Probe((200.0,), rules, own_cost), list(samples(seconds=60.0)))
+    assert result is not None
+    assert (result.state, result.reason) == (TrialState.COMPLETE, None)
+    assert result.measurement is not None
+    assert result.measurement.iterations == 40
+    assert ended_s == pytest.approx(4.0 + (10 + 40) * 0.5, abs=0.6)
+
+
+def test_a_window_of_some_seconds_begins_with_the_change_and_has_two_whole_iterations_at_least() -> None:
+    rules = RULES.lasting(TrialLength(seconds=1.2))
+    for period_s, iterations, ends_s in [(0.25, 5, 1.5), (1.5, 2, 4.5)]:
+        result, ended_s = drive(Probe((200.0,), rules, own_cost), list(samples(seconds=20.0, period_s=period_s)))
+        assert result is not None
+        assert result.measurement is not None
+        assert result.measurement.iterations == iterations
+        assert ended_s == pytest.approx(ends_s, abs=0.15)
+
+
+def test_a_trial_with_a_length_of_its_own_ends_at_the_time_limit_all_the_same() -> None:
+    rules = replace(RULES, limit_s=10.0).lasting(TrialLength(warm_up=10, iterations=40))
+    result, ended_s = drive(Probe((200.0,), rules, own_cost), list(samples(seconds=60.0)))
+    assert result is not None
+    assert (result.state, result.reason) == (TrialState.COMPLETE, "time limit of 10 s")
+    assert ended_s == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("wrong", [{"iterations": 1}, {"settle_s": -1.0}])
+def test_a_length_that_gives_no_error_or_ends_before_it_begins_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="a trial needs two iterations or more, and nothing negative"):
+        TrialLength(**wrong)  # type: ignore[arg-type]  # one name at a time
 
 
 def test_a_broken_window_is_taken_again_and_after_a_few_in_a_row_the_trial_fails() -> None:

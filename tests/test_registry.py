@@ -1,9 +1,14 @@
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
 from autocap.errors import StrategyError, UsageError
 from autocap.registry import BUILTIN, find, option_values
 from autocap.strategies.golden import Golden
 from autocap.strategies.linear import Linear
+from tests.curves import CLIFF, GRID, measured
+from tests.strategy_contract import ENERGY, StrategyContract
 
 
 def test_every_built_in_strategy_is_found_and_documents_its_options() -> None:
@@ -11,6 +16,18 @@ def test_every_built_in_strategy_is_found_and_documents_its_options() -> None:
         table = getattr(find(name), "OPTIONS", ())
         assert table or BUILTIN[name].startswith("autocap.strategies.baselines:")
         assert all(option.meaning for option in table)
+
+
+def test_every_built_in_strategy_is_put_through_the_contract_suite() -> None:
+    for path in Path(__file__).parent.glob("test_*.py"):
+        if "StrategyContract" in path.read_text():
+            import_module(f"tests.{path.stem}")
+    suites = [StrategyContract]
+    for suite in suites:
+        suites += suite.__subclasses__()
+    collected = [suite for suite in suites if suite.__name__.startswith("Test")]
+    under_test = {type(suite().make(GRID, ENERGY, measured(CLIFF, GRID[-1]))) for suite in collected}
+    assert {find(name) for name in BUILTIN} <= under_test
 
 
 def test_a_strategy_is_found_by_module_and_class() -> None:

@@ -1,6 +1,7 @@
 """What a run says, from its events."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from autocap.metrics import Metric
 from autocap.reporters import terminal
 from autocap.reporters.summary import lines, warnings
 from autocap.summarise import summarise
-from autocap.summary import Summary
+from autocap.summary import BestCap, ParetoPoint, Summary
 from bench.jobs import tune
 
 
@@ -54,6 +55,31 @@ def test_emulated_power_is_labelled_wherever_it_is_shown(summary: Summary) -> No
     assert "W (emulated)" in shown[3]
     assert "J/iter (emulated)" in shown[3]
     assert any("J (emulated) over" in line for line in shown)
+
+
+def test_every_metric_has_its_best_cap_and_each_point_of_the_front_says_where_it_is_from(summary: Summary) -> None:
+    shown = lines(summary)
+    for best in summary.best_by_metric:
+        assert [best.metric, f"{best.cap_w[0]:g}"] in [line.split()[:2] for line in shown]
+    front = [line.split() for line in shown[shown.index(next(line for line in shown if "Pareto" in line)) + 1 :]]
+    assert [float(words[0]) for words in front] == [point.cap_w[0] for point in summary.pareto]
+    assert {words[-1] for words in front} == {"measured"}, "golden section predicts nothing"
+
+
+def test_what_was_only_predicted_is_shown_as_such_with_its_error(summary: Summary) -> None:
+    hoped = [
+        ParetoPoint(cap_w=(cap_w,), energy=0.7, energy_stderr=0.02, time=1.2, time_stderr=0.03, source="predicted")
+        for cap_w in range(100, 130)
+    ]
+    best = BestCap(metric="edp", cap_w=(117.0,), cost=0.84, cost_stderr=0.02, source="predicted")
+    shown = lines(replace(summary, best_by_metric=(best,), pareto=(*hoped, *summary.pareto)))
+    assert ["edp", "117", "0.840", "±", "0.020", "predicted"] in [line.split() for line in shown]
+    front = [line.split() for line in shown[shown.index(next(line for line in shown if "Pareto" in line)) + 1 :]]
+    assert next(words for words in front if words[-1] == "predicted") == [
+        *("100", "W", "0.700", "±", "0.020", "1.20", "±", "0.03", "predicted")
+    ]
+    assert sum(words[-1] == "predicted" for words in front) <= 8
+    assert sum(words[-1] == "measured" for words in front) == len(summary.pareto)
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -29,6 +29,7 @@ from autocap.events import (
     LimitRestored,
     MetricInfo,
     OptionValue,
+    Predicted,
     ProgressFound,
     RunEnded,
     RunStarted,
@@ -41,7 +42,7 @@ from autocap.events import (
     WouldTry,
 )
 from autocap.privileges import InvokingUser
-from autocap.records import CapRange, GpuInfo, Measurement, Reading, Sample, StepReading, Trial, TrialState
+from autocap.records import CapRange, GpuInfo, Measurement, Prediction, Reading, Sample, StepReading, Trial, TrialState
 from autocap.runlog import RunDirectory, read_events, to_json_dict
 from autocap.summarise import summarise
 
@@ -93,6 +94,19 @@ EVENTS: list[Event] = [
         ),
     ),
     TrialEnded(t_s=40.0, trial=Trial(cap_w=100.0, state=TrialState.FAILED, reason="no step")),
+    Predicted(
+        t_s=45.0,
+        caps=(
+            Prediction(
+                cap_w=150.0,
+                energy=0.8,
+                time=1.1,
+                energy_rel_stderr=0.02,
+                period_rel_stderr=0.01,
+                time_energy_corr=0.9,
+            ),
+        ),
+    ),
     Decided(t_s=50.0, cap_w=200.0, confirmed=True, reason="better", measurement=MEASUREMENT, baseline=MEASUREMENT),
     Tally(
         t_s=60.0,
@@ -373,7 +387,7 @@ def test_the_result_has_the_keys_of_schema_1_and_no_others(tmp_path: Path) -> No
     assert keys("chosen") == ["cap_w", "confirmed", "measurement"]
     assert keys("best_by_metric") == ["energy", "edp", "ed2p", "eds_1.5", "eds_2"]
     assert keys("best_by_metric", "energy") == ["cap_w", "cost", "cost_stderr", "source"]
-    assert keys("pareto", 0) == ["cap_w", "energy", "energy_stderr", "time", "time_stderr"]
+    assert keys("pareto", 0) == ["cap_w", "energy", "energy_stderr", "time", "time_stderr", "source"]
     assert keys("totals") == ["wall_s", "energy_j", "iterations", "exploration_s", "exploration_energy_j"]
     assert keys("versus_baseline") == [
         *("energy_pct", "energy_stderr_pct", "time_pct", "time_stderr_pct", "metric_pct", "metric_stderr_pct"),

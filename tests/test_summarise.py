@@ -14,6 +14,7 @@ from autocap.events import (
     LimitRestored,
     MetricInfo,
     OptionValue,
+    Predicted,
     ProgressFound,
     RunEnded,
     RunStarted,
@@ -25,7 +26,7 @@ from autocap.events import (
 )
 from autocap.gains import METRICS
 from autocap.metrics import Metric
-from autocap.records import CapRange, GpuInfo, Measurement, Trial, TrialState
+from autocap.records import CapRange, GpuInfo, Measurement, Prediction, Trial, TrialState
 from autocap.summarise import summarise
 from autocap.summary import ProgressSummary, StateSpan, Summary
 
@@ -287,6 +288,60 @@ def test_the_front_holds_what_nothing_beats_in_both_and_leaves_invalid_windows_o
         (150.0, 0.70, 1.40),
         (200.0, 0.80, 1.05),
         (260.0, 1.0, 1.0),
+    ]
+
+
+def predicted(cap_w: float, energy: float, time: float, error: float = 0.01) -> Prediction:
+    return Prediction(
+        cap_w=cap_w,
+        energy=energy,
+        time=time,
+        energy_rel_stderr=error,
+        period_rel_stderr=error,
+        time_energy_corr=0.0,
+    )
+
+
+def hoping(*caps: Prediction) -> Summary:
+    """A run that measured 200 W and predicted other caps."""
+    found = [BaselineMeasured(t_s=20.0, measurement=BASELINE), complete(window(200.0, 80.0, 1.05))]
+    return with_metric("energy", *found, Predicted(t_s=90.0, caps=caps))
+
+
+def test_a_predicted_cap_is_the_best_only_where_it_is_better_by_more_than_the_errors() -> None:
+    summary = hoping(predicted(140.0, 0.70, 1.25), predicted(190.0, 0.795, 1.05))
+    best = {one.metric: one for one in summary.best_by_metric}
+    # energy 0.70 against 0.80; edp 0.875 against 0.84
+    assert (best["energy"].cap_w, best["energy"].source) == ((140.0,), "predicted")
+    assert best["energy"].cost == pytest.approx(0.70)
+    assert best["energy"].cost_stderr == pytest.approx(0.007)
+    assert (best["edp"].cap_w, best["edp"].source) == ((200.0,), "measured")
+    unsure = hoping(predicted(140.0, 0.70, 1.25, error=0.2)).best_by_metric[0]
+    assert (unsure.cap_w, unsure.source) == ((200.0,), "measured")
+
+
+def test_a_cap_that_was_measured_is_never_shown_as_predicted() -> None:
+    summary = hoping(predicted(200.0, 0.10, 0.10), predicted(260.0, 0.10, 0.10))
+    assert {one.source for one in (*summary.best_by_metric, *summary.pareto)} == {"measured"}
+
+
+def test_predictions_extend_the_front_but_beat_nothing_that_was_measured() -> None:
+    summary = hoping(
+        predicted(140.0, 0.70, 1.25),
+        predicted(150.0, 0.90, 1.30),  # beaten by 140 W
+        predicted(195.0, 0.797, 1.051),  # says no more than 200 W does
+        predicted(210.0, 0.60, 1.00),  # better than 200 W in both, if it is true
+    )
+    assert [(point.cap_w[0], point.source) for point in summary.pareto] == [
+        (200.0, "measured"),
+        (210.0, "predicted"),
+        (260.0, "measured"),
+    ]
+    without = hoping(predicted(140.0, 0.70, 1.25), predicted(150.0, 0.90, 1.30), predicted(195.0, 0.797, 1.051))
+    assert [(point.cap_w[0], point.source) for point in without.pareto] == [
+        (140.0, "predicted"),
+        (200.0, "measured"),
+        (260.0, "measured"),
     ]
 
 

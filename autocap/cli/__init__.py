@@ -4,6 +4,7 @@ Nothing heavy is imported before a command runs, so `autocap --help` answers at 
 """
 
 import argparse
+import logging
 import os
 import sys
 from importlib import import_module
@@ -79,6 +80,8 @@ def _dispatch(argv: list[str]) -> int:
     command.prepare_parser(subparser)
     args = subparser.parse_args(own)
     args.child = child
+    if getattr(args, "verbose", False):
+        logging.basicConfig(level=logging.DEBUG, format="autocap: %(name)s: %(message)s")
     return command.run(args)
 
 

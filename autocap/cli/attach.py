@@ -1,7 +1,6 @@
 """`autocap attach`."""
 
 import argparse
-import logging
 
 from autocap.cli import options, values
 from autocap.cli.blas import one_thread
@@ -24,8 +23,6 @@ class Attach:
 
     def run(self, args: argparse.Namespace) -> int:
         config = options.attach_config(args)
-        if args.verbose:
-            logging.basicConfig(level=logging.DEBUG, format="autocap: %(name)s: %(message)s")
         with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
             with one_thread():
                 from autocap.session import attach

@@ -53,7 +53,8 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         "--strategy",
         metavar="NAME",
         default=config.STRATEGY,
-        help="model, golden, linear, fixed, a registered plug-in, or package.module:Class (default: model)",
+        help="model, golden, linear, bayesian, bandit, fixed, a registered plug-in, or package.module:Class "
+        f"(default: {config.STRATEGY})",
     )
     search.add_argument(
         "--strategy-option",
@@ -101,7 +102,12 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         type=Path,
         help="begin from an earlier run's curve of the same GPU model, driver branch and command",
     )
-    search.add_argument("--iterations", metavar="N", help="not available yet")
+    search.add_argument(
+        "--iterations",
+        metavar="N",
+        type=values.count,
+        help="how many the whole job has (with a period: from now on): no search that cannot pay back",
+    )
     search.add_argument(
         "--retune",
         metavar="MODE",
@@ -196,6 +202,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
             caps_w=args.caps,
             observe=args.observe or observing(),
             retune=args.retune,
+            iterations=args.iterations,
         ),
         strategy=args.strategy,
         strategy_options=tuple(args.strategy_option),
@@ -261,7 +268,6 @@ def _check_progress(kind: str) -> None:
 
 def _refuse_later(args: argparse.Namespace) -> None:
     later = {
-        "--iterations": (args.iterations is not None, "leave it out; the search does not plan for the job's end"),
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
         "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
         "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),

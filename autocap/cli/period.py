@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from autocap.cli.blas import one_thread
 from autocap.cli.values import positive
 from autocap.errors import AutocapError
+from autocap.rounding import with_error
 
 if TYPE_CHECKING:
     from autocap.period import PeriodEstimate
@@ -84,15 +84,6 @@ class _Plots:
 def line(part: "Trace", estimate: "PeriodEstimate") -> str:
     """What is seen in a part of a trace, on one line."""
     return f"{part.start_s:.1f}–{part.end_s:.1f} s: {_summary(estimate)}; {estimate.reason}"
-
-
-def with_error(value: float, error: float) -> str:
-    """`0.1834 ± 0.0007`: to the second digit of the error, or its first where that is 3 or more."""
-    if not 0 < error < math.inf:
-        return f"{value:.6g}"
-    first = math.floor(math.log10(error))
-    digits = max(0, -first if error >= 2.95 * 10**first else 1 - first)
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def _summary(estimate: "PeriodEstimate") -> str:

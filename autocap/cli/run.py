@@ -1,7 +1,6 @@
 """`autocap run`."""
 
 import argparse
-import logging
 
 from autocap.cli import options
 from autocap.cli.blas import one_thread
@@ -17,8 +16,6 @@ class Run:
 
     def run(self, args: argparse.Namespace) -> int:
         run = options.run_config(args)
-        if args.verbose:
-            logging.basicConfig(level=logging.DEBUG, format="autocap: %(name)s: %(message)s")
         with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
             with one_thread():
                 from autocap.session import run as run_session

@@ -112,3 +112,14 @@ def key_value(text: str) -> tuple[str, str]:
 def retune(text: str) -> float | str:
     """When to tune anew: auto, never, or seconds."""
     return text if text in ("auto", "never") else positive("seconds, or auto, or never")(text)
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return value

@@ -8,9 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from autocap.records import Measurement
-from autocap.summary import Summary, TrialSummary, VersusBaseline
+from autocap.rounding import with_error
+from autocap.summary import PREDICTED, Summary, TrialSummary, VersusBaseline
 
 _WIDTH = 120
+_MANY_PREDICTED = 8
 _MANY = 4  # different caps on the GPUs of one job, of which a range says enough
 
 
@@ -19,7 +21,10 @@ def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
     if summary.baseline is None:
         return [*_heading(summary), "no baseline was measured, so there is nothing to compare"]
     table = _drawn(_table(summary, summary.baseline), width)
-    return [*_heading(summary), "", *table, "", *_outcome(summary), *_savings(summary)]
+    told = [*_heading(summary), "", *table, "", *_outcome(summary), *_savings(summary)]
+    if not summary.trials:
+        return told
+    return [*told, "", *_drawn(_bests(summary), width), "", *_drawn(_front(summary), width)]
 
 
 def warnings(summary: Summary) -> list[str]:
@@ -44,15 +49,8 @@ def _heading(summary: Summary) -> list[str]:
 
 
 def _table(summary: Summary, baseline: Measurement) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    emulated = summary.device is not None and summary.device.emulated
-    watts = "W (emulated)" if emulated else "W"
-    joules = "J/iter (emulated)" if emulated else "J/iter"
-    for title in ("cap W", watts, "s/iter", joules, "energy %", "time %", summary.metric.name):
-        table.add_column(title, justify="right")
-    table.add_column("", justify="left")
-    for column in table.columns[:-1]:
-        column.no_wrap = True
+    watts, joules = ("W (emulated)", "J/iter (emulated)") if _emulated(summary) else ("W", "J/iter")
+    table = _plain_table("cap W", watts, "s/iter", joules, "energy %", "time %", summary.metric.name, "")
     table.add_row(_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")
     for trial in summary.trials:
         table.add_row(_caps(trial.cap_w), *_trial(trial, baseline))
@@ -79,21 +77,45 @@ def _measured(m: Measurement, baseline: Measurement) -> list[str]:
     time = 100 * (m.period_s / baseline.period_s - 1)
     return [
         f"{m.power_w:.1f}",
-        _with_error(m.period_s, m.period_s * m.period_rel_stderr),
-        _with_error(m.energy_per_iteration_j, m.energy_per_iteration_j * m.energy_rel_stderr),
+        with_error(m.period_s, m.period_s * m.period_rel_stderr),
+        with_error(m.energy_per_iteration_j, m.energy_per_iteration_j * m.energy_rel_stderr),
         f"{energy:+.1f}" if m is not baseline else "0",
         f"{time:+.1f}" if m is not baseline else "0",
     ]
 
 
-def _with_error(value: float, error: float) -> str:
-    """`0.1834 ± 0.0007`: as many digits as the error's second one needs."""
-    digits = 4
-    while digits < 9 and 0 < error < 10**-digits * 5:
-        digits += 1
-    while digits > 1 and error >= 10 ** (2 - digits):
-        digits -= 1
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+def _bests(summary: Summary) -> Table:
+    """The best cap by each metric, whatever the run minimised."""
+    table = _plain_table("best for", "cap W", "metric / baseline's", "")
+    for best in summary.best_by_metric:
+        table.add_row(best.metric, _caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
+    return table
+
+
+def _front(summary: Summary) -> Table:
+    """The Pareto front; of the caps that were only predicted a few."""
+    energy = "energy (emulated)" if _emulated(summary) else "energy"
+    table = _plain_table("Pareto front", f"{energy} / baseline's", "time / baseline's", "")
+    hoped = [point for point in summary.pareto if point.source == PREDICTED]
+    shown = hoped[:: 1 + len(hoped) // _MANY_PREDICTED]
+    for point in summary.pareto:
+        if point.source != PREDICTED or point in shown:
+            table.add_row(
+                f"{_caps(point.cap_w)} W",
+                with_error(point.energy, point.energy_stderr),
+                with_error(point.time, point.time_stderr),
+                point.source,
+            )
+    return table
+
+
+def _plain_table(*titles: str) -> Table:
+    """Right-aligned columns, and a last one for remarks."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    for title in titles[:-1]:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column(titles[-1], justify="left")
+    return table
 
 
 def _metric_of(versus: VersusBaseline | None) -> str:
@@ -123,7 +145,7 @@ def _savings(summary: Summary) -> list[str]:
         return []
     out = []
     if versus.net_energy_j is not None and versus.net_metric_pct is not None:
-        emulated = " (emulated)" if summary.device is not None and summary.device.emulated else ""
+        emulated = " (emulated)" if _emulated(summary) else ""
         error = f" ± {versus.net_metric_stderr_pct:.1f}" if versus.net_metric_stderr_pct is not None else ""
         out.append(
             f"net of the search: {versus.net_energy_j:+.0f} J{emulated} over {totals.iterations:.0f} iterations in "
@@ -132,6 +154,10 @@ def _savings(summary: Summary) -> list[str]:
     paid = "" if versus.break_even_s is None else f"; it has paid for itself by {versus.break_even_s:.0f} s"
     out.append(f"the search took {totals.exploration_s:.0f} s{paid}")
     return out
+
+
+def _emulated(summary: Summary) -> bool:
+    return summary.device is not None and summary.device.emulated
 
 
 def _caps(caps_w: Sequence[float]) -> str:
