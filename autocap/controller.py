@@ -246,12 +246,13 @@ class Controller:
         self._out.enter(State.HOLDING)
         # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
         rest_s = (self._searches - 1) * (self._out.now_s - self._searched_from_s)
+        tuning_anew = self._config.retune != "never"
         rules = HoldRules(
             retune=self._config.retune,
             settle_s=self._settle_s,
             rest_s=rest_s,
-            retry_s=_RETRY_S * 2**self._searches if decision.disturbed and self._config.retune != "never" else None,
-            check_s=None if decision.cap_w is None else self._check_s,
+            retry_s=_RETRY_S * 2**self._searches if decision.disturbed and tuning_anew else None,
+            check_s=self._check_s if decision.cap_w is not None and tuning_anew else None,
         )
         self._hold = Hold(rules, decision.reference, self._out.now_s)
 

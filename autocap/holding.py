@@ -21,7 +21,7 @@ class HoldRules:
     so long in any case, `None` for never. check_s: measure the baseline again after so long, `None` for never.
     """
 
-    retune: Retune
+    retune: Retune = "never"
     settle_s: float
     rest_s: float
     retry_s: float | None

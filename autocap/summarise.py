@@ -16,6 +16,7 @@ from autocap.events import (
     ProgressFound,
     RunEnded,
     RunStarted,
+    State,
     StateEntered,
     Tally,
     TrialEnded,
@@ -76,7 +77,7 @@ def summarise(events: Sequence[Event]) -> Summary:
         best_by_metric=best_by_metric(measured, baseline, hoped) if baseline else (),
         pareto=pareto(measured, baseline, hoped) if baseline else (),
         totals=_totals(_last(Tally, events)),
-        versus_baseline=_versus(started.metric, decided, baselines, _last(Tally, events)),
+        versus_baseline=_versus(started.metric, decided, baselines, _last(Tally, events), anew=_tuned_anew(events)),
         states=_states(events),
         warnings=tuple(event.text for event in _all(Warned, events)),
     )
@@ -163,7 +164,7 @@ def _totals(tally: Tally | None) -> Totals | None:
 
 
 def _versus(
-    info: MetricInfo, decided: Decided | None, baselines: Sequence[Measurement], tally: Tally | None
+    info: MetricInfo, decided: Decided | None, baselines: Sequence[Measurement], tally: Tally | None, *, anew: bool
 ) -> VersusBaseline | None:
     reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
     if reference is None:
@@ -171,10 +172,10 @@ def _versus(
     metric = _metric(info)
     kept = decided.measurement if decided and decided.cap_w is not None else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
-    one_workload = len(baselines) <= 1  # what other iterations would have cost at the baseline is not known
-    whole = net(tally, reference, metric) if tally and one_workload else None
+    # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
+    whole = net(tally, reference, metric) if tally and not anew else None
     paid_back_s = None
-    if tally and decided and kept and one_workload:
+    if tally and decided and kept and not anew:
         paid_back_s = break_even_s(tally, kept, reference, metric, search_end_s=decided.t_s)
     return VersusBaseline(
         energy_pct=_change_pct(energy),
@@ -188,6 +189,12 @@ def _versus(
         net_metric_stderr_pct=_stderr_pct(whole[1] if whole else None),
         break_even_s=paid_back_s,
     )
+
+
+def _tuned_anew(events: Sequence[Event]) -> bool:
+    """Whether a baseline was begun again after a search."""
+    states = [event.state for event in _all(StateEntered, events)]
+    return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]
 
 
 def _metric(info: MetricInfo) -> Metric:

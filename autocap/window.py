@@ -21,7 +21,7 @@ MIN_BATCHES = 8
 _LONGER = 1.0  # an iteration of twice the usual time holds something else
 _SPREADS = 8.0
 _MOST_LONG = 0.15  # of all
-_LEVEL = 0.02
+_LEVEL = 0.01
 _FEWEST_OF_HALF = 4
 
 
@@ -143,7 +143,7 @@ class Window:
 
     def drifts(self) -> bool:
         """Whether the job gets faster or slower: the second half of the iterations took another time than the first, by
-        more than both 2 % and three standard errors."""
+        more than both 1 % and three standard errors."""
         t, n = self.marks()
         spans_s, counts = np.diff(t), np.diff(n)
         usual = (counts > 0) & ~far_longer(spans_s, np.maximum(counts, 1e-9))

@@ -1,5 +1,7 @@
 """A cap that is held: a changed workload is told from noise, and tuned anew."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from autocap.config import TuneConfig
 from autocap.devices.simulated import SimulatedJob, WorkloadChange
 from autocap.drift import DriftWatch
 from autocap.events import State
-from autocap.holding import Hold
+from autocap.holding import Hold, HoldRules
 from autocap.metrics import Metric
 from autocap.progress import Mark
 from autocap.records import Reading, Sample
@@ -71,9 +73,11 @@ def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:
     assert warned[0].startswith("tuning anew: the workload has changed: +")
     change_pct = float(warned[0].split("+")[1].split(" %")[0])
     assert change_pct == pytest.approx(30, abs=10)  # the block in which it changed is counted with it
-    measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
-    assert measured[1].cap_w == (260.0,)
-    assert measured[1].period_s == pytest.approx(1.3 * RESNET50.time_s(260.0), rel=0.01)
+    warned_s = next(event.t_s for event in outcome.log.events if isinstance(event, events.Warned))
+    baselines = [event for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    measured = next(event.measurement for event in baselines if event.t_s > warned_s)
+    assert measured.cap_w == (260.0,)
+    assert measured.period_s == pytest.approx(1.3 * RESNET50.time_s(260.0), rel=0.01)
 
 
 def test_a_cap_is_kept_where_nothing_may_be_tuned_anew() -> None:
@@ -83,10 +87,28 @@ def test_a_cap_is_kept_where_nothing_may_be_tuned_anew() -> None:
 
 
 def test_time_and_a_request_are_reasons_too() -> None:
-    sample = Sample(t_s=50.0, readings=())
-    hold = Hold(40.0, REFERENCE, since_s=0.0, settle_s=1.0, rest_s=0.0)
-    assert hold.feed(sample, (), paused=False) == "the time that --retune gives has passed"
-    hold = Hold("never", REFERENCE, since_s=0.0, settle_s=1.0, rest_s=0.0)
+    sample, rules = Sample(t_s=50.0, readings=()), HoldRules(settle_s=1.0, rest_s=0.0, retry_s=None, check_s=None)
+    hold = Hold(replace(rules, retune=40.0), REFERENCE, since_s=0.0)
+    assert hold.feed(sample, (), paused=False) == "it is time for another try"
+    hold = Hold(replace(rules, retry_s=40.0), REFERENCE, since_s=0.0)
+    assert hold.feed(sample, (), paused=False) == "it is time for another try"
+    hold = Hold(rules, REFERENCE, since_s=0.0)
     assert hold.feed(sample, (), paused=False) is None
     hold.ask()
     assert hold.feed(sample, (), paused=False) == "it was asked for"
+
+
+def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are_renewed() -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=9000), TuneConfig(metric=EDS), "golden")
+    decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
+    assert [event.cap_w for event in decided] == [decided[0].cap_w] * len(decided)
+    gaps_s = np.diff([event.t_s for event in decided])
+    assert len(decided) == 3
+    assert gaps_s[0] > 900
+    assert gaps_s[1] > 1.8 * gaps_s[0]
+    again = decided[-1]
+    assert again.baseline is not None
+    assert again.baseline.start_s > decided[-2].t_s
+    tallies = [event for event in outcome.log.events if isinstance(event, events.Tally)]
+    searched = next(event for event in tallies if event.t_s > decided[0].t_s)
+    assert tallies[-1].exploration_s > searched.exploration_s  # what it costs is counted

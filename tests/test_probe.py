@@ -6,11 +6,12 @@ from autocap.confirm import Confirmation
 from autocap.metrics import Metric
 from autocap.probe import Probe, ProbeResult, ProbeRules
 from autocap.progress import Mark, StepProgress
-from autocap.records import Cost, Measurement, Sample, TrialLength, TrialState
+from autocap.records import Cost, Measurement, Reading, Sample, TrialLength, TrialState
 from autocap.waiting import SteadinessWatch
 from tests.feeds import measurement, samples
 
 RULES = ProbeRules(settle_s=2.0, target_stderr=0.005, limit_s=60.0, min_batches=8)
+HOT = (Reading(t_s=0.0, power_w=200.0, throttled=True),)
 
 
 def own_cost(found: Measurement) -> Cost:
@@ -103,10 +104,42 @@ def test_a_broken_window_is_taken_again_and_after_a_few_in_a_row_the_trial_fails
     assert result is not None
     assert result.state is TrialState.COMPLETE
     assert ended_s > 8.0
-    result, _ = drive(Probe((200.0,), RULES, own_cost), list(samples(seconds=55.0, throttled=True)))
+    often = [
+        replace(sample, readings=HOT) if i % 60 == 59 else sample for i, sample in enumerate(samples(seconds=55.0))
+    ]
+    result, _ = drive(Probe((200.0,), RULES, own_cost), often)
     assert result is not None
     assert result.state is TrialState.FAILED
     assert result.reason == "4 windows in a row: the device slowed itself down (thermal or hardware)"
+
+
+def test_a_disturbance_that_lasts_is_waited_for_within_limits_and_does_not_use_up_the_trial() -> None:
+    quiet = list(samples(start_s=40.0, seconds=20.0, count_from=80))
+    hot = list(samples(seconds=39.9, throttled=True))
+    result, ended_s = drive(Probe((200.0,), RULES, own_cost), hot + quiet)
+    assert result is not None
+    assert result.state is TrialState.COMPLETE
+    assert ended_s > 44.0
+    result, ended_s = drive(Probe((200.0,), RULES, own_cost), list(samples(seconds=90.0, throttled=True)))
+    assert result is not None
+    assert result.reason == f"for {RULES.limit_s:g} s: the device slowed itself down (thermal or hardware)"
+    assert ended_s < RULES.limit_s + 1.0
+
+
+def test_a_baseline_is_not_taken_while_the_job_gets_faster() -> None:
+    level = replace(RULES, level=True)
+    feed, count, t_s = [], 0, 0.0
+    for period_s in (0.5 + 0.1 * max(0.0, 1 - number / 60) for number in range(200)):
+        feed += list(samples(start_s=t_s, seconds=period_s - 0.05, period_s=1e9, count_from=count))
+        t_s, count = t_s + period_s, count + 1
+    result, _ = drive(Probe((200.0,), RULES, own_cost), feed)
+    assert result is not None
+    assert result.measurement is not None
+    assert result.measurement.period_s > 0.55
+    result, _ = drive(Probe((200.0,), level, own_cost), feed)
+    assert result is not None
+    assert result.measurement is not None
+    assert result.measurement.period_s == pytest.approx(0.5, rel=0.02)
 
 
 def test_no_iteration_of_the_start_up_reaches_the_baseline() -> None:
