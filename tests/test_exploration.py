@@ -109,7 +109,8 @@ def test_after_a_cap_that_was_too_slow_the_best_of_those_above_it_follows() -> N
 
 def test_a_baseline_that_could_not_be_measured_is_tried_again() -> None:
     node = SimulatedNode(silent=(Spell(start_s=5.0, end_s=90.0),))
-    outcome = tune(SimulatedJob(profile=RESNET50, iterations=800), TuneConfig(metric=EDS), "golden", node=node)
+    job = SimulatedJob(profile=RESNET50, iterations=800, jitter=0.03)
+    outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node)
     assert any(text.endswith("waiting for steady activity again") for text in warnings(outcome))
     assert outcome.decided is not None
     assert outcome.decided.confirmed
