@@ -26,7 +26,7 @@ from autocap.waiting import SteadinessWatch
 
 _TALLY_EVERY_S = 5.0
 _MOST_BASELINES = 3  # that cannot be measured, in a row
-_RETRY_S = 120.0  # after a search that was disturbed
+_RETRY_S = 300.0  # after a search that was disturbed, or ended in doubt
 
 
 class Controller:
@@ -239,7 +239,7 @@ class Controller:
         if decision.changed is not None:
             self._tune_anew(decision.changed)
             return
-        if checked_w is not None and decision.cap_w is None and not decision.disturbed:
+        if checked_w is not None and decision.cap_w is None and not decision.unsure:
             self._tune_anew(f"{checked_w:g} W, held so far, is not surely better any more")
             return
         self._out.set(self._out.original_w if decision.cap_w is None else self._out.every(decision.cap_w))
@@ -251,7 +251,7 @@ class Controller:
             retune=self._config.retune,
             settle_s=self._settle_s,
             rest_s=rest_s,
-            retry_s=_RETRY_S * 2**self._searches if decision.disturbed and tuning_anew else None,
+            retry_s=_RETRY_S * 2**self._searches if decision.unsure and tuning_anew else None,
             check_s=self._check_s if decision.cap_w is not None and tuning_anew else None,
         )
         self._hold = Hold(rules, decision.reference, self._out.now_s)

@@ -27,12 +27,12 @@ _CHANGED, _SIGMAS = 0.05, 3.0  # of the baseline, in time or energy per iteratio
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """cap_w: to keep, watts, `None` for the limits found on arrival. reference: what is held, as measured, `None` where
-    it is not known. changed: why another search must follow; disturbed: whether it should be tried again later."""
+    it is not known. changed: why another search must follow; unsure: whether a later one may find more."""
 
     cap_w: float | None
     reference: Measurement | None
     changed: str | None = None
-    disturbed: bool = False
+    unsure: bool = False
 
 
 class Exploration:
@@ -131,7 +131,9 @@ class Exploration:
         self._out.set(self._out.every(cap_w))
         self._then = self._end_trial
         rules = self.search.rules(cap_w, self._prober.rules)
-        self._prober.start(self._out.caps_w, self.search.cost, rules, self.search.hopeless)
+        self._prober.start(
+            self._out.caps_w, self.search.cost, rules, hopeless=self.search.hopeless, decided=self.search.decided
+        )
 
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
@@ -162,7 +164,8 @@ class Exploration:
         if predictions:
             self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
         if cap_w is None:
-            return self._decide(None, Verdict(confirmed=False, reason="no cap that was tried is allowed and better"))
+            verdict = Verdict(confirmed=False, reason="no cap that was tried is allowed and better")
+            return self._decide(None, verdict, unsure=self.search.blind)
         if self._out.every(cap_w) == self._out.original_w:
             return self._decide(None, Verdict(confirmed=False, reason="the limit found on arrival is already the best"))
         return self._confirm(cap_w, self._shown(cap_w))
@@ -189,7 +192,7 @@ class Exploration:
     def _end_window(self, confirmation: Confirmation, cap_w: float, result: ProbeResult) -> Decision | None:
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
-            return self._decide(None, Verdict(confirmed=False, reason=why), disturbed=True)
+            return self._decide(None, Verdict(confirmed=False, reason=why), unsure=True)
         verdict = confirmation.add(result.measurement)
         if verdict is None:
             self._next_window(confirmation, cap_w)
@@ -204,15 +207,15 @@ class Exploration:
                 return self._confirm(other_w, None)
         if verdict.baseline is not None:
             self.search.rebase(verdict.baseline)
-        return self._decide(cap_w if verdict.confirmed else None, verdict)
+        return self._decide(cap_w if verdict.confirmed else None, verdict, unsure=not verdict.confirmed)
 
     def _measure(self, caps_w: tuple[float, ...], then: Callable[[ProbeResult], Decision | None]) -> None:
         self._then = then
         self._out.set(caps_w)
         rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
-        self._prober.start(caps_w, self.search.cost, rules)
+        self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
 
-    def _decide(self, cap_w: float | None, verdict: Verdict, *, disturbed: bool = False) -> Decision:
+    def _decide(self, cap_w: float | None, verdict: Verdict, *, unsure: bool = False) -> Decision:
         self._out.announce(
             events.Decided(
                 t_s=self._out.now_s,
@@ -225,7 +228,7 @@ class Exploration:
             )
         )
         reference = verdict.measurement if cap_w is not None else verdict.baseline or self.search.baseline
-        return Decision(cap_w=cap_w, reference=reference, disturbed=disturbed)
+        return Decision(cap_w=cap_w, reference=reference, unsure=unsure)
 
 
 def _changed(before: Measurement, now: Measurement) -> str | None:

@@ -72,7 +72,8 @@ class Probe:
     """Fed with samples until it gives a result.
 
     caps_w: the cap per device while it lasts. cost: what a measurement costs, with its error. hopeless: why a
-    measurement is already lost, `None` while it is not. window: samples collected before, at the same cap.
+    measurement is already lost, `None` while it is not. decided: whether what else is asked of it is answered. window:
+    samples collected before, at the same cap.
     """
 
     def __init__(
@@ -80,11 +81,13 @@ class Probe:
         caps_w: tuple[float, ...],
         rules: ProbeRules,
         cost: Callable[[Measurement], Cost],
+        *,
         hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
+        decided: Callable[[Measurement], bool] = lambda measurement: True,
         window: Window | None = None,
     ) -> None:
         self.caps_w, self._rules = caps_w, rules
-        self._cost, self._hopeless = cost, hopeless
+        self._cost, self._hopeless, self._decided = cost, hopeless, decided
         self._window = window
         # The count of iterations from which the window's are whole; not known before the cap has settled.
         self._whole_from = None if window is None else -math.inf
@@ -151,7 +154,7 @@ class Probe:
         lost = self._hopeless(measurement, cost)
         if lost is not None:
             return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
-        if cost.stderr <= self._rules.target_stderr * cost.value:
+        if cost.stderr <= self._rules.target_stderr * cost.value and self._decided(measurement):
             if self._rules.level and window.drifts():
                 window.newer_half()
                 self._look_at = self._first_look

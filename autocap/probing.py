@@ -9,6 +9,8 @@ from autocap.progress import Mark
 from autocap.records import Cost, Measurement, Sample, SensorInfo
 from autocap.window import Window
 
+_SHARPER = 0.5
+
 
 class Prober:
     """Measures one cap at a time by the rules of the run; at rest where nothing is to be measured.
@@ -23,6 +25,8 @@ class Prober:
             limit_s=config.trial_s,
             min_batches=config.min_batches,
         )
+        # Whatever is held against a limit on slowdown is held against the baseline.
+        self._baseline_error = 1.0 if config.metric.max_slowdown is None else _SHARPER
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
 
@@ -36,7 +40,7 @@ class Prober:
     ) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
         collected before."""
-        rules = replace(self.rules, level=True)
+        rules = replace(self.rules, level=True, target_stderr=self.rules.target_stderr * self._baseline_error)
         self._begin(lambda: Probe(caps_w, rules, cost))
         if window is not None:
             self._probe = Probe(caps_w, rules, cost, window=window)
@@ -46,10 +50,12 @@ class Prober:
         caps_w: tuple[float, ...],
         cost: Callable[[Measurement], Cost],
         rules: ProbeRules,
+        *,
         hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
+        decided: Callable[[Measurement], bool] = lambda measurement: True,
     ) -> None:
         """Measure at these caps, watts; the rest as Probe has it."""
-        self._begin(lambda: Probe(caps_w, rules, cost, hopeless))
+        self._begin(lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided))
 
     def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> ProbeResult | None:
         """The result, once; `None` before, and while nothing is measured."""

@@ -15,6 +15,7 @@ from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, T
 from autocap.strategy import CapGrid, StrategyLike
 
 _MOST_FAILED = 3
+_FINEST = 0.0025  # of the time per iteration
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 
 
@@ -123,6 +124,15 @@ class Search:
     def cost(self, measurement: Measurement) -> Cost:
         """The metric against the baseline as it was measured last."""
         return self._metric.cost(measurement, self.baseline)
+
+    def decided(self, measurement: Measurement) -> bool:
+        """Whether it is known if the cap is within the limit on slowdown, as far as that can be known."""
+        return (
+            self._metric.max_slowdown is None
+            or self._metric.allows(measurement, self.baseline)
+            or self._metric.forbids(measurement, self.baseline)
+            or measurement.period_rel_stderr < _FINEST
+        )
 
     def hopeless(self, measurement: Measurement, cost: Cost) -> str | None:
         """Why measuring on is of no use: too slow, or worse than the baseline or the best trial; `None` if it is.

@@ -1,6 +1,6 @@
 """What real training jobs do, drawn at random: a job, its machine, what goes wrong, and what the user asks for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from autocap.metrics import Metric
 from autocap.profiles import Profile
 
 MAX_SLOWDOWN = 0.05
-SHARE_CONSTRAINED = 0.3
 _METRICS = (Metric(name="energy"), Metric(name="edp"), Metric(name="eds", k=2.0))
 
 
@@ -34,6 +33,12 @@ class Scenario:
         return bool(self.node.changes)
 
 
+def constrained(scenario: Scenario) -> Scenario:
+    """The same job, whose user allows a slowdown of 5 %."""
+    metric = scenario.metric
+    return replace(scenario, metric=Metric(name=metric.name, k=metric.k, max_slowdown=MAX_SLOWDOWN))
+
+
 def draw(seed: int) -> Scenario:
     """Warm-up of 5 to 120 s; validation every 50 to 500 iterations, checkpoints of 15 to 55 s, stalls, jitter up to
     10 %, thermal drift, a changed workload, a foreign cap, sensors and cards that fail for a while, each in some of the
@@ -44,8 +49,6 @@ def draw(seed: int) -> Scenario:
     profile = profiles.load(names[int(rng.integers(len(names)))])
     period_s = profile.default_time_s
     metric = _METRICS[int(rng.integers(len(_METRICS)))]
-    if rng.random() < SHARE_CONSTRAINED:
-        metric = Metric(name=metric.name, k=metric.k, max_slowdown=MAX_SLOWDOWN)
     lasts_s = float(np.exp(rng.uniform(np.log(60.0), np.log(3600.0))))
     iterations = max(20, round(lasts_s / period_s))
     start_s, factor = float(rng.uniform(0.0, 60.0)), float(rng.uniform(1.5, 4.0))
