@@ -71,7 +71,7 @@ class Model(Strategy):
         self._shapes = shapes(self._caps_w, self._baseline_w, _drawn_w(self.baseline), self.baseline.cap_binding)
         self._count = 0
         self._belief, self._costs = self._learn()
-        if abs(self._drawn_more()) > _SURPRISE * POWER.level:
+        if abs(self._drawn_more()) > _SURPRISE * POWER[0].level:
             self._past = []
             self._belief, self._costs = self._learn()
 
