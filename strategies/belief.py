@@ -1,10 +1,10 @@
 """What is believed of every cap after a few measurements: physical curves, each with a smooth residual of its own.
 
 Every curve of `shapes` is the mean of a Gaussian process for ln power and of another for ln time. The process stands
-for what no such curve explains: a slow part that grows with the distance below the baseline's cap, and short bumps,
-since a curve that was measured once keeps the error of its one run. The observations weigh the curves by their
-likelihood and bend each towards themselves, in closed form: all curves share the kernel, so that one small matrix
-serves them all.
+for what no such curve explains: a slow part that grows with the distance below the baseline's cap, and short bumps.
+Whether there are bumps is for the observations to say: every curve stands there twice, once almost without them. The
+observations weigh all these by their likelihood (its determinant included, which tells the two kinds apart) and bend
+each towards themselves, in closed form: curves of one kind share the kernel, so that two small matrices serve them all.
 """
 
 import math
@@ -46,7 +46,7 @@ TIME = (
     Roughness(slow=0.003, per_depth=0.075, bump=0.0005, level=1.0),
     Roughness(slow=0.003, per_depth=0.075, bump=0.01, level=1.0),
 )
-SMOOTH = 0.5  # how likely the first of them is, before anything was measured
+SMOOTH = 0.25  # how likely the first of them is, before anything was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,10 +226,12 @@ class Costs:
         """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""
         return np.asarray(self.weight @ (self.value > cost))
 
-    def gain_over(self, place: int | None, cost: float) -> tuple[Floats, Floats]:
-        """What each cap is expected to gain over the cap at `place`, and to lose to it, where it is better or worse.
+    def gain_over(self, place: int | None, cost: float, power_error: float, time_error: float) -> tuple[Floats, Floats]:
+        """What a trial of each cap is expected to gain over the cap at `place`, and to lose to it while it lasts.
 
-        With `None` for the place, over a cost that is known. Shape (caps,) each.
+        With `None` for the place, over a cost that is known. The gain is the knowledge gradient (Frazier, Powell and
+        Dayanik 2008): a trial of these errors moves what is believed by less than the cap may truly differ. Both of
+        shape (caps,).
         """
         variance = self._variance
         if place is None:
@@ -239,9 +241,11 @@ class Costs:
             for slope, posterior in ((self.by_power, self.power), (self.by_time, self.time)):
                 own, cov = slope[:, [place]], posterior.cov_with(place)
                 variance = variance + own**2 * cov[:, [place]] - 2 * own * slope * cov
-        spread = np.sqrt(np.maximum(variance, _JITTER))
-        gain = _above_zero(better, spread)
-        return np.asarray(self.weight @ gain), np.asarray(self.weight @ (gain - better))
+        variance = np.maximum(variance, _JITTER)
+        noise = (self.by_power * power_error) ** 2 + (self.by_time * time_error) ** 2
+        gain = _above_zero(better, variance / np.sqrt(variance + noise))
+        loss = _above_zero(-better, np.sqrt(variance))
+        return np.asarray(self.weight @ gain), np.asarray(self.weight @ loss)
 
 
 def _above_zero(mean: Floats, spread: Floats) -> Floats:
