@@ -1,10 +1,10 @@
 """What is believed of every cap after a few measurements: physical curves, each with a smooth residual of its own.
 
 Every curve of `shapes` is the mean of a Gaussian process for ln power and of another for ln time. The process stands
-for what no such curve explains: a slow part that grows with the distance below the baseline's cap, and short bumps,
-since a curve that was measured once keeps the error of its one run. The observations weigh the curves by their
-likelihood and bend each towards themselves, in closed form: all curves share the kernel, so that one small matrix
-serves them all.
+for what no such curve explains: a slow part that grows with the distance below the baseline's cap, and short bumps.
+Whether there are bumps is for the observations to say: every curve stands there twice, once almost without them. The
+observations weigh all these by their likelihood (its determinant included, which tells the two kinds apart) and bend
+each towards themselves, in closed form: curves of one kind share the kernel, so that two small matrices serve them all.
 """
 
 import math
@@ -37,8 +37,16 @@ class Roughness:
     level: float
 
 
-POWER = Roughness(slow=0.002, per_depth=0.045, bump=0.006, level=0.02)
-TIME = Roughness(slow=0.003, per_depth=0.075, bump=0.01, level=1.0)
+# A curve is smooth, as that of a card that is measured as it runs, or has bumps, as one that was recorded once.
+POWER = (
+    Roughness(slow=0.002, per_depth=0.045, bump=0.0003, level=0.02),
+    Roughness(slow=0.002, per_depth=0.045, bump=0.006, level=0.02),
+)
+TIME = (
+    Roughness(slow=0.003, per_depth=0.075, bump=0.0005, level=1.0),
+    Roughness(slow=0.003, per_depth=0.075, bump=0.01, level=1.0),
+)
+SMOOTH = 0.25  # how likely the first of them is, before anything was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,39 +66,67 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """One quantity. mean: by curve, shape (curves, caps). cov: of the residual, which all share, (caps, caps).
+    """One quantity. mean: by curve, shape (curves, caps). cov: of the residual, by roughness, (kinds, caps, caps).
 
-    log_likelihood: of what was observed, shape (curves,).
+    kind: which roughness a curve has, shape (curves,). log_likelihood: of what was observed, shape (curves,).
     """
 
     mean: Floats
     cov: Floats
+    kind: NDArray[np.int_]
     log_likelihood: Floats
 
     def of(self, curves: NDArray[np.bool_]) -> "Posterior":
         """The same for some of the curves."""
-        return Posterior(mean=self.mean[curves], cov=self.cov, log_likelihood=self.log_likelihood[curves])
+        kind, log_likelihood = self.kind[curves], self.log_likelihood[curves]
+        return Posterior(mean=self.mean[curves], cov=self.cov, kind=kind, log_likelihood=log_likelihood)
+
+    @property
+    def variance(self) -> Floats:
+        """Of the residual, shape (curves, caps)."""
+        return np.asarray(np.diagonal(self.cov, axis1=1, axis2=2)[self.kind])
+
+    def cov_with(self, place: int) -> Floats:
+        """The covariance of the residual with that at `place`, shape (curves, caps)."""
+        return np.asarray(self.cov[self.kind, place])
 
 
 def condition(
-    prior: Floats, caps_w: Floats, baseline_w: float, rough: Roughness, observed: Sequence[Observation], values: Floats
+    prior: Floats,
+    caps_w: Floats,
+    baseline_w: float,
+    roughness: Sequence[Roughness],
+    observed: Sequence[Observation],
+    values: Floats,
 ) -> Posterior:
-    """Condition the curves `prior`, shape (curves, caps), on values observed: shape (2, n), value and error."""
+    """Condition the curves `prior`, shape (curves, caps), each with every roughness in turn, on values observed.
+
+    values: shape (2, n), value and error.
+    """
+    parts = [_condition(prior, caps_w, baseline_w, rough, observed, values) for rough in roughness]
+    return Posterior(
+        mean=np.concatenate([mean for mean, _, _ in parts]),
+        cov=np.array([cov for _, cov, _ in parts]),
+        kind=np.repeat(np.arange(len(parts)), len(prior)),
+        log_likelihood=np.concatenate([log_likelihood for _, _, log_likelihood in parts]),
+    )
+
+
+def _condition(
+    prior: Floats, caps_w: Floats, baseline_w: float, rough: Roughness, observed: Sequence[Observation], values: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Mean, covariance and log likelihood for one roughness."""
     kernel = _kernel(caps_w, baseline_w, rough)
-    if not observed:
-        return Posterior(mean=prior, cov=kernel, log_likelihood=np.zeros(len(prior)))
     places = [item.place for item in observed]
     levels = np.array([np.nan if item.level is None else item.level for item in observed])
     shared = (levels[:, None] == levels[None, :]) * rough.level**2
     noise = np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + shared
-    inverse = np.linalg.inv(kernel[np.ix_(places, places)] + noise)
+    seen = kernel[np.ix_(places, places)] + noise
+    inverse = np.linalg.inv(seen)
     gain = kernel[:, places] @ inverse
     residual = values[0] - prior[:, places]
-    return Posterior(
-        mean=prior + residual @ gain.T,
-        cov=kernel - gain @ kernel[places],
-        log_likelihood=-0.5 * np.einsum("ki,ij,kj->k", residual, inverse, residual),
-    )
+    log_likelihood = -0.5 * np.einsum("ki,ij,kj->k", residual, inverse, residual) - 0.5 * np.linalg.slogdet(seen)[1]
+    return prior + residual @ gain.T, kernel - gain @ kernel[places], log_likelihood
 
 
 def _kernel(caps_w: Floats, baseline_w: float, rough: Roughness) -> Floats:
@@ -117,7 +153,8 @@ class Belief:
         time_values = np.array([[item.time for item in observed], [item.time_error for item in observed]])
         power = condition(shapes.log_power, caps_w, baseline_w, POWER, observed, power_values)
         time = condition(shapes.log_time, caps_w, baseline_w, TIME, observed, time_values)
-        log_weight = shapes.log_weight + power.log_likelihood + time.log_likelihood
+        each = [shapes.log_weight + math.log(share) for share in (SMOOTH, 1 - SMOOTH)]
+        log_weight = np.concatenate(each) + power.log_likelihood + time.log_likelihood
         weight = np.exp(log_weight - log_weight.max())
         likely = weight > _NEGLIGIBLE
         weight = weight[likely] / weight[likely].sum()
@@ -132,8 +169,8 @@ class Belief:
             value=joint + alone,
             by_power=joint,
             by_time=(1 + terms.power) * joint + alone,
-            power_cov=self.power.cov,
-            time_cov=self.time.cov,
+            power=self.power,
+            time=self.time,
         )
 
     def ratios(self) -> "Ratios":
@@ -162,7 +199,7 @@ class Belief:
     def _deviation(self, quantity: Posterior, place: int, value: float, error: float) -> float:
         curves = quantity.mean[:, place]
         mean = float(self.weight @ curves)
-        variance = float(self.weight @ (curves - mean) ** 2) + float(quantity.cov[place, place])
+        variance = float(self.weight @ ((curves - mean) ** 2 + quantity.cov_with(place)[:, place]))
         return abs(value - mean) / math.sqrt(variance + max(error, LEAST_ERROR) ** 2)
 
     def expected_power(self, place: int) -> float:
@@ -171,7 +208,7 @@ class Belief:
 
     def chance_within(self, slowdown: float) -> Floats:
         """The probability that a cap is no slower than this, shape (caps,)."""
-        spread = np.sqrt(np.maximum(np.diag(self.time.cov), _JITTER))
+        spread = np.sqrt(np.maximum(self.time.variance, _JITTER))
         return np.asarray(self.weight @ ndtr((np.log(slowdown) - self.time.mean) / spread))
 
 
@@ -195,8 +232,8 @@ class Costs:
     value: Floats
     by_power: Floats
     by_time: Floats
-    power_cov: Floats
-    time_cov: Floats
+    power: Posterior
+    time: Posterior
 
     @property
     def mean(self) -> Floats:
@@ -206,29 +243,37 @@ class Costs:
     @property
     def spread(self) -> Floats:
         """The standard deviation of each cap's cost, shape (caps,)."""
-        own = self.by_power**2 * np.diag(self.power_cov) + self.by_time**2 * np.diag(self.time_cov)
-        return np.asarray(np.sqrt(self.weight @ (own + (self.value - self.mean) ** 2)))
+        return np.asarray(np.sqrt(self.weight @ (self._variance + (self.value - self.mean) ** 2)))
+
+    @property
+    def _variance(self) -> Floats:
+        """Of the cost by the residuals, shape (curves, caps)."""
+        return np.asarray(self.by_power**2 * self.power.variance + self.by_time**2 * self.time.variance)
 
     def chance_above(self, cost: float) -> Floats:
         """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""
         return np.asarray(self.weight @ (self.value > cost))
 
-    def gain_over(self, place: int | None, cost: float) -> tuple[Floats, Floats]:
-        """What each cap is expected to gain over the cap at `place`, and to lose to it, where it is better or worse.
+    def gain_over(self, place: int | None, cost: float, power_error: float, time_error: float) -> tuple[Floats, Floats]:
+        """What a trial of each cap is expected to gain over the cap at `place`, and to lose to it while it lasts.
 
-        With `None` for the place, over a cost that is known. Shape (caps,) each.
+        With `None` for the place, over a cost that is known. The gain is the knowledge gradient (Frazier, Powell and
+        Dayanik 2008): a trial of these errors moves what is believed by less than the cap may truly differ. Both of
+        shape (caps,).
         """
-        variance = self.by_power**2 * np.diag(self.power_cov) + self.by_time**2 * np.diag(self.time_cov)
+        variance = self._variance
         if place is None:
             better = cost - self.value
         else:
             better = self.value[:, [place]] - self.value
-            for slope, cov in ((self.by_power, self.power_cov), (self.by_time, self.time_cov)):
-                own = slope[:, [place]]
-                variance = variance + own**2 * cov[place, place] - 2 * own * slope * cov[place]
-        spread = np.sqrt(np.maximum(variance, _JITTER))
-        gain = _above_zero(better, spread)
-        return np.asarray(self.weight @ gain), np.asarray(self.weight @ (gain - better))
+            for slope, posterior in ((self.by_power, self.power), (self.by_time, self.time)):
+                own, cov = slope[:, [place]], posterior.cov_with(place)
+                variance = variance + own**2 * cov[:, [place]] - 2 * own * slope * cov
+        variance = np.maximum(variance, _JITTER)
+        noise = (self.by_power * power_error) ** 2 + (self.by_time * time_error) ** 2
+        gain = _above_zero(better, variance / np.sqrt(variance + noise))
+        loss = _above_zero(-better, np.sqrt(variance))
+        return np.asarray(self.weight @ gain), np.asarray(self.weight @ loss)
 
 
 def _above_zero(mean: Floats, spread: Floats) -> Floats:

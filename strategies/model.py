@@ -3,16 +3,16 @@
 | option | meaning | default |
 |---|---|---|
 | `trials` | most trials of one search | 8 |
-| `gain` | percent; stop when no cap is expected to gain more, or more than a quarter of a trial's error | 0 |
+| `gain` | percent; stop when no cap is expected to gain more, or more than an eighth of a trial's error | 0 |
 
-A few thousand curves that power and time may follow (`shapes`) are weighed by the baseline and the trials, and bent to
-them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial is worth it if the rest
-of the job is expected to gain more from it than the trial itself is expected to lose; of such trials the one that
-loses little comes before the one that gains a little more, which can still be made later. Above the draw, where all
-caps are one, nothing is to be gained. The cap kept is the one that was measured and is expected to be the cheapest,
-with its neighbours' measurements taken into account.
+A few thousand curves that power and time may follow (`shapes`), smooth or with bumps, are weighed by the baseline and
+the trials, and bent to them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial
+is worth it if the rest of the job is expected to gain more from it, its own error considered, than the trial itself is
+expected to lose; of such trials the one that loses little comes before the one that gains a little more, which can
+still be made later. Above the draw, where all caps are one, nothing is to be gained. The cap kept is the one that was
+measured and is expected to be the cheapest, with its neighbours' measurements taken into account.
 
-Downward it goes in steps: not below 0.8 of the lowest cap measured (at first, half of the draw), and to no cap with
+Downward it goes in steps: not below 0.85 of the lowest cap measured (at first, half of the draw), and to no cap with
 more than a small chance of being much worse than the best known: below an unseen cliff an iteration takes four times
 as long.
 
@@ -35,10 +35,10 @@ from autocap.strategy import Option, Strategy
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
 _PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
-_WORTH = 0.25  # of a trial's error: what a trial must be expected to gain
-_LEAST_GAIN = 1e-3
+_WORTH = 0.125  # of a trial's error: what a trial must be expected to gain
+_LEAST_GAIN = 4e-4
 _MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
-_STEP, _FIRST_STEP = 0.8, 0.5
+_STEP, _FIRST_STEP = 0.85, 0.5
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
 _PAST_ERROR = 0.01  # of a measurement in another run, relative
@@ -55,7 +55,7 @@ class Model(Strategy):
             name="gain",
             kind=float,
             default=0.0,
-            meaning="percent; stop when no cap is expected to gain more, or more than a quarter of a trial's error",
+            meaning="percent; stop when no cap is expected to gain more, or more than an eighth of a trial's error",
             minimum=0.0,
         ),
     )
@@ -71,7 +71,7 @@ class Model(Strategy):
         self._shapes = shapes(self._caps_w, self._baseline_w, _drawn_w(self.baseline), self.baseline.cap_binding)
         self._count = 0
         self._belief, self._costs = self._learn()
-        if abs(self._drawn_more()) > _SURPRISE * POWER.level:
+        if abs(self._drawn_more()) > _SURPRISE * POWER[0].level:
             self._past = []
             self._belief, self._costs = self._learn()
 
@@ -130,7 +130,8 @@ class Model(Strategy):
             return None
         kept_w = self.recommend()
         place = None if kept_w is None else self._places[kept_w]
-        gain, loss = self._costs.gain_over(place, 1.0)
+        errors = self.baseline.power_rel_stderr, self.baseline.period_rel_stderr
+        gain, loss = self._costs.gain_over(place, 1.0, *errors)
         gain = gain * self._chance_allowed()
         worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
         open_caps = [cap_w for cap_w in self._candidates if not self.tried(cap_w)]

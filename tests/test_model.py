@@ -1,3 +1,4 @@
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +9,9 @@ import pytest
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.registry import option_values
+from autocap.strategies.belief import Belief, Observation
 from autocap.strategies.model import Model
+from autocap.strategies.shapes import shapes
 from autocap.strategy import CapGrid, OptionScalar
 from tests.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
 from tests.strategy_contract import BUDGET, EDP, EDS, ENERGY, StrategyContract
@@ -67,7 +70,7 @@ def test_it_never_goes_a_long_step_below_the_lowest_cap_measured() -> None:
     for curve in PHYSICAL:
         asks = fit(curve, ENERGY, noise=0.005).asks
         for count in range(1, len(asks)):
-            assert asks[count] >= 0.8 * min(asks[:count])
+            assert asks[count] >= 0.85 * min(asks[:count])
 
 
 def test_a_flat_curve_takes_few_trials() -> None:
@@ -189,3 +192,36 @@ def test_a_failed_cap_is_left_alone() -> None:
     assert first_w is not None
     strategy.tell(Trial(cap_w=first_w, state=TrialState.FAILED, reason="no progress"))
     assert strategy.ask() not in (first_w, None)
+
+
+def believed(power: Sequence[float], time_ratio: Sequence[float]) -> Belief:
+    """What is believed after measurements of every sixth cap, in ln against the baseline, exact to 0.2 %."""
+    caps_w = np.array(GRID)
+    places = range(0, len(GRID), 6)
+    observed = [
+        Observation(place=place, power=log_power, time=log_time, power_error=0.002, time_error=0.002)
+        for place, log_power, log_time in zip(places, power, time_ratio, strict=True)
+    ]
+    return Belief.after(shapes(caps_w, GRID[-1], 230.0, False), caps_w, GRID[-1], observed)
+
+
+def physical_logs(bump: float) -> tuple[list[float], list[float]]:
+    """ln power and ln time of a physical curve at every sixth cap, every second of them off by this."""
+    curve, caps_w = PHYSICAL[2], GRID[::6]
+    power = [math.log(curve.power_w(cap_w) / curve.power_w(GRID[-1])) for cap_w in caps_w]
+    time_s = [math.log(curve.time_s(cap_w) / curve.time_s(GRID[-1])) for cap_w in caps_w]
+    return power, [log_time + bump * (place % 2) for place, log_time in enumerate(time_s)]
+
+
+def test_bumps_that_were_seen_are_expected_elsewhere_too() -> None:
+    terms = EDP.terms(measured(PHYSICAL[2], GRID[-1]))
+    smooth, bumpy = (believed(*physical_logs(bump)).costs(terms).spread[3::6] for bump in (0.0, 0.015))
+    assert bumpy.mean() > 1.2 * smooth.mean()
+
+
+def test_a_trial_of_large_error_is_expected_to_gain_little_over_the_best_cap() -> None:
+    costs = believed(*physical_logs(0.0)).costs(EDP.terms(measured(PHYSICAL[2], GRID[-1])))
+    best = int(costs.mean.argmin())
+    exact, _ = costs.gain_over(best, 1.0, 0.0, 0.0)
+    rough, _ = costs.gain_over(best, 1.0, 0.04, 0.1)
+    assert rough.max() < 0.5 * exact.max()
