@@ -151,8 +151,10 @@ class Search:
             assert trial.cost is not None
             assert trial.cost_stderr is not None
             assert trial.measurement is not None
-            if trial.measurement.cap_w == measurement.cap_w or not self._metric.allows(trial.measurement, self._first):
-                continue  # a repeat is pooled with its first trial; what is too slow is no rival
+            if trial.measurement.cap_w == measurement.cap_w:
+                continue  # a repeat is pooled with its first trial
+            if self._metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
+                continue  # a lower cap may yet turn out to be too slow
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
                 return f"worse than {trial.cap_w:g} W"
         return None

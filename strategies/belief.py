@@ -176,7 +176,7 @@ class Belief:
     def ratios(self) -> "Ratios":
         """Energy and time of every cap against the baseline."""
         energy = self.power.mean + self.time.mean
-        var_p, var_t = (np.maximum(np.diag(quantity.cov), _JITTER) for quantity in (self.power, self.time))
+        var_p, var_t = (np.maximum(self.weight @ each.variance, _JITTER) for each in (self.power, self.time))
         spread_e = energy - self.weight @ energy
         spread_t = self.time.mean - self.weight @ self.time.mean
         error_e = np.sqrt(self.weight @ spread_e**2 + var_p + var_t)

@@ -110,8 +110,9 @@ class Model(Strategy):
         return f"{told(kept_w)}, and {told(best_w)}, which was not measured"
 
     def predict(self) -> tuple[Prediction, ...]:
-        """What is expected of every cap that has no trial with a cost."""
-        ratios = self._belief.ratios()
+        """What is expected of every cap that has no trial with a cost, between the lowest that has one and the
+        baseline: nothing announces a cliff below."""
+        ratios, lowest_w = self._belief.ratios(), min(self.findings, default=math.inf)
         return tuple(
             Prediction(
                 cap_w=cap_w,
@@ -122,7 +123,7 @@ class Model(Strategy):
                 time_energy_corr=float(ratios.correlation[place]),
             )
             for cap_w, place in self._places.items()
-            if cap_w in self.grid and cap_w not in self.findings and cap_w != self._baseline_w
+            if lowest_w < cap_w < self._baseline_w and cap_w in self.grid and cap_w not in self.findings
         )
 
     def _next(self) -> float | None:
