@@ -25,7 +25,7 @@ _WITHIN_S = 60.0
 class ControllerCost:
     """mode: of autocap. start_s: CPU seconds until the first sample, cpu_s: those of the seconds after it, both without
     the emulation's, which are in emulation_s. calls: of the library. peak_bytes: resident, of the controller;
-    watchdog_bytes: in the end, of its watchdog."""
+    watchdog_bytes: in the end, of its watchdog; watchdog_s: the watchdog's own CPU seconds meanwhile."""
 
     mode: str
     gpus: int
@@ -36,6 +36,7 @@ class ControllerCost:
     calls: int
     peak_bytes: int
     watchdog_bytes: int
+    watchdog_s: float
 
     @property
     def core_pct(self) -> float:
@@ -93,11 +94,11 @@ def _watched(mode: str, gpus: int, seconds: float, folder: Path, pid: int) -> Co
     _until(lambda: events.exists() and '"state_entered"' in events.read_text())
     process, cost = psutil.Process(pid), folder / f"cost.{pid}"
     _, emulated_before_s = _told(cost)
-    before_s = _cpu_s(process)
+    (watchdog,) = [child for child in process.children() if "autocap.guardian.watchdog" in " ".join(child.cmdline())]
+    before_s, watchdog_before_s = _cpu_s(process), _cpu_s(watchdog)
     time.sleep(seconds)
     calls, emulated_s = _told(cost)
     spent_s = _cpu_s(process) - before_s
-    (watchdog,) = [child for child in process.children() if "autocap.guardian.watchdog" in " ".join(child.cmdline())]
     emulation_s = emulated_s - emulated_before_s
     return ControllerCost(
         mode=mode,
@@ -109,6 +110,7 @@ def _watched(mode: str, gpus: int, seconds: float, folder: Path, pid: int) -> Co
         calls=calls,
         peak_bytes=_peak_bytes(pid),
         watchdog_bytes=watchdog.memory_info().rss,
+        watchdog_s=_cpu_s(watchdog) - watchdog_before_s,
     )
 
 

@@ -62,7 +62,9 @@ def _print_controller(seconds: float) -> int:
         f"\nThe controller at {controller_cost.SAMPLE_HZ:g} samples/s, its first {seconds:g} s of tuning; the emulated"
     )
     print("library's own time is left out, so what real NVML calls cost is not in it\n")
-    print("  mode    GPUs  CPU s/min  % of a core  peak MB  watchdog MB  start CPU s  NVML calls  (emulation CPU s)")
+    print(
+        "  mode    GPUs  CPU s/min  % of a core  peak MB  watchdog MB  its CPU s  start CPU s  NVML calls  (emulation CPU s)"
+    )
     status = 0
     jobs = [(mode, gpus) for gpus in _MOST_PCT for mode in ("run", "attach")]
     with ThreadPoolExecutor(len(jobs)) as pool:  # processor time, which others at the same time do not add to
@@ -72,8 +74,8 @@ def _print_controller(seconds: float) -> int:
         status |= too_much
         print(
             f"  {cost.mode:6}{cost.gpus:6}{60 * cost.cpu_s / seconds:11.2f}{cost.core_pct:13.2f}"
-            f"{cost.peak_bytes / 1e6:9.1f}{cost.watchdog_bytes / 1e6:13.1f}{cost.start_s:13.2f}{cost.calls:12}"
-            f"{cost.emulation_s:19.2f}"
+            f"{cost.peak_bytes / 1e6:9.1f}{cost.watchdog_bytes / 1e6:13.1f}{cost.watchdog_s:11.2f}"
+            f"{cost.start_s:13.2f}{cost.calls:7}{cost.emulation_s:19.2f}"
             + (f"  more than {_MOST_PCT[cost.gpus]:g} % or {_MOST_BYTES / 1e6:g} MB" if too_much else "")
         )
     return status
