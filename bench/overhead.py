@@ -63,7 +63,7 @@ def _print_controller(seconds: float) -> int:
     )
     print("library's own time is left out, so what real NVML calls cost is not in it\n")
     print(
-        "  mode    GPUs  CPU s/min  % of a core  peak MB  watchdog MB  its CPU s  start CPU s  NVML calls  (emulation CPU s)"
+        "  mode    GPUs  CPU s/min  % of a core  peak MB  watchdog MB  its CPU s  start CPU s  calls  (emulation CPU s)"
     )
     status = 0
     jobs = [(mode, gpus) for gpus in _MOST_PCT for mode in ("run", "attach")]
