@@ -245,7 +245,7 @@ class Controller:
         self._out.set(self._out.original_w if decision.cap_w is None else self._out.every(decision.cap_w))
         self._out.enter(State.HOLDING)
         # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
-        rest_s = (self._searches - 1) * (self._out.now_s - self._searched_from_s)
+        rest_s = 0.0 if checked_w is not None else (self._searches - 1) * (self._out.now_s - self._searched_from_s)
         tuning_anew = self._config.retune != "never"
         rules = HoldRules(
             retune=self._config.retune,

@@ -165,10 +165,15 @@ class Exploration:
             self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
         if cap_w is None:
             verdict = Verdict(confirmed=False, reason="no cap that was tried is allowed and better")
-            return self._decide(None, verdict, unsure=self.search.blind)
+            return self._decide(None, verdict, unsure=self._cut_short)
         if self._out.every(cap_w) == self._out.original_w:
             return self._decide(None, Verdict(confirmed=False, reason="the limit found on arrival is already the best"))
         return self._confirm(cap_w, self._shown(cap_w))
+
+    @property
+    def _cut_short(self) -> bool:
+        """Whether caps were not tried that may be better, as trials failed or the job had saved up too little time."""
+        return self.search.blind or self._budget is not None
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
