@@ -147,6 +147,10 @@ class Probe:
         return [mark for mark in settled if mark.iterations >= self._whole_from]
 
     def _look(self, window: Window) -> ProbeResult | None:
+        if self._rules.level and window.drifts():
+            window.newer_half()
+            self._look_at = self._first_look
+            return None
         measurement = window.measure(self._rules.min_batches)
         if measurement is None:
             return None
@@ -155,15 +159,15 @@ class Probe:
         if lost is not None:
             return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
         if cost.stderr <= self._rules.target_stderr * cost.value and self._decided(measurement):
-            if self._rules.level and window.drifts():
-                window.newer_half()
-                self._look_at = self._first_look
-                return None
             return ProbeResult(state=TrialState.COMPLETE, measurement=measurement, cost=cost)
         return None
 
     def _late(self, elapsed_s: float) -> ProbeResult | None:
         if elapsed_s < self._rules.limit_s:
+            return None
+        if self._rules.level and self._retakes < _RETAKES and self._window is not None and self._window.drifts():
+            self._retakes += 1
+            self._start_s, self._paused_s = self._last_s, 0.0
             return None
         measurement = self._window.measure(self._rules.min_batches) if self._window is not None else None
         if measurement is None:
