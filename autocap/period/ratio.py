@@ -112,7 +112,7 @@ def _fits(series: Series, template: Template, shortest_s: float, longest_s: floa
         longest_s=longest_s,
         count=_CANDIDATES,
     )
-    if not periods:
+    if not any(abs(period / template.period_s - 1) < 0.02 for period in periods):
         periods.append(template.period_s)
     found = []
     for period in periods:
