@@ -7,6 +7,7 @@ pauses out.
 
 from collections import deque
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class PauseWatch:
     def __init__(self) -> None:
         self.paused = self.ended = False
         self._times: deque[float] = deque(maxlen=_KEPT)
+        self._usual_s = 0.0  # their median
         self._at_cap = 0  # iterations seen since the caps changed
         self._caps_w: tuple[float, ...] = ()
         self._last: Mark | None = None
@@ -52,10 +54,9 @@ class PauseWatch:
         if marks:
             self._count(marks[-1])
         elif self._last is not None and len(self._times) >= _FEWEST:
-            usual_s = float(np.median(self._times))
             since_s = sample.t_s - self._last.t_s
             overdue = _OVERDUE if self._at_cap >= _FEWEST else _OVERDUE_AT_NEW_CAP
-            self.paused = since_s > max(overdue * usual_s, _SHORTEST_S) or self._idle(sample.t_s, usual_s)
+            self.paused = since_s > max(overdue * self._usual_s, _SHORTEST_S) or self._idle(sample.t_s)
 
     def _feel(self, sample: Sample) -> None:
         """Whether the draw is low."""
@@ -73,11 +74,11 @@ class PauseWatch:
         if not self.paused:
             self._draw_w += _DRAW_MEMORY * (draw_w - self._draw_w)
 
-    def _idle(self, now_s: float, usual_s: float) -> bool:
+    def _idle(self, now_s: float) -> bool:
         if self._low_since_s is None or self._at_cap < _FEWEST or self._last is None:
             return False
         low_s = now_s - max(self._low_since_s, self._last.t_s)
-        return low_s > max(1.2 * usual_s, _SHORTEST_S)
+        return low_s > max(1.2 * self._usual_s, _SHORTEST_S)
 
     def _count(self, mark: Mark) -> None:
         was_paused, self.paused = self.paused, False
@@ -94,9 +95,10 @@ class PauseWatch:
             self.ended = False
         if not self.ended:
             self._times.append(seconds / iterations)
+            self._usual_s = median(self._times)
 
     def _far_longer(self, seconds: float, iterations: float) -> bool:
-        if self._at_cap < _FEWEST or len(self._times) < 2 * _FEWEST:
+        if self._at_cap < _FEWEST or len(self._times) < 2 * _FEWEST or seconds < _OVERDUE / 2 * self._usual_s:
             return False
         times = np.array([*self._times, seconds / iterations])
         counts = np.ones_like(times)

@@ -129,6 +129,8 @@ class StepMap:
         self._fd = fd
         self._job = JobSteps()
         self._slots: dict[int, ProcessSteps] = {}  # by offset: what was last read whole
+        self._table = b""  # as it was read last, and what it said
+        self._reading: StepReading | None = None
 
     @classmethod
     def create(cls, directory: Path | None = None, owner_uid_gid: tuple[int, int] | None = None) -> Self:
@@ -169,14 +171,19 @@ class StepMap:
         table = os.pread(self._fd, _MAP_BYTES, 0)
         if len(table) != _MAP_BYTES:
             return None
+        if table != self._table:
+            self._table, self._reading = table, self._read_slots(table)
+        reading = self._reading
+        return None if reading is None else StepReading(count=reading.count, t_s=reading.t_s - origin_s)
+
+    def _read_slots(self, table: bytes) -> StepReading | None:
         for at in range(stephook.HEADER_BYTES, _MAP_BYTES, stephook.SLOT_BYTES):
             if table[at : at + _PID_BYTES] == _NOBODY:
                 break  # slots are taken in order, and none is given back
             steps = _slot(table, at)
             if steps is not None:
                 self._slots[at] = steps
-        reading = self._job.update(list(self._slots.values()))
-        return None if reading is None else StepReading(count=reading.count, t_s=reading.t_s - origin_s)
+        return self._job.update(list(self._slots.values()))
 
     def close(self) -> None:
         """Remove the file. Processes that still write to it are not disturbed."""
