@@ -15,7 +15,7 @@ _METRICS = (Metric(name="energy"), Metric(name="edp"), Metric(name="eds", k=2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One job, as drawn from its seed. leakage: of the node; foreign_s: when somebody else sets a limit, if ever."""
+    """One job, its machine and what its user asks for, as drawn from a seed."""
 
     seed: int
     profile: Profile

@@ -1,6 +1,6 @@
 """One scenario played by the real controller, and what came of it, against the truth that only a simulation knows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,15 @@ _LOOK_S = 60.0
 class Row:
     """What came of one scenario.
 
-    held: whether a decision stood when the job ended. kept_w: the cap then, `None` for the limit found on arrival.
-    regret_pct, over_pct: its true cost above the best for the workload as it was then, and above the limit found on
-    arrival's. noticed_after: iterations from the change of the workload, made while a cap was held, to the search that
-    answered it; `None` where it was not answered, `due` whether it was to be within what the job still did.
-    retunes, quiet: searches that no change called for, and the iterations while a cap was held that might have led to
-    one. saving_off: the reported saving of energy, off the truth by so many of its standard errors. excess_pct:
-    the job's time above 1.05 times that at the limit found on arrival, without what an aborted trial and the
-    stretch from a change until it was noticed explain; `None` without --max-slowdown. back: whether the limits at the
-    end are those found on arrival, or somebody else's. complete: whether a result could be made of the run.
+    held: whether a decision stood when the job ended. kept_w: the cap then. regret_pct, over_pct: its true cost above
+    the best for the workload as it was then, and above the limit found on arrival's. due: whether the workload changed
+    while a cap was held and went on for long enough to be noticed; noticed_after: iterations from then to the search
+    that answered it, `None` where none did. retunes, quiet: searches that no change called for, and the iterations
+    while a cap was held that might have led to one. saving_off: the reported saving of energy, off the truth by so many
+    of its standard errors. excess_pct: the job's time above 1.05 times that at the limit found on arrival, without what
+    an aborted trial and the stretch from a change until it was noticed explain; `None` without --max-slowdown. back:
+    whether the limits at the end are those found on arrival, or somebody else's. ended_in: which state. story: what was
+    decided and warned of, for looking into a single seed.
     """
 
     seed: int
@@ -237,19 +237,11 @@ class _Truth:
 def exact_at(profile: Profile, cap_w: float, worth: float) -> Measurement:
     """What a cap truly costs on a warm card, whose every watt is worth so much of a cold one's."""
     cold, slower = exact(profile, cap_w), exact(profile, max(cap_w * worth, profile.cap_range.min_w))
-    power_w, period_s = cold.power_w, slower.period_s
-    return Measurement(
-        cap_w=(cap_w,),
-        start_s=0.0,
-        duration_s=period_s,
-        iterations=1,
-        period_s=period_s,
-        period_rel_stderr=0.0,
-        power_w=power_w,
-        power_rel_stderr=0.0,
-        energy_per_iteration_j=period_s * power_w,
-        energy_rel_stderr=0.0,
-        time_energy_corr=0.0,
+    return replace(
+        cold,
+        duration_s=slower.period_s,
+        period_s=slower.period_s,
+        energy_per_iteration_j=slower.period_s * cold.power_w,
     )
 
 
