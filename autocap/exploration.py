@@ -3,6 +3,7 @@
 One measurement is under way at a time, and what is to be done with its result is kept beside it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,8 @@ from autocap.records import Measurement, Sample, Trial, TrialState
 from autocap.search import Search
 from autocap.tally import Accounts
 
-_REVISIT_TRIALS, _REVISIT_S = 4, 120.0  # the baseline is measured again after as many, or so long
+_REVISIT_TRIALS, _REVISIT_S = 4, 120.0  # the baseline is measured again after as many, or so long,
+_STILL = 0.01  # and twice that whenever it has not moved by as much
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _CHANGED, _SIGMAS = 0.05, 3.0  # of the baseline, in time or energy per iteration: another workload
 
@@ -59,6 +61,7 @@ class Exploration:
         self._asked_w: float | None = None
         self._spent_from: events.Tally | None = None  # when the trial under way began, which costs from `_budget`
         self._since_baseline = 0  # trials
+        self._patience = 1.0  # grows while the baseline stays where it is
         self._baseline_s = outbox.now_s
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
@@ -95,7 +98,8 @@ class Exploration:
         if cap_w is None:
             return self._end_search()
         self._asked_w = cap_w
-        if self._since_baseline >= _REVISIT_TRIALS or self._out.now_s - self._baseline_s > _REVISIT_S:
+        aged_s = self._out.now_s - self._baseline_s
+        if max(self._since_baseline / _REVISIT_TRIALS, aged_s / _REVISIT_S) >= self._patience:
             self._measure(self._out.original_w, self._end_revisit)
             return None
         self._announce_trial(cap_w)
@@ -114,6 +118,8 @@ class Exploration:
             if changed is not None:
                 self._asked_w = None
                 return Decision(cap_w=None, reference=result.measurement, changed=changed)
+            moved = max(abs(ratio - 1) for ratio, _ in _ratios(self.search.baseline, result.measurement).values())
+            self._patience = 2 * self._patience if moved < _STILL else 1.0
             self.search.rebase(result.measurement)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
         self._announce_trial(self._asked_w)
@@ -236,19 +242,24 @@ class Exploration:
         return Decision(cap_w=cap_w, reference=reference, unsure=unsure)
 
 
+def _ratios(before: Measurement, now: Measurement) -> dict[str, tuple[float, float]]:
+    """Time and energy per iteration over what they were, with the relative errors of these."""
+    return {
+        "time": (now.period_s / before.period_s, math.hypot(before.period_rel_stderr, now.period_rel_stderr)),
+        "energy": (
+            now.energy_per_iteration_j / before.energy_per_iteration_j,
+            math.hypot(before.energy_rel_stderr, now.energy_rel_stderr),
+        ),
+    }
+
+
 def _changed(before: Measurement, now: Measurement) -> str | None:
     """Why two measurements of the limits found on arrival are of different workloads; `None` where they agree."""
-    told = []
-    for what, ratio, error in (
-        ("time", now.period_s / before.period_s, (before.period_rel_stderr, now.period_rel_stderr)),
-        (
-            "energy",
-            now.energy_per_iteration_j / before.energy_per_iteration_j,
-            (before.energy_rel_stderr, now.energy_rel_stderr),
-        ),
-    ):
-        if abs(ratio - 1) > max(_CHANGED, _SIGMAS * sum(part**2 for part in error) ** 0.5):
-            told.append(f"{100 * (ratio - 1):+.0f} % {what}")
+    told = [
+        f"{100 * (ratio - 1):+.0f} % {what}"
+        for what, (ratio, error) in _ratios(before, now).items()
+        if abs(ratio - 1) > max(_CHANGED, _SIGMAS * error)
+    ]
     if not told:
         return None
     return f"at the limit found on arrival the job has changed during the search: {' and '.join(told)} per iteration"

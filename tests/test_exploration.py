@@ -64,7 +64,7 @@ def test_a_card_that_warms_up_during_the_search_does_not_bend_the_curve() -> Non
     node = SimulatedNode(leakage=0.05)
     outcome = tune(SimulatedJob(profile=RESNET50, jitter=0.0, iterations=4000), TuneConfig(metric=ENERGY), "linear",
                    node=node)  # fmt: skip
-    assert len(baselines(outcome)) > 4
+    assert len(baselines(outcome)) >= 4
     assert entered(outcome, State.BASELINE) == 1
     base = exact(RESNET50, 260.0)
     for one in outcome.trials:
@@ -109,7 +109,7 @@ def test_after_a_cap_that_was_too_slow_the_best_of_those_above_it_follows() -> N
 
 def test_a_baseline_that_could_not_be_measured_is_tried_again() -> None:
     node = SimulatedNode(silent=(Spell(start_s=14.0, end_s=90.0),))
-    job = SimulatedJob(profile=RESNET50, iterations=800, jitter=0.03)
+    job = SimulatedJob(profile=RESNET50, iterations=1200, jitter=0.03)
     outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node)
     assert any(text.endswith("waiting for steady activity again") for text in warnings(outcome))
     assert outcome.decided is not None
