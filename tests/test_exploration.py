@@ -110,7 +110,7 @@ def test_after_a_cap_that_was_too_slow_the_best_of_those_above_it_follows() -> N
 def test_a_baseline_that_could_not_be_measured_is_tried_again() -> None:
     node = SimulatedNode(silent=(Spell(start_s=14.0, end_s=90.0),))
     job = SimulatedJob(profile=RESNET50, iterations=1200, jitter=0.03)
-    outcome = tune(job, TuneConfig(metric=EDS), "golden", node=node)
+    outcome = tune(job, TuneConfig(metric=EDS), "model", node=node)
     assert any(text.endswith("waiting for steady activity again") for text in warnings(outcome))
     assert outcome.decided is not None
     assert outcome.decided.confirmed
