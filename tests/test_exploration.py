@@ -62,8 +62,8 @@ def search(metric: Metric, baseline: Measurement, told: StrategyLike | None = No
 
 def test_a_card_that_warms_up_during_the_search_does_not_bend_the_curve() -> None:
     node = SimulatedNode(leakage=0.05)
-    outcome = tune(SimulatedJob(profile=RESNET50, jitter=0.0, iterations=4000), TuneConfig(metric=ENERGY), "linear",
-                   node=node)  # fmt: skip
+    job = SimulatedJob(profile=RESNET50, jitter=0.0)
+    outcome = tune(job, TuneConfig(metric=ENERGY), "linear", node=node, stop_when_held=True)
     assert len(baselines(outcome)) >= 4
     assert entered(outcome, State.BASELINE) == 1
     base = exact(RESNET50, 260.0)

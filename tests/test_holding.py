@@ -99,7 +99,7 @@ def test_time_and_a_request_are_reasons_too() -> None:
 
 
 def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are_renewed() -> None:
-    outcome = tune(SimulatedJob(profile=RESNET50, iterations=9000), TuneConfig(metric=EDS), "golden")
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=5600), TuneConfig(metric=EDS), "golden")
     decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
     assert [event.cap_w for event in decided] == [decided[0].cap_w] * len(decided)
     gaps_s = np.diff([event.t_s for event in decided])
