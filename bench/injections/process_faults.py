@@ -24,7 +24,7 @@ from bench.injections.outcome import Outcome, difference, silence
 from bench.injections.processes import ARRIVALS_MW, Late, Missed, Scene
 
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
-_ITERATIONS = 210
+_ITERATIONS = 300
 _OTHER_MW = 215_432
 
 
