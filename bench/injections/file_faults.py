@@ -12,7 +12,7 @@ from autocap.guardian.statedir import StateDir
 from autocap.procs import ProcessId, boot_id
 from bench.injections.aftermath import ended, random_moment
 from bench.injections.outcome import Outcome, difference, silence
-from bench.injections.processes import ARRIVALS_MW, Scene
+from bench.injections.processes import ARRIVALS_MW, Missed, Scene
 
 _TOLERATED_BYTES = 16_384  # the emulated machine is a file of the controller as well, of half that size
 
@@ -30,6 +30,8 @@ def no_journal(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         return ended(scene, replace(result, harmed=harmed), "state directory .* cannot be used")
     scene.start("attach")
     scene.until(lambda: scene.changes(1 + rng.randrange(6)), "a limit is set")
+    if scene.has_ended():
+        raise Missed
     shutil.rmtree(scene.state_dir, ignore_errors=True)
     scene.state_dir.write_text("in the way")
     scene.ended_with()
