@@ -173,8 +173,7 @@ class Controller:
             self._out.warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")
         self._accounts.open()
         self._out.enter(State.BASELINE)
-        metric = self._config.metric
-        self._prober.start_baseline(self._out.original_w, lambda found: metric.cost(found, found), steady)
+        self._prober.start_baseline(self._out.original_w, steady)
 
     def _end_baseline(self, result: ProbeResult) -> None:
         if result.measurement is not None:
@@ -239,9 +238,6 @@ class Controller:
         if decision.changed is not None:
             self._tune_anew(decision.changed)
             return
-        if checked_w is not None and decision.cap_w is None and not decision.unsure:
-            self._tune_anew(f"{checked_w:g} W, held so far, is not surely better any more")
-            return
         self._out.set(self._out.original_w if decision.cap_w is None else self._out.every(decision.cap_w))
         self._out.enter(State.HOLDING)
         # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
@@ -271,8 +267,7 @@ class Controller:
         self._hold = self._held_w = None
         self._out.set(self._out.original_w)
         self._out.enter(State.BASELINE)
-        metric = self._config.metric
-        self._prober.start_baseline(self._out.original_w, lambda found: metric.cost(found, found))
+        self._prober.start_baseline(self._out.original_w)
 
     def _fail(self, why: str) -> None:
         self._out.warn(why)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from autocap.progress import Mark
 from autocap.records import Measurement, Sample
-from autocap.window import EnergyMeter
+from autocap.window import EnergyMeter, disturbance
 
 _ALLOWANCE = 0.045  # half of a change of 10 %, a little less
 _ALARM = 1.0  # 20 iterations of a change of 10 %
@@ -72,7 +72,7 @@ class DriftWatch:
     def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> str | None:
         """The reason for an alarm; `None` while there is none. paused: these marks, or none yet, belong to a pause."""
         self._meter.feed(sample)
-        if any(reading.throttled or reading.power_w is None for reading in sample.readings) or paused:
+        if disturbance(sample) is not None or paused:
             self._from = None
             return None
         if not marks:

@@ -25,6 +25,7 @@ class Prober:
             limit_s=config.trial_s,
             min_batches=config.min_batches,
         )
+        self._metric = config.metric
         # Whatever is held against a limit on slowdown is held against the baseline.
         self._baseline_error = 1.0 if config.metric.max_slowdown is None else _SHARPER
         self._build: Callable[[], Probe] | None = None
@@ -35,15 +36,13 @@ class Prober:
         """Whether nothing is measured."""
         return self._probe is None
 
-    def start_baseline(
-        self, caps_w: tuple[float, ...], cost: Callable[[Measurement], Cost], window: Window | None = None
-    ) -> None:
+    def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
         collected before."""
         rules = replace(self.rules, level=True, target_stderr=self.rules.target_stderr * self._baseline_error)
-        self._begin(lambda: Probe(caps_w, rules, cost))
+        self._begin(lambda: Probe(caps_w, rules, self._own_cost))
         if window is not None:
-            self._probe = Probe(caps_w, rules, cost, window=window)
+            self._probe = Probe(caps_w, rules, self._own_cost, window=window)
 
     def start(
         self,
@@ -78,6 +77,9 @@ class Prober:
     def rest(self) -> None:
         """Measure nothing."""
         self._build = self._probe = None
+
+    def _own_cost(self, found: Measurement) -> Cost:
+        return self._metric.cost(found, found)
 
     def _begin(self, build: Callable[[], Probe]) -> None:
         self._build = build

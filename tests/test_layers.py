@@ -50,6 +50,7 @@ PURE = frozenset(
         "holding",
         "pauses",
         "probe",
+        "batches",
         "exploration",
         "outbox",
         "payback",
