@@ -21,7 +21,9 @@ _FEWEST_CYCLES = 12.0
 _LOCK_ERROR = 0.01
 _FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
 _FIRST_LOOK_S = 4.0
-_GROWTH = 1.4  # a stretch is looked at again when it has grown by this share
+# A stretch is looked at again when it has grown to so many times its length: rarely while nothing is known, which is
+# when a look costs most; often once a look only counts along, since a trial cannot end before the next one.
+_GROWTH_BLIND, _GROWTH, _GROWTH_SURE = 1.6, 1.4, 1.2
 _KEPT_S = 90.0  # of readings, at a cap that is held for long
 _AT_ARRIVAL = (0.93, 1.07)  # how far the period may move at the limit where the waveform was learned
 _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four times
@@ -65,12 +67,17 @@ class PeriodProgress:
         span_s = self._heard.span_s
         if span_s < self._look_at_s:
             return ()
-        self._look_at_s = max(span_s * _GROWTH, _FIRST_LOOK_S)
         marks = self._look()
         if span_s > _KEPT_S:  # what a cap that is held for long shows is known well enough
             self._heard.shorten()
-            self._look_at_s = self._heard.span_s * _GROWTH
+        self._look_at_s = max(self._heard.span_s * self._growth, _FIRST_LOOK_S)
         return marks
+
+    @property
+    def _growth(self) -> float:
+        if self._template is None:
+            return _GROWTH_BLIND
+        return _GROWTH if self._sure is None else _GROWTH_SURE
 
     def _begin(self, caps: tuple[float | None, ...], begun_s: float, settled_s: float) -> None:
         # What runs from the last cycle counted to the first one here is known from the periods before and after.

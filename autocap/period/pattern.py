@@ -119,22 +119,24 @@ def fit(t_s: Floats, y: Floats, period_s: float, knots: Floats, start: Start, *,
     problem = _Problem(t_s, y, period_s, knots, start)
     for _ in range(steps):
         problem.step()
-    return problem.result(t_s)
+    return problem.result(t_s, y)
 
 
 class _Problem:
-    """The state of one fit: parameters theta (m), slope, level (l), cosines (k), sines (k), and the two variances."""
+    """The state of one fit: parameters theta (m), slope, level (l), cosines (k), sines (k), and the two variances. Its
+    arrays hold the readings that are kept; `result` alone needs the others."""
 
     def __init__(self, t_s: Floats, y: Floats, period_s: float, knots: Floats, start: Start) -> None:
         self.period_s, self.knots, self.start = period_s, knots, start
-        self.u = (t_s - t_s[0]) / period_s
-        self.weights = hats(self.u, knots)
-        block = np.clip((self.u / (knots[1] - knots[0])).astype(int), 0, len(knots) - 2)
-        self.keep = start.blocks[block]
-        self.y = y
-        cycles = float(self.u[-1])
+        every_u = (t_s - t_s[0]) / period_s
+        block = np.clip((every_u / (knots[1] - knots[0])).astype(int), 0, len(knots) - 2)
+        cycles = float(every_u[-1])
         levels = int(np.clip(cycles / _CYCLES_PER_LEVEL, 2, _LEVELS))
-        self.levels = hats(self.u, np.linspace(0.0, cycles + 1e-9, levels))
+        self.level_knots = np.linspace(0.0, cycles + 1e-9, levels)
+        self.keep = start.blocks[block]
+        self.u, self.y = every_u[self.keep], y[self.keep]
+        self.moves = np.concatenate((hats(self.u, knots), self.u[:, None]), axis=1)
+        self.levels = hats(self.u, self.level_knots)
         self.theta, self.slope = start.theta.copy(), 0.0
         self.walk = start.walk
         self.slope_sd = 0.5 / max(cycles, 1.0)
@@ -145,8 +147,8 @@ class _Problem:
         self._solve_linear()
         self.now = self._linearised()
 
-    def _phase(self) -> Floats:
-        return np.asarray(self.u * (1.0 + self.slope) + self.weights @ self.theta)
+    def _waves(self) -> Floats:
+        return fourier(self.u + self.moves @ np.append(self.theta, self.slope), self.harmonics)
 
     def _fixed_prior(self) -> tuple[Floats, Floats, Floats]:
         """Precision matrix of all parameters but for the steps of the phase, that of steps of unit variance, and the
@@ -176,27 +178,26 @@ class _Problem:
 
     def _solve_linear(self) -> None:
         """Level and waveform along the phase as it stands."""
-        design = np.concatenate((self.levels, fourier(self._phase(), self.harmonics)), axis=1)[self.keep]
+        design = np.concatenate((self.levels, self._waves()), axis=1)
         precision, mean = self._prior()
         at = len(self.knots) + 1
         inner, mean = precision[at:, at:] * 0.1, mean[at:]
-        self.linear = np.linalg.solve(design.T @ design + inner, design.T @ self.y[self.keep] + inner @ mean)
-        rest = self.y[self.keep] - design @ self.linear
-        self.variance = max(float(np.mean(rest**2)), 1e-8)
+        self.linear = np.linalg.solve(design.T @ design + inner, design.T @ self.y + inner @ mean)
+        rest = self.y - design @ self.linear
+        self.variance = max(float(rest @ rest) / len(rest), 1e-8)
 
     def _linearised(self) -> tuple[Floats, Floats, Floats]:
-        """Design matrix and target of the linearised problem, and the readings as modelled now."""
+        """Design matrix and target of the linearised problem, and what the fit as it stands leaves of the readings."""
         levels = self.levels.shape[1]
-        waves = fourier(self._phase(), self.harmonics)
-        orders = np.arange(1, self.harmonics + 1)
+        waves = self._waves()
+        orders = 2 * np.pi * np.arange(1, self.harmonics + 1)
         cosines, sines = self.linear[levels : levels + self.harmonics], self.linear[levels + self.harmonics :]
-        turned = np.concatenate((2 * np.pi * orders * sines, -2 * np.pi * orders * cosines))
-        steepness = waves @ turned
-        modelled = self.levels @ self.linear[:levels] + waves @ self.linear[levels:]
-        moves = np.concatenate((self.weights, self.u[:, None]), axis=1) * steepness[:, None]
+        steepness = waves @ np.concatenate((orders * sines, -orders * cosines))
+        rest = self.y - self.levels @ self.linear[:levels] - waves @ self.linear[levels:]
+        moves = self.moves * steepness[:, None]
         design = np.concatenate((moves, self.levels, waves), axis=1)
         target = self.y + moves @ np.append(self.theta, self.slope)
-        return design[self.keep], target[self.keep], modelled
+        return design, target, rest
 
     def step(self) -> None:
         """One Gauss-Newton step of all parameters, shortened while it makes things worse; then both variances."""
@@ -221,12 +222,12 @@ class _Problem:
         self.now = self._linearised()
 
     def _cost(self, precision: Floats, mean: Floats) -> float:
-        rest = (self.y - self.now[2])[self.keep]
+        rest = self.now[2]
         off = self._parameters() - mean
         return float(rest @ rest / self.variance + off @ precision @ off)
 
     def _vary(self, covariance: Floats, precision: Floats) -> None:
-        rest = (self.y - self.now[2])[self.keep]
+        rest = self.now[2]
         used = len(precision) - float(np.sum(covariance * precision))
         self.variance = max(float(rest @ rest) / max(len(rest) - used, 0.1 * len(rest)), 1e-8)
         m, every = len(self.knots), float(self.knots[1] - self.knots[0])
@@ -238,15 +239,13 @@ class _Problem:
         square = float(changes @ changes) / every
         self.walk = float(np.clip(np.sqrt(square / known), *_WALK))
 
-    def result(self, t_s: Floats) -> Fit:
-        design, _, modelled = self.now
+    def result(self, t_s: Floats, y: Floats) -> Fit:
+        design, _, kept = self.now
         precision, mean = self._prior()
         matrix = design.T @ design / self.variance + precision
         m, levels = len(self.knots), self.levels.shape[1]
         every, log_determinant = _inverse(matrix)
         covariance = every[: m + 1, : m + 1]
-        rest = self.y - modelled
-        kept = rest[self.keep]
         parameters = self._parameters() - mean
         sign = np.linalg.slogdet(precision)[1] - log_determinant
         evidence = -0.5 * (
@@ -255,12 +254,15 @@ class _Problem:
             + float(parameters @ precision @ parameters)
             - sign
         )
-        flat = (self.y - self.levels @ self.linear[:levels])[self.keep]
         amplitudes = self.linear[levels:]
+        u = (t_s - t_s[0]) / self.period_s
+        phase = u * (1.0 + self.slope) + np.interp(u, self.knots, self.theta)
+        level = np.interp(u, self.level_knots, self.linear[:levels])
+        flat = y - level
         return Fit(
             period_s=self.period_s,
             origin_s=float(t_s[0]),
-            u=self.u,
+            u=u,
             knots=self.knots,
             keep=self.keep,
             theta=self.theta,
@@ -268,12 +270,12 @@ class _Problem:
             coefficients=amplitudes[: self.harmonics] + 1j * amplitudes[self.harmonics :],
             residual=float(np.sqrt(self.variance)),
             walk=self.walk,
-            explained=1.0 - self.variance / max(float(np.var(flat)), 1e-12),
+            explained=1.0 - self.variance / max(float(np.var(flat[self.keep])), 1e-12),
             evidence=float(evidence),
             covariance=covariance,
             used=len(matrix) - float(np.sum(every * precision)),
-            rest=rest,
-            level=self.levels @ self.linear[:levels],
+            rest=flat - fourier(phase, self.harmonics) @ amplitudes,
+            level=level,
         )
 
 

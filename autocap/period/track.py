@@ -3,6 +3,7 @@ well each phase fits each block of cycles. Blocks that no phase fits are left ou
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +60,7 @@ def path(
     block = np.clip((u / every).astype(int), 0, len(knots) - 2)
     misfit, sizes = _misfit(u, y, coefficients, block, len(knots) - 1)
     costs = misfit / (2 * noise**2)
-    steps = np.arange(_PHASES) / _PHASES
-    gaps = (steps[:, None] - steps[None, :] + 0.5) % 1.0 - 0.5
-    moves = np.minimum(gaps**2 / (2 * every * walk**2), _JUMP)
+    moves = np.minimum(_square_gaps() / (2 * every * walk**2), _JUMP)
     square = 0.5 * float(np.sum(np.abs(coefficients) ** 2))
     many = tolerance.many + tolerance.few / np.sqrt(np.maximum(sizes, 1.0))
     chosen, out = _shortest(costs, moves, (0.5 * many + tolerance.share * square / (2 * noise**2)) * sizes)
@@ -72,17 +71,29 @@ def _misfit(
     u: Floats, y: Floats, coefficients: NDArray[np.complex128], block: NDArray[np.int_], blocks: int
 ) -> tuple[Floats, Floats]:
     """Squared misfit of each block at each phase, shape (blocks, phases), and readings per block."""
-    orders = np.arange(1, len(coefficients) + 1)
-    waves = fourier(u, len(coefficients))
-    turns = np.exp(2j * np.pi * np.outer(orders, np.arange(_PHASES) / _PHASES))
-    complex_waves = waves[:, : len(orders)] - 1j * waves[:, len(orders) :]
-    modelled = (complex_waves * coefficients) @ np.conj(turns)
-    squares = (y[:, None] - modelled.real) ** 2
+    harmonics = len(coefficients)
+    waves = fourier(u, harmonics)
+    turned = coefficients[:, None] * _turns(harmonics)
+    modelled = waves[:, :harmonics] @ turned.real + waves[:, harmonics:] @ turned.imag
+    squares = (y[:, None] - modelled) ** 2
     sizes = np.bincount(block, minlength=blocks).astype(np.float64)
     totals = np.zeros((blocks, _PHASES))
     starts = np.flatnonzero(np.diff(block, prepend=-1))
     totals[block[starts]] = np.add.reduceat(squares, starts, axis=0)
     return totals, sizes
+
+
+@cache
+def _square_gaps() -> Floats:
+    """Squared distances between phases, the shorter way round, shape (phases, phases)."""
+    steps = np.arange(_PHASES) / _PHASES
+    return np.asarray(((steps[:, None] - steps[None, :] + 0.5) % 1.0 - 0.5) ** 2)
+
+
+@cache
+def _turns(harmonics: int) -> NDArray[np.complex128]:
+    """What each phase does to each harmonic, shape (harmonics, phases)."""
+    return np.asarray(np.exp(-2j * np.pi * np.outer(np.arange(1, harmonics + 1), np.arange(_PHASES) / _PHASES)))
 
 
 def _shortest(costs: Floats, moves: Floats, out_costs: Floats) -> tuple[NDArray[np.int_], Bools]:
@@ -92,10 +103,15 @@ def _shortest(costs: Floats, moves: Floats, out_costs: Floats) -> tuple[NDArray[
     costs = np.minimum(costs, out_costs[:, None])
     total = costs[0]
     back = np.zeros((blocks, _PHASES), dtype=int)
+    every = np.arange(_PHASES)
     for place in range(1, blocks):
-        reached = total[None, :] + (np.zeros_like(moves) if out[place - 1] else moves)
-        back[place] = np.argmin(reached, axis=1)
-        total = reached[np.arange(_PHASES), back[place]] + costs[place]
+        if out[place - 1]:
+            back[place] = np.argmin(total)
+            total = total.min() + costs[place]
+        else:
+            reached = total + moves
+            back[place] = reached.argmin(axis=1)
+            total = reached[every, back[place]] + costs[place]
     chosen = np.zeros(blocks, dtype=int)
     chosen[-1] = int(np.argmin(total))
     for place in range(blocks - 1, 0, -1):

@@ -28,7 +28,8 @@ from autocap.records import Reading
 T = TypeVar("T")
 
 _TYPICAL_UPDATE_S = 0.1  # until the sensor's own is known
-_TEMPERATURE_S = 1.0  # how often it is asked for
+# How old what changes slowly may be: every call costs, and takes the driver's lock for a moment.
+_CLOCK_S, _TEMPERATURE_S = 0.2, 1.0
 _OLDEST_S = 2.5  # the driver's buffer reaches back 2.4 s; an older stamp, or a future one, is another clock's
 _SW_POWER_CAP = 0x4
 _THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # HW slowdown, SW thermal, HW thermal, HW power brake
@@ -68,8 +69,7 @@ class Card:
         self._absent: set[str] = set()  # quantities that the GPU does not offer
         self._failed: dict[str, str] = {}  # the last failure of each quantity that has one
         self._sample: tuple[int, float] | None = None  # the buffer's newest: its stamp in µs, watts
-        self._felt_s = -math.inf  # when the temperature was last asked for
-        self._felt_c: float | None = None
+        self._held: dict[str, tuple[float, float | None]] = {}  # what changes slowly: when it was asked for, and it
         self._fields = self._offered_fields()
         self.source = self._find_source()
 
@@ -85,8 +85,8 @@ class Card:
         now_s = self._clock.now()
         counted_j = self.counter_j()
         busy_pct = self._ask("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
-        clock_mhz = self._ask("SM clock", lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
-        temperature_c = self._temperature_c(now_s)
+        clock_mhz = self._lately(now_s, "SM clock", _CLOCK_S, self._sm_clock_mhz)
+        temperature_c = self._lately(now_s, "temperature", _TEMPERATURE_S, self._temperature_c)
         reasons = self._clock_reasons()
         energy_j = self.energy_trace.take(now_s, counted_j, raw.power_w)
         t_s, power_w = self.power_trace.take(raw.stamp_s, raw.power_w, energy_j=energy_j, busy=busy_pct != 0)
@@ -201,14 +201,19 @@ class Card:
             return None  # not answered this time
         return self._ask(f"limit {field}", otherwise)
 
-    def _temperature_c(self, now_s: float) -> float | None:
-        """Up to a second old: it changes slowly, and every call costs."""
-        if now_s >= self._felt_s + _TEMPERATURE_S:
-            temperature_c = self._ask(
-                "temperature", lambda: pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)
-            )
-            self._felt_s, self._felt_c = now_s, None if temperature_c is None else float(temperature_c)
-        return self._felt_c
+    def _lately(self, now_s: float, quantity: str, oldest_s: float, ask: Callable[[], float | None]) -> float | None:
+        """A quantity that changes slowly, at most so old."""
+        asked_s, value = self._held.get(quantity, (-math.inf, None))
+        if now_s >= asked_s + oldest_s:
+            value = self._ask(quantity, ask)
+            self._held[quantity] = now_s, value
+        return value
+
+    def _sm_clock_mhz(self) -> float:
+        return float(pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
+
+    def _temperature_c(self) -> float:
+        return float(pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU))
 
     def _clock_reasons(self) -> int | None:
         reasons = self._ask("clock reasons", lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
