@@ -32,6 +32,7 @@ class TuneConfig:
     prune_sigmas: a trial this many standard errors worse than the best is ended. min_batches: fewest batch means
     behind an error. observe: set nothing. retune: "auto" (when the workload has changed), "never", or after so many
     seconds of holding a cap. iterations: of the whole job, as its progress counts them; `None` when nobody knows.
+    per_gpu: after a common cap was kept, lower that of each GPU that waits for the slowest.
     """
 
     metric: Metric
@@ -47,6 +48,7 @@ class TuneConfig:
     observe: bool = False
     retune: float | str = RETUNE
     iterations: int | None = None
+    per_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ from autocap import events, payback
 from autocap.actions import Action
 from autocap.budget import SlowdownBudget
 from autocap.config import TuneConfig
+from autocap.decision import Decision
 from autocap.errors import StrategyError
 from autocap.events import State
-from autocap.exploration import Decision, Exploration
+from autocap.exploration import Exploration
 from autocap.holding import Hold, HoldRules, first_check_s
 from autocap.outbox import Outbox
 from autocap.pauses import PauseWatch
@@ -62,7 +63,7 @@ class Controller:
         self._failed_baselines = 0  # in a row
         self._exploration: Exploration | None = None
         self._hold: Hold | None = None
-        self._held_w: float | None = None  # the cap that is held, or checked, while it is held
+        self._held_w: tuple[float, ...] | None = None  # what is held, or checked, while it is held
         self._check_s = 0.0  # the next rest between two looks at the baseline
         self._searches = 0
         self._searched_from_s = 0.0
@@ -82,6 +83,8 @@ class Controller:
         if not self._started:
             self._started = True
             self._out.enter(State.WAITING)
+            if self._config.per_gpu and len(self._out.original_w) == 1:
+                self._out.warn("--per-gpu changes nothing for a job on one GPU: its cap is the common one")
         marks = self._progress.feed(sample)
         if marks:
             self._done = marks[-1].iterations
@@ -234,11 +237,11 @@ class Controller:
     def _heed(self, decision: Decision | None) -> None:
         if decision is None:
             return
-        checked_w, self._held_w = self._held_w, decision.cap_w
+        checked_w, self._held_w = self._held_w, decision.caps_w
         if decision.changed is not None:
             self._tune_anew(decision.changed)
             return
-        self._out.set(self._out.original_w if decision.cap_w is None else self._out.every(decision.cap_w))
+        self._out.set(decision.caps_w or self._out.original_w)
         self._out.enter(State.HOLDING)
         # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
         rest_s = 0.0 if checked_w is not None else (self._searches - 1) * (self._out.now_s - self._searched_from_s)
@@ -248,7 +251,7 @@ class Controller:
             settle_s=self._settle_s,
             rest_s=rest_s,
             retry_s=_RETRY_S * 2**self._searches if decision.unsure and tuning_anew else None,
-            check_s=self._check_s if decision.cap_w is not None and tuning_anew else None,
+            check_s=self._check_s if decision.caps_w is not None and tuning_anew else None,
         )
         self._hold = Hold(rules, decision.reference, self._out.now_s)
 

@@ -20,6 +20,7 @@ _CLIP = 0.4  # one long iteration is no change
 _SHORTEST_S = 0.5
 _REMEMBERED = 100  # blocks
 _FEWEST = 8  # blocks that tell the spread
+_CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
 
 class Page:
@@ -104,3 +105,27 @@ class DriftWatch:
             f"the workload has changed: {100 * (time - 1):+.0f} % time and {100 * (energy - 1):+.0f} % energy per "
             f"iteration over the last {sums[2]:.0f} iterations"
         )
+
+
+def ratios(before: Measurement, now: Measurement) -> dict[str, tuple[float, float]]:
+    """Time and energy per iteration over what they were, with the relative errors of these."""
+    return {
+        "time": (now.period_s / before.period_s, math.hypot(before.period_rel_stderr, now.period_rel_stderr)),
+        "energy": (
+            now.energy_per_iteration_j / before.energy_per_iteration_j,
+            math.hypot(before.energy_rel_stderr, now.energy_rel_stderr),
+        ),
+    }
+
+
+def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:
+    """Why two measurements of the same caps are of different workloads; `None` where they agree. where: at which caps,
+    in words."""
+    told = [
+        f"{100 * (ratio - 1):+.0f} % {what}"
+        for what, (ratio, error) in ratios(before, now).items()
+        if abs(ratio - 1) > max(_CHANGED, _CHANGED_SIGMAS * error)
+    ]
+    if not told:
+        return None
+    return f"{where} the job has changed during the search: {' and '.join(told)} per iteration"

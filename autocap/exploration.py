@@ -3,16 +3,19 @@
 One measurement is under way at a time, and what is to be done with its result is kept beside it.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autocap import events
+from autocap.balancing import Balancing
 from autocap.budget import SlowdownBudget
 from autocap.config import TuneConfig
 from autocap.confirm import WINDOW_ERROR, Confirmation, Verdict
+from autocap.decision import Decision
+from autocap.drift import changed_since, ratios
 from autocap.events import State
 from autocap.outbox import Outbox
+from autocap.pergpu import Lowering, response
 from autocap.probe import ProbeResult
 from autocap.probing import Prober
 from autocap.progress import Mark, Progress
@@ -23,18 +26,7 @@ from autocap.tally import Accounts
 _REVISIT_TRIALS, _REVISIT_S = 4, 120.0  # the baseline is measured again after as many, or so long,
 _STILL = 0.01  # and twice that whenever it has not moved by as much
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
-_CHANGED, _SIGMAS = 0.05, 3.0  # of the baseline, in time or energy per iteration: another workload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """cap_w: to keep, watts, `None` for the limits found on arrival. reference: what is held, as measured, `None` where
-    it is not known. changed: why another search must follow; unsure: whether a later one may find more."""
-
-    cap_w: float | None
-    reference: Measurement | None
-    changed: str | None = None
-    unsure: bool = False
+_AT_ARRIVAL = "at the limit found on arrival"
 
 
 class Exploration:
@@ -65,18 +57,25 @@ class Exploration:
         self._baseline_s = outbox.now_s
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
+        self._balancing: Balancing | None = None  # after the common cap was kept
+        self._holding = False  # whether what is measured is held already
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
         self._out.enter(State.SEARCHING)
         return self._next_trial()
 
-    def check(self, cap_w: float) -> Decision | None:
-        """Measure a cap that is held in turn with the limits found on arrival, to see whether it still saves."""
-        return self._confirm(cap_w, None)
+    def check(self, caps_w: tuple[float, ...]) -> Decision | None:
+        """Measure caps that are held in turn with the limits found on arrival, to see whether they still save."""
+        self._holding = True
+        return self._confirm(caps_w, None)
 
     def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> Decision | None:
         """A decision once there is one."""
+        if self._balancing is not None:
+            decision = self._balancing.feed(sample, marks, paused=paused)
+            self._balancing = self._balancing if decision is None else None
+            return decision
         if self._asked_w is not None and self._prober.resting:
             self._start_trial(self._asked_w)
         result = self._prober.feed(sample, marks, paused=paused)
@@ -90,6 +89,8 @@ class Exploration:
             unfinished = Trial(cap_w=self._asked_w, state=TrialState.FAILED, reason=reason)
             self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=unfinished))
         self._asked_w = None
+        if self._balancing is not None:
+            self._balancing.abandon(reason)
 
     # Searching.
 
@@ -114,11 +115,11 @@ class Exploration:
         self._since_baseline, self._baseline_s = 0, self._out.now_s
         assert self._asked_w is not None
         if result.measurement is not None:
-            changed = _changed(self.search.baseline, result.measurement)
+            changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None:
                 self._asked_w = None
-                return Decision(cap_w=None, reference=result.measurement, changed=changed)
-            moved = max(abs(ratio - 1) for ratio, _ in _ratios(self.search.baseline, result.measurement).values())
+                return Decision(caps_w=None, reference=result.measurement, changed=changed)
+            moved = max(abs(ratio - 1) for ratio, _ in ratios(self.search.baseline, result.measurement).values())
             self._patience = 2 * self._patience if moved < _STILL else 1.0
             self.search.rebase(result.measurement)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
@@ -174,7 +175,7 @@ class Exploration:
             return self._decide(None, verdict, unsure=self._cut_short)
         if self._out.every(cap_w) == self._out.original_w:
             return self._decide(None, Verdict(confirmed=False, reason="the limit found on arrival is already the best"))
-        return self._confirm(cap_w, self._shown(cap_w))
+        return self._confirm(self._out.every(cap_w), self._shown(cap_w))
 
     @property
     def _cut_short(self) -> bool:
@@ -189,36 +190,40 @@ class Exploration:
 
     # Confirming.
 
-    def _confirm(self, cap_w: float, shown: Measurement | None) -> Decision | None:
+    def _confirm(self, caps_w: tuple[float, ...], shown: Measurement | None) -> Decision | None:
         confirmation = Confirmation(self._config.metric, shown)
         if self._out.state is not State.CONFIRMING:
             self._out.enter(State.CONFIRMING)
-        self._next_window(confirmation, cap_w)
+        self._next_window(confirmation, caps_w)
         return None
 
-    def _next_window(self, confirmation: Confirmation, cap_w: float) -> None:
-        caps_w = self._out.original_w if confirmation.baseline_next else self._out.every(cap_w)
-        self._measure(caps_w, lambda result: self._end_window(confirmation, cap_w, result))
+    def _next_window(self, confirmation: Confirmation, caps_w: tuple[float, ...]) -> None:
+        next_w = self._out.original_w if confirmation.baseline_next else caps_w
+        self._measure(next_w, lambda result: self._end_window(confirmation, caps_w, result))
 
-    def _end_window(self, confirmation: Confirmation, cap_w: float, result: ProbeResult) -> Decision | None:
+    def _end_window(
+        self, confirmation: Confirmation, caps_w: tuple[float, ...], result: ProbeResult
+    ) -> Decision | None:
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
             return self._decide(None, Verdict(confirmed=False, reason=why), unsure=True)
         verdict = confirmation.add(result.measurement)
         if verdict is None:
-            self._next_window(confirmation, cap_w)
+            self._next_window(confirmation, caps_w)
             return None
-        changed = None if verdict.baseline is None else _changed(self.search.baseline, verdict.baseline)
+        changed = None
+        if verdict.baseline is not None:
+            changed = changed_since(self.search.baseline, verdict.baseline, _AT_ARRIVAL)
         if changed is not None:
-            return Decision(cap_w=None, reference=verdict.baseline, changed=changed)
+            return Decision(caps_w=None, reference=verdict.baseline, changed=changed)
         if verdict.too_slow:
-            self._refused.add(cap_w)
+            self._refused.add(max(caps_w))
             other_w = self.search.runner_up(self._refused)
             if other_w is not None:
-                return self._confirm(other_w, None)
+                return self._confirm(self._out.every(other_w), None)
         if verdict.baseline is not None:
             self.search.rebase(verdict.baseline)
-        return self._decide(cap_w if verdict.confirmed else None, verdict, unsure=not verdict.confirmed)
+        return self._decide(caps_w if verdict.confirmed else None, verdict, unsure=not verdict.confirmed)
 
     def _measure(self, caps_w: tuple[float, ...], then: Callable[[ProbeResult], Decision | None]) -> None:
         self._then = then
@@ -226,11 +231,11 @@ class Exploration:
         rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
         self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
 
-    def _decide(self, cap_w: float | None, verdict: Verdict, *, unsure: bool = False) -> Decision:
+    def _decide(self, caps_w: tuple[float, ...] | None, verdict: Verdict, *, unsure: bool = False) -> Decision | None:
         self._out.announce(
             events.Decided(
                 t_s=self._out.now_s,
-                cap_w=cap_w,
+                cap_w=None if caps_w is None else max(caps_w),
                 confirmed=verdict.confirmed,
                 reason=verdict.reason,
                 measurement=verdict.measurement if verdict.confirmed else None,
@@ -238,28 +243,34 @@ class Exploration:
                 expected=self.search.expectation(),
             )
         )
-        reference = verdict.measurement if cap_w is not None else verdict.baseline or self.search.baseline
-        return Decision(cap_w=cap_w, reference=reference, unsure=unsure)
+        reference = verdict.measurement if caps_w is not None else verdict.baseline or self.search.baseline
+        if caps_w is not None and verdict.measurement is not None and self._may_balance:
+            return self._balance(max(caps_w), verdict.measurement)
+        return Decision(caps_w=caps_w, reference=reference, unsure=unsure)
 
+    # A cap per GPU.
 
-def _ratios(before: Measurement, now: Measurement) -> dict[str, tuple[float, float]]:
-    """Time and energy per iteration over what they were, with the relative errors of these."""
-    return {
-        "time": (now.period_s / before.period_s, math.hypot(before.period_rel_stderr, now.period_rel_stderr)),
-        "energy": (
-            now.energy_per_iteration_j / before.energy_per_iteration_j,
-            math.hypot(before.energy_rel_stderr, now.energy_rel_stderr),
-        ),
-    }
+    @property
+    def _may_balance(self) -> bool:
+        """Whether a cap per GPU was asked for and can be found, now that a common one is kept."""
+        if not self._config.per_gpu or self._holding or len(self._out.original_w) == 1:
+            return False
+        if self._progress.confidence == "low":
+            self._out.warn(f"no cap per GPU is looked for: iterations from {self._progress.kind} are too uncertain")
+            return False
+        return True
 
-
-def _changed(before: Measurement, now: Measurement) -> str | None:
-    """Why two measurements of the limits found on arrival are of different workloads; `None` where they agree."""
-    told = [
-        f"{100 * (ratio - 1):+.0f} % {what}"
-        for what, (ratio, error) in _ratios(before, now).items()
-        if abs(ratio - 1) > max(_CHANGED, _SIGMAS * error)
-    ]
-    if not told:
-        return None
-    return f"at the limit found on arrival the job has changed during the search: {' and '.join(told)} per iteration"
+    def _balance(self, common_w: float, common: Measurement) -> Decision | None:
+        measured = [trial.measurement for trial in self.search.history if trial.measurement is not None]
+        near = response(common_w, [self.search.first, *measured])
+        self._balancing = Balancing(
+            config=self._config,
+            lowering=Lowering(common_w, len(self._out.original_w), self.search.grid, near),
+            prober=self._prober,
+            outbox=self._out,
+            accounts=self._accounts,
+            budget=self._budget,
+            baseline=self.search.baseline,
+            common=common,
+        )
+        return self._balancing.begin()

@@ -119,6 +119,11 @@ class Probe:
                     return result
         return self._late(sample.t_s - self._start_s - self._paused_s)
 
+    @property
+    def collecting(self) -> bool:
+        """Whether the cap has settled, so that what is fed counts."""
+        return self._window is not None
+
     def cut(self, why: str) -> ProbeResult:
         """End now: pruned with what was measured, failed where that is too little."""
         measurement = None if self._window is None else self._window.measure(self._rules.min_batches)

@@ -36,6 +36,11 @@ class Prober:
         """Whether nothing is measured."""
         return self._probe is None
 
+    @property
+    def collecting(self) -> bool:
+        """Whether what is fed counts: the cap has settled, and nothing disturbs."""
+        return self._probe is not None and self._probe.collecting
+
     def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
         collected before."""

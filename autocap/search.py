@@ -13,6 +13,7 @@ from autocap.metrics import Metric, slowdown
 from autocap.probe import ProbeRules
 from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
 from autocap.strategy import CapGrid, StrategyLike
+from autocap.window import scaled
 
 _MOST_FAILED = 3
 _FINEST = 0.0025  # of the time per iteration
@@ -33,8 +34,8 @@ class Search:
         baseline: Measurement,
         prune_sigmas: float,
     ) -> None:
-        self._grid, self._metric, self._sigmas = grid, metric, prune_sigmas
-        self.baseline = self._first = baseline
+        self.grid, self._metric, self._sigmas = grid, metric, prune_sigmas
+        self.baseline = self.first = baseline
         self.history: tuple[Trial, ...] = ()  # all that were measured, as at the first baseline, oldest first
         self._complete: list[Trial] = []
         self._failed = 0  # in a row
@@ -51,7 +52,7 @@ class Search:
         """The next cap to try, watts; `None` when the search is over."""
         with _arms_length():
             cap_w = self._strategy.ask()
-            if cap_w is not None and cap_w not in self._grid.caps_w:
+            if cap_w is not None and cap_w not in self.grid.caps_w:
                 raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
             return None if cap_w is None else float(cap_w)
 
@@ -65,7 +66,7 @@ class Search:
         """The fate of the cap that was asked for last."""
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.measurement is not None:
-            trial = replace(trial, measurement=_as_at(trial.measurement, self.baseline, self._first))
+            trial = replace(trial, measurement=_as_at(trial.measurement, self.baseline, self.first))
             self.history = (*self.history, trial)
         if trial.state is TrialState.COMPLETE:
             self._complete.append(trial)
@@ -95,7 +96,7 @@ class Search:
             and trial.measurement is not None
             and trial.cost is not None
             and trial.cost < 1
-            and self._metric.allows(trial.measurement, self._first)
+            and self._metric.allows(trial.measurement, self.first)
         ]
         best = min(rivals, key=lambda trial: trial.cost or 0.0, default=None)
         return None if best is None else best.cap_w
@@ -113,7 +114,7 @@ class Search:
             predict = getattr(self._strategy, "predict", None)
             found = () if predict is None else tuple(predict())
             for one in found:
-                if not isinstance(one, Prediction) or one.cap_w not in self._grid.caps_w:
+                if not isinstance(one, Prediction) or one.cap_w not in self.grid.caps_w:
                     raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
             return found
 
@@ -163,14 +164,7 @@ class Search:
 def _as_at(measurement: Measurement, then: Measurement, first: Measurement) -> Measurement:
     """What a cap would have shown while the baseline was `first`, given what it showed when it was `then`."""
     time = first.period_s / then.period_s
-    energy = first.energy_per_iteration_j / then.energy_per_iteration_j
-    return replace(
-        measurement,
-        duration_s=measurement.duration_s * time,
-        period_s=measurement.period_s * time,
-        power_w=measurement.power_w * energy / time,
-        energy_per_iteration_j=measurement.energy_per_iteration_j * energy,
-    )
+    return scaled(measurement, time, first.energy_per_iteration_j / then.energy_per_iteration_j)
 
 
 @contextmanager

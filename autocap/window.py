@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,4 +244,15 @@ def pool(measurements: list[Measurement]) -> Measurement:
         cap_binding=measurements[-1].cap_binding,
         valid=all(m.valid for m in measurements),
         reason=reasons[0] if reasons else None,
+    )
+
+
+def scaled(measurement: Measurement, time: float, energy: float) -> Measurement:
+    """The same window with time and energy per iteration multiplied; relative errors stay."""
+    return replace(
+        measurement,
+        duration_s=measurement.duration_s * time,
+        period_s=measurement.period_s * time,
+        power_w=measurement.power_w * energy / time,
+        energy_per_iteration_j=measurement.energy_per_iteration_j * energy,
     )
