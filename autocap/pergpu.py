@@ -142,6 +142,7 @@ class Lowering:
             return
         if self.lowered and shown.caps_w == self.best:  # refused when it was looked at again
             self._accepted.pop()
+            self._next = []
         self._refused.add(shown.caps_w)
         self._next = self._next or self._back(shown)
 

@@ -262,8 +262,10 @@ def read_events(run_dir: Path) -> list[Event]:
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
-    """What `result.json` holds, schema 1."""
+    """What `result.json` holds, schema 1; `versus_common` only where a cap per GPU was looked for."""
     result = _fields(summary)
+    if summary.versus_common is None:
+        del result["versus_common"]
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},

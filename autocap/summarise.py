@@ -12,6 +12,7 @@ from autocap.events import (
     Event,
     LimitRestored,
     MetricInfo,
+    PerGpuTried,
     Predicted,
     ProgressFound,
     RunEnded,
@@ -23,8 +24,9 @@ from autocap.events import (
     Warned,
 )
 from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, relative_to
+from autocap.kept import Kept, kept_last, last_per_gpu
 from autocap.metrics import Metric
-from autocap.records import Cost, Measurement, Trial
+from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.summary import (
     ChosenSummary,
     DeviceSummary,
@@ -36,6 +38,7 @@ from autocap.summary import (
     Totals,
     TrialSummary,
     VersusBaseline,
+    VersusCommon,
 )
 
 UNFINISHED = "killed or still running"
@@ -59,7 +62,7 @@ def summarise(events: Sequence[Event]) -> Summary:
     measured, predicted = _measured(events), _last(Predicted, events)
     hoped = predicted.caps if predicted else ()
     decided = _last(Decided, events)
-    devices = _device_count(events)
+    kept = kept_last(events, _device_count(events))
     return Summary(
         autocap_version=started.autocap_version,
         mode=started.mode,
@@ -72,12 +75,13 @@ def summarise(events: Sequence[Event]) -> Summary:
         strategy=StrategySummary(name=started.strategy, options=started.strategy_options),
         progress=ProgressSummary(kind=progress.kind, confidence=progress.confidence) if progress else None,
         baseline=baseline,
-        trials=tuple(_trial(event.trial, devices) for event in _all(TrialEnded, events)),
-        chosen=_chosen(decided, devices),
+        trials=_trials(events),
+        chosen=_chosen(kept),
         best_by_metric=best_by_metric(measured, baseline, hoped) if baseline else (),
         pareto=pareto(measured, baseline, hoped) if baseline else (),
         totals=_totals(_last(Tally, events)),
-        versus_baseline=_versus(started.metric, decided, baselines, _last(Tally, events), anew=_tuned_anew(events)),
+        versus_baseline=_versus(started.metric, decided, kept, baselines, events),
+        versus_common=_versus_common(started.metric, events),
         states=_states(events),
         warnings=tuple(event.text for event in _all(Warned, events)),
     )
@@ -118,6 +122,26 @@ def _device(events: Sequence[Event]) -> DeviceSummary | None:
     return DeviceSummary(kind=found.kind, emulated=found.emulated, gpus=gpus)
 
 
+def _trials(events: Sequence[Event]) -> tuple[TrialSummary, ...]:
+    """Those of common caps and those of caps per GPU, oldest first."""
+    devices, found = _device_count(events), []
+    for event in events:
+        if isinstance(event, TrialEnded):
+            found.append(_trial(event.trial, devices))
+        elif isinstance(event, PerGpuTried):
+            found.append(
+                TrialSummary(
+                    cap_w=event.cap_w,
+                    state=TrialState.COMPLETE,
+                    reason=event.reason,
+                    cost=event.cost,
+                    cost_stderr=event.cost_stderr,
+                    measurement=event.measurement,
+                )
+            )
+    return tuple(found)
+
+
 def _trial(trial: Trial, devices: int) -> TrialSummary:
     return TrialSummary(
         cap_w=trial.measurement.cap_w if trial.measurement else (trial.cap_w,) * devices,
@@ -130,25 +154,26 @@ def _trial(trial: Trial, devices: int) -> TrialSummary:
 
 
 def _measured(events: Sequence[Event]) -> list[Measured]:
-    """The trials that were measured, each with the latest baseline before it."""
+    """The trials that were measured, each with the baseline that it is held against: the latest before it."""
     measured = []
     baseline: Measurement | None = None
+    confirmed: Measurement | None = None
     for event in events:
         if isinstance(event, BaselineMeasured):
             baseline = event.measurement
+        elif isinstance(event, Decided) and event.baseline:
+            confirmed = event.baseline
+        elif isinstance(event, PerGpuTried) and event.measurement and confirmed:
+            measured.append(Measured(measurement=event.measurement, baseline=confirmed))
         elif isinstance(event, TrialEnded) and event.trial.measurement and baseline:
             measured.append(Measured(measurement=event.trial.measurement, baseline=baseline))
     return measured
 
 
-def _chosen(decided: Decided | None, devices: int) -> ChosenSummary | None:
-    if decided is None or decided.cap_w is None:
+def _chosen(kept: Kept | None) -> ChosenSummary | None:
+    if kept is None:
         return None
-    return ChosenSummary(
-        cap_w=decided.measurement.cap_w if decided.measurement else (decided.cap_w,) * devices,
-        confirmed=decided.confirmed,
-        measurement=decided.measurement,
-    )
+    return ChosenSummary(cap_w=kept.cap_w, confirmed=kept.confirmed, measurement=kept.measurement)
 
 
 def _totals(tally: Tally | None) -> Totals | None:
@@ -164,19 +189,24 @@ def _totals(tally: Tally | None) -> Totals | None:
 
 
 def _versus(
-    info: MetricInfo, decided: Decided | None, baselines: Sequence[Measurement], tally: Tally | None, *, anew: bool
+    info: MetricInfo,
+    decided: Decided | None,
+    held: Kept | None,
+    baselines: Sequence[Measurement],
+    events: Sequence[Event],
 ) -> VersusBaseline | None:
+    tally, anew = _last(Tally, events), _tuned_anew(events)
     reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
     if reference is None:
         return None
     metric = _metric(info)
-    kept = decided.measurement if decided and decided.cap_w is not None else None
+    kept = held.measurement if held else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
     whole = net(tally, reference, metric) if tally and not anew else None
     paid_back_s = None
-    if tally and decided and kept and not anew:
-        paid_back_s = break_even_s(tally, kept, reference, metric, search_end_s=decided.t_s)
+    if tally and held and kept and not anew:
+        paid_back_s = break_even_s(tally, kept, reference, metric, search_end_s=held.t_s)
     return VersusBaseline(
         energy_pct=_change_pct(energy),
         energy_stderr_pct=_stderr_pct(energy),
@@ -188,6 +218,26 @@ def _versus(
         net_metric_pct=_change_pct(whole[1] if whole else None),
         net_metric_stderr_pct=_stderr_pct(whole[1] if whole else None),
         break_even_s=paid_back_s,
+    )
+
+
+def _versus_common(info: MetricInfo, events: Sequence[Event]) -> VersusCommon | None:
+    last = last_per_gpu(events)
+    if last is None:
+        return None
+    energy, time, cost = None, None, None
+    if last.measurement and last.common:
+        energy, time, cost = relative_to(last.measurement, last.common, _metric(info))
+    return VersusCommon(
+        cap_w=last.cap_w,
+        kept=last.kept,
+        reason=last.reason,
+        energy_pct=_change_pct(energy),
+        energy_stderr_pct=_stderr_pct(energy),
+        time_pct=_change_pct(time),
+        time_stderr_pct=_stderr_pct(time),
+        metric_pct=_change_pct(cost),
+        metric_stderr_pct=_stderr_pct(cost),
     )
 
 

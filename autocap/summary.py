@@ -132,6 +132,26 @@ class VersusBaseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersusCommon:
+    """What a cap per GPU gained over the common cap that the search had kept; negative is less.
+
+    cap_w: the caps held after it, watts. kept: whether they are other than the common one; reason: why, in a sentence.
+    The changes are per iteration, from windows in turn with the common cap, errors of both included; `None` where the
+    common cap was held.
+    """
+
+    cap_w: tuple[float, ...]
+    kept: bool
+    reason: str
+    energy_pct: float | None
+    energy_stderr_pct: float | None
+    time_pct: float | None
+    time_stderr_pct: float | None
+    metric_pct: float | None
+    metric_stderr_pct: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpan:
     """A state of the controller and when it held."""
 
@@ -142,7 +162,10 @@ class StateSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run: finished, killed, or as far as it has come. The fields are the keys of `result.json`, in its order."""
+    """A run: finished, killed, or as far as it has come. The fields are the keys of `result.json`, in its order.
+
+    versus_common: `None` unless a cap per GPU was asked for and looked for at the common cap held last.
+    """
 
     schema: int = SCHEMA
     autocap_version: str
@@ -162,5 +185,6 @@ class Summary:
     pareto: tuple[ParetoPoint, ...]
     totals: Totals | None
     versus_baseline: VersusBaseline | None
+    versus_common: VersusCommon | None = None
     states: tuple[StateSpan, ...]
     warnings: tuple[str, ...]

@@ -127,7 +127,11 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         type=values.gpu_list,
         help="indices, ranges or UUIDs, by comma (default: those the job uses)",
     )
-    device.add_argument("--per-gpu", action="store_true", help="not available yet")
+    device.add_argument(
+        "--per-gpu",
+        action="store_true",
+        help="after the common cap, lower that of each GPU which waits for the slowest",
+    )
     device.add_argument("--shared-gpu", action="store_true", help="tune a GPU on which other processes compute as well")
     device.add_argument("--node-power", metavar="SOURCE", default="none", help="not available yet")
     device.add_argument(
@@ -203,6 +207,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
             observe=args.observe or observing(),
             retune=args.retune,
             iterations=args.iterations,
+            per_gpu=args.per_gpu,
         ),
         strategy=args.strategy,
         strategy_options=tuple(args.strategy_option),
@@ -268,7 +273,6 @@ def _check_progress(kind: str) -> None:
 
 def _refuse_later(args: argparse.Namespace) -> None:
     later = {
-        "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
         "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
         "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),
     }

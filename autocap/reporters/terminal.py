@@ -97,7 +97,7 @@ class LiveView(PlainLines):
         if line is None:
             return
         self._doing = line
-        if isinstance(event, events.Warned | events.Decided | events.DeviceFound):  # worth keeping above the view
+        if isinstance(event, events.Warned | events.Decided | events.PerGpuDecided | events.DeviceFound):  # worth keeping above the view
             with suppress(OSError, ValueError):
                 self._live.console.print(Text(PREFIX + line))
 
@@ -169,6 +169,12 @@ class Wording:
                 return f"keeping {cap_w:g} W, confirmed: {reason}"
             case events.Decided(cap_w=cap_w, reason=reason, expected=expected):
                 return f"keeping {cap_w:g} W, confirmed: {reason}; expected {expected}"
+            case events.PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
+                return f"{caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
+            case events.PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
+                return f"keeping {caps(cap_w)} W per GPU, confirmed: {reason}"
+            case events.PerGpuDecided(cap_w=cap_w, reason=reason):
+                return f"keeping the common cap of {caps(cap_w)} W: {reason}"
             case events.Warned(text=text):
                 return f"warning: {text}"
             case events.LimitRestored(uuid=uuid, restored=False):
