@@ -3,6 +3,7 @@
     events.jsonl     one JSON object a line, {"event": "trial_ended", …}, written through at once
     samples.csv.gz   what the devices and the step counter said, written through every few seconds of the run
     result.json      the Summary, written in one piece at the end
+    report.html      the same to look at, likewise
 
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
@@ -24,15 +25,18 @@ from autocap.codec import Json, decode, encode
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.privileges import InvokingUser, acting_as
-from autocap.records import Reading, Sample
+from autocap.records import Sample
+from autocap.samplerows import header, row
 from autocap.summary import Summary
 
 EVENTS = "events.jsonl"
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
-_HALF_RESULT = "result.json.tmp"
+REPORT = "report.html"
 _OF_A_RUN = (EVENTS, RESULT, SAMPLES)  # a directory with one of these holds a run
-_REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF_RESULT, "report.html")
+_WHOLE = (RESULT, REPORT)  # written in one piece
+_HALVES = tuple(f"{name}.tmp" for name in _WHOLE)
+_REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, *_HALVES)
 _FLUSH_S = 5.0
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
 
@@ -103,12 +107,16 @@ class RunDirectory:
         text = json.dumps(to_json_dict(summary), indent=2, allow_nan=False) + "\n"
         self._attempt(RESULT, lambda: self._replace(RESULT, text.encode()))
 
+    def write_report(self, page: bytes) -> None:
+        """Put `report.html` there, whole or not at all. Raises RunDirectoryError, once."""
+        self._attempt(REPORT, lambda: self._replace(REPORT, page))
+
     def discard(self) -> None:
         """Remove what this run wrote and the directories it made: the command could not be started."""
         self.failed = True  # there is nothing left to write
         self.close()
         with acting_as(self._owner), suppress(OSError):  # what cannot be removed harms nobody
-            for name in (*_OF_A_RUN, _HALF_RESULT):
+            for name in (*_OF_A_RUN, *_HALVES):
                 (self.path / name).unlink(missing_ok=True)
             for directory in reversed(self._made):
                 directory.rmdir()
@@ -135,8 +143,8 @@ class RunDirectory:
 
     def _write_row(self, sample: Sample) -> None:
         if self._flushed_s is None:
-            self._rows.append(_header(len(sample.readings)))
-        self._rows.append(_row(sample))
+            self._rows.append(header(len(sample.readings)))
+        self._rows.append(row(sample))
         if self._flushed_s is None or sample.t_s - self._flushed_s >= _FLUSH_S:
             self._flushed_s = sample.t_s
             self._write_rows(zlib.Z_SYNC_FLUSH)
@@ -147,11 +155,16 @@ class RunDirectory:
 
     def _replace(self, name: str, data: bytes) -> None:
         with acting_as(self._owner):
-            half = self.path / _HALF_RESULT
-            with FileIO(half, "wb") as file:
-                _write(file, data)
-                os.fsync(file.fileno())
-            half.replace(self.path / name)
+            replace(self.path / name, data)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put a file there, whole or not at all. Raises OSError."""
+    half = path.with_name(f"{path.name}.tmp")
+    with FileIO(half, "wb") as file:
+        _write(file, data)
+        os.fsync(file.fileno())
+    half.replace(path)
 
 
 def _make(path: Path) -> tuple[Path, ...]:
@@ -179,45 +192,6 @@ def _write(file: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:  # a disk that fills up takes a part first and fails at the next try
         rest = rest[file.write(rest) :]
-
-
-# One device's columns, in order; `autocap period` reads t_s and power_w.
-_COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
-    "power_w": lambda reading: reading.power_w,
-    "read_t_s": lambda reading: reading.t_s,
-    "energy_j": lambda reading: reading.energy_j,
-    "requested_w": lambda reading: reading.requested_w,
-    "enforced_w": lambda reading: reading.enforced_w,
-    "sm_clock_hz": lambda reading: reading.sm_clock_hz,
-    "cap_binding": lambda reading: reading.cap_binding,
-    "throttled": lambda reading: reading.throttled,
-    "utilisation": lambda reading: reading.utilisation,
-    "temperature_c": lambda reading: reading.temperature_c,
-}
-
-
-def _header(devices: int) -> str:
-    """Column names. Several devices have a total, power_w, and columns of their own: power_w_0, energy_j_0, …"""
-    if devices == 1:
-        of_devices = list(_COLUMNS)
-    else:
-        of_devices = ["power_w"] + [f"{name}_{index}" for index in range(devices) for name in _COLUMNS]
-    return ",".join(["t_s", *of_devices, "steps", "step_t_s"]) + "\n"
-
-
-def _row(sample: Sample) -> str:
-    values: list[float | bool | None] = [sample.t_s]
-    if len(sample.readings) != 1:
-        powers = [reading.power_w for reading in sample.readings if reading.power_w is not None]
-        values.append(sum(powers) if powers and len(powers) == len(sample.readings) else None)
-    values += [column(reading) for reading in sample.readings for column in _COLUMNS.values()]
-    values += [sample.steps.count, sample.steps.t_s] if sample.steps else [None, None]
-    return ",".join(map(_cell, values)) + "\n"
-
-
-def _cell(value: float | bool | None) -> str:
-    """A number to a millionth, in the fewest digits; nothing where it is unknown."""
-    return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def _name(kind: type) -> str:
@@ -259,6 +233,21 @@ def read_events(run_dir: Path) -> list[Event]:
             if number < len(lines):
                 logger.warning("%s: line %d is damaged and left out: %s", run_dir / EVENTS, number, error)
     return events
+
+
+def read_samples(run_dir: Path) -> bytes:
+    """The gzipped CSV of a run's samples as far as it was written, empty where there is none; `samples` parses it.
+
+    Raises RunDirectoryError where it cannot be read.
+    """
+    try:
+        return (run_dir / SAMPLES).read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{run_dir / SAMPLES} cannot be read: {error.strerror}; check its permissions"
+        ) from error
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:

@@ -6,6 +6,7 @@ that keeps us from tuning is an error.
 """
 
 import json
+import logging
 import math
 import os
 import sys
@@ -13,7 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime
 
-from autocap import __version__, events, registry, target
+from autocap import __version__, events, registry, reporting, target
 from autocap.attached import AttachedJob
 from autocap.config import RunConfig
 from autocap.counting import Counting
@@ -32,6 +33,8 @@ from autocap.summarise import summarise
 from autocap.target import Target
 from autocap.tuning import SearchPlan, Tuning
 from autocap.warmstart import earlier_run
+
+log = logging.getLogger(__name__)
 
 _NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 
@@ -189,8 +192,13 @@ def _report(config: RunConfig, directory: RunDirectory, recorder: Recorder, repo
     result = summarise(recorder.events)
     try:
         directory.write_result(result)
+        directory.close()  # so that the page shows the last samples as well
+        directory.write_report(reporting.page(directory.path, recorder.events))
     except RunDirectoryError as error:
         reporter.say([f"warning: {error}"])
+    except Exception as error:  # the job's exit status must not change for a page
+        log.debug("no page", exc_info=True)
+        reporter.say([f"warning: report.html could not be made: internal fault: {type(error).__name__}: {error}"])
     untuned = result.device is None  # which was said when it began
     told = [] if untuned else summary_report.lines(result, reporter.width)
     reporter.say([*told, f"run directory: {directory.path}"])
