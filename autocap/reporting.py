@@ -5,13 +5,10 @@ from pathlib import Path
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
-from autocap.figures import pictures
-from autocap.figures.model import Picture
+from autocap.pages import Page, run_page
 from autocap.reporters import html, plots
 from autocap.runlog import REPORT, read_samples, replace
 from autocap.samples import parse
-from autocap.summarise import summarise
-from autocap.telling import remarks
 
 KINDS = ("png", "svg")
 
@@ -19,7 +16,7 @@ KINDS = ("png", "svg")
 def page(run_dir: Path, events: Sequence[Event]) -> bytes:
     """The HTML report of a run, finished or not. Raises RunDirectoryError where the run has no start on record, or its
     samples cannot be read."""
-    return html.page(summarise(events), _pictures(run_dir, events), remarks(events))
+    return html.document(_page(run_dir, events))
 
 
 def write_page(run_dir: Path, events: Sequence[Event]) -> Path:
@@ -33,13 +30,13 @@ def write_plots(run_dir: Path, events: Sequence[Event]) -> Iterator[Path]:
     Raises PlotsUnavailable without matplotlib, RunDirectoryError where one cannot be written.
     """
     plots.require()
-    for picture in _pictures(run_dir, events):
+    for picture in _page(run_dir, events).pictures:
         for kind in KINDS:
             yield _put(run_dir / f"{picture.name}.{kind}", plots.draw(picture, kind))
 
 
-def _pictures(run_dir: Path, events: Sequence[Event]) -> list[Picture]:
-    return pictures(summarise(events), events, parse(read_samples(run_dir)))
+def _page(run_dir: Path, events: Sequence[Event]) -> Page:
+    return run_page(events, parse(read_samples(run_dir)))
 
 
 def _put(path: Path, data: bytes) -> Path:

@@ -4,6 +4,7 @@
     samples.csv.gz   what the devices and the step counter said, written through every few seconds of the run
     result.json      the Summary, written in one piece at the end
     report.html      the same to look at, likewise
+    *.png, *.svg     its pictures, where they were asked for
 
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
@@ -36,7 +37,9 @@ REPORT = "report.html"
 _OF_A_RUN = (EVENTS, RESULT, SAMPLES)  # a directory with one of these holds a run
 _WHOLE = (RESULT, REPORT)  # written in one piece
 _HALVES = tuple(f"{name}.tmp" for name in _WHOLE)
-_REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, *_HALVES)
+PICTURES = ("timeline", "search", "tradeoff", "caps")
+_PLOTS = tuple(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
+_REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, *_PLOTS, *_HALVES)
 _FLUSH_S = 5.0
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
 

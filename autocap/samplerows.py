@@ -1,10 +1,10 @@
-"""Samples as lines of `samples.csv.gz`; `samples` and `traces` read them."""
+"""How samples are written: a line each of `samples.csv.gz`."""
 
 from collections.abc import Callable
 
 from autocap.records import Reading, Sample
 
-# One device's columns, in order.
+# One device's columns, in order; `autocap period` reads t_s and power_w.
 _COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
     "power_w": lambda reading: reading.power_w,
     "read_t_s": lambda reading: reading.t_s,
@@ -29,6 +29,7 @@ def header(devices: int) -> str:
 
 
 def row(sample: Sample) -> str:
+    """One sample as a line of the file; nothing stands where something is unknown."""
     values: list[float | bool | None] = [sample.t_s]
     if len(sample.readings) != 1:
         powers = [reading.power_w for reading in sample.readings if reading.power_w is not None]

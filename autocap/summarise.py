@@ -26,6 +26,7 @@ from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, r
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, Trial
 from autocap.summary import (
+    UNFINISHED,
     ChosenSummary,
     DeviceSummary,
     GpuSummary,
@@ -38,7 +39,6 @@ from autocap.summary import (
     VersusBaseline,
 )
 
-UNFINISHED = "killed or still running"
 _E = TypeVar("_E")
 
 

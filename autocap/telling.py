@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autocap.events import Decided, Event, WouldTry
+from autocap.events import Decided, Event, State, WouldTry
 from autocap.records import Measurement
 from autocap.rounding import with_error
-from autocap.summary import PREDICTED, Summary, TrialSummary, VersusBaseline
+from autocap.summary import PREDICTED, UNFINISHED, Summary, TrialSummary, VersusBaseline
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 _MANY_PREDICTED = 8
@@ -130,8 +130,16 @@ def limits(summary: Summary) -> Table:
     return Table(titles=titles, rows=tuple(rows))
 
 
+def undecided(summary: Summary) -> bool:
+    """Whether the run was killed, or still runs, before its search came to an end."""
+    held = any(span.name == State.HOLDING for span in summary.states)
+    return summary.ended_because == UNFINISHED and summary.chosen is None and not held
+
+
 def outcome(summary: Summary) -> str:
     """What was kept, and what it changes per iteration."""
+    if undecided(summary):
+        return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
         return "no cap was kept: the limit found on arrival was put back." if summary.trials else "no cap was tried."
     kept = f"kept {caps(summary.chosen.cap_w)} W"

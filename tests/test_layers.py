@@ -68,6 +68,7 @@ PURE = frozenset(
         "exploration",
         "figures",
         "outbox",
+        "pages",
         "payback",
         "probing",
         "profiles",
