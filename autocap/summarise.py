@@ -169,7 +169,7 @@ def _versus(
     reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
     if reference is None:
         return None
-    metric = _metric(info)
+    metric = metric_of(info)
     kept = decided.measurement if decided and decided.cap_w is not None else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
@@ -197,7 +197,8 @@ def _tuned_anew(events: Sequence[Event]) -> bool:
     return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]
 
 
-def _metric(info: MetricInfo) -> Metric:
+def metric_of(info: MetricInfo) -> Metric:
+    """The metric that a run minimised. Raises RunDirectoryError for one that this version does not know."""
     try:
         return Metric(
             name=info.name,

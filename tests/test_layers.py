@@ -27,6 +27,8 @@ BASE = frozenset(
         "records",
         "rounding",
         "summary",
+        "sweep",
+        "sweep.records",
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
@@ -63,6 +65,10 @@ PURE = frozenset(
         "smoothing",
         "strategy",
         "summarise",
+        "sweep.measuring",
+        "sweep.plan",
+        "sweep.statistics",
+        "sweep.summary",
         "tally",
         "waiting",
         "window",
