@@ -26,7 +26,6 @@ from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, r
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, Trial
 from autocap.summary import (
-    UNFINISHED,
     ChosenSummary,
     DeviceSummary,
     GpuSummary,
@@ -39,6 +38,7 @@ from autocap.summary import (
     VersusBaseline,
 )
 
+UNFINISHED = "killed or still running"
 _E = TypeVar("_E")
 
 
@@ -198,6 +198,7 @@ def _tuned_anew(events: Sequence[Event]) -> bool:
 
 
 def metric_of(info: MetricInfo) -> Metric:
+    """The metric that a run minimised. Raises RunDirectoryError for one that this version does not know."""
     try:
         return Metric(
             name=info.name,

@@ -10,7 +10,6 @@ from autocap.events import MetricInfo, OptionValue
 from autocap.records import Measurement, TrialState
 
 SCHEMA = 1
-UNFINISHED = "killed or still running"  # why a run ended whose end is not on record
 MEASURED, PREDICTED = "measured", "predicted"  # what a `source` says
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from autocap.events import Decided, Event, State, WouldTry
 from autocap.records import Measurement
 from autocap.rounding import with_error
-from autocap.summary import PREDICTED, UNFINISHED, Summary, TrialSummary, VersusBaseline
+from autocap.summarise import UNFINISHED
+from autocap.summary import PREDICTED, Summary, TrialSummary, VersusBaseline
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 _MANY_PREDICTED = 8

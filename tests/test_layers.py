@@ -28,7 +28,8 @@ BASE = frozenset(
         "rounding",
         "samplerows",
         "summary",
-        "telling",
+        "sweep",
+        "sweep.records",
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
@@ -80,7 +81,12 @@ PURE = frozenset(
         "smoothing",
         "strategy",
         "summarise",
+        "sweep.measuring",
+        "sweep.plan",
+        "sweep.statistics",
+        "sweep.summary",
         "tally",
+        "telling",
         "unzip",
         "waiting",
         "window",
