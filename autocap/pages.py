@@ -69,7 +69,10 @@ def _tables(summary: Summary) -> Iterator[tuple[str, Table]]:
         yield "Measured caps", telling.trials(summary, summary.baseline)
     if summary.trials:
         yield "Best cap by metric", telling.bests(summary)
-        yield "Energy and time that no other cap beats", telling.front(summary)
+        yield (
+            "Energy and time that no other cap beats",
+            telling.front(summary.pareto, emulated=telling.emulated(summary)),
+        )
     if summary.device is not None:
         yield "Power limits", telling.limits(summary)
 

@@ -9,6 +9,8 @@ from autocap.pages import Page, run_page
 from autocap.reporters import html, plots
 from autocap.runlog import REPORT, read_samples, replace
 from autocap.samples import parse
+from autocap.sweep.page import sweep_page
+from autocap.sweep.summary import is_sweep
 
 KINDS = ("png", "svg")
 
@@ -36,6 +38,8 @@ def write_plots(run_dir: Path, events: Sequence[Event]) -> Iterator[Path]:
 
 
 def _page(run_dir: Path, events: Sequence[Event]) -> Page:
+    if is_sweep(events):
+        return sweep_page(events)
     return run_page(events, parse(read_samples(run_dir)))
 
 

@@ -8,7 +8,7 @@ from autocap.events import Decided, Event, State, WouldTry
 from autocap.records import Measurement
 from autocap.rounding import with_error
 from autocap.summarise import UNFINISHED
-from autocap.summary import PREDICTED, Summary, TrialSummary, VersusBaseline
+from autocap.summary import PREDICTED, ParetoPoint, Summary, TrialSummary, VersusBaseline
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 _MANY_PREDICTED = 8
@@ -94,9 +94,9 @@ def bests(summary: Summary) -> Table:
     return Table(titles=("best for", "cap W", "metric / baseline's", ""), rows=tuple(rows))
 
 
-def front(summary: Summary) -> Table:
+def front(points: Sequence[ParetoPoint], *, emulated: bool) -> Table:
     """The Pareto front; of the caps that were only predicted a few."""
-    hoped = [point for point in summary.pareto if point.source == PREDICTED]
+    hoped = [point for point in points if point.source == PREDICTED]
     shown = hoped[:: 1 + len(hoped) // _MANY_PREDICTED]
     rows = [
         (
@@ -105,11 +105,12 @@ def front(summary: Summary) -> Table:
             with_error(point.time, point.time_stderr),
             point.source,
         )
-        for point in summary.pareto
+        for point in points
         if point.source != PREDICTED or point in shown
     ]
     return Table(
-        titles=("Pareto front", f"energy{_label(summary)} / baseline's", "time / baseline's", ""), rows=tuple(rows)
+        titles=("Pareto front", f"energy{' (emulated)' if emulated else ''} / baseline's", "time / baseline's", ""),
+        rows=tuple(rows),
     )
 
 
@@ -157,9 +158,9 @@ def changes(summary: Summary) -> list[tuple[str, str]]:
     if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
         return []
     return [
-        ("energy", _change(versus.energy_pct, versus.energy_stderr_pct)),
-        ("time", _change(versus.time_pct, versus.time_stderr_pct)),
-        (summary.metric.name, _change(versus.metric_pct, versus.metric_stderr_pct)),
+        ("energy", change(versus.energy_pct, versus.energy_stderr_pct)),
+        ("time", change(versus.time_pct, versus.time_stderr_pct)),
+        (summary.metric.name, change(versus.metric_pct, versus.metric_stderr_pct)),
     ]
 
 
@@ -170,7 +171,7 @@ def net(summary: Summary) -> tuple[str, str] | None:
         return None
     return (
         f"{versus.net_energy_j:+.0f} J",
-        f"{summary.metric.name} {_change(versus.net_metric_pct, versus.net_metric_stderr_pct)}",
+        f"{summary.metric.name} {change(versus.net_metric_pct, versus.net_metric_stderr_pct)}",
     )
 
 
@@ -238,7 +239,8 @@ def caps(caps_w: Sequence[float]) -> str:
     return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"
 
 
-def _change(change_pct: float, stderr_pct: float | None) -> str:
+def change(change_pct: float, stderr_pct: float | None) -> str:
+    """`-5.2 ± 1.5 %`, or without an error where none is known."""
     return f"{change_pct:+.1f} %" if stderr_pct is None else f"{change_pct:+.1f} ± {stderr_pct:.1f} %"
 
 

@@ -113,8 +113,9 @@ def test_the_lowest_and_highest_reading_survive_in_a_long_timeline(run: tuple[Su
 
 def test_lines_of_equal_worth_go_through_the_baseline_and_meet_their_metric(drawn: dict[str, Picture]) -> None:
     (plot,) = plots(drawn["tradeoff"])
-    lines = {mark.end_label: mark for mark in plot.marks if isinstance(mark, Line) and mark.end_label}
+    lines = {name: line for name, line in named(plot, Line).items() if name.startswith("equal")}
     assert set(lines) == {"equal energy", "equal EDP", "equal EDS(1.5)", "equal EDS(2)"}
+    assert len({line.style.dash for line in lines.values()}) == len(lines)
     for label, k in (("equal EDS(1.5)", 1.5), ("equal EDS(2)", 2.0)):
         time, energy = lines[label].x, lines[label].y
         np.testing.assert_allclose((k - 1) / k * energy + time / k, 1.0)

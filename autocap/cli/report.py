@@ -34,17 +34,19 @@ class Report:
             from autocap.summarise import summarise
 
         events = read_events(args.directory)
-        summary = summarise(events)
         with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
             if args.html:
                 _say(reporting.write_page(args.directory, events))
             if args.plots:
                 for path in reporting.write_plots(args.directory, events):
                     _say(path)
-        if args.json:
-            print(json.dumps(to_json_dict(summary), allow_nan=False))
-        elif not (args.html or args.plots):
-            print("\n".join(lines(summary) + warnings(summary)))
+        if args.json or not (args.html or args.plots):
+            summary = summarise(events)
+            print(
+                json.dumps(to_json_dict(summary), allow_nan=False)
+                if args.json
+                else "\n".join(lines(summary) + warnings(summary))
+            )
         return 0
 
 

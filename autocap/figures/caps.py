@@ -23,8 +23,8 @@ _ONE = Style(colour=Colour.MUTED, width=1.0)
 _COLUMNS = 3
 
 
-def caps(curves: Sequence[Curve], note: str) -> Picture:
-    """One curve: a panel a metric. Several: a panel each, its metrics together. note: as in Picture."""
+def caps(curves: Sequence[Curve], note: str, *, of: str = "iteration") -> Picture:
+    """One curve: a panel a metric. Several: a panel each, its metrics together. note, of: as in `tradeoff`."""
     if len(curves) == 1:
         panels = tuple(_of_metric(curves[0], name) for name in _names(curves[0]))
         hoped = " Dashed lines are predicted, with what is believed of their error." if curves[0].predicted else ""
@@ -33,8 +33,7 @@ def caps(curves: Sequence[Curve], note: str) -> Picture:
     return Picture(
         name="caps",
         title="What each cap costs",
-        caption="Per iteration, over the baseline's: below 1 is better. Points are measured, with standard errors."
-        f"{hoped}",
+        caption=f"Per {of}, over the baseline's: below 1 is better. Points are measured, with standard errors.{hoped}",
         panels=panels,
         columns=_COLUMNS if len(curves) == 1 else 2,
         note=note,

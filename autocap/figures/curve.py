@@ -11,15 +11,16 @@ from autocap.gains import ENERGY, METRICS, TIME, CapCosts, costs_by_cap, costs_p
 from autocap.metrics import Metric
 from autocap.records import Cost
 from autocap.summarise import measured_trials, metric_of
-from autocap.summary import Summary
+from autocap.summary import ParetoPoint, Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """Costs over the baseline's, TIME and those of `metrics`, by cap, lowest first.
 
-    name: of the network or GPU set, where there are several. measured: the baseline's among them. kept: what was
-    confirmed, `None` where no cap was kept; of it energy and time are known, against its own interleaved windows.
+    name: of the network or GPU set, where there are several. measured: the baseline's among them. kept: the cap that
+    the search came to, `None` where there is none; of it energy and time are known, of a run's against its own
+    interleaved windows.
     front: time and energy of the caps that none beats in both, by rising time, shape (n, 2).
     """
 
@@ -36,12 +37,8 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
     """The curve of a run; `None` before its baseline was measured."""
     if summary.baseline is None:
         return None
-    metrics = dict(METRICS)
-    own = metric_of(summary.metric)
-    name = summary.metric.name if own.k is None else f"eds_{own.k:g}"
-    metrics.setdefault(name, own)
+    metrics = with_own(metric_of(summary.metric))
     hoped = next((event.caps for event in reversed(events) if isinstance(event, Predicted)), ())
-    front = sorted((point.time, point.energy) for point in summary.pareto)
     return Curve(
         name="",
         metrics=metrics,
@@ -49,8 +46,19 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
         measured=costs_by_cap(measured_trials(events), summary.baseline, metrics),
         predicted=costs_predicted(hoped, summary.baseline, metrics),
         kept=_kept(summary),
-        front=np.array(front, dtype=np.float64).reshape(-1, 2),
+        front=front_of(summary.pareto),
     )
+
+
+def with_own(metric: Metric) -> dict[str, Metric]:
+    """The metrics that every report has, and the one that was asked for."""
+    name = metric.name if metric.k is None else f"eds_{metric.k:g}"
+    return dict(METRICS) if name in METRICS else {**METRICS, name: metric}
+
+
+def front_of(points: Sequence[ParetoPoint]) -> Floats:
+    """Time and energy of a Pareto front, by rising time, shape (n, 2)."""
+    return np.array(sorted((point.time, point.energy) for point in points), dtype=np.float64).reshape(-1, 2)
 
 
 def title(name: str) -> str:

@@ -57,15 +57,13 @@ class Style:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """x, y: shape (n,); NaN breaks the line. stepped: y holds until the next x. name: in the key, `None` for not there.
-    end_label: written where the line ends."""
+    """x, y: shape (n,); NaN breaks the line. stepped: y holds until the next x. name: in the key, `None` for none."""
 
     name: str | None
     style: Style
     x: Floats
     y: Floats
     stepped: bool = False
-    end_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +113,11 @@ class Plot:
     marks: tuple[Mark, ...]
     share: float = 1.0
 
+    @property
+    def key(self) -> tuple[Mark, ...]:
+        """The marks that a key names."""
+        return tuple(mark for mark in self.marks if mark.name is not None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
@@ -159,3 +162,13 @@ class Picture:
     columns: int = 1
     one_x: bool = False
     note: str = ""
+
+    @property
+    def plots(self) -> tuple[Plot, ...]:
+        return tuple(panel for panel in self.panels if isinstance(panel, Plot))
+
+    @property
+    def common_key(self) -> tuple[Mark, ...]:
+        """The named marks of every panel, where there are several and all have the same; a key tells of them once."""
+        keys = [[(type(mark), mark.name, mark.style) for mark in plot.key] for plot in self.plots]
+        return self.plots[0].key if len(keys) > 1 and all(key == keys[0] for key in keys) else ()

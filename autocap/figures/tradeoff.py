@@ -18,22 +18,23 @@ _ISO_DASHES: tuple[tuple[float, ...], ...] = ((6, 3), (1, 2.5), (6, 2, 1, 2), (3
 _ISO_POINTS = 200
 
 
-def tradeoff(curves: Sequence[Curve], note: str) -> Picture:
-    """One panel for each network or GPU set. note: as in Picture."""
+def tradeoff(curves: Sequence[Curve], note: str, *, of: str = "iteration", kept: str = "kept, confirmed") -> Picture:
+    """One panel for each network or GPU set. note: as in Picture. of: what time and energy are of. kept: what the cap
+    that was kept is called."""
     shown = ", the caps beside their points, watts" if any(len(curve.measured) > 1 for curve in curves) else ""
     hoped = " Rings are predicted, not measured." if any(curve.predicted for curve in curves) else ""
     return Picture(
         name="tradeoff",
         title="Energy against time",
-        caption=f"Per iteration, the baseline is 1{shown}. Each dashed or dotted line joins what is as good as the "
+        caption=f"Per {of}, the baseline is 1{shown}. Each dashed or dotted line joins what is as good as the "
         f"baseline by one metric: below it is better. Bars are standard errors.{hoped}",
-        panels=tuple(_panel(curve) for curve in curves),
+        panels=tuple(_panel(curve, of, kept) for curve in curves),
         columns=1 if len(curves) == 1 else 2,
         note=note,
     )
 
 
-def _panel(curve: Curve) -> Plot:
+def _panel(curve: Curve, of: str, kept: str) -> Plot:
     baseline = [one for one in curve.measured if one.cap_w == curve.baseline_w]
     others = [one for one in curve.measured if one.cap_w != curve.baseline_w]
     known = {one.cap_w for one in curve.measured}
@@ -44,13 +45,11 @@ def _panel(curve: Curve) -> Plot:
     groups = (("predicted", _PREDICTED, hoped), ("measured", _MEASURED, others), ("baseline", _BASELINE, baseline))
     marks += [_points(name, style, some) for name, style, some in groups if some]
     if curve.kept is not None:
-        marks.append(_points("kept, confirmed", _KEPT, [curve.kept], labelled=False))
+        marks.append(_points(kept, _KEPT, [curve.kept], labelled=False))
     placed = [mark for mark in marks if isinstance(mark, Points)]
-    x = spanning("time per iteration / baseline's", [_reach(p.x, p.x_error, sign) for p in placed for sign in (-1, 1)])
-    y = spanning(
-        "energy per iteration / baseline's", [_reach(p.y, p.y_error, sign) for p in placed for sign in (-1, 1)]
-    )
-    return Plot(title=curve.name or None, x=x, y=y, marks=(*_iso_lines(curve, x, y), *marks), share=1.0)
+    x = spanning(f"time per {of} / baseline's", [_reach(p.x, p.x_error, sign) for p in placed for sign in (-1, 1)])
+    y = spanning(f"energy per {of} / baseline's", [_reach(p.y, p.y_error, sign) for p in placed for sign in (-1, 1)])
+    return Plot(title=curve.name or None, x=x, y=y, marks=(*marks, *_iso_lines(curve, x, y)), share=1.0)
 
 
 def _points(name: str, style: Style, some: Sequence[CapCosts], *, labelled: bool = True) -> Points:
@@ -79,7 +78,7 @@ def _iso_lines(curve: Curve, x: Axis, y: Axis) -> Iterator[Line]:
         on = (energy >= y.low) & (energy <= y.high)
         if on.any():
             style = Style(colour=Colour.MUTED, dash=dash, width=1.2)
-            yield Line(name=None, style=style, x=time[on], y=energy[on], end_label=f"equal {title(name)}")
+            yield Line(name=f"equal {title(name)}", style=style, x=time[on], y=energy[on])
 
 
 def _worth_one(curve: Curve, name: str, time: Floats) -> Floats:

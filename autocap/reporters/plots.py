@@ -2,7 +2,7 @@
 
 import io
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,9 @@ _MARKERS = {
     Marker.STAR: "*",
 }
 _LABEL_GAP = 8.0  # pixels
-_ALONG = (1.0, 0.85, 0.7, 0.55, 0.4)
+_LABEL_PT, _CHARACTER = 8.0, 0.6  # size of labels, and the mean width of a character in it
+_KEY_COLUMNS = 5
+_KEY: Any = {"frameon": False, "fontsize": "small", "columnspacing": 1.0, "handletextpad": 0.4, "borderpad": 0.1}
 
 
 class PlotsUnavailable(AutocapError):
@@ -68,7 +70,7 @@ def _figure(picture: Picture) -> "Figure":
     figure = Figure(figsize=(_WIDTH_IN, sum(heights) + 0.9), dpi=_DPI, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flat
     for number, (axes, panel) in enumerate(zip(grid, picture.panels, strict=False)):
-        _panel(axes, panel)
+        _panel(axes, panel, keyed=not picture.common_key)
         if picture.one_x and number < len(picture.panels) - 1:
             axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
@@ -77,6 +79,9 @@ def _figure(picture: Picture) -> "Figure":
     figure.suptitle(picture.title, x=0.01, ha="left", fontweight="bold")
     if picture.note:
         figure.text(0.99, 0.985, picture.note, ha="right", va="top", fontweight="bold", color="#b04a00")
+    if picture.common_key:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=_KEY_COLUMNS, **_KEY)
     figure.draw_without_rendering()  # settles where the axes are, which labels need
     for axes, panel in zip(figure.axes, picture.panels, strict=True):
         if isinstance(panel, Plot):
@@ -92,7 +97,7 @@ def _height(panel: Panel, picture: Picture) -> float:
     return _LONE_IN if len(picture.panels) == 1 else _PANEL_IN
 
 
-def _panel(axes: "Axes", panel: Panel) -> None:
+def _panel(axes: "Axes", panel: Panel, *, keyed: bool) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(panel.x.low, panel.x.high)
     axes.set_xlabel(panel.x.label)
@@ -107,10 +112,9 @@ def _panel(axes: "Axes", panel: Panel) -> None:
         axes.set_title(panel.title, loc="left", fontweight="bold", fontsize="medium")
     for mark in panel.marks:
         _mark(axes, mark)
-    named = sum(mark.name is not None for mark in panel.marks)
-    if named:
-        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.99), ncols=named, frameon=False, fontsize="small",
-                    columnspacing=1.0, handletextpad=0.4, borderpad=0.1)  # fmt: skip
+    if keyed and panel.key:
+        columns = _KEY_COLUMNS if not panel.title else len(panel.key)
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.99), ncols=columns, **_KEY)
 
 
 def _rows(axes: "Axes", panel: Rows) -> None:
@@ -153,28 +157,20 @@ def _dashes(style: Style) -> "str | tuple[float, tuple[float, ...]]":
 
 
 def _labels(axes: "Axes", plot: Plot) -> None:
-    """Words beside points and lines, as many as there is room for. Pixels with y upwards, so boxes are upside down."""
+    """Words beside points, as many as there is room for. Pixels with y upwards, so boxes stand on their heads."""
     to_pixels, inside = axes.transData, axes.get_window_extent()
-    size = axes.figure.dpi / 72 * 8.0
+    size = axes.figure.dpi / 72 * _LABEL_PT
     words: list[str] = []
     wanted: list[list[Box]] = []
     taken: list[Box] = []
-    for mark in plot.marks:
-        if isinstance(mark, Band):
-            continue
-        places = to_pixels.transform(np.column_stack((mark.x, mark.y))).tolist()
-        if isinstance(mark, Points):
-            taken += [Box(left=x - 5, top=y - 5, right=x + 5, bottom=y + 5) for x, y in places]
-            labelled = [(label, [spot]) for label, spot in zip(mark.labels, places, strict=False)]
-        else:
-            spots = [places[int(share * (len(places) - 1))] for share in _ALONG] if mark.end_label and places else []
-            labelled = [(mark.end_label, spots)] if mark.end_label else []
-        for label, spots in labelled:
+    for points in (mark for mark in plot.marks if isinstance(mark, Points)):
+        spots = to_pixels.transform(np.column_stack((points.x, points.y))).tolist()
+        taken += [Box(left=x - 5, top=y - 5, right=x + 5, bottom=y + 5) for x, y in spots]
+        for label, (x, y) in zip(points.labels, spots, strict=False):
             words.append(label)
-            width = 0.58 * size * len(label)
-            wanted.append([box for x, y in spots for box in beside(x, y, width, size, _LABEL_GAP)])
+            wanted.append(beside(x, y, _CHARACTER * size * len(label), size, _LABEL_GAP))
     page = Box(left=inside.x0, top=inside.y0, right=inside.x1, bottom=inside.y1)
     for label, box in zip(words, place(wanted, page, taken), strict=True):
         if box is not None:
             x, y = to_pixels.inverted().transform((box.left, (box.top + box.bottom) / 2))
-            axes.text(x, y, label, fontsize=8.0, va="center", ha="left")
+            axes.text(x, y, label, fontsize=_LABEL_PT, va="center", ha="left")

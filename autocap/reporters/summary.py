@@ -19,7 +19,8 @@ def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
     told = [*_heading(summary), "", *table, "", telling.outcome(summary), *telling.savings(summary)]
     if not summary.trials:
         return told
-    return [*told, "", *_drawn(telling.bests(summary), width), "", *_drawn(telling.front(summary), width)]
+    front = telling.front(summary.pareto, emulated=telling.emulated(summary))
+    return [*told, "", *_drawn(telling.bests(summary), width), "", *_drawn(front, width)]
 
 
 def warnings(summary: Summary) -> list[str]:
