@@ -25,7 +25,7 @@ class Box:
 def beside(x: float, y: float, width: float, height: float, gap: float) -> list[Box]:
     """The places around a point for text of that size, the best first."""
     w, h = width, height
-    near = gap / 2
+    near = 0.75 * gap
     corners = [  # error bars leave a point to the sides and up and down, so the corners come first
         (x + near, y - near - h),
         (x - near - w, y - near - h),

@@ -115,8 +115,9 @@ class Plot:
 
     @property
     def key(self) -> tuple[Mark, ...]:
-        """The marks that a key names."""
-        return tuple(mark for mark in self.marks if mark.name is not None)
+        """The marks that a key names: points first, as they matter most and are drawn last."""
+        named = [mark for mark in self.marks if mark.name is not None]
+        return tuple(sorted(named, key=lambda mark: not isinstance(mark, Points)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

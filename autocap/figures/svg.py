@@ -30,7 +30,7 @@ def render(picture: Picture, width: float, kind: str) -> str:
         top = _LINE + 6
     if picture.common_key:
         key, top = _key(picture.common_key, 0.0, 0.0, top + _LINE, width)
-        out += key
+        out, top = out + key, top + _LINE / 2
     panels, bottom = (_above_each_other if picture.one_x else _in_columns)(picture, top, width, name)
     return (
         f'<svg class="{kind}" viewBox="0 0 {width:g} {bottom:.0f}" role="img" aria-labelledby="{name}-t {name}-d">'

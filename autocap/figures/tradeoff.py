@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from autocap.figures.curve import Curve, title
-from autocap.figures.model import Axis, Colour, Floats, Line, Mark, Marker, Picture, Plot, Points, Style
+from autocap.figures.model import Axis, Colour, Floats, Line, Marker, Picture, Plot, Points, Style
 from autocap.figures.scale import spanning
 from autocap.gains import ENERGY, TIME, CapCosts
 
@@ -38,18 +38,15 @@ def _panel(curve: Curve, of: str, kept: str) -> Plot:
     baseline = [one for one in curve.measured if one.cap_w == curve.baseline_w]
     others = [one for one in curve.measured if one.cap_w != curve.baseline_w]
     known = {one.cap_w for one in curve.measured}
-    marks: list[Mark] = []
-    if len(curve.front) > 1:
-        marks.append(Line(name="Pareto front", style=_FRONT, x=curve.front[:, 0], y=curve.front[:, 1]))
+    front = [Line(name="Pareto front", style=_FRONT, x=curve.front[:, 0], y=curve.front[:, 1])]
     hoped = [one for one in curve.predicted if one.cap_w not in known]
     groups = (("predicted", _PREDICTED, hoped), ("measured", _MEASURED, others), ("baseline", _BASELINE, baseline))
-    marks += [_points(name, style, some) for name, style, some in groups if some]
+    marks = [_points(name, style, some) for name, style, some in groups if some]
     if curve.kept is not None:
         marks.append(_points(kept, _KEPT, [curve.kept], labelled=False))
-    placed = [mark for mark in marks if isinstance(mark, Points)]
-    x = spanning(f"time per {of} / baseline's", [_reach(p.x, p.x_error, sign) for p in placed for sign in (-1, 1)])
-    y = spanning(f"energy per {of} / baseline's", [_reach(p.y, p.y_error, sign) for p in placed for sign in (-1, 1)])
-    return Plot(title=curve.name or None, x=x, y=y, marks=(*marks, *_iso_lines(curve, x, y)), share=1.0)
+    x = spanning(f"time per {of} / baseline's", [_reach(p.x, p.x_error, sign) for p in marks for sign in (-1, 1)])
+    y = spanning(f"energy per {of} / baseline's", [_reach(p.y, p.y_error, sign) for p in marks for sign in (-1, 1)])
+    return Plot(title=curve.name or None, x=x, y=y, marks=(*front, *_iso_lines(curve, x, y), *marks), share=1.0)
 
 
 def _points(name: str, style: Style, some: Sequence[CapCosts], *, labelled: bool = True) -> Points:

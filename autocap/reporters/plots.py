@@ -1,6 +1,7 @@
 """Pictures through matplotlib, as PNG or SVG files. matplotlib is imported only when something is drawn."""
 
 import io
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from autocap.figures.labels import Box, beside, place
 from autocap.figures.model import Band, Line, Mark, Marker, Panel, Picture, Plot, Points, Row, Rows, Style
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -80,8 +82,8 @@ def _figure(picture: Picture) -> "Figure":
     if picture.note:
         figure.text(0.99, 0.985, picture.note, ha="right", va="top", fontweight="bold", color="#b04a00")
     if picture.common_key:
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=_KEY_COLUMNS, **_KEY)
+        handles = _handles(figure.axes[0], picture.common_key)
+        figure.legend(handles=handles, loc="outside lower center", ncols=_KEY_COLUMNS, **_KEY)
     figure.draw_without_rendering()  # settles where the axes are, which labels need
     for axes, panel in zip(figure.axes, picture.panels, strict=True):
         if isinstance(panel, Plot):
@@ -114,7 +116,16 @@ def _panel(axes: "Axes", panel: Panel, *, keyed: bool) -> None:
         _mark(axes, mark)
     if keyed and panel.key:
         columns = _KEY_COLUMNS if not panel.title else len(panel.key)
-        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.99), ncols=columns, **_KEY)
+        axes.legend(
+            handles=_handles(axes, panel.key), loc="lower right", bbox_to_anchor=(1.0, 0.99), ncols=columns, **_KEY
+        )
+
+
+def _handles(axes: "Axes", key: Sequence[Mark]) -> "list[Artist]":
+    """What stands for each mark in a key."""
+    handles, labels = axes.get_legend_handles_labels()
+    by_label = dict(zip(labels, handles, strict=True))
+    return [by_label[mark.name] for mark in key if mark.name is not None]
 
 
 def _rows(axes: "Axes", panel: Rows) -> None:
