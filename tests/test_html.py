@@ -1,5 +1,6 @@
 """The page of a run: whole by itself, whatever the run was and whenever it was killed."""
 
+import json
 import random
 import re
 from html.parser import HTMLParser
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autocap import reporting
+from autocap.cli import main
 from autocap.errors import RunDirectoryError
 from autocap.events import RunEnded, RunStarted, Warned
 from autocap.runlog import EVENTS, SAMPLES, read_events
@@ -132,6 +134,16 @@ def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path
 def test_a_page_that_cannot_be_written_says_where(run: Path, tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"report\.html cannot be written: .*; check its permissions"):
         reporting.write_page(tmp_path / "absent", read_events(run))
+
+
+def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(run), "--html"]) == 0
+    assert capsys.readouterr() == ("", f"autocap: wrote {run / 'report.html'}\n")
+    checked((run / "report.html").read_text())
+    assert main(["report", str(run), "--html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == 1
 
 
 @needs_chromium

@@ -33,8 +33,8 @@ from autocap.samples import Samples
 from autocap.summary import StateSpan, Summary
 
 _DRAW, _SPREAD = Style(colour=Colour.INK, width=1.0), Style(colour=Colour.MUTED)
-_CAP = Style(colour=Colour.VERMILION, width=3.0)
-_ENFORCED = Style(colour=Colour.SKY, width=1.5, dash=(6, 6))
+_CAP = Style(colour=Colour.VERMILION, width=4.0)
+_ENFORCED = Style(colour=Colour.BLUE, width=1.5, dash=(6, 6))
 _STATE, _TRIAL = Style(colour=Colour.MUTED), Style(colour=Colour.SKY)
 _STEPS = Style(colour=Colour.MUTED, width=1.0)
 _BASELINE = Style(colour=Colour.INK, marker=Marker.DIAMOND)
@@ -115,10 +115,13 @@ def _timeline(
 
 
 def _caption(gpus: int, *, tried: bool) -> str:
-    caps = "The cap is the power limit that is requested, the enforced limit what the device says holds."
-    over = f" Power and limits are the sums of {gpus} devices." if gpus > 1 else ""
-    trials = " A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
-    return f"{caps}{over}{trials if tried else ''} Seconds per iteration are means of windows, with standard errors."
+    told = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
+    if gpus > 1:
+        told.append(f"Power and limits are the sums of {gpus} devices.")
+    if tried:
+        told.append("A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed.")
+    told.append("A point below is the mean of a window as long as its bar, with its standard error.")
+    return " ".join(told)
 
 
 def _rows(states: Sequence[StateSpan], events: Sequence[Event], clock: _Clock) -> Iterator[Row]:
