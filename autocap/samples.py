@@ -33,19 +33,19 @@ def parse(data: bytes) -> Samples:
     """The samples in a run's gzipped CSV file, as far as it was written; none in an empty one."""
     lines = _lines(data)
     names = next(lines, "").split(",")
-    wanted = [_places(names, field) for field in Samples.__dataclass_fields__]
-    columns = [array("d") for _ in wanted]
+    wanted = {field: _places(names, field) for field in Samples.__dataclass_fields__}
+    places = [place for some in wanted.values() for place in some]
+    numbers = array("d")
     for line in lines:
         cells = line.split(",")
         if len(cells) == len(names):
-            for column, places in zip(columns, wanted, strict=True):
-                column.append(_total(cells, places))
-    arrays = [np.array(column) for column in columns]
-    ascending = np.isfinite(arrays[0]) & (arrays[0] >= np.fmax.accumulate(arrays[0])) if len(arrays[0]) else slice(0)
-    t_s, power_w, requested_w, enforced_w, steps, step_t_s = (values[ascending] for values in arrays)
-    return Samples(
-        t_s=t_s, power_w=power_w, requested_w=requested_w, enforced_w=enforced_w, steps=steps, step_t_s=step_t_s
-    )
+            numbers.extend(_numbers([cells[place] for place in places]))
+    table = np.array(numbers).reshape(-1, max(len(places), 1))
+    columns = iter(np.split(table, np.cumsum([len(some) for some in wanted.values()])[:-1], axis=1))
+    found = {field: _total(next(columns)) for field in wanted}
+    t_s = found["t_s"]
+    ascending = np.isfinite(t_s) & (t_s >= np.fmax.accumulate(t_s)) if len(t_s) else np.empty(0, dtype=np.bool_)
+    return Samples(**{field: values[ascending] for field, values in found.items()})
 
 
 def _lines(data: bytes) -> Iterator[str]:
@@ -64,9 +64,22 @@ def _places(names: Sequence[str], field: str) -> list[int]:
     return [place for place, name in enumerate(names) if name.rpartition("_")[0] == field and name[-1].isdigit()]
 
 
-def _total(cells: Sequence[str], places: Sequence[int]) -> float:
-    """The sum over devices; unknown where one of them is, or is no number."""
+def _numbers(cells: Sequence[str]) -> list[float]:
+    """NaN for an empty cell, and for one that is no number."""
     try:
-        return sum([float(cells[place] or _NAN) for place in places]) if places else _NAN
+        return [float(cell) if cell else _NAN for cell in cells]
+    except ValueError:
+        return [_number(cell) for cell in cells]
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
     except ValueError:
         return _NAN
+
+
+def _total(columns: Floats) -> Floats:
+    """The sum over devices, shape (n,); unknown where one of them is, or there is none."""
+    total: Floats = columns.sum(axis=1) if columns.shape[1] else np.full(len(columns), _NAN)
+    return total
