@@ -26,6 +26,7 @@ BASE = frozenset(
         "procs",
         "records",
         "rounding",
+        "samplerows",
         "summary",
         "sweep",
         "sweep.records",
@@ -33,7 +34,21 @@ BASE = frozenset(
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
 JOINERS = frozenset(
-    {"session", "warmstart", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"}
+    {
+        "session",
+        "warmstart",
+        "tuning",
+        "opening",
+        "gpusource",
+        "counting",
+        "inbox",
+        "recorder",
+        "sweep.planning",
+        "sweep.running",
+        "sweep.session",
+        "cli",
+        "__main__",
+    }
 )
 PURE = frozenset(
     {
@@ -101,6 +116,8 @@ PARTS = {
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
+    "reporters.sweep": "reporters.summary",
+    "reporters.tables": "reporters.summary",
     "stephook": "steps",
 }
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.

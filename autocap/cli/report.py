@@ -2,9 +2,14 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autocap.errors import NotAvailableYet
+
+if TYPE_CHECKING:
+    from autocap.events import Event
 
 
 class Report:
@@ -24,10 +29,27 @@ class Report:
         from autocap.reporters.summary import lines, warnings
         from autocap.runlog import read_events, to_json_dict
         from autocap.summarise import summarise
+        from autocap.sweep.summary import is_sweep
 
-        summary = summarise(read_events(args.directory))
+        events = read_events(args.directory)
+        if is_sweep(events):
+            return _report_sweep(events, as_json=args.json)
+        summary = summarise(events)
         if args.json:
             print(json.dumps(to_json_dict(summary), allow_nan=False))
         else:
             print("\n".join(lines(summary) + warnings(summary)))
         return 0
+
+
+def _report_sweep(events: Sequence["Event"], *, as_json: bool) -> int:
+    from autocap.codec import encode
+    from autocap.reporters.sweep import lines
+    from autocap.sweep.summary import summarise
+
+    summary = summarise(events)
+    if as_json:
+        print(json.dumps(encode(summary), allow_nan=False))
+    else:
+        print("\n".join([*lines(summary), *(f"warning: {text}" for text in summary.warnings)]))
+    return 0

@@ -1,30 +1,30 @@
 """A run as text: the baseline, every trial, what is kept, and what that saves, with uncertainties."""
 
-import io
 import shlex
-from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from autocap.records import Measurement
+from autocap.reporters.tables import WIDTH, caps, drawn, front, plain_table
 from autocap.rounding import with_error
-from autocap.summary import PREDICTED, Summary, TrialSummary, VersusBaseline
-
-_WIDTH = 120
-_MANY_PREDICTED = 8
-_MANY = 4  # different caps on the GPUs of one job, of which a range says enough
+from autocap.summary import Summary, TrialSummary, VersusBaseline
 
 
-def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
+def lines(summary: Summary, width: int = WIDTH) -> list[str]:
     """What the run came to, line by line, without colour."""
     if summary.baseline is None:
         return [*_heading(summary), "no baseline was measured, so there is nothing to compare"]
-    table = _drawn(_table(summary, summary.baseline), width)
+    table = drawn(_table(summary, summary.baseline), width)
     told = [*_heading(summary), "", *table, "", *_outcome(summary), *_savings(summary)]
     if not summary.trials:
         return told
-    return [*told, "", *_drawn(_bests(summary), width), "", *_drawn(_front(summary), width)]
+    return [
+        *told,
+        "",
+        *drawn(_bests(summary), width),
+        "",
+        *drawn(front(summary.pareto, emulated=_emulated(summary)), width),
+    ]
 
 
 def warnings(summary: Summary) -> list[str]:
@@ -50,10 +50,10 @@ def _heading(summary: Summary) -> list[str]:
 
 def _table(summary: Summary, baseline: Measurement) -> Table:
     watts, joules = ("W (emulated)", "J/iter (emulated)") if _emulated(summary) else ("W", "J/iter")
-    table = _plain_table("cap W", watts, "s/iter", joules, "energy %", "time %", summary.metric.name, "")
-    table.add_row(_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")
+    table = plain_table("cap W", watts, "s/iter", joules, "energy %", "time %", summary.metric.name, "")
+    table.add_row(caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")
     for trial in summary.trials:
-        table.add_row(_caps(trial.cap_w), *_trial(trial, baseline))
+        table.add_row(caps(trial.cap_w), *_trial(trial, baseline))
     if summary.chosen is not None and summary.chosen.measurement is not None:
         kept = summary.chosen
         cells = _measured(summary.chosen.measurement, baseline)
@@ -61,7 +61,7 @@ def _table(summary: Summary, baseline: Measurement) -> Table:
         if versus is not None and versus.energy_pct is not None and versus.time_pct is not None:
             # Against the baseline's windows between its own, not against the first one.
             cells[3:] = [f"{versus.energy_pct:+.1f}", f"{versus.time_pct:+.1f}"]
-        table.add_row(_caps(kept.cap_w), *cells, _metric_of(versus), "kept, confirmed")
+        table.add_row(caps(kept.cap_w), *cells, _metric_of(versus), "kept, confirmed")
     return table
 
 
@@ -86,35 +86,9 @@ def _measured(m: Measurement, baseline: Measurement) -> list[str]:
 
 def _bests(summary: Summary) -> Table:
     """The best cap by each metric, whatever the run minimised."""
-    table = _plain_table("best for", "cap W", "metric / baseline's", "")
+    table = plain_table("best for", "cap W", "metric / baseline's", "")
     for best in summary.best_by_metric:
-        table.add_row(best.metric, _caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
-    return table
-
-
-def _front(summary: Summary) -> Table:
-    """The Pareto front; of the caps that were only predicted a few."""
-    energy = "energy (emulated)" if _emulated(summary) else "energy"
-    table = _plain_table("Pareto front", f"{energy} / baseline's", "time / baseline's", "")
-    hoped = [point for point in summary.pareto if point.source == PREDICTED]
-    shown = hoped[:: 1 + len(hoped) // _MANY_PREDICTED]
-    for point in summary.pareto:
-        if point.source != PREDICTED or point in shown:
-            table.add_row(
-                f"{_caps(point.cap_w)} W",
-                with_error(point.energy, point.energy_stderr),
-                with_error(point.time, point.time_stderr),
-                point.source,
-            )
-    return table
-
-
-def _plain_table(*titles: str) -> Table:
-    """Right-aligned columns, and a last one for remarks."""
-    table = Table(box=None, pad_edge=False, header_style="")
-    for title in titles[:-1]:
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column(titles[-1], justify="left")
+        table.add_row(best.metric, caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
     return table
 
 
@@ -130,7 +104,7 @@ def _outcome(summary: Summary) -> list[str]:
     if summary.chosen is None:
         return ["no cap was kept: the limit found on arrival was put back."]
     versus = summary.versus_baseline
-    kept = f"kept {_caps(summary.chosen.cap_w)} W"
+    kept = f"kept {caps(summary.chosen.cap_w)} W"
     if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
         return [kept]
     energy = f"energy {versus.energy_pct:+.1f} ± {versus.energy_stderr_pct or 0:.1f} %"
@@ -158,16 +132,3 @@ def _savings(summary: Summary) -> list[str]:
 
 def _emulated(summary: Summary) -> bool:
     return summary.device is not None and summary.device.emulated
-
-
-def _caps(caps_w: Sequence[float]) -> str:
-    """`160` for one common cap, `160/165` where they differ, `160–195` where there are many of them."""
-    different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))
-    return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"
-
-
-def _drawn(table: Table, width: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    return [line.rstrip() for line in capture.get().splitlines()]
