@@ -35,7 +35,7 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
                 "which of the GPUs the command uses shows only once it runs, and its caps are set before that; pass "
                 "--gpus"
             )
-        one = _gpu_set(config.run.tune, device.gpus, limits_found(device))
+        one = gpu_set(config.run.tune, device.gpus, limits_found(device))
         sets.append(one)
         emulated = emulated or device.emulated
         if opened is not None:
@@ -78,7 +78,7 @@ def device_names(plan: SweepPlan, one: GpuSet) -> tuple[str, ...]:
     return tuple(str(gpu.index) if plan.emulated else gpu.uuid for gpu in one.gpus)
 
 
-def _gpu_set(tune: TuneConfig, gpus: Sequence[GpuInfo], original_w: Sequence[float]) -> GpuSet:
+def gpu_set(tune: TuneConfig, gpus: Sequence[GpuInfo], original_w: Sequence[float]) -> GpuSet:
     """The caps of one set, with the limit found on arrival among them: what they are compared with."""
     allowed = common_range(gpus)
     baseline_w = min(max(min(original_w), allowed.min_w), allowed.max_w)
