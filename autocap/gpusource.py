@@ -76,9 +76,19 @@ class GpuSource:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._library.close()
 
+    def ahead(self) -> Tunable | None:
+        """Those that --gpus names, or the only one there is."""
+        listings = self._listings()
+        uuids = self._named or (tuple(listing.gpu.uuid for listing in listings) if len(listings) == 1 else None)
+        if uuids is None:
+            return None
+        if not self._config.shared_gpu:
+            others = holders.of_pids(pid for listing in listings for pid in listing.pids)
+            gpuset.refuse_strangers(gpuset.strangers(listings, uuids, (), others))
+        return self._open(uuids)
+
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
-        gpus = self._library.inventory()
-        listings = [Listing(gpu=gpu, pids=self._library.compute_pids(gpu.uuid)) for gpu in gpus]
+        listings = self._listings()
         tree = holders.of_tree(job)
         ours = {process.pid for process in tree}
         others = holders.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
@@ -91,6 +101,9 @@ class GpuSource:
         if not self._config.shared_gpu:
             gpuset.refuse_strangers(gpuset.strangers(listings, uuids, tree, others))
         return self._open(uuids)
+
+    def _listings(self) -> list[Listing]:
+        return [Listing(gpu=gpu, pids=self._library.compute_pids(gpu.uuid)) for gpu in self._library.inventory()]
 
     def _is_settled(self, found: JobGpus, waited_s: float) -> bool:
         if found != self._seen:

@@ -3,12 +3,14 @@
     events.jsonl     one JSON object a line, {"event": "trial_ended", …}, written through at once
     samples.csv.gz   what the devices and the step counter said, written through every few seconds of the run
     result.json      the Summary, written in one piece at the end
+    sweep.csv        of a sweep: its caps, a row each
     report.html      the same to look at, likewise
     *.png, *.svg     its pictures, where they were asked for
 
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -33,13 +35,13 @@ from autocap.summary import Summary
 EVENTS = "events.jsonl"
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
+SWEEP = "sweep.csv"
 REPORT = "report.html"
-_OF_A_RUN = (EVENTS, RESULT, SAMPLES)  # a directory with one of these holds a run
-_WHOLE = (RESULT, REPORT)  # written in one piece
-_HALVES = tuple(f"{name}.tmp" for name in _WHOLE)
 PICTURES = ("timeline", "search", "tradeoff", "caps")
 _PLOTS = tuple(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
-_REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, *_PLOTS, *_HALVES)
+_HALF = "half-written.tmp"
+_OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these holds a run
+_REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF, REPORT, *_PLOTS)
 _FLUSH_S = 5.0
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
 
@@ -49,44 +51,68 @@ logger = logging.getLogger(__name__)
 class RunDirectory:
     """Writes one run. Under sudo all is opened and made with the rights of `owner`, and so belongs to them.
 
-    A write that fails (a full disk, a directory that is gone) raises RunDirectoryError once and sets `failed`; from
-    then on every write does nothing, so that the caller can warn and let the job go on.
+    events, samples: their files, open for writing; a sweep keeps no samples. A write that fails (a full disk, a
+    directory that is gone) raises RunDirectoryError once and sets `failed`; from then on every write does nothing, so
+    that the caller can warn and let the job go on.
     """
 
-    def __init__(self, path: Path, made: tuple[Path, ...], owner: InvokingUser | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        made: tuple[Path, ...],
+        owner: InvokingUser | None,
+        events: FileIO,
+        samples: FileIO | None = None,
+    ) -> None:
         self.path = path
         self.failed = False
         self._owner = owner
         self._made = made
-        # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
-        self._events = FileIO(path / EVENTS, "xb")
-        try:
-            self._samples = FileIO(path / SAMPLES, "xb")
-        except OSError:
-            self._events.close()
-            raise
+        self._events = events
+        self._samples = samples
         self._gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
         self._flushed_s: float | None = None
         self._rows: list[str] = []  # since then
 
     @classmethod
-    def create(cls, path: Path | None, force: bool, owner: InvokingUser | None, started: datetime) -> "RunDirectory":
+    def create(
+        cls, path: Path | None, force: bool, owner: InvokingUser | None, started: datetime, *, samples: bool = True
+    ) -> "RunDirectory":
         """Make the directory, `autocap-runs/<start>-<pid>` unless a path is given, and open its files.
 
         started: with a time zone; the name holds it in UTC. force: remove the files of a run that is there, and only
-        those. Raises RunDirectoryError for a run without force, and where no directory can be made or written.
+        those. samples: they are to be kept. Raises RunDirectoryError for a run without force, and where no directory
+        can be made or written.
         """
         path = path or Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
         try:
             with acting_as(owner):
                 made = _make(path)
                 _clear(path, force)
-                return cls(path, made, owner)
+                # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
+                events = _locked(FileIO(path / EVENTS, "xb"), path)
+                try:
+                    return cls(path, made, owner, events, FileIO(path / SAMPLES, "xb") if samples else None)
+                except OSError:
+                    events.close()
+                    raise
         except OSError as error:
-            whom = f" by {owner.name}" if owner else ""
-            raise RunDirectoryError(
-                f"run directory {path} cannot be written{whom}: {error.strerror}; choose another with --out"
-            ) from error
+            raise _unwritable(path, owner, error) from error
+
+    @classmethod
+    def reopen(cls, path: Path, owner: InvokingUser | None) -> "RunDirectory":
+        """Go on with a run that ended early: events are added to its own. A line that a kill cut short is removed.
+
+        Raises RunDirectoryError where it cannot be written, or is being written by another autocap.
+        """
+        try:
+            with acting_as(owner):
+                events = _locked(FileIO(path / EVENTS, "r+b"), path)
+                events.seek(events.readall().rfind(b"\n") + 1)
+                events.truncate()
+                return cls(path, (), owner, events)
+        except OSError as error:
+            raise _unwritable(path, owner, error) from error
 
     def __enter__(self) -> "RunDirectory":
         return self
@@ -107,19 +133,18 @@ class RunDirectory:
 
     def write_result(self, summary: Summary) -> None:
         """Put `result.json` there, whole or not at all. Raises RunDirectoryError, once."""
-        text = json.dumps(to_json_dict(summary), indent=2, allow_nan=False) + "\n"
-        self._attempt(RESULT, lambda: self._replace(RESULT, text.encode()))
+        self.put(RESULT, json.dumps(to_json_dict(summary), indent=2, allow_nan=False) + "\n")
 
-    def write_report(self, page: bytes) -> None:
-        """Put `report.html` there, whole or not at all. Raises RunDirectoryError, once."""
-        self._attempt(REPORT, lambda: self._replace(REPORT, page))
+    def put(self, name: str, text: str) -> None:
+        """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""
+        self._attempt(name, lambda: self._replace(name, text.encode()))
 
     def discard(self) -> None:
         """Remove what this run wrote and the directories it made: the command could not be started."""
         self.failed = True  # there is nothing left to write
         self.close()
         with acting_as(self._owner), suppress(OSError):  # what cannot be removed harms nobody
-            for name in (*_OF_A_RUN, *_HALVES):
+            for name in (*_OF_A_RUN, _HALF):
                 (self.path / name).unlink(missing_ok=True)
             for directory in reversed(self._made):
                 directory.rmdir()
@@ -127,10 +152,11 @@ class RunDirectory:
     def close(self) -> None:
         """Finish the samples and close the files. Raises RunDirectoryError, once."""
         try:
-            if not self._samples.closed:
+            if self._samples is not None and not self._samples.closed:
                 self._attempt(SAMPLES, lambda: self._write_rows(zlib.Z_FINISH))
         finally:
-            self._samples.close()
+            if self._samples is not None:
+                self._samples.close()
             self._events.close()
 
     def _attempt(self, name: str, write: Callable[[], None]) -> None:
@@ -154,6 +180,7 @@ class RunDirectory:
 
     def _write_rows(self, flush: int) -> None:
         text, self._rows = "".join(self._rows), []
+        assert self._samples is not None  # whoever passes samples on asked for them to be kept
         _write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
 
     def _replace(self, name: str, data: bytes) -> None:
@@ -163,11 +190,32 @@ class RunDirectory:
 
 def replace(path: Path, data: bytes) -> None:
     """Put a file there, whole or not at all. Raises OSError."""
-    half = path.with_name(f"{path.name}.tmp")
+    half = path.with_name(_HALF)
     with FileIO(half, "wb") as file:
         _write(file, data)
         os.fsync(file.fileno())
     half.replace(path)
+
+
+def _locked(events: FileIO, path: Path) -> FileIO:
+    """Keep everybody else from going on with the run while this process writes it."""
+    try:
+        fcntl.flock(events, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        events.close()
+        raise RunDirectoryError(
+            f"{path} is being written by another autocap; wait for it, or choose another with --out"
+        ) from None
+    except OSError:  # a file system without locks
+        logger.debug("%s is not locked", path, exc_info=True)
+    return events
+
+
+def _unwritable(path: Path, owner: InvokingUser | None, error: OSError) -> RunDirectoryError:
+    whom = f" by {owner.name}" if owner else ""
+    return RunDirectoryError(
+        f"run directory {path} cannot be written{whom}: {error.strerror}; choose another with --out"
+    )
 
 
 def _make(path: Path) -> tuple[Path, ...]:

@@ -184,8 +184,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["attach", "--pid", "1", "--progress", "steps"], 2, "progress steps needs a job that autocap starts; choose"),
         (["attach", "--pid", "1", "--kill-after", "3"], 2, "unrecognized arguments: --kill-after 3"),
         (["attach", "--pid", "4194305"], 1, "there is no process 4194305; look the job's PID up with: ps -ef"),
-        (["sweep", "--", "true"], 2, "autocap sweep is not available yet"),
-        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, devices, restore"),
+        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
         (["report", "nosuch"], 1, "nosuch"),
     ],
 )

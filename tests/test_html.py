@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page_of(run: Path) -> str:
-    return reporting.page(run, read_events(run)).decode()
+    return reporting.page(run, read_events(run))
 
 
 class Strict(HTMLParser):
@@ -92,15 +92,15 @@ def test_the_page_says_what_was_kept_what_it_saves_and_what_the_search_took_with
 
 def test_warnings_are_shown(run: Path, tmp_path: Path) -> None:
     events = [*read_events(run), Warned(t_s=1.0, text="too hot & <b>loud</b>")]
-    assert "<li>too hot &amp; &lt;b&gt;loud&lt;/b&gt;</li>" in reporting.page(run, events).decode()
+    assert "<li>too hot &amp; &lt;b&gt;loud&lt;/b&gt;</li>" in reporting.page(run, events)
 
 
 def test_a_run_killed_after_any_event_has_a_page(run: Path) -> None:
     events = read_events(run)
     away = run.parent / "no-samples"
     for count in range(1, len(events), 2):
-        checked(reporting.page(away, events[:count]).decode())
-    assert "killed or still running" in reporting.page(away, events[:5]).decode()
+        checked(reporting.page(away, events[:count]))
+    assert "killed or still running" in reporting.page(away, events[:5])
 
 
 def test_a_run_killed_at_any_byte_of_its_files_has_a_page(run: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path
     assert "Observed only: a search would have begun with" in observed
     assert "baseline time per iteration" in observed
     start = next(event for event in read_events(run) if isinstance(event, RunStarted))
-    untuned = reporting.page(run, [start, RunEnded(t_s=1.0, ended_because="no device to tune: no driver")]).decode()
+    untuned = reporting.page(run, [start, RunEnded(t_s=1.0, ended_because="no device to tune: no driver")])
     checked(untuned)
     assert "<h1>Not tuned</h1>" in untuned
     assert "Ended: no device to tune: no driver." in untuned

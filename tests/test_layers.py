@@ -44,6 +44,9 @@ JOINERS = frozenset(
         "inbox",
         "recorder",
         "reporting",
+        "sweep.planning",
+        "sweep.running",
+        "sweep.session",
         "cli",
         "__main__",
     }
@@ -123,6 +126,8 @@ PARTS = {
     "devices.simulated_job": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
     "reporters.period_plots": "reporters.plots",
+    "reporters.sweep": "reporters.summary",
+    "reporters.tables": "reporters.summary",
     "stephook": "steps",
 }
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.

@@ -88,7 +88,7 @@ def test_a_sweep_of_one_network_has_a_panel_for_each_metric_and_its_best_cap_wit
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 15])
 def test_an_interrupted_sweep_has_a_page_that_says_what_is_left(count: int, tmp_path: Path) -> None:
-    text = reporting.page(tmp_path, swept(["0"])[:count]).decode()
+    text = reporting.page(tmp_path, swept(["0"])[:count])
     assert "killed or still running; runs left: " in text
     assert "&lt;b&gt;&amp;" in text
 

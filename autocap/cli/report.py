@@ -29,9 +29,7 @@ class Report:
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
             from autocap import reporting
-            from autocap.reporters.summary import lines, warnings
-            from autocap.runlog import read_events, to_json_dict
-            from autocap.summarise import summarise
+            from autocap.runlog import read_events
 
         events = read_events(args.directory)
         with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
@@ -40,13 +38,10 @@ class Report:
             if args.plots:
                 for path in reporting.write_plots(args.directory, events):
                     _say(path)
-        if args.json or not (args.html or args.plots):
-            summary = summarise(events)
-            print(
-                json.dumps(to_json_dict(summary), allow_nan=False)
-                if args.json
-                else "\n".join(lines(summary) + warnings(summary))
-            )
+        if args.json:
+            print(json.dumps(reporting.result(events), allow_nan=False))
+        elif not (args.html or args.plots):
+            print("\n".join(reporting.lines(events)))
         return 0
 
 

@@ -19,8 +19,8 @@ _DARK_PAGE = "--page:#141414;--rule:#333;"
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
-def document(page: Page) -> bytes:
-    """The whole file, UTF-8."""
+def document(page: Page) -> str:
+    """The whole file."""
     parts = [
         *_head(page),
         *_warnings(page.warnings),
@@ -38,7 +38,7 @@ def document(page: Page) -> bytes:
         + "\n".join(parts)
         + "\n</main>\n</body>\n</html>\n"
     )
-    return text.encode(errors="replace")  # an argument of the command may hold bytes that are no UTF-8
+    return text.encode(errors="replace").decode()  # an argument of the command may hold bytes that are no UTF-8
 
 
 def _style() -> str:

@@ -70,6 +70,14 @@ def is_sweep(events: Sequence[Event]) -> bool:
     return any(isinstance(event, SweepStarted) for event in events)
 
 
+def last_start(events: Sequence[Event]) -> SweepStarted:
+    """How the sweep was started, or went on, the last time. Raises RunDirectoryError where there is no sweep."""
+    started = [event for event in events if isinstance(event, SweepStarted)]
+    if not started:
+        raise RunDirectoryError("these are not a sweep's events; pass the directory of an `autocap sweep`")
+    return started[-1]
+
+
 def finished_runs(events: Sequence[Event]) -> list[FinishedRun]:
     """Every run that ended, oldest first."""
     return [event.finished for event in events if isinstance(event, SweepRunEnded)]
@@ -77,18 +85,20 @@ def finished_runs(events: Sequence[Event]) -> list[FinishedRun]:
 
 def summarise(events: Sequence[Event]) -> SweepSummary:
     """The summary of a sweep's events, oldest first. Raises RunDirectoryError where there is no sweep in them."""
-    started = [(place, event) for place, event in enumerate(events) if isinstance(event, SweepStarted)]
-    if not started:
-        raise RunDirectoryError("these are not a sweep's events; pass the directory of an `autocap sweep`")
-    _, first = started[0]
-    place, last = started[-1]
+    last = last_start(events)
+    first = next(event for event in events if isinstance(event, SweepStarted))
     runs = finished_runs(events)
-    ended = [event.ended_because for event in events[place:] if isinstance(event, RunEnded)]
+    ended: str | None = None
+    for event in events:
+        if isinstance(event, SweepStarted):
+            ended = None  # it went on
+        elif isinstance(event, RunEnded):
+            ended = event.ended_because
     return SweepSummary(
         autocap_version=last.autocap_version,
         command=last.plan.command,
         started_at=first.started_at,
-        ended_because=ended[-1] if ended else UNFINISHED,
+        ended_because=ended or UNFINISHED,
         runs_left=Schedule(last.plan, runs).left,
         metric=last.metric,
         plan=last.plan,
