@@ -204,6 +204,7 @@ def test_a_limit_is_told_by_its_changes_and_its_end() -> None:
     ("low", "high", "labels"),
     [
         (0.0, 10.0, ["0", "2", "4", "6", "8", "10"]),
+        (113.0, 267.0, ["150", "200", "250"]),
         (0.93, 1.02, ["0.94", "0.96", "0.98", "1.00", "1.02"]),
         (-0.3, 0.3, ["-0.2", "0.0", "0.2"]),
         (0.0, 0.0007, ["0.0000", "0.0002", "0.0004", "0.0006"]),
@@ -211,6 +212,7 @@ def test_a_limit_is_told_by_its_changes_and_its_end() -> None:
 )
 def test_ticks_are_round_and_have_the_digits_that_tell_them_apart(low: float, high: float, labels: list[str]) -> None:
     assert tick_labels(ticks(Axis(label="", low=low, high=high), 5)) == labels
+    assert len(ticks(Axis(label="", low=low, high=high), 2)) >= 3
 
 
 def test_an_axis_spans_what_is_known_and_something_where_nothing_is() -> None:

@@ -3,6 +3,8 @@
 import json
 import random
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from autocap import reporting
 from autocap.cli import main
 from autocap.errors import RunDirectoryError
 from autocap.events import RunEnded, RunStarted, Warned
-from autocap.runlog import EVENTS, SAMPLES, read_events
+from autocap.runlog import EVENTS, SAMPLES, RunDirectory, read_events
 from tests.browser import browser, found
 from tests.recorded import record
 
@@ -134,6 +136,18 @@ def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path
 def test_a_page_that_cannot_be_written_says_where(run: Path, tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"report\.html cannot be written: .*; check its permissions"):
         reporting.write_page(tmp_path / "absent", read_events(run))
+
+
+def test_a_fault_in_making_the_page_is_a_sentence_and_not_an_exception(run: Path, tmp_path: Path) -> None:
+    start = next(event for event in read_events(run) if isinstance(event, RunStarted))
+    broken = replace(start, started_at=None)  # type: ignore[arg-type]
+    with RunDirectory.create(tmp_path, False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+        assert reporting.put_page(directory, [start]) is None
+        assert (tmp_path / "report.html").exists()
+        said = reporting.put_page(directory, [broken])
+        assert said is not None
+        assert said.startswith("report.html could not be made: internal fault: ")
+        assert reporting.put_page(directory, []) is not None
 
 
 def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(

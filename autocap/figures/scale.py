@@ -8,6 +8,7 @@ import numpy as np
 from autocap.figures.model import Axis, Floats
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+_FEWEST = 4  # steps on an axis
 _MARGIN = 0.06  # of the span, on either side
 
 
@@ -24,10 +25,9 @@ def spanning(label: str, values: Iterable[Floats], *, low: float | None = None, 
 
 
 def ticks(axis: Axis, count: int) -> list[float]:
-    """Round numbers on an axis, about as many as asked for."""
-    step = _step((axis.high - axis.low) / max(count, 1))
-    first, last = math.ceil(axis.low / step - 1e-9), math.floor(axis.high / step + 1e-9)
-    return [number * step for number in range(first, last + 1)]
+    """Round numbers on an axis: as many as asked for or fewer, but for the three or so that an axis needs."""
+    places = _multiples(axis, _step((axis.high - axis.low) / max(count, 1)))
+    return places if len(places) > 2 else _multiples(axis, _step((axis.high - axis.low) / _FEWEST))
 
 
 def tick_labels(places: list[float]) -> list[str]:
@@ -37,6 +37,11 @@ def tick_labels(places: list[float]) -> list[str]:
     step = places[1] - places[0]
     digits = next((some for some in range(9) if abs(round(step, some) - step) < 1e-6 * step), 9)
     return [f"{place + 0.0:.{digits}f}" for place in places]
+
+
+def _multiples(axis: Axis, step: float) -> list[float]:
+    first, last = math.ceil(axis.low / step - 1e-9), math.floor(axis.high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
 
 
 def _step(span: float) -> float:
