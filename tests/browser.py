@@ -4,10 +4,11 @@ import base64
 import fcntl
 import json
 import os
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Browser:
     """One page. events: all that the browser reported since the page was opened, by method and parameters."""
 
     def __init__(self, to: int, fro: int) -> None:
-        self._to, self._fro = os.fdopen(to, "wb", buffering=0), os.fdopen(fro, "rb")
+        self._to, self._fro, self._rest = to, fro, b""
         self._number = 0
         self._session: str | None = None
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -55,16 +56,16 @@ class Browser:
         return base64.b64decode(data)
 
     def close(self) -> None:
-        for pipe in (self._to, self._fro):
-            with suppress(OSError):
-                pipe.close()
+        os.close(self._to)
+        os.close(self._fro)
 
     def _call(self, method: str, **params: object) -> dict[str, Any]:
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         if self._session is not None:
             message["sessionId"] = self._session
-        self._to.write(json.dumps(message).encode() + b"\0")
+        data = json.dumps(message).encode() + b"\0"
+        assert os.write(self._to, data) == len(data)
         while True:
             answer = self._next()
             if answer.get("id") == self._number:
@@ -72,11 +73,14 @@ class Browser:
                 return dict(answer["result"])
 
     def _next(self) -> dict[str, Any]:
-        data = bytearray()
-        while (byte := self._fro.read(1)) != b"\0":
-            assert byte, "the browser has gone"
-            data += byte
-        message: dict[str, Any] = json.loads(data)
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._fro], [], [], _PATIENCE_S)
+            assert ready, f"the browser said nothing for {_PATIENCE_S} s"
+            data = os.read(self._fro, 1 << 16)
+            assert data, "the browser has gone"
+            self._rest += data
+        whole, _, self._rest = self._rest.partition(b"\0")
+        message: dict[str, Any] = json.loads(whole)
         if "method" in message:
             self.events.append((message["method"], message["params"]))
         return message
@@ -104,14 +108,12 @@ def browser(path: str, profile: Path) -> Iterator[Browser]:
     )
     os.close(into)
     os.close(out)
-    shown = Browser(to, fro)
     try:
+        shown = Browser(to, fro)
         yield shown
-    finally:
-        with suppress(OSError, AssertionError):
-            shown._session = None
-            shown._call("Browser.close")
         shown.close()
+    finally:
+        process.terminate()
         try:
             process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
