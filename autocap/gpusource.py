@@ -1,6 +1,7 @@
 """The GPUs of the machine as a source of devices: which of them a job uses, and whether it has them to itself."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol
@@ -77,10 +78,12 @@ class GpuSource:
         self._library.close()
 
     def ahead(self) -> Tunable | None:
-        """Those that --gpus names, or the only one there is."""
+        """Those that --gpus names, or else CUDA_VISIBLE_DEVICES, which our child inherits, or the only one there is."""
         listings = self._listings()
-        uuids = self._named or (tuple(listing.gpu.uuid for listing in listings) if len(listings) == 1 else None)
-        if uuids is None:
+        gpus = [listing.gpu for listing in listings]
+        visible = gpuset.visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+        uuids = self._named or tuple(gpu.uuid for gpu in gpus if visible is None or gpu.uuid in visible)
+        if not uuids or (len(uuids) > 1 and self._named is None and visible is None):
             return None
         if not self._config.shared_gpu:
             others = holders.of_pids(pid for listing in listings for pid in listing.pids)

@@ -137,7 +137,7 @@ class RunDirectory:
 
     def put(self, name: str, text: str) -> None:
         """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""
-        self._attempt(name, lambda: self._replace(name, text.encode()))
+        self._attempt(name, lambda: self._replace(name, text.encode(errors="surrogateescape")))
 
     def discard(self) -> None:
         """Remove what this run wrote and the directories it made: the command could not be started."""

@@ -55,7 +55,7 @@ def measure(command: Command, run: PlannedRun, seed: int) -> FinishedRun:
     caps_w = (run.cap_w,)
     actuator.set_caps(caps_w)
     clock.wait_until(_START_S)
-    whole = WholeRun(caps_w, clock.now())
+    whole = WholeRun(caps_w, clock.now(), device.sensor.window_s)
     runner = Runner(
         clock=_ChildClock(clock, device),
         device=device,

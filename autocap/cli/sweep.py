@@ -34,7 +34,8 @@ class Sweep:
             metavar="SETS",
             type=values.gpu_sets,
             help="sets of indices, ranges or UUIDs by comma, the sets by semicolon: '0;0,1;0-3' repeats the sweep for "
-            "each and shows it to the command in CUDA_VISIBLE_DEVICES (default: the only GPU there is)",
+            "each and shows it to the command in CUDA_VISIBLE_DEVICES (default: those which that names already, or the "
+            "only GPU there is)",
         )
         run = parser.add_argument_group("running and reporting")
         run.add_argument("--name", metavar="NAME", help="of the curves in sweep.csv (default: the command's)")

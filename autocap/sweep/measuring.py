@@ -12,11 +12,12 @@ class GpuMeter:
     """One GPU's energy from the start of a run to its end.
 
     Between the first and the last point that readings give, energy is theirs; the ends before and after are filled
-    with the first and the last power known. A reading that is missing after that counts as such.
+    with the first and the last power known. A reading that is missing after that counts as such. window_s: what a
+    reading is the mean of; one whose window reaches back before the run is not of it.
     """
 
-    def __init__(self, begin_s: float) -> None:
-        self._begin_s = begin_s
+    def __init__(self, begin_s: float, window_s: float) -> None:
+        self._begin_s, self._window_s = begin_s, window_s
         self._meter = EnergyMeter()
         self._points: list[tuple[float, float]] = []  # t_s, energy_j: the first and the last two
         self._power_w: tuple[float, float] | None = None  # the first reading and the last
@@ -24,10 +25,14 @@ class GpuMeter:
 
     def feed(self, t_s: float, reading: Reading) -> None:
         """Add a reading of this GPU, taken at t_s."""
-        if reading.power_w is not None:
+        inside = reading.t_s >= self._begin_s + self._window_s
+        if reading.power_w is None:
+            late = t_s > self._begin_s + self._window_s + _SILENT_S
+            self.missing += late or self._power_w is not None
+        elif inside:
             self._power_w = (self._power_w or (reading.power_w,))[0], reading.power_w
-        elif self._power_w is not None or t_s > self._begin_s + _SILENT_S:
-            self.missing += 1
+        elif reading.energy_j is None:
+            return
         point = self._meter.feed(Sample(t_s=t_s, readings=(reading,)))
         if point is not None:
             self._points = [*self._points[:1], point]
@@ -46,16 +51,16 @@ class GpuMeter:
 class WholeRun:
     """Holds one cap per GPU from the start of a run to its end, and adds up what the run uses. For `Runner`.
 
-    caps_w: watts, set before the run began. begin_s: when the command was started. trouble: why the run is not
-    comparable with others, once something has happened.
+    caps_w: watts, set before the run began. begin_s: when the command was started. window_s: of the sensor.
+    trouble: why the run is not comparable with others, once something has happened.
     """
 
-    def __init__(self, caps_w: tuple[float, ...], begin_s: float) -> None:
+    def __init__(self, caps_w: tuple[float, ...], begin_s: float, window_s: float) -> None:
         self.caps_w = caps_w
         self.trouble: str | None = None
         self._begin_s = begin_s
         self._end_s: float | None = None
-        self._gpus = tuple(GpuMeter(begin_s) for _ in caps_w)
+        self._gpus = tuple(GpuMeter(begin_s, window_s) for _ in caps_w)
 
     @property
     def ended_because(self) -> str | None:

@@ -32,8 +32,8 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
         device = opened or finder.known
         if device is None:
             raise DeviceError(
-                "which of the GPUs the command uses shows only once it runs, and its caps are set before that; pass "
-                "--gpus"
+                "which of the GPUs here the command uses shows only once it runs, and its caps are set before that; "
+                "pass --gpus, or set CUDA_VISIBLE_DEVICES"
             )
         one = gpu_set(config.run.tune, device.gpus, limits_found(device))
         sets.append(one)

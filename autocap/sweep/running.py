@@ -1,7 +1,7 @@
 """Runs the command once under one cap, guarded, and says what it used.
 
-Where the devices are there before the command, the cap is set before it starts; an emulated device is made by the
-command's own processes, and gets its cap as soon as they run. Between runs the limits found on arrival are back.
+The cap is set before the command runs: where the devices are there by then, before its process is started, and for an
+emulated device, which that process makes, while it waits. Between runs the limits found on arrival are back.
 """
 
 import logging
@@ -75,22 +75,24 @@ class Running:
 
         What fails once it runs neither ends it nor changes its cap for the worse: it is awaited, and does not count.
         """
-        with ExitStack() as stack:
+        with ExitStack() as stack, ExitStack() as waiting:
             guardian = None if device is None else self._hold(device, run, None, stack)
-            begin_s = self.clock.now()
-            job = self._start(one)
+            job = self._start(one, waiting if device is None else None)
             inbox = EndingInbox(job, self.recorder, self.config.run.kill_after_s)
-            self.recorder.event(events.SweepRunStarted(t_s=begin_s, run=run))
             try:
                 if device is None:
                     device = stack.enter_context(self._made_by(job, one))
                     guardian = self._hold(device, run, job.identity, stack)
-                whole = WholeRun((run.cap_w,) * len(device.gpus), begin_s)
+                waiting.close()
+                caps_w = (run.cap_w,) * len(device.gpus)
+                whole = WholeRun(caps_w, self.clock.now(), device.sensor.window_s)
+                self.recorder.event(events.SweepRunStarted(t_s=self.clock.now(), run=run))
                 status = self._measure(job, device, guardian, whole, inbox)
             except Exception as error:  # whatever it is, the command runs already
                 log.debug("a run is not measured", exc_info=True)
                 why = str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"
-                stack.close()  # its limits first
+                waiting.close()
+                stack.close()  # its limits, before it is awaited
                 return self._finished(run, inbox, None, follow(job, self.clock, inbox), why)
             return self._finished(run, inbox, whole, status, whole.trouble)
 
@@ -106,12 +108,15 @@ class Running:
                 case _:
                     pass
 
-    def _start(self, one: GpuSet) -> Target:
+    def _start(self, one: GpuSet, waiting: ExitStack | None) -> Target:
+        """Start the command; with a stack, it runs once that closes."""
         environment = dict(os.environ)
         if self.config.gpu_sets is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(device_names(self.plan, one))
         with self.clock.lifted():
-            return target.start(self.plan.command, environment, self.user)
+            if waiting is None:
+                return target.start(self.plan.command, environment, self.user)
+            return waiting.enter_context(target.waiting_start(self.plan.command, environment, self.user))
 
     @contextmanager
     def _made_by(self, job: Target, one: GpuSet) -> Iterator[Tunable]:

@@ -127,9 +127,9 @@ def _run_all(
 ) -> str | None:
     """Run what the schedule says until nothing is left, or something keeps us from it: the reason then."""
     recorder, sets = running.recorder, {one.label: one for one in running.plan.sets}
-    cool = True
+    first = True
     while (run := schedule.next()) is not None:
-        if not cool:
+        if not first:
             running.cool_down()
         if running.ended_by is not None:
             return f"{running.ended_by} ended the sweep"
@@ -139,7 +139,7 @@ def _run_all(
         _put(directory, recorder, running.clock.now(), SWEEP, to_csv(summarise(recorder.events)))
         if running.ended_by is None and schedule.hopeless is not None:
             return schedule.hopeless
-        cool = False
+        first = False
     return None
 
 
