@@ -1,6 +1,6 @@
 """Every setting of a run, and its default, in one place."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autocap.metrics import Metric
@@ -18,6 +18,8 @@ PROGRESS = "auto"
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
 SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where --sample-hz does not say otherwise
 SAMPLE_HZ = (1.0, 100.0)  # what --sample-hz may be
+REPEATS = 3  # of each cap of a sweep
+COOL_DOWN_SECONDS = 10.0  # between the runs of a sweep on real devices
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
 
@@ -75,3 +77,26 @@ class RunConfig:
     force: bool = False
     json: bool = False
     quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepConfig:
+    """A whole `autocap sweep`. run: what it has in common with a run; its search, progress and strategy mean nothing.
+
+    gpu_sets: each as --gpus of a run, `None` for the one set that needs no naming. order: of the caps, as a SweepPlan
+    has it, and likewise seed, stop_slowdown. name: of the curves. cool_down_s: `None` for what the device needs.
+    """
+
+    run: RunConfig
+    name: str
+    order: str
+    gpu_sets: tuple[tuple[str, ...], ...] | None = None
+    repeats: int = REPEATS
+    seed: int = 0
+    discard: bool = True
+    cool_down_s: float | None = None
+    stop_slowdown: float | None = None
+
+    def run_on(self, gpus: tuple[str, ...] | None) -> RunConfig:
+        """A run of it on those GPUs."""
+        return replace(self.run, gpus=gpus)

@@ -14,6 +14,7 @@
     │   ├── CommandNotFound         exit status 127, as a shell gives
     │   └── CommandNotExecutable    exit status 126, as a shell gives
     ├── WarmStartRefused            an earlier run says nothing about this one
+    ├── SweepStopped                a sweep ended before all of its runs were done
     ├── RunDirectoryError           a run directory cannot be written or read
     └── StrategyError               a strategy broke its interface
 
@@ -93,6 +94,10 @@ class CommandNotExecutable(TargetError):
 
 class WarmStartRefused(AutocapError):
     """An earlier run was of another command, GPU model or driver branch, or measured nothing."""
+
+
+class SweepStopped(AutocapError):
+    """A sweep was interrupted, or its command failed again and again; what was measured is recorded."""
 
 
 class RunDirectoryError(AutocapError):

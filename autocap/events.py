@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autocap.records import GpuInfo, Measurement, Prediction, Trial
+from autocap.sweep.records import FinishedRun, PlannedRun, SweepPlan
 
 
 class State(StrEnum):
@@ -189,8 +190,35 @@ class LimitRestored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepStarted:
+    """The first event of a sweep, instead of RunStarted; of one that was interrupted, again each time it goes on.
+
+    runs_left: how many runs were due then.
+    """
+
+    t_s: float
+    autocap_version: str
+    started_at: str
+    metric: MetricInfo
+    plan: SweepPlan
+    runs_left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRunStarted:
+    t_s: float
+    run: PlannedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRunEnded:
+    t_s: float
+    finished: FinishedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """The last event of a run that was not killed. exit_status: the child's, as `autocap run` returns it."""
+    """The last event of a run or sweep that was not killed. exit_status: the child's, as `autocap run` returns it."""
 
     t_s: float
     ended_because: str
@@ -212,5 +240,8 @@ Event = (
     | Tally
     | Warned
     | LimitRestored
+    | SweepStarted
+    | SweepRunStarted
+    | SweepRunEnded
     | RunEnded
 )

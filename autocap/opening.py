@@ -34,6 +34,12 @@ class Source(Protocol):
     def known(self) -> Device | None:
         """The devices, where they are known before the job is."""
 
+    def ahead(self) -> Tunable | None:
+        """The devices, opened before there is a job; `None` where only the job makes them or tells which they are.
+
+        Raises DeviceError where they must not or cannot be tuned.
+        """
+
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         """The job's devices, opened; `None` where it uses none yet.
 
@@ -71,6 +77,9 @@ class EmulatedSource:
     @property
     def known(self) -> Device:
         return self._device
+
+    def ahead(self) -> None:
+        return None
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         if self._owner_uid is not None:

@@ -3,10 +3,14 @@
     events.jsonl     one JSON object a line, {"event": "trial_ended", …}, written through at once
     samples.csv.gz   what the devices and the step counter said, written through every few seconds of the run
     result.json      the Summary, written in one piece at the end
+    sweep.csv        of a sweep: its caps, a row each
+    report.html      the same to look at, likewise
+    *.png, *.svg     its pictures, where they were asked for
 
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -24,15 +28,20 @@ from autocap.codec import Json, decode, encode
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.privileges import InvokingUser, acting_as
-from autocap.records import Reading, Sample
+from autocap.records import Sample
+from autocap.samplerows import header, row
 from autocap.summary import Summary
 
 EVENTS = "events.jsonl"
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
-_HALF_RESULT = "result.json.tmp"
-_OF_A_RUN = (EVENTS, RESULT, SAMPLES)  # a directory with one of these holds a run
-_REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF_RESULT, "report.html")
+SWEEP = "sweep.csv"
+REPORT = "report.html"
+PICTURES = ("timeline", "search", "tradeoff", "caps")
+_PLOTS = tuple(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
+_HALF = "half-written.tmp"
+_OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these holds a run
+_REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF, REPORT, *_PLOTS)
 _FLUSH_S = 5.0
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
 
@@ -42,44 +51,68 @@ logger = logging.getLogger(__name__)
 class RunDirectory:
     """Writes one run. Under sudo all is opened and made with the rights of `owner`, and so belongs to them.
 
-    A write that fails (a full disk, a directory that is gone) raises RunDirectoryError once and sets `failed`; from
-    then on every write does nothing, so that the caller can warn and let the job go on.
+    events, samples: their files, open for writing; a sweep keeps no samples. A write that fails (a full disk, a
+    directory that is gone) raises RunDirectoryError once and sets `failed`; from then on every write does nothing, so
+    that the caller can warn and let the job go on.
     """
 
-    def __init__(self, path: Path, made: tuple[Path, ...], owner: InvokingUser | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        made: tuple[Path, ...],
+        owner: InvokingUser | None,
+        events: FileIO,
+        samples: FileIO | None = None,
+    ) -> None:
         self.path = path
         self.failed = False
         self._owner = owner
         self._made = made
-        # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
-        self._events = FileIO(path / EVENTS, "xb")
-        try:
-            self._samples = FileIO(path / SAMPLES, "xb")
-        except OSError:
-            self._events.close()
-            raise
+        self._events = events
+        self._samples = samples
         self._gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
         self._flushed_s: float | None = None
         self._rows: list[str] = []  # since then
 
     @classmethod
-    def create(cls, path: Path | None, force: bool, owner: InvokingUser | None, started: datetime) -> "RunDirectory":
+    def create(
+        cls, path: Path | None, force: bool, owner: InvokingUser | None, started: datetime, *, samples: bool = True
+    ) -> "RunDirectory":
         """Make the directory, `autocap-runs/<start>-<pid>` unless a path is given, and open its files.
 
         started: with a time zone; the name holds it in UTC. force: remove the files of a run that is there, and only
-        those. Raises RunDirectoryError for a run without force, and where no directory can be made or written.
+        those. samples: they are to be kept. Raises RunDirectoryError for a run without force, and where no directory
+        can be made or written.
         """
         path = path or Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
         try:
             with acting_as(owner):
                 made = _make(path)
                 _clear(path, force)
-                return cls(path, made, owner)
+                # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
+                events = _locked(FileIO(path / EVENTS, "xb"), path)
+                try:
+                    return cls(path, made, owner, events, FileIO(path / SAMPLES, "xb") if samples else None)
+                except OSError:
+                    events.close()
+                    raise
         except OSError as error:
-            whom = f" by {owner.name}" if owner else ""
-            raise RunDirectoryError(
-                f"run directory {path} cannot be written{whom}: {error.strerror}; choose another with --out"
-            ) from error
+            raise _unwritable(path, owner, error) from error
+
+    @classmethod
+    def reopen(cls, path: Path, owner: InvokingUser | None) -> "RunDirectory":
+        """Go on with a run that ended early: events are added to its own. A line that a kill cut short is removed.
+
+        Raises RunDirectoryError where it cannot be written, or is being written by another autocap.
+        """
+        try:
+            with acting_as(owner):
+                events = _locked(FileIO(path / EVENTS, "r+b"), path)
+                events.seek(events.readall().rfind(b"\n") + 1)
+                events.truncate()
+                return cls(path, (), owner, events)
+        except OSError as error:
+            raise _unwritable(path, owner, error) from error
 
     def __enter__(self) -> "RunDirectory":
         return self
@@ -100,15 +133,18 @@ class RunDirectory:
 
     def write_result(self, summary: Summary) -> None:
         """Put `result.json` there, whole or not at all. Raises RunDirectoryError, once."""
-        text = json.dumps(to_json_dict(summary), indent=2, allow_nan=False) + "\n"
-        self._attempt(RESULT, lambda: self._replace(RESULT, text.encode()))
+        self.put(RESULT, json.dumps(to_json_dict(summary), indent=2, allow_nan=False) + "\n")
+
+    def put(self, name: str, text: str) -> None:
+        """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""
+        self._attempt(name, lambda: self._replace(name, text.encode(errors="surrogateescape")))
 
     def discard(self) -> None:
         """Remove what this run wrote and the directories it made: the command could not be started."""
         self.failed = True  # there is nothing left to write
         self.close()
         with acting_as(self._owner), suppress(OSError):  # what cannot be removed harms nobody
-            for name in (*_OF_A_RUN, _HALF_RESULT):
+            for name in (*_OF_A_RUN, _HALF):
                 (self.path / name).unlink(missing_ok=True)
             for directory in reversed(self._made):
                 directory.rmdir()
@@ -116,10 +152,11 @@ class RunDirectory:
     def close(self) -> None:
         """Finish the samples and close the files. Raises RunDirectoryError, once."""
         try:
-            if not self._samples.closed:
+            if self._samples is not None and not self._samples.closed:
                 self._attempt(SAMPLES, lambda: self._write_rows(zlib.Z_FINISH))
         finally:
-            self._samples.close()
+            if self._samples is not None:
+                self._samples.close()
             self._events.close()
 
     def _attempt(self, name: str, write: Callable[[], None]) -> None:
@@ -135,23 +172,50 @@ class RunDirectory:
 
     def _write_row(self, sample: Sample) -> None:
         if self._flushed_s is None:
-            self._rows.append(_header(len(sample.readings)))
-        self._rows.append(_row(sample))
+            self._rows.append(header(len(sample.readings)))
+        self._rows.append(row(sample))
         if self._flushed_s is None or sample.t_s - self._flushed_s >= _FLUSH_S:
             self._flushed_s = sample.t_s
             self._write_rows(zlib.Z_SYNC_FLUSH)
 
     def _write_rows(self, flush: int) -> None:
         text, self._rows = "".join(self._rows), []
+        assert self._samples is not None  # whoever passes samples on asked for them to be kept
         _write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
 
     def _replace(self, name: str, data: bytes) -> None:
         with acting_as(self._owner):
-            half = self.path / _HALF_RESULT
-            with FileIO(half, "wb") as file:
-                _write(file, data)
-                os.fsync(file.fileno())
-            half.replace(self.path / name)
+            replace(self.path / name, data)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put a file there, whole or not at all. Raises OSError."""
+    half = path.with_name(_HALF)
+    with FileIO(half, "wb") as file:
+        _write(file, data)
+        os.fsync(file.fileno())
+    half.replace(path)
+
+
+def _locked(events: FileIO, path: Path) -> FileIO:
+    """Keep everybody else from going on with the run while this process writes it."""
+    try:
+        fcntl.flock(events, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        events.close()
+        raise RunDirectoryError(
+            f"{path} is being written by another autocap; wait for it, or choose another with --out"
+        ) from None
+    except OSError:  # a file system without locks
+        logger.debug("%s is not locked", path, exc_info=True)
+    return events
+
+
+def _unwritable(path: Path, owner: InvokingUser | None, error: OSError) -> RunDirectoryError:
+    whom = f" by {owner.name}" if owner else ""
+    return RunDirectoryError(
+        f"run directory {path} cannot be written{whom}: {error.strerror}; choose another with --out"
+    )
 
 
 def _make(path: Path) -> tuple[Path, ...]:
@@ -179,45 +243,6 @@ def _write(file: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:  # a disk that fills up takes a part first and fails at the next try
         rest = rest[file.write(rest) :]
-
-
-# One device's columns, in order; `autocap period` reads t_s and power_w.
-_COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
-    "power_w": lambda reading: reading.power_w,
-    "read_t_s": lambda reading: reading.t_s,
-    "energy_j": lambda reading: reading.energy_j,
-    "requested_w": lambda reading: reading.requested_w,
-    "enforced_w": lambda reading: reading.enforced_w,
-    "sm_clock_hz": lambda reading: reading.sm_clock_hz,
-    "cap_binding": lambda reading: reading.cap_binding,
-    "throttled": lambda reading: reading.throttled,
-    "utilisation": lambda reading: reading.utilisation,
-    "temperature_c": lambda reading: reading.temperature_c,
-}
-
-
-def _header(devices: int) -> str:
-    """Column names. Several devices have a total, power_w, and columns of their own: power_w_0, energy_j_0, …"""
-    if devices == 1:
-        of_devices = list(_COLUMNS)
-    else:
-        of_devices = ["power_w"] + [f"{name}_{index}" for index in range(devices) for name in _COLUMNS]
-    return ",".join(["t_s", *of_devices, "steps", "step_t_s"]) + "\n"
-
-
-def _row(sample: Sample) -> str:
-    values: list[float | bool | None] = [sample.t_s]
-    if len(sample.readings) != 1:
-        powers = [reading.power_w for reading in sample.readings if reading.power_w is not None]
-        values.append(sum(powers) if powers and len(powers) == len(sample.readings) else None)
-    values += [column(reading) for reading in sample.readings for column in _COLUMNS.values()]
-    values += [sample.steps.count, sample.steps.t_s] if sample.steps else [None, None]
-    return ",".join(map(_cell, values)) + "\n"
-
-
-def _cell(value: float | bool | None) -> str:
-    """A number to a millionth, in the fewest digits; nothing where it is unknown."""
-    return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def _name(kind: type) -> str:
@@ -259,6 +284,21 @@ def read_events(run_dir: Path) -> list[Event]:
             if number < len(lines):
                 logger.warning("%s: line %d is damaged and left out: %s", run_dir / EVENTS, number, error)
     return events
+
+
+def read_samples(run_dir: Path) -> bytes:
+    """The gzipped CSV of a run's samples as far as it was written, empty where there is none; `samples` parses it.
+
+    Raises RunDirectoryError where it cannot be read.
+    """
+    try:
+        return (run_dir / SAMPLES).read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{run_dir / SAMPLES} cannot be read: {error.strerror}; check its permissions"
+        ) from error
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:

@@ -12,7 +12,6 @@ from typing import Protocol
 from autocap import events
 from autocap.actions import Action, Announce, SetCaps
 from autocap.clock import Clock
-from autocap.controller import Controller
 from autocap.devices.base import Device
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.events import Event
@@ -29,6 +28,33 @@ class Job(Protocol):
 
     def poll(self) -> int | None:
         """Its exit status; `None` while it runs."""
+
+
+class Controller(Protocol):
+    """Decides: `autocap.controller.Controller`, or whatever else holds caps while a job runs.
+
+    caps_w: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
+    """
+
+    @property
+    def caps_w(self) -> tuple[float, ...]: ...
+
+    @property
+    def ended_because(self) -> str | None: ...
+
+    def feed(self, sample: Sample) -> list[Action]: ...
+
+    def interrupted(self, t_s: float) -> list[Action]:
+        """The limits were put back for a while."""
+
+    def retune(self, t_s: float) -> list[Action]:
+        """Somebody asks for it."""
+
+    def stop(self, t_s: float, why: str) -> list[Action]:
+        """Caps are set no more; the job goes on."""
+
+    def close(self, t_s: float) -> list[Action]:
+        """The job has ended."""
 
 
 class Actuator(Protocol):

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime
 
-from autocap import __version__, events, registry, target
+from autocap import __version__, events, registry, reporting, target
 from autocap.attached import AttachedJob
 from autocap.config import RunConfig
 from autocap.counting import Counting
@@ -21,6 +21,7 @@ from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardEr
 from autocap.events import MetricInfo, OptionValue
 from autocap.guardian import Fate, settle
 from autocap.inbox import AttachInbox, Inbox
+from autocap.metrics import Metric
 from autocap.opening import Source, source
 from autocap.privileges import InvokingUser, invoking_user
 from autocap.recorder import Recorder
@@ -51,7 +52,7 @@ def run(config: RunConfig, clock: SignalClock) -> int:
             plan.earlier.require_command(config.command)
             if device is not None and device.known is not None:
                 plan.earlier.require_device(device.known)
-        notes = _settle(config)
+        notes = settle_leftovers(observe=config.tune.observe)
         started = datetime.now().astimezone()
         counting = Counting(config.progress if device else "none", user)
         stack.enter_context(counting)
@@ -87,7 +88,7 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
             plan.earlier.require_command(job.command)
         owner_uid = os.getuid() if user is None else user.uid
         finder = stack.enter_context(source(config, clock, plan.required_w, owner_uid))
-        notes = _settle(config)
+        notes = settle_leftovers(observe=config.tune.observe)
         device = finder.find(job.identity, math.inf)
         if device is None:
             raise DeviceError(
@@ -128,9 +129,9 @@ def _source_if_any(config: RunConfig, clock: SignalClock, plan: SearchPlan) -> t
         return None, f"no device to tune: {error}"
 
 
-def _settle(config: RunConfig) -> list[str]:
-    """Put back what dead runs left, on whatever device; sentences on it."""
-    if config.tune.observe:
+def settle_leftovers(*, observe: bool) -> list[str]:
+    """Put back what dead runs left, on whatever device, unless nothing is to be set; sentences on it."""
+    if observe:
         return []
     try:
         return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]
@@ -163,7 +164,6 @@ def _start(
 
 
 def _started(config: RunConfig, plan: SearchPlan, mode: str, pid: int, started: datetime) -> events.RunStarted:
-    metric = config.tune.metric
     return events.RunStarted(
         t_s=0.0,
         autocap_version=__version__,
@@ -171,16 +171,21 @@ def _started(config: RunConfig, plan: SearchPlan, mode: str, pid: int, started: 
         command=config.command,
         pid=pid,
         started_at=started.isoformat(timespec="seconds"),
-        metric=MetricInfo(
-            name=metric.name,
-            k=metric.k,
-            max_slowdown=metric.max_slowdown,
-            energy_price=metric.energy_price,
-            hour_price=metric.hour_price,
-        ),
+        metric=metric_info(config.tune.metric),
         strategy=config.strategy,
         strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
         observe=config.tune.observe,
+    )
+
+
+def metric_info(metric: Metric) -> MetricInfo:
+    """A metric as its event holds it."""
+    return MetricInfo(
+        name=metric.name,
+        k=metric.k,
+        max_slowdown=metric.max_slowdown,
+        energy_price=metric.energy_price,
+        hour_price=metric.hour_price,
     )
 
 
@@ -189,8 +194,12 @@ def _report(config: RunConfig, directory: RunDirectory, recorder: Recorder, repo
     result = summarise(recorder.events)
     try:
         directory.write_result(result)
+        directory.close()  # so that the page shows the last samples as well
     except RunDirectoryError as error:
         reporter.say([f"warning: {error}"])
+    why_no_page = reporting.put_page(directory, recorder.events)
+    if why_no_page is not None:
+        reporter.say([f"warning: {why_no_page}"])
     untuned = result.device is None  # which was said when it began
     told = [] if untuned else summary_report.lines(result, reporter.width)
     reporter.say([*told, f"run directory: {directory.path}"])

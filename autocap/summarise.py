@@ -56,7 +56,7 @@ def summarise(events: Sequence[Event]) -> Summary:
     baselines = [event.measurement for event in _all(BaselineMeasured, events)]
     baseline = baselines[0] if baselines else None
     progress = _last(ProgressFound, events)
-    measured, predicted = _measured(events), _last(Predicted, events)
+    measured, predicted = measured_trials(events), _last(Predicted, events)
     hoped = predicted.caps if predicted else ()
     decided = _last(Decided, events)
     devices = _device_count(events)
@@ -129,7 +129,7 @@ def _trial(trial: Trial, devices: int) -> TrialSummary:
     )
 
 
-def _measured(events: Sequence[Event]) -> list[Measured]:
+def measured_trials(events: Sequence[Event]) -> list[Measured]:
     """The trials that were measured, each with the latest baseline before it."""
     measured = []
     baseline: Measurement | None = None
@@ -169,7 +169,7 @@ def _versus(
     reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
     if reference is None:
         return None
-    metric = _metric(info)
+    metric = metric_of(info)
     kept = decided.measurement if decided and decided.cap_w is not None else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
@@ -197,7 +197,8 @@ def _tuned_anew(events: Sequence[Event]) -> bool:
     return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]
 
 
-def _metric(info: MetricInfo) -> Metric:
+def metric_of(info: MetricInfo) -> Metric:
+    """The metric that a run minimised. Raises RunDirectoryError for one that this version does not know."""
     try:
         return Metric(
             name=info.name,

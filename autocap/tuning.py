@@ -18,7 +18,7 @@ from autocap.bounds import cap_grid
 from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller import Controller
-from autocap.devices.base import LimitPort, Tunable
+from autocap.devices.base import Device, LimitPort, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
 from autocap.opening import Source
@@ -173,7 +173,7 @@ class Tuning:
             guardian = stack.enter_context(self._guardian(device))
             self.inbox.actuator = guardian
             stack.callback(self._forget_guardian)
-        original_w = _found(device) if guardian is None else _known(guardian.original_w)
+        original_w = limits_found(device) if guardian is None else _known(guardian.original_w)
         self._pass_on_notes(guardian)
         controller = self._controller(device, original_w)
         if guardian is not None:
@@ -194,7 +194,7 @@ class Tuning:
             controller=controller,
             job=self.job,
             sink=self.recorder,
-            interval_s=self._interval_s(device),
+            interval_s=sample_interval_s(self.config, device),
             steps=self._count,
             actuator=guardian,
             inbox=self.inbox,
@@ -248,9 +248,6 @@ class Tuning:
             new_strategy=new_strategy,
         )
 
-    def _interval_s(self, device: Tunable) -> float:
-        return 1 / self.config.sample_hz if self.config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
-
     def _put_back(self, device: Tunable, guardian: Guardian | None) -> None:
         now_s = self.clock.now()
         if guardian is None:  # observed: nothing was set
@@ -260,13 +257,21 @@ class Tuning:
             for gpu, limit_w in zip(device.gpus, limits_w, strict=True):
                 self.recorder.event(events.LimitRestored(t_s=now_s, uuid=gpu.uuid, final_w=limit_w, restored=True))
             return
-        for one in guardian.restore():
-            self.recorder.event(
-                events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored)
-            )
-            if one.note is not None:
-                self.recorder.warn(now_s, one.note)
+        put_back(guardian, self.recorder, now_s)
         self._pass_on_notes(guardian)
+
+
+def put_back(guardian: Guardian, recorder: Recorder, now_s: float) -> None:
+    """Put the limits found on arrival back, and say what became of each."""
+    for one in guardian.restore():
+        recorder.event(events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored))
+        if one.note is not None:
+            recorder.warn(now_s, one.note)
+
+
+def sample_interval_s(config: RunConfig, device: Device) -> float:
+    """Seconds between samples."""
+    return 1 / config.sample_hz if config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
 
 
 def _said_of(error: Exception) -> str:
@@ -274,8 +279,8 @@ def _said_of(error: Exception) -> str:
     return str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"
 
 
-def _found(device: Tunable) -> tuple[float, ...]:
-    """The limits found on arrival on a device that is only observed; its default where it does not say."""
+def limits_found(device: Device) -> tuple[float, ...]:
+    """The limits found on arrival, watts, read without a guardian; the default where a device does not say."""
     readings = device.read()
     limits_w = [reading.enforced_w if reading.requested_w is None else reading.requested_w for reading in readings]
     return tuple(

@@ -100,10 +100,11 @@ def tune(
     progress: Progress | None = None,
     end_s: float = 86400.0,
     stop_when_held: bool = False,
+    log: Log | None = None,
 ) -> Outcome:
     """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
 
-    progress: steps unless another is given.
+    progress: steps unless another is given. log: hears of everything; a new one unless given.
     """
     clock = VirtualClock()
     device = SimulatedDevice(clock, job, node, seed=seed)
@@ -125,7 +126,7 @@ def tune(
         new_strategy=new_strategy,
     )
     process = SimulatedProcess(device, clock, end_s)
-    log = Log()
+    log = log or Log()
     actuator = SimulatedActuator(device, original_w)
     runner = Runner(
         clock=clock,

@@ -184,8 +184,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["attach", "--pid", "1", "--progress", "steps"], 2, "progress steps needs a job that autocap starts; choose"),
         (["attach", "--pid", "1", "--kill-after", "3"], 2, "unrecognized arguments: --kill-after 3"),
         (["attach", "--pid", "4194305"], 1, "there is no process 4194305; look the job's PID up with: ps -ef"),
-        (["sweep", "--", "true"], 2, "autocap sweep is not available yet"),
-        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, devices, restore"),
+        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
         (["report", "nosuch"], 1, "nosuch"),
     ],
 )
@@ -262,6 +261,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli) -> None:
     assert shown.returncode == 0
     assert "EMULATED" in shown.stdout
     assert json.loads(cli("report", "run", "--json").stdout) == result
+    assert "<td>137</td>" in (cli.folder / "run" / "report.html").read_text()
     other = cli("run", *EMULATED, "--warm-start", "run", "--", "true")
     assert other.returncode == 1
     assert "the command was" in other.stderr

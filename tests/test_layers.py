@@ -26,12 +26,30 @@ BASE = frozenset(
         "procs",
         "records",
         "rounding",
+        "samplerows",
         "summary",
+        "sweep",
+        "sweep.records",
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
 JOINERS = frozenset(
-    {"session", "warmstart", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"}
+    {
+        "session",
+        "warmstart",
+        "tuning",
+        "opening",
+        "gpusource",
+        "counting",
+        "inbox",
+        "recorder",
+        "reporting",
+        "sweep.planning",
+        "sweep.running",
+        "sweep.session",
+        "cli",
+        "__main__",
+    }
 )
 PURE = frozenset(
     {
@@ -52,18 +70,29 @@ PURE = frozenset(
         "probe",
         "batches",
         "exploration",
+        "figures",
         "outbox",
+        "pages",
         "payback",
         "probing",
         "profiles",
         "progress",
         "registry",
+        "samples",
         "search",
         "sensor",
         "smoothing",
         "strategy",
         "summarise",
+        "sweep.measuring",
+        "sweep.page",
+        "sweep.plan",
+        "sweep.statistics",
+        "sweep.summary",
+        "sweep.telling",
         "tally",
+        "telling",
+        "unzip",
         "waiting",
         "window",
     }
@@ -84,7 +113,8 @@ EDGES: dict[str, frozenset[str]] = {
     "devices.nvml": frozenset({"pynvml"}),
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
-    "reporters.period_plots": frozenset({"matplotlib", "numpy"}),
+    "reporters.html": frozenset(),
+    "reporters.plots": frozenset({"matplotlib", "numpy"}),
     "reporters.summary": frozenset({"rich"}),
     "traces": frozenset({"numpy"}),
 }
@@ -95,6 +125,9 @@ PARTS = {
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
+    "reporters.period_plots": "reporters.plots",
+    "reporters.sweep": "reporters.summary",
+    "reporters.tables": "reporters.summary",
     "stephook": "steps",
 }
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
@@ -141,7 +174,7 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
     if parts[:2] == ("devices", "nvml"):
         return "devices.nvml"
-    if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
+    if parts[0] in ("cli", "figures", "guardian", "period", "relay", "stephook"):
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -153,7 +186,17 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in ("cli", "devices.nvml", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
+    for whole in (
+        "cli",
+        "devices.nvml",
+        "figures",
+        "guardian",
+        "period",
+        "relay",
+        "stephook",
+        "strategies",
+        "workloads",
+    ):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)

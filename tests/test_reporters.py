@@ -11,7 +11,7 @@ from autocap.devices.simulated import SimulatedJob
 from autocap.events import DeviceFound, MetricInfo, RunEnded, RunStarted
 from autocap.metrics import Metric
 from autocap.reporters import terminal
-from autocap.reporters.summary import lines, warnings
+from autocap.reporters.summary import lines
 from autocap.summarise import summarise
 from autocap.summary import BestCap, ParetoPoint, Summary
 from bench.jobs import tune
@@ -46,7 +46,6 @@ def test_the_report_shows_every_trial_the_kept_cap_and_the_net_saving_with_error
     assert summary.chosen is not None
     assert f"kept {summary.chosen.cap_w[0]:g} W: energy -" in text
     assert "net of the search: -" in text
-    assert warnings(summary) == []
 
 
 def test_emulated_power_is_labelled_wherever_it_is_shown(summary: Summary) -> None:

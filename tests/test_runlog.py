@@ -35,6 +35,9 @@ from autocap.events import (
     RunStarted,
     State,
     StateEntered,
+    SweepRunEnded,
+    SweepRunStarted,
+    SweepStarted,
     Tally,
     TrialEnded,
     TrialStarted,
@@ -45,6 +48,7 @@ from autocap.privileges import InvokingUser
 from autocap.records import CapRange, GpuInfo, Measurement, Prediction, Reading, Sample, StepReading, Trial, TrialState
 from autocap.runlog import RunDirectory, read_events, to_json_dict
 from autocap.summarise import summarise
+from autocap.sweep.records import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 
 STARTED_AT = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 MEASUREMENT = Measurement(
@@ -125,6 +129,31 @@ EVENTS: list[Event] = [
     RunEnded(t_s=63.0, ended_because="the command ended", exit_status=0),
 ]
 
+RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
+SWEEP: list[Event] = [
+    SweepStarted(
+        t_s=0.0,
+        autocap_version="0.1.0",
+        started_at="2025-01-02T03:04:05+00:00",
+        metric=MetricInfo(name="edp"),
+        plan=SweepPlan(
+            command=("python", "train.py"),
+            name="train.py",
+            device="emulated",
+            emulated=True,
+            sets=(GpuSet(label="0", gpus=(GPU,), baseline_w=260.0, caps_w=(260.0, 200.0)),),
+            repeats=2,
+            stop_slowdown=0.5,
+        ),
+        runs_left=5,
+    ),
+    SweepRunStarted(t_s=1.0, run=RUN_AT_200_W),
+    SweepRunEnded(
+        t_s=9.0,
+        finished=FinishedRun(run=RUN_AT_200_W, used=Used(time_s=8.0, energy_j=(900.0,)), exit_status=0),
+    ),
+]
+
 
 def created(path: Path | None, *, force: bool = False, owner: InvokingUser | None = None) -> RunDirectory:
     return RunDirectory.create(path, force, owner, STARTED_AT)
@@ -149,9 +178,13 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    assert {type(event) for event in EVENTS} == set(get_args(Event))
+    every = EVENTS[:-1] + SWEEP + EVENTS[-1:]
+    assert {type(event) for event in every} == set(get_args(Event))
+    with created(tmp_path / "run") as run:
+        for event in every:
+            run.append(event)
 
-    assert read_events(a_run(tmp_path / "run")) == EVENTS
+    assert read_events(tmp_path / "run") == every
 
 
 def test_an_event_is_one_line_named_after_its_kind_and_written_at_once(tmp_path: Path) -> None:
@@ -244,7 +277,7 @@ def test_a_directory_that_holds_a_run_is_refused_and_untouched(tmp_path: Path) -
 
 def test_force_removes_the_old_run_and_nothing_else(tmp_path: Path) -> None:
     a_run(tmp_path)
-    for name in ("result.json", "report.html", "mine.txt"):
+    for name in ("result.json", "report.html", "caps.png", "mine.txt"):
         (tmp_path / name).write_text("x")
     created(tmp_path, force=True).close()
 

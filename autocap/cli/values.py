@@ -101,6 +101,11 @@ def gpu_list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def gpu_sets(text: str) -> tuple[tuple[str, ...], ...]:
+    """`0;0,1;0-3`: sets of GPUs, each as `gpu_list` reads it."""
+    return tuple(gpu_list(part) for part in text.split(";"))
+
+
 def key_value(text: str) -> tuple[str, str]:
     """`KEY=VALUE`."""
     key, equals, value = text.partition("=")
@@ -112,6 +117,13 @@ def key_value(text: str) -> tuple[str, str]:
 def retune(text: str) -> float | str:
     """When to tune anew: auto, never, or seconds."""
     return text if text in ("auto", "never") else positive("seconds, or auto, or never")(text)
+
+
+def seed(text: str) -> int:
+    """A whole number, 0 or more."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, 0 or more")
+    return int(text)
 
 
 def count(text: str) -> int:

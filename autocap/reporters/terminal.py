@@ -16,6 +16,7 @@ from rich.text import Text
 from autocap import events
 from autocap.events import Event, State
 from autocap.records import Measurement, Sample, Trial, TrialState
+from autocap.sweep.records import DISCARDED, FinishedRun
 
 PREFIX = "autocap: "
 _REFRESH_S = 0.25
@@ -144,6 +145,7 @@ class Wording:
     def __init__(self) -> None:
         self.metric = "cost"
         self.power = ""
+        self._runs_left = 0  # of a sweep
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
@@ -171,6 +173,10 @@ class Wording:
                 return f"keeping {cap_w:g} W, confirmed: {reason}; expected {expected}"
             case events.Warned(text=text):
                 return f"warning: {text}"
+            case events.SweepStarted():
+                return self._sweep(event)
+            case events.SweepRunEnded(finished=finished):
+                return self._whole_run(finished)
             case events.LimitRestored(uuid=uuid, restored=False):
                 return f"warning: the limit of {uuid} was not put back"
         return None
@@ -182,6 +188,26 @@ class Wording:
         limits = "/".join(dict.fromkeys("unknown" if w is None else f"{w:g} W" for w in event.original_w))
         label = "; its power is emulated, not measured" if event.emulated else ""
         return f"tuning {count}{gpu.name}, limit found on arrival {limits}{label}"
+
+    def _sweep(self, event: events.SweepStarted) -> str:
+        plan = event.plan
+        self.power = "(emulated)" if plan.emulated else ""
+        self._runs_left = event.runs_left
+        label = "; power is emulated, not measured" if plan.emulated else ""
+        caps = "; ".join(f"caps on GPU {one.label}: {len(one.caps_w)}" for one in plan.sets)
+        return f"sweep of {plan.name}: {caps}; repeats: {plan.repeats}; runs to come: {event.runs_left}{label}"
+
+    def _whole_run(self, finished: FinishedRun) -> str:
+        run, used = finished.run, finished.used
+        self._runs_left -= finished.trouble is None
+        what = "warming up" if run.repeat == DISCARDED else f"run {run.repeat}"
+        where = f"GPU {run.gpus} at {run.cap_w:g} W, {what}"
+        if finished.trouble is not None:
+            return f"{where}: does not count: {finished.trouble}"
+        assert used is not None  # or it would be in trouble
+        power_w = sum(used.energy_j) / used.time_s
+        told = f"{used.time_s:.2f} s, {power_w:.1f} W, {sum(used.energy_j):.1f} J {self.power}".rstrip()
+        return f"{where}: {told}; {self._runs_left} to come"
 
     def _measured(self, m: Measurement) -> str:
         return (

@@ -199,6 +199,9 @@ class _Found:
     def __exit__(self, *failure: object) -> None:
         """The library is emulated: nothing is held."""
 
+    def ahead(self) -> None:
+        return None
+
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         stage, lived = self._stage, times(self._stage.clock)
         wall_s = lived["wall_s"]
