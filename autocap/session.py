@@ -26,6 +26,7 @@ from autocap.privileges import InvokingUser, invoking_user
 from autocap.recorder import Recorder
 from autocap.reporters import summary as summary_report
 from autocap.reporters import terminal
+from autocap.reporters.plain import Quiet
 from autocap.runlog import RunDirectory, to_json_dict
 from autocap.signals import SignalClock
 from autocap.summarise import summarise
@@ -57,7 +58,8 @@ def run(config: RunConfig, clock: SignalClock) -> int:
         stack.enter_context(counting)
         directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
         job = _start(config, clock, directory, user, counting)
-        reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=sys.stdout.isatty())
+        reporter = terminal.for_stream(sys.stderr, quiet=config.quiet)
+        stack.callback(reporter.close)
         recorder = Recorder(directory, reporter)
         recorder.event(_started(config, plan, "run", job.pid, started))
         for note in notes:
@@ -97,7 +99,8 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
         started = datetime.now().astimezone()
         counting = stack.enter_context(Counting(config.progress, user, ours=False))
         directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
-        reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=False)
+        reporter = terminal.for_stream(sys.stderr, quiet=config.quiet)
+        stack.callback(reporter.close)
         recorder = Recorder(directory, reporter)
         recorder.event(_started(config, plan, "attach", pid, started))
         for note in notes:
@@ -109,7 +112,6 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
         try:
             tuning.tune(device)
         except AutocapError:  # it never began
-            reporter.close()
             directory.discard()
             raise
         ended_because = job.left_because or tuning.ended_because
@@ -184,7 +186,7 @@ def _started(config: RunConfig, plan: SearchPlan, mode: str, pid: int, started: 
     )
 
 
-def _report(config: RunConfig, directory: RunDirectory, recorder: Recorder, reporter: terminal.Quiet) -> None:
+def _report(config: RunConfig, directory: RunDirectory, recorder: Recorder, reporter: Quiet) -> None:
     reporter.close()
     result = summarise(recorder.events)
     try:

@@ -61,6 +61,7 @@ PURE = frozenset(
         "search",
         "sensor",
         "smoothing",
+        "status",
         "strategy",
         "summarise",
         "tally",
@@ -95,6 +96,10 @@ PARTS = {
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
+    "reporters.footer": "reporters.terminal",
+    "reporters.plain": "reporters.terminal",
+    "reporters.view": "reporters.terminal",
+    "reporters.wording": "reporters.terminal",
     "stephook": "steps",
 }
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.

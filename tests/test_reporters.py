@@ -11,6 +11,7 @@ from autocap.devices.simulated import SimulatedJob
 from autocap.events import DeviceFound, MetricInfo, RunEnded, RunStarted
 from autocap.metrics import Metric
 from autocap.reporters import terminal
+from autocap.reporters.plain import PlainLines
 from autocap.reporters.summary import lines, warnings
 from autocap.summarise import summarise
 from autocap.summary import BestCap, ParetoPoint, Summary
@@ -91,7 +92,7 @@ def test_no_line_is_wider_than_the_terminal(summary: Summary, width: int) -> Non
 
 def test_plain_lines_begin_with_our_name_and_hold_no_colour(summary: Summary) -> None:
     stream = io.StringIO()
-    reporter = terminal.for_stream(stream, quiet=False, job_output_is_ours_too=False)
+    reporter = terminal.for_stream(stream, quiet=False)
     reporter.say(lines(summary))
     assert all(line.startswith("autocap:") for line in stream.getvalue().splitlines())
     assert "\x1b" not in stream.getvalue()
@@ -105,10 +106,10 @@ class Gone(io.StringIO):
 
 
 def test_a_terminal_that_has_gone_away_is_no_reason_to_stop(summary: Summary) -> None:
-    terminal.PlainLines(Gone()).say(["hello"])
+    PlainLines(Gone()).say(["hello"])
 
 
 def test_quiet_is_quiet() -> None:
     stream = io.StringIO()
-    terminal.for_stream(stream, quiet=True, job_output_is_ours_too=False).say(["hello"])
+    terminal.for_stream(stream, quiet=True).say(["hello"])
     assert stream.getvalue() == ""

@@ -2,18 +2,16 @@
 
 import io
 import shlex
-from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from autocap.records import Measurement
-from autocap.rounding import with_error
+from autocap.rounding import common_caps, with_error
 from autocap.summary import PREDICTED, Summary, TrialSummary, VersusBaseline
 
 _WIDTH = 120
 _MANY_PREDICTED = 8
-_MANY = 4  # different caps on the GPUs of one job, of which a range says enough
 
 
 def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
@@ -51,9 +49,9 @@ def _heading(summary: Summary) -> list[str]:
 def _table(summary: Summary, baseline: Measurement) -> Table:
     watts, joules = ("W (emulated)", "J/iter (emulated)") if _emulated(summary) else ("W", "J/iter")
     table = _plain_table("cap W", watts, "s/iter", joules, "energy %", "time %", summary.metric.name, "")
-    table.add_row(_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")
+    table.add_row(common_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")
     for trial in summary.trials:
-        table.add_row(_caps(trial.cap_w), *_trial(trial, baseline))
+        table.add_row(common_caps(trial.cap_w), *_trial(trial, baseline))
     if summary.chosen is not None and summary.chosen.measurement is not None:
         kept = summary.chosen
         cells = _measured(summary.chosen.measurement, baseline)
@@ -61,7 +59,7 @@ def _table(summary: Summary, baseline: Measurement) -> Table:
         if versus is not None and versus.energy_pct is not None and versus.time_pct is not None:
             # Against the baseline's windows between its own, not against the first one.
             cells[3:] = [f"{versus.energy_pct:+.1f}", f"{versus.time_pct:+.1f}"]
-        table.add_row(_caps(kept.cap_w), *cells, _metric_of(versus), "kept, confirmed")
+        table.add_row(common_caps(kept.cap_w), *cells, _metric_of(versus), "kept, confirmed")
     return table
 
 
@@ -88,7 +86,7 @@ def _bests(summary: Summary) -> Table:
     """The best cap by each metric, whatever the run minimised."""
     table = _plain_table("best for", "cap W", "metric / baseline's", "")
     for best in summary.best_by_metric:
-        table.add_row(best.metric, _caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
+        table.add_row(best.metric, common_caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
     return table
 
 
@@ -101,7 +99,7 @@ def _front(summary: Summary) -> Table:
     for point in summary.pareto:
         if point.source != PREDICTED or point in shown:
             table.add_row(
-                f"{_caps(point.cap_w)} W",
+                f"{common_caps(point.cap_w)} W",
                 with_error(point.energy, point.energy_stderr),
                 with_error(point.time, point.time_stderr),
                 point.source,
@@ -130,7 +128,7 @@ def _outcome(summary: Summary) -> list[str]:
     if summary.chosen is None:
         return ["no cap was kept: the limit found on arrival was put back."]
     versus = summary.versus_baseline
-    kept = f"kept {_caps(summary.chosen.cap_w)} W"
+    kept = f"kept {common_caps(summary.chosen.cap_w)} W"
     if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
         return [kept]
     energy = f"energy {versus.energy_pct:+.1f} ± {versus.energy_stderr_pct or 0:.1f} %"
@@ -158,12 +156,6 @@ def _savings(summary: Summary) -> list[str]:
 
 def _emulated(summary: Summary) -> bool:
     return summary.device is not None and summary.device.emulated
-
-
-def _caps(caps_w: Sequence[float]) -> str:
-    """`160` for one common cap, `160/165` where they differ, `160–195` where there are many of them."""
-    different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))
-    return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"
 
 
 def _drawn(table: Table, width: int) -> list[str]:
