@@ -8,9 +8,7 @@
 """
 
 import json
-import logging
 import os
-import re
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,16 +16,15 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import get_args
 
-from autocap.codec import Json, decode, encode
+from autocap.codec import Json, encode
 from autocap.errors import RunDirectoryError
+from autocap.eventlog import EVENTS, events_of, hold, line_of
 from autocap.events import Event
 from autocap.privileges import InvokingUser, acting_as
 from autocap.records import Reading, Sample
 from autocap.summary import Summary
 
-EVENTS = "events.jsonl"
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
 _HALF_RESULT = "result.json.tmp"
@@ -35,8 +32,6 @@ _OF_A_RUN = (EVENTS, RESULT, SAMPLES)  # a directory with one of these holds a r
 _REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF_RESULT, "report.html")
 _FLUSH_S = 5.0
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
-
-logger = logging.getLogger(__name__)
 
 
 class RunDirectory:
@@ -58,6 +53,7 @@ class RunDirectory:
         except OSError:
             self._events.close()
             raise
+        hold(self._events)
         self._gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
         self._flushed_s: float | None = None
         self._rows: list[str] = []  # since then
@@ -91,8 +87,7 @@ class RunDirectory:
 
     def append(self, event: Event) -> None:
         """Add one event. Raises RunDirectoryError, once."""
-        line = json.dumps({"event": _name(type(event)), **_fields(event)}, allow_nan=False) + "\n"
-        self._attempt(EVENTS, lambda: _write(self._events, line.encode()))
+        self._attempt(EVENTS, lambda: _write(self._events, line_of(event)))
 
     def sample(self, sample: Sample) -> None:
         """Add one sample; it is on disk within 5 s of the run. Raises RunDirectoryError, once."""
@@ -220,13 +215,6 @@ def _cell(value: float | bool | None) -> str:
     return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
-def _name(kind: type) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-
-
-_KINDS: dict[str, type[Event]] = {_name(kind): kind for kind in get_args(Event)}
-
-
 def _fields(record: object) -> dict[str, Json]:
     encoded = encode(record)
     assert isinstance(encoded, dict)
@@ -248,17 +236,8 @@ def read_events(run_dir: Path) -> list[Event]:
         raise RunDirectoryError(
             f"{run_dir / EVENTS} cannot be read: {error.strerror}; check its permissions"
         ) from error
-    events = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-            kind = _KINDS.get(entry["event"])
-            if kind is not None:
-                events.append(decode(kind, entry))
-        except (ValueError, TypeError, KeyError) as error:
-            if number < len(lines):
-                logger.warning("%s: line %d is damaged and left out: %s", run_dir / EVENTS, number, error)
-    return events
+    *whole, last = lines or [b""]
+    return events_of(whole, run_dir / EVENTS) + events_of([last], None)
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:

@@ -100,6 +100,7 @@ PARTS = {
     "reporters.plain": "reporters.terminal",
     "reporters.view": "reporters.terminal",
     "reporters.wording": "reporters.terminal",
+    "eventlog": "runlog",
     "stephook": "steps",
 }
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
