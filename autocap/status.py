@@ -41,6 +41,7 @@ class Status:
         self._events: list[Event] = []
         self._summary: tuple[int, Summary | None] = (-1, None)
         self._tried = 0  # in the search that goes on
+        self._expected: int | None = None  # trials, in all of it
 
     @property
     def emulated(self) -> bool:
@@ -64,10 +65,9 @@ class Status:
             return 1.0
         if self.state is State.CONFIRMING:
             return 1 - 1 / (self._tried + 2)
-        expected = self.trial.expected if self.trial else None
-        if expected is None:
-            return None if self.trial else 0.0
-        return self._tried / (max(expected, self._tried + 1) + 1)
+        if self._expected is None:
+            return None if self._tried or self.trial else 0.0
+        return self._tried / (max(self._expected, self._tried + 1) + 1)
 
     @property
     def saved_share(self) -> float | None:
@@ -94,8 +94,8 @@ class Status:
                 self.caps_w = caps_w
             case events.LimitRestored(uuid=uuid, final_w=final_w):
                 self._put_back(uuid, final_w)
-            case events.TrialStarted():
-                self.trial = event
+            case events.TrialStarted(expected=expected):
+                self.trial, self._expected = event, expected
             case events.TrialEnded():
                 self.trial, self._tried = None, self._tried + 1
             case events.Decided():

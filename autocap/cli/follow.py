@@ -23,16 +23,18 @@ def follow(run_dir: Path, reporter: Quiet, clock: Clock) -> list[Event]:
             return found
         if not found:
             reporter.say([f"waiting for the first event of a run in {run_dir}"])
-        orphaned, new = 0, found
-        while not _ended(new) and orphaned < _LOOKS_AT_AN_ORPHAN:
+        new, orphaned = found, 0
+        while True:
             for event in new:
                 reporter.event(event)
+            if _ended(new) or orphaned == _LOOKS_AT_AN_ORPHAN:
+                break
             reporter.tick(tail.now_s)
             clock.wait_until(clock.now() + _LOOK_EVERY_S)
             abandoned = tail.is_orphaned  # before the last look at what was written
             new = tail.read()
             orphaned = orphaned + 1 if abandoned and not new else 0
-            found += new
+            found = found + new
         reporter.close()
         if not _ended(found):
             reporter.say(
