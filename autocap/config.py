@@ -57,7 +57,8 @@ class RunConfig:
     steps, period, regex:PATTERN or speed. gpus: indices or UUIDs, `None` for those the job uses. shared_gpu: also where
     others compute on them. sample_hz: samples a second, `None` for twice the sensor's own rate. kill_after_s: SIGKILL
     to a child that outlives a forwarded signal by this; `None` waits without limit. out: the run directory, `None` for
-    a new one. warm_start: the run directory to begin from.
+    a new one. warm_start: the run directory to begin from. prometheus: address and port of the exporter,
+    `None` for none.
     """
 
     command: tuple[str, ...]
@@ -73,5 +74,6 @@ class RunConfig:
     out: Path | None = None
     warm_start: Path | None = None
     force: bool = False
+    prometheus: tuple[str, int] | None = None
     json: bool = False
     quiet: bool = False

@@ -15,6 +15,7 @@
     │   └── CommandNotExecutable    exit status 126, as a shell gives
     ├── WarmStartRefused            an earlier run says nothing about this one
     ├── RunDirectoryError           a run directory cannot be written or read
+    ├── ExporterError               the Prometheus exporter cannot be started
     └── StrategyError               a strategy broke its interface
 
 A message says what failed, the value with its unit, what is allowed, and what to do.
@@ -97,6 +98,10 @@ class WarmStartRefused(AutocapError):
 
 class RunDirectoryError(AutocapError):
     """A run directory cannot be created, written or read."""
+
+
+class ExporterError(AutocapError):
+    """The Prometheus exporter lacks its package, or cannot listen where it was told to."""
 
 
 class StrategyError(AutocapError):

@@ -17,7 +17,15 @@ from autocap import __version__, events, registry, target
 from autocap.attached import AttachedJob
 from autocap.config import RunConfig
 from autocap.counting import Counting
-from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardError, RunDirectoryError, UsageError
+from autocap.errors import (
+    AutocapError,
+    DeviceError,
+    DeviceUnavailable,
+    ExporterError,
+    GuardError,
+    RunDirectoryError,
+    UsageError,
+)
 from autocap.events import MetricInfo, OptionValue
 from autocap.guardian import Fate, settle
 from autocap.inbox import AttachInbox, Inbox
@@ -56,11 +64,12 @@ def run(config: RunConfig, clock: SignalClock) -> int:
         started = datetime.now().astimezone()
         counting = Counting(config.progress if device else "none", user)
         stack.enter_context(counting)
+        exporters = _exporters(config, stack)
         directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
         job = _start(config, clock, directory, user, counting)
         reporter = terminal.for_stream(sys.stderr, quiet=config.quiet)
         stack.callback(reporter.close)
-        recorder = Recorder(directory, reporter)
+        recorder = Recorder(directory, reporter, *exporters)
         recorder.event(_started(config, plan, "run", job.pid, started))
         for note in notes:
             recorder.warn(clock.now(), note)
@@ -98,10 +107,11 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
         stack.callback(device.close)
         started = datetime.now().astimezone()
         counting = stack.enter_context(Counting(config.progress, user, ours=False))
+        exporters = _exporters(config, stack)
         directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
         reporter = terminal.for_stream(sys.stderr, quiet=config.quiet)
         stack.callback(reporter.close)
-        recorder = Recorder(directory, reporter)
+        recorder = Recorder(directory, reporter, *exporters)
         recorder.event(_started(config, plan, "attach", pid, started))
         for note in notes:
             recorder.warn(clock.now(), note)
@@ -128,6 +138,22 @@ def _source_if_any(config: RunConfig, clock: SignalClock, plan: SearchPlan) -> t
         if config.device != "auto":
             raise
         return None, f"no device to tune: {error}"
+
+
+def _exporters(config: RunConfig, stack: ExitStack) -> list[Quiet]:
+    """The exporter that was asked for, listening. Raises ExporterError."""
+    if config.prometheus is None:
+        return []
+    try:
+        from autocap.reporters.prometheus import Exporter
+    except ImportError as error:
+        raise ExporterError(
+            f"--prometheus needs the package prometheus-client ({error}); install it with: "
+            "pip install 'autocap[prometheus]'"
+        ) from error
+    exporter = Exporter.start(*config.prometheus)
+    stack.callback(exporter.close)
+    return [exporter]
 
 
 def _settle(config: RunConfig) -> list[str]:

@@ -21,8 +21,8 @@ from autocap.errors import RunDirectoryError
 from autocap.eventlog import EVENTS, EventTail, hold, line_of
 from autocap.events import Event, RunEnded, State, StateEntered, Warned
 from autocap.reporters.plain import Quiet
+from tests.logs import STARTED
 from tests.test_cli import until
-from tests.test_status import STARTED
 
 HOT, WAITING = Warned(t_s=3.0, text="hot"), StateEntered(t_s=1.0, state=State.WAITING)
 ENDED = RunEnded(t_s=9.0, ended_because="the job ended")

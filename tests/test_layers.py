@@ -86,6 +86,7 @@ EDGES: dict[str, frozenset[str]] = {
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
     "reporters.period_plots": frozenset({"matplotlib", "numpy"}),
+    "reporters.prometheus": frozenset({"prometheus_client"}),
     "reporters.summary": frozenset({"rich"}),
     "traces": frozenset({"numpy"}),
 }
@@ -104,7 +105,11 @@ PARTS = {
     "stephook": "steps",
 }
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
-SHARED_EDGES = {"target": frozenset({"privileges"}), "runlog": frozenset({"privileges"})}
+SHARED_EDGES = {
+    "reporters.prometheus": frozenset({"reporters.terminal"}),
+    "target": frozenset({"privileges"}),
+    "runlog": frozenset({"privileges"}),
+}
 OPTUNA_FILE = "bayesian"
 PUBLIC = frozenset({"metrics", "records", "steps", "errors"})  # what autocap/__init__.py gives its users
 

@@ -156,7 +156,12 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         )
     run.add_argument("--out", metavar="DIR", type=Path, help="run directory (default: autocap-runs/<start>-<pid>)")
     run.add_argument("--force", action="store_true", help="replace the run that --out holds")
-    run.add_argument("--prometheus", metavar="PORT", help="not available yet")
+    run.add_argument(
+        "--prometheus",
+        metavar="[ADDRESS:]PORT",
+        type=values.endpoint,
+        help="serve the run's numbers to Prometheus (address: 127.0.0.1)",
+    )
     run.add_argument("--json", action="store_true", help="print the result as one last line on stdout")
     run.add_argument("--quiet", action="store_true", help="print nothing on stderr")
     run.add_argument("-v", "--verbose", action="store_true", help="debug log on stderr")
@@ -214,6 +219,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
         out=args.out,
         warm_start=args.warm_start,
         force=args.force,
+        prometheus=args.prometheus,
         json=args.json,
         quiet=args.quiet,
     )
@@ -270,7 +276,6 @@ def _refuse_later(args: argparse.Namespace) -> None:
     later = {
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
         "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
-        "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),
     }
     for option, (given, instead) in later.items():
         if given:
