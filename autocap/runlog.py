@@ -65,7 +65,7 @@ class RunDirectory:
         started: with a time zone; the name holds it in UTC. force: remove the files of a run that is there, and only
         those. Raises RunDirectoryError for a run without force, and where no directory can be made or written.
         """
-        path = path or Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+        path = path or default_directory(started)
         try:
             with acting_as(owner):
                 made = _make(path)
@@ -147,6 +147,11 @@ class RunDirectory:
                 _write(file, data)
                 os.fsync(file.fileno())
             half.replace(self.path / name)
+
+
+def default_directory(started: datetime) -> Path:
+    """Where a run of this process is written that was given no directory."""
+    return Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
 def _make(path: Path) -> tuple[Path, ...]:

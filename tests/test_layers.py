@@ -31,7 +31,21 @@ BASE = frozenset(
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
 JOINERS = frozenset(
-    {"session", "warmstart", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"}
+    {
+        "books",
+        "cli",
+        "counting",
+        "gpusource",
+        "inbox",
+        "inside",
+        "integrations",
+        "opening",
+        "recorder",
+        "session",
+        "tuning",
+        "warmstart",
+        "__main__",
+    }
 )
 PURE = frozenset(
     {
@@ -104,6 +118,8 @@ PARTS = {
     "eventlog": "runlog",
     "stephook": "steps",
 }
+# Each is one module here, whatever it is made of.
+PACKAGES = ("cli", "guardian", "integrations", "period", "relay", "stephook")
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
 SHARED_EDGES = {
     "reporters.prometheus": frozenset({"reporters.terminal"}),
@@ -111,7 +127,7 @@ SHARED_EDGES = {
     "runlog": frozenset({"privileges"}),
 }
 OPTUNA_FILE = "bayesian"
-PUBLIC = frozenset({"metrics", "records", "steps", "errors"})  # what autocap/__init__.py gives its users
+PUBLIC = frozenset({"metrics", "records", "steps", "inside", "integrations"})  # what autocap gives its users
 
 
 @dataclass(frozen=True)
@@ -152,7 +168,7 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
     if parts[:2] == ("devices", "nvml"):
         return "devices.nvml"
-    if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
+    if parts[0] in PACKAGES:
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -164,7 +180,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in ("cli", "devices.nvml", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
+    for whole in (*PACKAGES, "devices.nvml", "strategies", "workloads"):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)
