@@ -7,6 +7,7 @@ emulated device stops the whole job), and ends with it.
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,9 @@ from autocap.steps import StepMap, are_counted, counted
 from autocap.summary import Summary
 
 log = logging.getLogger(__name__)
-_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # torchrun and Lightning, srun, mpirun
+# What torchrun and Lightning, mpirun and srun tell a rank: which it is on this machine, and how many there are.
+_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_COUNTS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
 # A shell starts it, says its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it.
 _DETACHED = '"$@" >/dev/null & echo $!'
 _LONGEST_END_S = 10.0  # limits are back within 1 s; the report may take a moment
@@ -113,15 +116,30 @@ def _words(options: Mapping[str, OptionValue]) -> list[str]:
 
 
 def _is_another_rank() -> bool:
-    """Whether this is a rank of a job whose first rank on this machine has it tuned."""
-    rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
-    return rank.strip() != "0"
+    """Whether this is a rank of a job whose first rank (of this machine, where that is known) has it tuned."""
+    told = _told(_RANKS)
+    return (told if told is not None else _distributed()[0]) != 0
 
 
 def _job() -> int:
-    """The process that all ranks of the job on this machine descend from."""
-    launched = os.environ.get("LOCAL_WORLD_SIZE", "1").strip() != "1"  # by torchrun or accelerate
-    return os.getppid() if launched or parent_process() is not None else os.getpid()
+    """The process that all ranks of the job on this machine descend from: our own, or the one that started them."""
+    spawned = parent_process() is not None and _distributed()[1] > 1
+    return os.getppid() if spawned or (_told(_COUNTS) or 1) > 1 else os.getpid()
+
+
+def _told(names: Sequence[str]) -> int | None:
+    """The number that the first of these variables begins with (srun writes `2(x3)`); `None` where none is set."""
+    text = next((os.environ[name] for name in names if name in os.environ), "")
+    number = re.match(r"\s*(\d+)", text)
+    return int(number[1]) if number else None
+
+
+def _distributed() -> tuple[int, int]:
+    """Rank and number of ranks, by torch; 0 of 1 where it does not say."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is None or not (torch.is_available() and torch.is_initialized()):
+        return 0, 1
+    return torch.get_rank(), torch.get_world_size()
 
 
 def _start(job: int, step_map: Path, words: Sequence[str]) -> int:

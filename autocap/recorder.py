@@ -41,9 +41,11 @@ class Recorder:
         for reporter in tuple(self._reporters):
             try:
                 tell(reporter)
-            except Exception:  # no picture is worth the job, nor its tuning
-                log.debug("a reporter fails and is left out from here on", exc_info=True)
+            except Exception as error:  # no picture is worth the job, nor its tuning
+                log.debug("a reporter fails", exc_info=True)
                 self._reporters.remove(reporter)
+                said = f"{type(reporter).__name__} fails and shows nothing from here on: {error!r}"
+                self.warn(self.events[-1].t_s if self.events else 0.0, said)
 
     def _record(self, t_s: float, write: Callable[[], None]) -> None:
         try:

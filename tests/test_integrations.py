@@ -12,6 +12,7 @@ import pytest
 
 import autocap
 from tests.test_cli import Cli, until
+from tests.test_tune import ENDED, TRAINING
 
 # What both stand-ins need: a training that steps until it is told to stop.
 _STEPS = """
@@ -106,13 +107,6 @@ class Trainer:
             self.call("on_exception", exception)
             raise
 """
-TELL = """
-import json
-
-def tell(result):
-    print(json.dumps(result and [result.mode, result.ended_because, result.progress and result.progress.kind]))
-"""
-ENDED = ["tune", "the tuned block ended", "steps"]
 
 
 class Scripts(Cli):
@@ -132,7 +126,7 @@ class Scripts(Cli):
         self.env["PYTHONPATH"] = f"{frameworks}:{self.env['PYTHONPATH']}"
 
     def argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-c", TELL + words[0]]
+        return [sys.executable, "-c", TRAINING + words[0]]
 
 
 @pytest.fixture

@@ -149,8 +149,16 @@ def test_of_several_ranks_only_the_first_on_a_machine_starts_anything(cli: Scrip
     assert not (cli.folder / "run").exists()
 
 
-def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Scripts) -> None:
-    variables = {"LOCAL_RANK": "0", "RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+        {"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"},
+    ],
+    ids=["torchrun", "mpirun", "srun"],
+)
+def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Scripts, variables: dict[str, str]) -> None:
     rank = f"subprocess.call({cli.argv(BLOCK)!r}, env={{**os.environ, **{variables!r}}})"
     launcher = cli.start(f"import subprocess; sys.exit({rank})")
     cli.counts()
@@ -158,6 +166,29 @@ def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Script
     cli.stop()
     assert launcher.wait(20) == 0
     assert cli.said() == ENDED
+
+
+def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts) -> None:
+    (cli.folder / "ranks.py").write_text(
+        TRAINING
+        + "import multiprocessing, types\n"
+        + "def work(rank):\n"
+        + "    known = dict(is_available=lambda: True, is_initialized=lambda: True, get_world_size=lambda: 2)\n"
+        + "    sys.modules['torch.distributed'] = types.SimpleNamespace(**known, get_rank=lambda: rank)\n"
+        + "    "
+        + BLOCK.replace("\n", "\n    ").rstrip()
+        + "\nif __name__ == '__main__':\n"
+        + "    ranks = [multiprocessing.get_context('spawn').Process(target=work, args=(rank,)) for rank in (1, 0)]\n"
+        + "    [rank.start() for rank in ranks]\n"
+        + "    [rank.join() for rank in ranks]\n"
+    )
+    launcher = cli.start("os.execv(sys.executable, [sys.executable, 'ranks.py'])")
+    cli.counts()
+    assert cli.events("run_started")[0]["pid"] == launcher.pid
+    cli.stop()
+    assert launcher.wait(20) == 0
+    told = [json.loads(line) for line in (cli.folder / "out").read_text().splitlines()]
+    assert sorted(told, key=str) == [None, ENDED]
 
 
 def test_a_block_within_a_tuned_job_is_left_to_whoever_tunes_it(cli: Scripts) -> None:
