@@ -52,9 +52,9 @@ class Tuned:
         config = checked(words)
         if config.json:
             raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
-        self.directory = config.out or default_directory(datetime.now().astimezone())
+        self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
         self.result: Summary | None = None
-        self._words = words if config.out else [*words, f"--out={self.directory}"]
+        self._words = [*words, f"--out={self.directory}"]  # the last one counts
         self._stack = ExitStack()
         self._owner: int | None = None  # the process that is tuned: a fork of it leaves the block too, and ends nothing
         self._job = 0

@@ -77,6 +77,16 @@ def test_a_block_is_tuned_by_its_steps_and_tells_its_result(cli: Scripts) -> Non
     assert "autocap: tuning Quadro RTX 6000 (emulated)" in (cli.folder / "err").read_text()
 
 
+def test_a_script_that_moves_about_and_ignores_sigterm_is_tuned_like_any_other(cli: Scripts) -> None:
+    moves = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    script = cli.start(moves + BLOCK.replace("train(60)", "train(60); os.chdir('/')"))
+    cli.counts()
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() == ENDED
+    assert is_over(cli)
+
+
 def test_an_exception_puts_the_limits_back_and_is_passed_on(cli: Scripts) -> None:
     script = cli.start(BLOCK.replace("train(60)", "train(60); raise KeyError('mine')"))
     cli.counts()
@@ -139,7 +149,7 @@ def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_
     assert script.wait(20) == 0
     assert cli.said() is None
     (line,) = (cli.folder / "err").read_text().splitlines()
-    assert line.startswith("autocap: warning: the job runs untuned: run directory run holds a run already")
+    assert line.startswith(f"autocap: warning: the job runs untuned: run directory {cli.folder / 'run'} holds a run")
 
 
 @pytest.mark.parametrize("variable", ["LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"])

@@ -1,6 +1,7 @@
 """`autocap inside`: the process that `autocap.tune` starts beside the script that called it."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ class Inside:
 
     def run(self, args: argparse.Namespace) -> int:
         config = replace(options.attach_config(args, options.INSIDE_PROGRESS), step_map=args.step_map)
+        # A script that wants to survive SIGTERM has it ignored, also by whoever it starts; to us it is the block's end.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
                 with one_thread():
