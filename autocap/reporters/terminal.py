@@ -1,6 +1,6 @@
 """The live view of a run, kept at the bottom of the terminal while the job prints above it.
 
-Everything goes to stderr; stdout belongs to the job.
+Of a job of ours it goes to stderr; stdout belongs to the job.
 """
 
 import os
