@@ -53,13 +53,14 @@ class TuneConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """A whole `autocap run` or `autocap attach`: the command, what to tune with, and where to write.
+    """A whole `autocap run`, `attach` or `autocap.tune`: the command, what to tune with, and where to write.
 
     command: of a job that was attached to, its own. device: auto, nvml, rapl or emulated[:PROFILE]. progress: auto,
     steps, period, regex:PATTERN or speed. gpus: indices or UUIDs, `None` for those the job uses. shared_gpu: also where
     others compute on them. sample_hz: samples a second, `None` for twice the sensor's own rate. kill_after_s: SIGKILL
     to a child that outlives a forwarded signal by this; `None` waits without limit. out: the run directory, `None` for
-    a new one. warm_start: the run directory to begin from.
+    a new one. warm_start: the run directory to begin from. prometheus: address and port of the exporter,
+    `None` for none. step_map: where a job that asked to be tuned counts its steps.
     """
 
     command: tuple[str, ...]
@@ -75,6 +76,8 @@ class RunConfig:
     out: Path | None = None
     warm_start: Path | None = None
     force: bool = False
+    prometheus: tuple[str, int] | None = None
+    step_map: Path | None = None
     json: bool = False
     quiet: bool = False
 

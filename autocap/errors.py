@@ -16,6 +16,7 @@
     ├── WarmStartRefused            an earlier run says nothing about this one
     ├── SweepStopped                a sweep ended before all of its runs were done
     ├── RunDirectoryError           a run directory cannot be written or read
+    ├── ExporterError               the Prometheus exporter cannot be started
     └── StrategyError               a strategy broke its interface
 
 A message says what failed, the value with its unit, what is allowed, and what to do.
@@ -102,6 +103,10 @@ class SweepStopped(AutocapError):
 
 class RunDirectoryError(AutocapError):
     """A run directory cannot be created, written or read."""
+
+
+class ExporterError(AutocapError):
+    """The Prometheus exporter lacks its package, or cannot listen where it was told to."""
 
 
 class StrategyError(AutocapError):

@@ -104,8 +104,11 @@ class BaselineMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
+    """expected: how many trials the search is likely to take in all; `None` where nobody can tell."""
+
     t_s: float
     cap_w: float
+    expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

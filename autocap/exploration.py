@@ -107,7 +107,7 @@ class Exploration:
         return None
 
     def _announce_trial(self, cap_w: float) -> None:
-        self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w))
+        self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w, expected=self.search.expected_trials))
 
     def _end_revisit(self, result: ProbeResult) -> Decision | None:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""

@@ -7,6 +7,7 @@ from autocap import telling
 from autocap.events import Event
 from autocap.figures import pictures
 from autocap.figures.model import Picture
+from autocap.rounding import common_caps
 from autocap.samples import Samples
 from autocap.summarise import summarise
 from autocap.summary import Summary
@@ -60,8 +61,8 @@ def _headline(summary: Summary) -> str:
     if summary.chosen is None:
         return "No cap was kept" if summary.trials else "No cap was tried"
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
-    of = f" of {telling.caps(found)} W" if found else ""
-    return f"Kept {telling.caps(summary.chosen.cap_w)} W{of}"
+    of = f" of {common_caps(found)} W" if found else ""
+    return f"Kept {common_caps(summary.chosen.cap_w)} W{of}"
 
 
 def _tables(summary: Summary) -> Iterator[tuple[str, Table]]:

@@ -10,11 +10,8 @@
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
 
-import fcntl
 import json
-import logging
 import os
-import re
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,17 +19,16 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import get_args
 
-from autocap.codec import Json, decode, encode
+from autocap.codec import Json, encode
 from autocap.errors import RunDirectoryError
+from autocap.eventlog import EVENTS, events_of, held, line_of
 from autocap.events import Event
 from autocap.privileges import InvokingUser, acting_as
 from autocap.records import Sample
 from autocap.samplerows import header, row
 from autocap.summary import Summary
 
-EVENTS = "events.jsonl"
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
 SWEEP = "sweep.csv"
@@ -44,8 +40,6 @@ _OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these ho
 _REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF, REPORT, *_PLOTS)
 _FLUSH_S = 5.0
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
-
-logger = logging.getLogger(__name__)
 
 
 class RunDirectory:
@@ -84,13 +78,13 @@ class RunDirectory:
         those. samples: they are to be kept. Raises RunDirectoryError for a run without force, and where no directory
         can be made or written.
         """
-        path = path or Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+        path = path or default_directory(started)
         try:
             with acting_as(owner):
                 made = _make(path)
                 _clear(path, force)
                 # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
-                events = _locked(FileIO(path / EVENTS, "xb"), path)
+                events = held(FileIO(path / EVENTS, "xb"), path)
                 try:
                     return cls(path, made, owner, events, FileIO(path / SAMPLES, "xb") if samples else None)
                 except OSError:
@@ -107,7 +101,7 @@ class RunDirectory:
         """
         try:
             with acting_as(owner):
-                events = _locked(FileIO(path / EVENTS, "r+b"), path)
+                events = held(FileIO(path / EVENTS, "r+b"), path)
                 events.seek(events.readall().rfind(b"\n") + 1)
                 events.truncate()
                 return cls(path, (), owner, events)
@@ -124,8 +118,7 @@ class RunDirectory:
 
     def append(self, event: Event) -> None:
         """Add one event. Raises RunDirectoryError, once."""
-        line = json.dumps({"event": _name(type(event)), **_fields(event)}, allow_nan=False) + "\n"
-        self._attempt(EVENTS, lambda: _write(self._events, line.encode()))
+        self._attempt(EVENTS, lambda: _write(self._events, line_of(event)))
 
     def sample(self, sample: Sample) -> None:
         """Add one sample; it is on disk within 5 s of the run. Raises RunDirectoryError, once."""
@@ -197,25 +190,16 @@ def replace(path: Path, data: bytes) -> None:
     half.replace(path)
 
 
-def _locked(events: FileIO, path: Path) -> FileIO:
-    """Keep everybody else from going on with the run while this process writes it."""
-    try:
-        fcntl.flock(events, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        events.close()
-        raise RunDirectoryError(
-            f"{path} is being written by another autocap; wait for it, or choose another with --out"
-        ) from None
-    except OSError:  # a file system without locks
-        logger.debug("%s is not locked", path, exc_info=True)
-    return events
-
-
 def _unwritable(path: Path, owner: InvokingUser | None, error: OSError) -> RunDirectoryError:
     whom = f" by {owner.name}" if owner else ""
     return RunDirectoryError(
         f"run directory {path} cannot be written{whom}: {error.strerror}; choose another with --out"
     )
+
+
+def default_directory(started: datetime) -> Path:
+    """Where a run of this process is written that was given no directory."""
+    return Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
 def _make(path: Path) -> tuple[Path, ...]:
@@ -245,13 +229,6 @@ def _write(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def _name(kind: type) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-
-
-_KINDS: dict[str, type[Event]] = {_name(kind): kind for kind in get_args(Event)}
-
-
 def _fields(record: object) -> dict[str, Json]:
     encoded = encode(record)
     assert isinstance(encoded, dict)
@@ -273,17 +250,8 @@ def read_events(run_dir: Path) -> list[Event]:
         raise RunDirectoryError(
             f"{run_dir / EVENTS} cannot be read: {error.strerror}; check its permissions"
         ) from error
-    events = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json.loads(line)
-            kind = _KINDS.get(entry["event"])
-            if kind is not None:
-                events.append(decode(kind, entry))
-        except (ValueError, TypeError, KeyError) as error:
-            if number < len(lines):
-                logger.warning("%s: line %d is damaged and left out: %s", run_dir / EVENTS, number, error)
-    return events
+    *whole, last = lines or [b""]
+    return events_of(whole, run_dir / EVENTS) + events_of([last], None)
 
 
 def read_samples(run_dir: Path) -> bytes:

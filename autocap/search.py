@@ -117,6 +117,13 @@ class Search:
                     raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
             return found
 
+    @property
+    def expected_trials(self) -> int | None:
+        """How many trials the strategy is likely to need; `None` where it does not say."""
+        with _arms_length():
+            expected = getattr(self._strategy, "expected_trials", None)
+            return int(expected) if expected is not None else None
+
     def measured(self, cap_w: float) -> bool:
         """Whether a trial of that cap was completed."""
         return any(trial.cap_w == cap_w for trial in self._complete)

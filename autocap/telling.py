@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from autocap.events import Decided, Event, State, WouldTry
 from autocap.records import Measurement
-from autocap.rounding import with_error
+from autocap.rounding import common_caps, with_error
 from autocap.summarise import UNFINISHED
 from autocap.summary import PREDICTED, ParetoPoint, Summary, TrialSummary, VersusBaseline
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 _MANY_PREDICTED = 8
-_MANY = 4  # different caps on the GPUs of one job, of which a range says enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +62,15 @@ def command(summary: Summary) -> str:
 
 def trials(summary: Summary, baseline: Measurement) -> Table:
     """The baseline, every trial and the kept cap."""
-    rows = [(caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")]
-    rows += [(caps(trial.cap_w), *_trial(trial, baseline)) for trial in summary.trials]
+    rows = [(common_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")]
+    rows += [(common_caps(trial.cap_w), *_trial(trial, baseline)) for trial in summary.trials]
     if summary.chosen is not None and summary.chosen.measurement is not None:
         cells = _measured(summary.chosen.measurement, baseline)
         versus = summary.versus_baseline
         if versus is not None and versus.energy_pct is not None and versus.time_pct is not None:
             # Against the baseline's windows between its own, not against the first one.
             cells[3:] = [f"{versus.energy_pct:+.1f}", f"{versus.time_pct:+.1f}"]
-        rows.append((caps(summary.chosen.cap_w), *cells, _metric_of(versus), "kept, confirmed"))
+        rows.append((common_caps(summary.chosen.cap_w), *cells, _metric_of(versus), "kept, confirmed"))
     titles = (
         "cap W",
         f"W{_label(summary)}",
@@ -88,7 +87,7 @@ def trials(summary: Summary, baseline: Measurement) -> Table:
 def bests(summary: Summary) -> Table:
     """The best cap by each metric, whatever the run minimised."""
     rows = [
-        (best.metric, caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
+        (best.metric, common_caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
         for best in summary.best_by_metric
     ]
     return Table(titles=("best for", "cap W", "metric / baseline's", ""), rows=tuple(rows))
@@ -100,7 +99,7 @@ def front(points: Sequence[ParetoPoint], *, emulated: bool) -> Table:
     shown = hoped[:: 1 + len(hoped) // _MANY_PREDICTED]
     rows = [
         (
-            f"{caps(point.cap_w)} W",
+            f"{common_caps(point.cap_w)} W",
             with_error(point.energy, point.energy_stderr),
             with_error(point.time, point.time_stderr),
             point.source,
@@ -144,7 +143,7 @@ def outcome(summary: Summary) -> str:
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
         return "no cap was kept: the limit found on arrival was put back." if summary.trials else "no cap was tried."
-    kept = f"kept {caps(summary.chosen.cap_w)} W"
+    kept = f"kept {common_caps(summary.chosen.cap_w)} W"
     changed = changes(summary)
     if not changed:
         return kept
@@ -213,7 +212,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
     base = summary.baseline
     if not changed and base is not None:
         yield Fact(name="baseline time per iteration", value=f"{_of(base.period_s, base.period_rel_stderr)} s",
-                   note=f"at {caps(base.cap_w)} W")  # fmt: skip
+                   note=f"at {common_caps(base.cap_w)} W")  # fmt: skip
         yield Fact(name=f"baseline energy per iteration{_label(summary)}",
                    value=f"{_of(base.energy_per_iteration_j, base.energy_rel_stderr)} J",
                    note=f"{_of(base.power_w, base.power_rel_stderr)} W drawn")  # fmt: skip
@@ -231,12 +230,6 @@ def remarks(events: Sequence[Event]) -> list[str]:
             tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
             out.append(f"observed only: a search would have begun with {tried}")
     return out
-
-
-def caps(caps_w: Sequence[float]) -> str:
-    """`160` for one common cap, `160/165` where they differ, `160–195` where there are many of them."""
-    different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))
-    return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"
 
 
 def change(change_pct: float, stderr_pct: float | None) -> str:

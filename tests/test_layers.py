@@ -35,19 +35,22 @@ BASE = frozenset(
 # Only these build concrete parts and join them; tests and bench do so as well.
 JOINERS = frozenset(
     {
-        "session",
-        "warmstart",
-        "tuning",
-        "opening",
-        "gpusource",
+        "books",
+        "cli",
         "counting",
+        "gpusource",
         "inbox",
+        "inside",
+        "integrations",
+        "opening",
         "recorder",
         "reporting",
+        "session",
         "sweep.planning",
         "sweep.running",
         "sweep.session",
-        "cli",
+        "tuning",
+        "warmstart",
         "__main__",
     }
 )
@@ -82,6 +85,7 @@ PURE = frozenset(
         "search",
         "sensor",
         "smoothing",
+        "status",
         "strategy",
         "summarise",
         "sweep.measuring",
@@ -115,6 +119,7 @@ EDGES: dict[str, frozenset[str]] = {
     "reporters.terminal": frozenset({"rich"}),
     "reporters.html": frozenset(),
     "reporters.plots": frozenset({"matplotlib", "numpy"}),
+    "reporters.prometheus": frozenset({"prometheus_client"}),
     "reporters.summary": frozenset({"rich"}),
     "traces": frozenset({"numpy"}),
 }
@@ -128,12 +133,23 @@ PARTS = {
     "reporters.period_plots": "reporters.plots",
     "reporters.sweep": "reporters.summary",
     "reporters.tables": "reporters.summary",
+    "reporters.footer": "reporters.terminal",
+    "reporters.plain": "reporters.terminal",
+    "reporters.view": "reporters.terminal",
+    "reporters.wording": "reporters.terminal",
+    "eventlog": "runlog",
     "stephook": "steps",
 }
+# Each is one module here, whatever it is made of.
+PACKAGES = ("cli", "figures", "guardian", "integrations", "period", "relay", "stephook")
 # The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
-SHARED_EDGES = {"target": frozenset({"privileges"}), "runlog": frozenset({"privileges"})}
+SHARED_EDGES = {
+    "reporters.prometheus": frozenset({"reporters.terminal"}),
+    "target": frozenset({"privileges"}),
+    "runlog": frozenset({"privileges"}),
+}
 OPTUNA_FILE = "bayesian"
-PUBLIC = frozenset({"metrics", "records", "steps", "errors"})  # what autocap/__init__.py gives its users
+PUBLIC = frozenset({"metrics", "records", "steps", "inside", "integrations"})  # what autocap gives its users
 
 
 @dataclass(frozen=True)
@@ -174,7 +190,7 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
     if parts[:2] == ("devices", "nvml"):
         return "devices.nvml"
-    if parts[0] in ("cli", "figures", "guardian", "period", "relay", "stephook"):
+    if parts[0] in PACKAGES:
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -186,17 +202,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in (
-        "cli",
-        "devices.nvml",
-        "figures",
-        "guardian",
-        "period",
-        "relay",
-        "stephook",
-        "strategies",
-        "workloads",
-    ):
+    for whole in (*PACKAGES, "devices.nvml", "strategies", "workloads"):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)

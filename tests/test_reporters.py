@@ -2,16 +2,22 @@
 
 import io
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from autocap import profiles
 from autocap.config import TuneConfig
 from autocap.devices.simulated import SimulatedJob
-from autocap.events import DeviceFound, MetricInfo, RunEnded, RunStarted
+from autocap.events import DeviceFound, MetricInfo, RunEnded, RunStarted, Warned
 from autocap.metrics import Metric
+from autocap.recorder import Recorder
+from autocap.records import Sample
 from autocap.reporters import terminal
+from autocap.reporters.plain import PlainLines, Quiet
 from autocap.reporters.summary import lines
+from autocap.runlog import RunDirectory, read_events
 from autocap.summarise import summarise
 from autocap.summary import BestCap, ParetoPoint, Summary
 from bench.jobs import tune
@@ -90,7 +96,7 @@ def test_no_line_is_wider_than_the_terminal(summary: Summary, width: int) -> Non
 
 def test_plain_lines_begin_with_our_name_and_hold_no_colour(summary: Summary) -> None:
     stream = io.StringIO()
-    reporter = terminal.for_stream(stream, quiet=False, job_output_is_ours_too=False)
+    reporter = terminal.for_stream(stream, quiet=False)
     reporter.say(lines(summary))
     assert all(line.startswith("autocap:") for line in stream.getvalue().splitlines())
     assert "\x1b" not in stream.getvalue()
@@ -104,10 +110,28 @@ class Gone(io.StringIO):
 
 
 def test_a_terminal_that_has_gone_away_is_no_reason_to_stop(summary: Summary) -> None:
-    terminal.PlainLines(Gone()).say(["hello"])
+    PlainLines(Gone()).say(["hello"])
 
 
 def test_quiet_is_quiet() -> None:
     stream = io.StringIO()
-    terminal.for_stream(stream, quiet=True, job_output_is_ours_too=False).say(["hello"])
+    terminal.for_stream(stream, quiet=True).say(["hello"])
     assert stream.getvalue() == ""
+
+
+class Broken(Quiet):
+    """A view that has a fault."""
+
+    def sample(self, sample: Sample) -> None:
+        raise KeyError("column")
+
+
+def test_a_reporter_that_fails_is_heard_no_more_and_the_run_is_recorded_all_the_same(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, False, None, datetime.now(UTC)) as directory:
+        recorder = Recorder(directory, Broken())
+        for t_s in (1.0, 2.0):
+            recorder.sample(Sample(t_s=t_s, readings=()))
+    assert [event.text for event in recorder.events if isinstance(event, Warned)] == [
+        "Broken fails and shows nothing from here on: KeyError('column')"
+    ]
+    assert len(read_events(tmp_path)) == 1

@@ -23,6 +23,7 @@ _COMMANDS = {
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
 }
+_UNLISTED = {"inside": ("autocap.cli.inside:Inside", "what autocap.tune starts")}
 
 
 class Command(Protocol):
@@ -67,9 +68,9 @@ def _dispatch(argv: list[str]) -> int:
     parser.usage = "autocap [--version] [--help] COMMAND …"
     parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
     name = parser.parse_args(argv[:1]).command
-    if name not in _COMMANDS:
+    if name not in _COMMANDS | _UNLISTED:
         raise UsageError(f"unknown command '{name}'; choose one of {', '.join(_COMMANDS)}")
-    module, _, cls = _COMMANDS[name][0].partition(":")
+    module, _, cls = (_COMMANDS | _UNLISTED)[name][0].partition(":")
     command: Command = getattr(import_module(module), cls)()
     own, child = _split(argv[1:])
     subparser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from autocap.relay import compile_pattern
 
 CHILD_PROGRESS = ("auto", "steps", "period", "regex:PATTERN", "speed")
 ATTACH_PROGRESS = ("auto", "period", "speed")
+INSIDE_PROGRESS = ("auto", "steps", "period", "speed")
 
 
 def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
@@ -99,7 +101,12 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
 
     run = parser.add_argument_group("running and reporting")
     declare_running(run, child=child)
-    run.add_argument("--prometheus", metavar="PORT", help="not available yet")
+    run.add_argument(
+        "--prometheus",
+        metavar="[ADDRESS:]PORT",
+        type=values.endpoint,
+        help="serve the run's numbers to Prometheus (address: 127.0.0.1)",
+    )
 
 
 def declare_caps(search: "argparse._ArgumentGroup", *, step: str) -> None:
@@ -159,18 +166,20 @@ def run_config(args: argparse.Namespace) -> RunConfig:
     return replace(_config(args), command=tuple(args.child), kill_after_s=args.kill_after)
 
 
-def attach_config(args: argparse.Namespace) -> RunConfig:
-    """The same for a job that runs already; its command is not known yet."""
+def attach_config(args: argparse.Namespace, progress: Sequence[str] = ATTACH_PROGRESS) -> RunConfig:
+    """The same for a job that runs already; its command is not known yet. progress: what its iterations can be counted
+    by."""
     _refuse_later(args)
     if args.child is not None:
         raise UsageError("attach starts no command; leave out `--` and what follows, or use `autocap run`")
-    if args.progress == "steps" or args.progress.startswith("regex:"):
-        raise UsageError(
-            f"progress {args.progress} needs a job that autocap starts; choose {', '.join(ATTACH_PROGRESS)}, or use "
-            "`autocap run`"
-        )
-    if args.progress not in ATTACH_PROGRESS:
-        raise UsageError(f"unknown progress '{args.progress}'; choose {', '.join(ATTACH_PROGRESS)}")
+    if args.progress in CHILD_PROGRESS or args.progress.startswith("regex:"):
+        if args.progress not in progress:
+            raise UsageError(
+                f"progress {args.progress} needs a job that autocap starts; choose {', '.join(progress)}, or use "
+                "`autocap run`"
+            )
+    else:
+        raise UsageError(f"unknown progress '{args.progress}'; choose {', '.join(progress)}")
     return _config(args)
 
 
@@ -218,6 +227,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
         progress=args.progress,
         gpus=args.gpus,
         warm_start=args.warm_start,
+        prometheus=args.prometheus,
     )
 
 
@@ -258,7 +268,6 @@ def _refuse_later(args: argparse.Namespace) -> None:
     later = {
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
         "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
-        "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),
     }
     for option, (given, instead) in later.items():
         if given:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from autocap.cli.blas import one_thread
-from autocap.errors import NotAvailableYet
+from autocap.events import Event
 from autocap.privileges import acting_as, invoking_user
 
 
@@ -21,17 +21,17 @@ class Report:
         parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
         parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
         parser.add_argument("--json", action="store_true", help="print result.json, rebuilt from the events")
-        parser.add_argument("--follow", action="store_true", help="not available yet")
+        parser.add_argument(
+            "--follow", action="store_true", help="show a run that goes on, until it ends; then the report"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
-        if args.follow:
-            raise NotAvailableYet("autocap report --follow", "leave it out, or use --json")
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
             from autocap import reporting
             from autocap.runlog import read_events
 
-        events = read_events(args.directory)
+        events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
         with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
             if args.html:
                 _say(reporting.write_page(args.directory, events))
@@ -47,3 +47,16 @@ class Report:
 
 def _say(path: Path) -> None:
     print(f"autocap: wrote {path}", file=sys.stderr)
+
+
+def _followed(directory: Path, as_json: bool) -> list[Event]:
+    """The events of a run, once it is over; shown meanwhile, beside the JSON that was asked for or in front of it."""
+    from autocap.cli.follow import follow
+    from autocap.clock import MonotonicClock
+    from autocap.reporters import terminal
+
+    reporter = terminal.for_stream(sys.stderr) if as_json else terminal.for_stream(sys.stdout, prefix="")
+    try:
+        return follow(directory, reporter, MonotonicClock())
+    finally:
+        reporter.close()

@@ -5,6 +5,8 @@ import math
 import re
 from collections.abc import Callable
 
+LOOPBACK = "127.0.0.1"
+
 
 def _number(text: str, what: str) -> float:
     try:
@@ -104,6 +106,14 @@ def gpu_list(text: str) -> tuple[str, ...]:
 def gpu_sets(text: str) -> tuple[tuple[str, ...], ...]:
     """`0;0,1;0-3`: sets of GPUs, each as `gpu_list` reads it."""
     return tuple(gpu_list(part) for part in text.split(";"))
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    """`9101`, on loopback, `0.0.0.0:9101` or `[::]:9101`: where to listen."""
+    address, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"'{text}' is no port; give 1 to 65535, or ADDRESS:PORT")
+    return address.removeprefix("[").removesuffix("]") or LOOPBACK, int(port)
 
 
 def key_value(text: str) -> tuple[str, str]:

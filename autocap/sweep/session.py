@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from autocap import __version__, events, reporting
+from autocap.books import metric_info
 from autocap.codec import encode
 from autocap.config import SweepConfig
 from autocap.devices.base import Tunable
@@ -20,9 +21,9 @@ from autocap.events import Event
 from autocap.privileges import InvokingUser, acting_as, invoking_user
 from autocap.recorder import Recorder
 from autocap.reporters import sweep as sweep_report
-from autocap.reporters import terminal
+from autocap.reporters.plain import PlainLines, Quiet
 from autocap.runlog import RESULT, SWEEP, RunDirectory, read_events
-from autocap.session import metric_info, settle_leftovers
+from autocap.session import settle_leftovers
 from autocap.signals import SignalClock
 from autocap.sweep.plan import Schedule, differences
 from autocap.sweep.planning import observed, planned
@@ -47,7 +48,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
         plan = observed(whole_plan) if observe else whole_plan
         directory, earlier = _directory(config, plan, user, started)
         stack.enter_context(directory)
-        reporter = terminal.for_stream(sys.stderr, quiet=config.run.quiet, job_output_is_ours_too=True)
+        reporter = Quiet() if config.run.quiet else PlainLines(sys.stderr)
         recorder = Recorder(directory, reporter)
         recorder.events.extend(earlier)
         schedule = Schedule(plan, finished_runs(earlier))
@@ -151,9 +152,7 @@ def _put(directory: RunDirectory, recorder: Recorder, t_s: float, name: str, tex
         recorder.warn(t_s, str(error))
 
 
-def _report(
-    config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: terminal.Quiet, t_s: float
-) -> None:
+def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: Quiet, t_s: float) -> None:
     summary = summarise(recorder.events)
     result = encode(summary)
     _put(directory, recorder, t_s, RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")

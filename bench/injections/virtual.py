@@ -28,7 +28,7 @@ from autocap.procs import ProcessId, own_identity
 from autocap.progress import Progress, StepProgress
 from autocap.recorder import Recorder
 from autocap.records import SensorInfo, StepReading
-from autocap.reporters.terminal import Quiet
+from autocap.reporters.plain import Quiet
 from autocap.runlog import RunDirectory
 from autocap.runner import Actuator, NoInbox
 from autocap.tuning import SearchPlan, Tuning
