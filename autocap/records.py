@@ -40,12 +40,21 @@ class CapRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInfo:
-    """What stays the same about one power-capped device (a GPU, or whatever plays one)."""
+    """What stays the same about one power-capped device (a GPU, or whatever plays one).
+
+    noun: what messages call its kind.
+    """
 
     index: int
     uuid: str
     name: str
     cap_range: CapRange
+    noun: str = "GPU"
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return f"{self.noun} {self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

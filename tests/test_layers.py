@@ -31,7 +31,19 @@ BASE = frozenset(
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
 JOINERS = frozenset(
-    {"session", "warmstart", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"}
+    {
+        "session",
+        "warmstart",
+        "tuning",
+        "opening",
+        "cpusource",
+        "gpusource",
+        "counting",
+        "inbox",
+        "recorder",
+        "cli",
+        "__main__",
+    }
 )
 PURE = frozenset(
     {
@@ -73,6 +85,7 @@ EDGES: dict[str, frozenset[str]] = {
     "target": frozenset(),
     "attached": frozenset(),
     "holders": frozenset(),
+    "cpuuse": frozenset(),
     "permission": frozenset(),
     "signals": frozenset(),
     "privileges": frozenset(),
@@ -83,6 +96,7 @@ EDGES: dict[str, frozenset[str]] = {
     "devices.emulated": frozenset({"numpy"}),
     "devices.nvml": frozenset({"pynvml"}),
     "devices.powercap": frozenset(),
+    "devices.rapl": frozenset(),
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
     "reporters.period_plots": frozenset({"matplotlib", "numpy"}),
@@ -98,8 +112,13 @@ PARTS = {
     "devices.simulated_node": "devices.simulated",
     "stephook": "steps",
 }
-# The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
-SHARED_EDGES = {"target": frozenset({"privileges"}), "runlog": frozenset({"privileges"})}
+# The edges that others stand on: a child runs, and files are written, with the invoking user's rights; packages are
+# capped, and the machine's energy is read, by one reader of zones.
+SHARED_EDGES = {
+    "target": frozenset({"privileges"}),
+    "runlog": frozenset({"privileges"}),
+    "devices.rapl": frozenset({"devices.powercap"}),
+}
 OPTUNA_FILE = "bayesian"
 PUBLIC = frozenset({"metrics", "records", "steps", "errors"})  # what autocap/__init__.py gives its users
 
@@ -140,8 +159,8 @@ def sources(folder: str, *, beside: tuple[str, ...] = ()) -> list[Path]:
 def module_name(path: Path) -> str:
     """`devices.base` for autocap/devices/base.py, `cli` for everything in autocap/cli (a package is one module)."""
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
-    if parts[:2] == ("devices", "nvml"):
-        return "devices.nvml"
+    if parts[:2] in (("devices", "nvml"), ("devices", "rapl")):
+        return ".".join(parts[:2])
     if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -154,7 +173,17 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in ("cli", "devices.nvml", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
+    for whole in (
+        "cli",
+        "devices.nvml",
+        "devices.rapl",
+        "guardian",
+        "period",
+        "relay",
+        "stephook",
+        "strategies",
+        "workloads",
+    ):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)

@@ -18,7 +18,7 @@ from pathlib import Path
 from autocap.errors import DeviceError, DeviceUnavailable
 
 SYSFS_VARIABLE = "AUTOCAP_SYSFS"  # where sysfs is, as in a container that sees the host's in another place
-LONG_TERM, SHORT_TERM = "long_term", "short_term"
+LONG_TERM = "long_term"  # the constraint that caps; the others are for moments
 _ZONE = re.compile(r"(intel-rapl(?:-[a-z]+)?):(\d+)(?::(\d+))?")
 _PACKAGE = re.compile(r"package-(\d+)(?:-die-(\d+))?")
 _PREFERRED = "intel-rapl"  # of a package's interfaces: the registers, which have every domain
@@ -38,12 +38,13 @@ READABLE = (
 class ZoneError(DeviceError):
     """A file of a zone could not be read or written.
 
-    lost: the zone is gone, and asking again is of no use. denied: we may not.
+    code: its errno, `None` where what was read is no number. lost: the zone is gone, and asking again is of no use.
+    denied: we may not.
     """
 
     def __init__(self, what: str, error: OSError | ValueError, advice: str = "") -> None:
-        number = error.errno if isinstance(error, OSError) else None
-        self.lost, self.denied = number in _GONE, number in _DENIED
+        self.code = error.errno if isinstance(error, OSError) else None
+        self.lost, self.denied = self.code in _GONE, self.code in _DENIED
         if not advice:
             advice = "its driver has gone; load it (modprobe intel_rapl_msr)" if self.lost else "look at dmesg"
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -115,6 +116,9 @@ class Zone:
             self.sysfs.write(path, str(value))
         except OSError as error:
             raise ZoneError(f"writing {value} to {path} ({self.name})", error) from error
+
+    def has(self, file: str) -> bool:
+        return (self.path / file).exists()
 
     def constraint(self, name: str) -> str | None:
         """What the files of the constraint of that name begin with, `None` where the zone has no such constraint."""
