@@ -154,7 +154,8 @@ class Tally:
     elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
     iterations were made, as a period is recognised some time afterwards. exploration_*: the part spent in SEARCHING
     and CONFIRMING, pauses left out. paused_*: of the counted part, what was a validation pass, a checkpoint or a stall,
-    with the iterations that cannot be told from it. Energy is summed over devices.
+    with the iterations that cannot be told from it, and those over which the power was not known. Energy is that of
+    the measurements.
     """
 
     t_s: float

@@ -41,6 +41,7 @@ PURE = frozenset(
         "confirm",
         "controller",
         "drift",
+        "energy",
         "evidence",
         "gains",
         "gpuset",
