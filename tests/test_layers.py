@@ -83,6 +83,7 @@ EDGES: dict[str, frozenset[str]] = {
     "relay": frozenset(),
     "devices.emulated": frozenset({"numpy"}),
     "devices.nvml": frozenset({"pynvml"}),
+    "devices.powercap": frozenset(),
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
     "reporters.period_plots": frozenset({"matplotlib", "numpy"}),
