@@ -1,7 +1,7 @@
 """The job's energy over time, out of the readings: of its GPUs, and of the machine around them.
 
-Energy comes from counters where there are any, else from power, which is held from one reading's stamp to the next. A
-machine's reading that holds the GPUs' power already, as a wall meter's does, stands alone; any other is added to theirs.
+Energy comes from counters where there are any, else from power, which is held from one reading's stamp to the next.
+A machine's reading that holds the GPUs' power already, as a wall meter's, stands alone; any other is added to theirs.
 """
 
 import math

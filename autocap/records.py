@@ -115,7 +115,7 @@ class NodeReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All that the controller is fed: every device of the job, the step counter, and the machine's power, at one moment.
+    """All that the controller is fed: every device of the job, the step counter and the machine's power, at one moment.
 
     node: `None` where the devices' own power is all that counts.
     """
@@ -142,8 +142,8 @@ class Measurement:
     """What one cap costs per iteration.
 
     cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only.
-    period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or, where
-    `gpu` holds the devices' part, of the whole machine. *_rel_stderr: relative standard errors from batch means.
+    period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or,
+    where `gpu` holds the devices' part, of the whole machine. *_rel_stderr: relative standard errors from batch means.
     time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does not
     say. valid, reason: a window that must not be compared.
     """
