@@ -23,6 +23,7 @@ BASE = frozenset(
         "events",
         "metrics",
         "outsider",
+        "powersource",
         "procs",
         "records",
         "rounding",
@@ -49,6 +50,7 @@ PURE = frozenset(
         "periodic",
         "heard",
         "holding",
+        "idle",
         "pauses",
         "probe",
         "batches",
@@ -76,6 +78,7 @@ EDGES: dict[str, frozenset[str]] = {
     "holders": frozenset(),
     "permission": frozenset(),
     "signals": frozenset(),
+    "nodepower": frozenset(),
     "privileges": frozenset(),
     "steps": frozenset({"torch"}),
     "runlog": frozenset(),
@@ -99,8 +102,12 @@ PARTS = {
     "devices.simulated_node": "devices.simulated",
     "stephook": "steps",
 }
-# The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
-SHARED_EDGES = {"target": frozenset({"privileges"}), "runlog": frozenset({"privileges"})}
+# Edges that others stand on: CPU packages; a child runs, and files are written, with the invoking user's rights.
+SHARED_EDGES = {
+    "nodepower": frozenset({"devices.powercap"}),
+    "target": frozenset({"privileges"}),
+    "runlog": frozenset({"privileges"}),
+}
 OPTUNA_FILE = "bayesian"
 PUBLIC = frozenset({"metrics", "records", "steps", "errors"})  # what autocap/__init__.py gives its users
 
@@ -143,9 +150,12 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
     if parts[:2] == ("devices", "nvml"):
         return "devices.nvml"
-    if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
+    if parts[0] in ("cli", "guardian", "nodepower", "period", "relay", "stephook"):
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+_WHOLE = ("cli", "devices.nvml", "guardian", "nodepower", "period", "relay", "stephook", "strategies", "workloads")
 
 
 def ours(module: str) -> str | None:
@@ -155,7 +165,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in ("cli", "devices.nvml", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
+    for whole in _WHOLE:
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)
