@@ -73,6 +73,31 @@ class DeviceFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMetered:
+    """The machine's power counts as well. source: as given. whole: what it reads holds the GPUs' power already.
+
+    refresh_s: seconds between fresh readings, as far as they have shown. idle_w: what the machine draws at rest, where
+    the user said so; standard_idle_w: what the machine to compare with does; watts.
+    """
+
+    t_s: float
+    source: str
+    whole: bool
+    refresh_s: float
+    idle_w: float | None
+    standard_idle_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleEstimated:
+    """What the machine drew at rest before the first iteration, watts, and over how many seconds that was seen."""
+
+    t_s: float
+    power_w: float
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressFound:
     """Where the iteration count comes from. confidence: "high" or "low"."""
 
@@ -201,6 +226,8 @@ class RunEnded:
 Event = (
     RunStarted
     | DeviceFound
+    | NodeMetered
+    | IdleEstimated
     | ProgressFound
     | StateEntered
     | CapSet
