@@ -55,6 +55,7 @@ PURE = frozenset(
         "probe",
         "batches",
         "exploration",
+        "nodesummary",
         "outbox",
         "payback",
         "probing",
@@ -100,6 +101,7 @@ PARTS = {
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
+    "reporters.node": "reporters.summary",
     "stephook": "steps",
 }
 # Edges that others stand on: CPU packages; a child runs, and files are written, with the invoking user's rights.
