@@ -13,6 +13,7 @@ from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.exploration import Decision, Exploration
 from autocap.holding import Hold, HoldRules, first_check_s
+from autocap.idle import IdleWatch
 from autocap.outbox import Outbox
 from autocap.pauses import PauseWatch
 from autocap.probe import ProbeResult
@@ -58,6 +59,7 @@ class Controller:
         self._done = 0.0  # iterations
         self._prober = Prober(config, sensor)
         self._pauses = PauseWatch()
+        self._idle = IdleWatch()
         self._paused = False  # as announced
         self._failed_baselines = 0  # in a row
         self._exploration: Exploration | None = None
@@ -90,6 +92,9 @@ class Controller:
             self._out.announce(
                 events.ProgressFound(t_s=sample.t_s, kind=self._progress.kind, confidence=self._progress.confidence)
             )
+        idle_w = self._idle.feed(sample, marks, self._progress)
+        if idle_w is not None:
+            self._out.announce(events.IdleEstimated(t_s=sample.t_s, power_w=idle_w, seen_s=self._idle.seen_s))
         self._pauses.feed(sample, marks, self._progress, self._out.caps_w)
         self._heed_pause()
         self._accounts.feed(sample, marks, self.state, paused=self._pauses.ended)

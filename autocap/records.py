@@ -5,7 +5,7 @@ is the start of the run. An unknown is `None`, never 0 or -1.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 # Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and
@@ -108,12 +108,42 @@ class StepReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReading:
+    """The power of the machine around the devices, read once.
+
+    t_s: when the value was taken; one that is only held keeps its stamp. power_w: `None` in a gap. whole: the devices'
+    own power is in it, as in what a wall meter reads; else it comes on top of theirs. energy_j: the source's own
+    counter, `None` where it has none.
+    """
+
+    t_s: float
+    power_w: float | None
+    whole: bool
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All that the controller is fed: every device of the job, and the step counter, at one moment."""
+    """All that the controller is fed: every device of the job, the step counter and the machine's power, at one moment.
+
+    node: `None` where the devices' own power is all that counts.
+    """
 
     t_s: float
     readings: tuple[Reading, ...]
     steps: StepReading | None = None
+    node: NodeReading | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEnergy:
+    """The GPUs' part in a Measurement of the whole machine: its fields of these names for the GPUs alone."""
+
+    power_w: float
+    power_rel_stderr: float
+    energy_per_iteration_j: float
+    energy_rel_stderr: float
+    time_energy_corr: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +151,10 @@ class Measurement:
     """What one cap costs per iteration.
 
     cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only.
-    period_s, energy_per_iteration_j, power_w: means over the window, summed over devices where that applies.
-    *_rel_stderr: relative standard errors from batch means. time_energy_corr: correlation of the errors of period
-    and energy. cap_binding: `None` where the device does not say. valid, reason: a window that must not be compared.
+    period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or,
+    where `gpu` holds the devices' part, of the whole machine. *_rel_stderr: relative standard errors from batch means.
+    time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does not
+    say. valid, reason: a window that must not be compared.
     """
 
     cap_w: tuple[float, ...]
@@ -140,6 +171,7 @@ class Measurement:
     cap_binding: bool | None = None
     valid: bool = True
     reason: str | None = None
+    gpu: GpuEnergy | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -152,6 +184,33 @@ class Measurement:
             f"a standard error cannot be negative: {self}",
         )
         _require(abs(self.time_energy_corr) <= 1 + 1e-9, f"a correlation lies in [-1, 1], got {self.time_energy_corr}")
+
+    def of_gpus(self) -> "Measurement":
+        """The same window with the GPUs' own power and energy."""
+        if self.gpu is None:
+            return self
+        return replace(
+            self,
+            power_w=self.gpu.power_w,
+            power_rel_stderr=self.gpu.power_rel_stderr,
+            energy_per_iteration_j=self.gpu.energy_per_iteration_j,
+            energy_rel_stderr=self.gpu.energy_rel_stderr,
+            time_energy_corr=self.gpu.time_energy_corr,
+            gpu=None,
+        )
+
+    def with_gpus(self, gpus: "Measurement") -> "Measurement":
+        """This one, of the machine, with the GPUs' part of the same window."""
+        return replace(
+            self,
+            gpu=GpuEnergy(
+                power_w=gpus.power_w,
+                power_rel_stderr=gpus.power_rel_stderr,
+                energy_per_iteration_j=gpus.energy_per_iteration_j,
+                energy_rel_stderr=gpus.energy_rel_stderr,
+                time_energy_corr=gpus.time_energy_corr,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

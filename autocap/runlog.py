@@ -24,7 +24,7 @@ from autocap.codec import Json, decode, encode
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.privileges import InvokingUser, acting_as
-from autocap.records import Reading, Sample
+from autocap.records import NodeReading, Reading, Sample
 from autocap.summary import Summary
 
 EVENTS = "events.jsonl"
@@ -135,7 +135,7 @@ class RunDirectory:
 
     def _write_row(self, sample: Sample) -> None:
         if self._flushed_s is None:
-            self._rows.append(_header(len(sample.readings)))
+            self._rows.append(_header(sample))
         self._rows.append(_row(sample))
         if self._flushed_s is None or sample.t_s - self._flushed_s >= _FLUSH_S:
             self._flushed_s = sample.t_s
@@ -196,13 +196,23 @@ _COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
 }
 
 
-def _header(devices: int) -> str:
+_NODE_COLUMNS: dict[str, Callable[[NodeReading], float | bool | None]] = {
+    "node_power_w": lambda node: node.power_w,
+    "node_read_t_s": lambda node: node.t_s,
+    "node_energy_j": lambda node: node.energy_j,
+    "node_whole": lambda node: node.whole,
+}
+
+
+def _header(sample: Sample) -> str:
     """Column names. Several devices have a total, power_w, and columns of their own: power_w_0, energy_j_0, …"""
+    devices = len(sample.readings)
     if devices == 1:
         of_devices = list(_COLUMNS)
     else:
         of_devices = ["power_w"] + [f"{name}_{index}" for index in range(devices) for name in _COLUMNS]
-    return ",".join(["t_s", *of_devices, "steps", "step_t_s"]) + "\n"
+    of_node = [] if sample.node is None else list(_NODE_COLUMNS)
+    return ",".join(["t_s", *of_devices, "steps", "step_t_s", *of_node]) + "\n"
 
 
 def _row(sample: Sample) -> str:
@@ -212,6 +222,8 @@ def _row(sample: Sample) -> str:
         values.append(sum(powers) if powers and len(powers) == len(sample.readings) else None)
     values += [column(reading) for reading in sample.readings for column in _COLUMNS.values()]
     values += [sample.steps.count, sample.steps.t_s] if sample.steps else [None, None]
+    if sample.node is not None:
+        values += [column(sample.node) for column in _NODE_COLUMNS.values()]
     return ",".join(map(_cell, values)) + "\n"
 
 
@@ -262,12 +274,28 @@ def read_events(run_dir: Path) -> list[Event]:
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
-    """What `result.json` holds, schema 1."""
+    """What `result.json` holds, schema 1, with keys of its own where the machine's power was counted."""
     result = _fields(summary)
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},
     }
-    best = [_fields(best) for best in summary.best_by_metric]
-    result["best_by_metric"] = {str(one.pop("metric")): one for one in best}
-    return result
+    for key, found in (("best_by_metric", summary.best_by_metric), ("best_by_metric_gpu", summary.best_by_metric_gpu)):
+        best = [_fields(one) for one in found]
+        result[key] = {str(one.pop("metric")): one for one in best}
+    return result if summary.node is not None else _without(_OF_NODE, result)
+
+
+# Keys that a run of the GPUs alone does not have.
+_OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
+
+
+def _without(keys: frozenset[str], fields: dict[str, Json]) -> dict[str, Json]:
+    """JSON objects, one in the other, without those keys."""
+
+    def kept(value: Json) -> Json:
+        if isinstance(value, dict):
+            return _without(keys, value)
+        return [kept(item) for item in value] if isinstance(value, list) else value
+
+    return {key: kept(value) for key, value in fields.items() if key not in keys}

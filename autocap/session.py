@@ -13,15 +13,16 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime
 
-from autocap import __version__, events, registry, target
+from autocap import __version__, events, nodepower, registry, target
 from autocap.attached import AttachedJob
-from autocap.config import RunConfig
+from autocap.config import NODE_POWER, RunConfig
 from autocap.counting import Counting
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardError, RunDirectoryError, UsageError
 from autocap.events import MetricInfo, OptionValue
 from autocap.guardian import Fate, settle
 from autocap.inbox import AttachInbox, Inbox
 from autocap.opening import Source, source
+from autocap.powersource import PowerSource
 from autocap.privileges import InvokingUser, invoking_user
 from autocap.recorder import Recorder
 from autocap.reporters import summary as summary_report
@@ -52,6 +53,7 @@ def run(config: RunConfig, clock: SignalClock) -> int:
             if device is not None and device.known is not None:
                 plan.earlier.require_device(device.known)
         notes = _settle(config)
+        node = None if device is None else _node_power(config, clock, stack)
         started = datetime.now().astimezone()
         counting = Counting(config.progress if device else "none", user)
         stack.enter_context(counting)
@@ -60,11 +62,12 @@ def run(config: RunConfig, clock: SignalClock) -> int:
         reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=sys.stdout.isatty())
         recorder = Recorder(directory, reporter)
         recorder.event(_started(config, plan, "run", job.pid, started))
+        _tell_of_node(config, node, recorder, clock)
         for note in notes:
             recorder.warn(clock.now(), note)
         inbox = Inbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
-            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting
+            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
         status = tuning.untuned(why_not) if device is None else tuning.tuned(device)
         counting.drain(clock)
@@ -94,17 +97,19 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
                 f"process {pid} and its descendants use no GPU; attach once the job computes on one, or pass --gpus"
             )
         stack.callback(device.close)
+        node = _node_power(config, clock, stack)
         started = datetime.now().astimezone()
         counting = stack.enter_context(Counting(config.progress, user, ours=False))
         directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
         reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=False)
         recorder = Recorder(directory, reporter)
         recorder.event(_started(config, plan, "attach", pid, started))
+        _tell_of_node(config, node, recorder, clock)
         for note in notes:
             recorder.warn(clock.now(), note)
         inbox = AttachInbox(job, recorder)
         tuning = Tuning(
-            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting
+            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
         try:
             tuning.tune(device)
@@ -128,6 +133,36 @@ def _source_if_any(config: RunConfig, clock: SignalClock, plan: SearchPlan) -> t
         return None, f"no device to tune: {error}"
 
 
+def _node_power(config: RunConfig, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
+    """The source that --node-power names, opened until the stack ends; `None` for none.
+
+    Raises DeviceUnavailable where it tells no power.
+    """
+    if config.node_power == NODE_POWER:
+        return None
+    with clock.lifted():  # a meter must feel it when it is asked to end
+        node = nodepower.open_source(config.node_power, clock)
+    stack.callback(node.close)
+    return node
+
+
+def _tell_of_node(config: RunConfig, node: PowerSource | None, recorder: Recorder, clock: SignalClock) -> None:
+    if node is None:
+        return
+    recorder.event(
+        events.NodeMetered(
+            t_s=clock.now(),
+            source=node.name,
+            whole=node.whole,
+            refresh_s=node.refresh_s,
+            idle_w=config.idle_w,
+            standard_idle_w=config.standard_idle_w,
+        )
+    )
+    if node.whole and config.device.startswith("emulated"):
+        recorder.warn(clock.now(), "the emulated device's power is in none of what the node's meter reads")
+
+
 def _settle(config: RunConfig) -> list[str]:
     """Put back what dead runs left, on whatever device; sentences on it."""
     if config.tune.observe:
@@ -142,6 +177,10 @@ def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
     if user is not None and ":" in config.strategy:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
+        )
+    if user is not None and config.node_power.startswith(nodepower.COMMAND):
+        raise UsageError(
+            f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
         )
     factory = registry.find(config.strategy)
     return SearchPlan(

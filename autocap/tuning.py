@@ -22,6 +22,7 @@ from autocap.devices.base import LimitPort, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
 from autocap.opening import Source
+from autocap.powersource import PowerSource
 from autocap.procs import ProcessId
 from autocap.progress import Progress
 from autocap.recorder import Recorder
@@ -89,7 +90,8 @@ class GuardingInbox(Inbox, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Tuning:
-    """One job that runs, and what is known of its tuning. ended_because: once it has ended."""
+    """One job that runs, and what is known of its tuning. node: of the machine's power. ended_because: once it has
+    ended."""
 
     config: RunConfig
     clock: RunClock
@@ -98,6 +100,7 @@ class Tuning:
     recorder: Recorder
     plan: SearchPlan
     counting: Counter
+    node: PowerSource | None = None
     new_guardian: NewGuardian = Guardian
     ended_because: str = "the job ended"
     _said: str | None = None  # the counter's fault, once it was announced
@@ -198,6 +201,7 @@ class Tuning:
             steps=self._count,
             actuator=guardian,
             inbox=self.inbox,
+            node=self.node,
         )
         return runner, guardian
 

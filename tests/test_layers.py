@@ -23,6 +23,7 @@ BASE = frozenset(
         "events",
         "metrics",
         "outsider",
+        "powersource",
         "procs",
         "records",
         "rounding",
@@ -53,6 +54,7 @@ PURE = frozenset(
         "confirm",
         "controller",
         "drift",
+        "energy",
         "evidence",
         "gains",
         "gpuset",
@@ -60,10 +62,12 @@ PURE = frozenset(
         "periodic",
         "heard",
         "holding",
+        "idle",
         "pauses",
         "probe",
         "batches",
         "exploration",
+        "nodesummary",
         "outbox",
         "payback",
         "probing",
@@ -88,6 +92,7 @@ EDGES: dict[str, frozenset[str]] = {
     "cpuuse": frozenset(),
     "permission": frozenset(),
     "signals": frozenset(),
+    "nodepower": frozenset(),
     "privileges": frozenset(),
     "steps": frozenset({"torch"}),
     "runlog": frozenset(),
@@ -110,14 +115,16 @@ PARTS = {
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
+    "reporters.node": "reporters.summary",
     "stephook": "steps",
 }
 # The edges that others stand on: a child runs, and files are written, with the invoking user's rights; packages are
 # capped, and the machine's energy is read, by one reader of zones.
 SHARED_EDGES = {
+    "devices.rapl": frozenset({"devices.powercap"}),
+    "nodepower": frozenset({"devices.powercap"}),
     "target": frozenset({"privileges"}),
     "runlog": frozenset({"privileges"}),
-    "devices.rapl": frozenset({"devices.powercap"}),
 }
 OPTUNA_FILE = "bayesian"
 PUBLIC = frozenset({"metrics", "records", "steps", "errors"})  # what autocap/__init__.py gives its users
@@ -161,9 +168,23 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
     if parts[:2] in (("devices", "nvml"), ("devices", "rapl")):
         return ".".join(parts[:2])
-    if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
+    if parts[0] in ("cli", "guardian", "nodepower", "period", "relay", "stephook"):
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+_WHOLE = (
+    "cli",
+    "devices.nvml",
+    "devices.rapl",
+    "guardian",
+    "nodepower",
+    "period",
+    "relay",
+    "stephook",
+    "strategies",
+    "workloads",
+)
 
 
 def ours(module: str) -> str | None:
@@ -173,17 +194,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in (
-        "cli",
-        "devices.nvml",
-        "devices.rapl",
-        "guardian",
-        "period",
-        "relay",
-        "stephook",
-        "strategies",
-        "workloads",
-    ):
+    for whole in _WHOLE:
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)

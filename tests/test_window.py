@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from autocap.batches import batch_errors
+from autocap.energy import EnergyMeter
 from autocap.progress import Mark, StepProgress
 from autocap.records import Reading, Sample, StepReading
-from autocap.window import EnergyMeter, Floats, Window, pool
+from autocap.window import Floats, Window, pool
 from tests.feeds import measurement, samples
 
 

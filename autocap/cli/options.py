@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autocap import config
-from autocap.cli import values
+from autocap.cli import nodepower, values
 from autocap.config import RunConfig, TuneConfig
 from autocap.errors import NotAvailableYet, UsageError
 from autocap.metrics import DEFAULT_K, METRICS, Metric
@@ -129,7 +129,6 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
     )
     device.add_argument("--per-gpu", action="store_true", help="not available yet")
     device.add_argument("--shared-gpu", action="store_true", help="tune a GPU on which other processes compute as well")
-    device.add_argument("--node-power", metavar="SOURCE", default="none", help="not available yet")
     device.add_argument(
         "--progress",
         metavar="KIND",
@@ -146,6 +145,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         "--observe", action="store_true", help="set nothing: measure, report, and say what would be tried"
     )
 
+    nodepower.declare(parser)
     run = parser.add_argument_group("running and reporting")
     if child:
         run.add_argument(
@@ -189,6 +189,7 @@ def attach_config(args: argparse.Namespace) -> RunConfig:
 def _config(args: argparse.Namespace) -> RunConfig:
     _check_device(args.device)
     _check_bounds(args)
+    nodepower.check(args)
     return RunConfig(
         command=(),
         tune=TuneConfig(
@@ -213,6 +214,9 @@ def _config(args: argparse.Namespace) -> RunConfig:
         sample_hz=args.sample_hz,
         out=args.out,
         warm_start=args.warm_start,
+        node_power=args.node_power,
+        idle_w=args.idle_power,
+        standard_idle_w=args.standard_idle,
         force=args.force,
         json=args.json,
         quiet=args.quiet,
@@ -269,7 +273,6 @@ def _check_progress(kind: str) -> None:
 def _refuse_later(args: argparse.Namespace) -> None:
     later = {
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
-        "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
         "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),
     }
     for option, (given, instead) in later.items():

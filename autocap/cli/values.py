@@ -114,6 +114,16 @@ def retune(text: str) -> float | str:
     return text if text in ("auto", "never") else positive("seconds, or auto, or never")(text)
 
 
+def node_power(text: str) -> str:
+    """`none`, watts, `rapl`, `ipmi` or `command:CMD`."""
+    kind, colon, command = text.partition(":")
+    if text in ("none", "rapl", "ipmi") or (kind == "command" and command.strip()):
+        return text
+    if colon or not text[:1].isdigit():
+        raise argparse.ArgumentTypeError(f"unknown source '{text}'; choose none, watts, rapl, ipmi or command:CMD")
+    return f"{positive('watts')(text):.10g}"
+
+
 def count(text: str) -> int:
     """A whole number above 0."""
     try:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autocap.records import Measurement
+from autocap.reporters import node
 from autocap.rounding import with_error
 from autocap.summary import PREDICTED, Summary, TrialSummary, VersusBaseline
 
@@ -22,6 +23,8 @@ def lines(summary: Summary, width: int = _WIDTH) -> list[str]:
         return [*_heading(summary), "no baseline was measured, so there is nothing to compare"]
     table = _drawn(_table(summary, summary.baseline), width)
     told = [*_heading(summary), "", *table, "", *_outcome(summary), *_savings(summary)]
+    if summary.node is not None:
+        told += [*node.at_rest(summary.node), "", *_drawn(_of_gpus(summary, summary.baseline), width)]
     if not summary.trials:
         return told
     return [*told, "", *_drawn(_bests(summary), width), "", *_drawn(_front(summary), width)]
@@ -45,6 +48,7 @@ def _heading(summary: Summary) -> list[str]:
     return [
         f"{count}{names}{label}",
         f"minimising {metric}{limit} with strategy {summary.strategy.name}{progress}; ended: {summary.ended_because}",
+        *([node.heading(summary.node)] if summary.node else []),
     ]
 
 
@@ -84,11 +88,35 @@ def _measured(m: Measurement, baseline: Measurement) -> list[str]:
     ]
 
 
+def _of_gpus(summary: Summary, baseline: Measurement) -> Table:
+    """The GPUs' part in what the first table has of the whole node."""
+    watts, joules = ("W (emulated)", "J/iter (emulated)") if _emulated_gpus(summary) else ("W", "J/iter")
+    table = _plain_table("GPUs alone", "cap W", watts, joules, "energy %", "")
+    kept, versus = summary.chosen.measurement if summary.chosen else None, summary.versus_baseline
+    shown = [(baseline, "baseline"), *((trial.measurement, trial.state.value) for trial in summary.trials)]
+    for measurement, note in [*shown, (kept, "kept, confirmed")]:
+        if measurement is not None:
+            watts, _, joules, energy, _ = _measured(measurement.of_gpus(), baseline.of_gpus())
+            if measurement is baseline:
+                energy = "0"
+            elif measurement is kept and versus is not None and versus.gpu_energy_pct is not None:
+                energy = f"{versus.gpu_energy_pct:+.1f}"
+            table.add_row("", _caps(measurement.cap_w), watts, joules, energy, note)
+    return table
+
+
 def _bests(summary: Summary) -> Table:
-    """The best cap by each metric, whatever the run minimised."""
-    table = _plain_table("best for", "cap W", "metric / baseline's", "")
-    for best in summary.best_by_metric:
-        table.add_row(best.metric, _caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
+    """The best cap by each metric, whatever the run minimised; by the GPUs' energy alone as well."""
+    if summary.node is None:
+        table = _plain_table("best for", "cap W", "metric / baseline's", "")
+        for best in summary.best_by_metric:
+            table.add_row(best.metric, _caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
+        return table
+    value = "metric / baseline's"
+    table = _plain_table("best for", "node: cap W", value, "GPUs alone: cap W", value, "")
+    for best, of_gpus in zip(summary.best_by_metric, summary.best_by_metric_gpu, strict=True):
+        cells = (cell for one in (best, of_gpus) for cell in (_caps(one.cap_w), with_error(one.cost, one.cost_stderr)))
+        table.add_row(best.metric, *cells, best.source)
     return table
 
 
@@ -134,6 +162,8 @@ def _outcome(summary: Summary) -> list[str]:
     if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
         return [kept]
     energy = f"energy {versus.energy_pct:+.1f} ± {versus.energy_stderr_pct or 0:.1f} %"
+    if versus.gpu_energy_pct is not None:
+        energy += f" (GPUs alone {versus.gpu_energy_pct:+.1f} ± {versus.gpu_energy_stderr_pct or 0:.1f} %)"
     time = f"time {versus.time_pct:+.1f} ± {versus.time_stderr_pct or 0:.1f} %"
     metric = f"{summary.metric.name} {versus.metric_pct:+.1f} ± {versus.metric_stderr_pct or 0:.1f} %"
     return [f"{kept}: {energy}, {time}, {metric} per iteration, against the baseline"]
@@ -157,6 +187,11 @@ def _savings(summary: Summary) -> list[str]:
 
 
 def _emulated(summary: Summary) -> bool:
+    """Whether the energy that counts is modelled; what a meter of the whole node reads is not."""
+    return _emulated_gpus(summary) and not (summary.node is not None and summary.node.whole)
+
+
+def _emulated_gpus(summary: Summary) -> bool:
     return summary.device is not None and summary.device.emulated
 
 

@@ -152,6 +152,10 @@ class Wording:
                 self.metric = metric.name
             case events.DeviceFound():
                 return self._device(event)
+            case events.NodeMetered():
+                return _node(event)
+            case events.IdleEstimated(power_w=power_w, seen_s=seen_s):
+                return f"at rest the node draws {power_w:.0f} W, as seen over {seen_s:.0f} s before the first iteration"
             case events.ProgressFound(kind=kind):
                 return f"counting iterations from {kind}"
             case events.StateEntered(state=state):
@@ -184,9 +188,10 @@ class Wording:
         return f"tuning {count}{gpu.name}, limit found on arrival {limits}{label}"
 
     def _measured(self, m: Measurement) -> str:
+        of_gpus = "" if m.gpu is None else f", GPUs {m.gpu.energy_per_iteration_j:.2f} J/iteration"
         return (
             f"{m.period_s:.4f} s/iteration ± {100 * m.period_rel_stderr:.2f} %, {m.energy_per_iteration_j:.2f} "
-            f"J/iteration ± {100 * m.energy_rel_stderr:.2f} % {self.power}".rstrip()
+            f"J/iteration ± {100 * m.energy_rel_stderr:.2f} %{of_gpus} {self.power}".rstrip()
         )
 
     def _trial(self, trial: Trial) -> str:
@@ -196,6 +201,11 @@ class Wording:
         verdict = " pruned" if trial.state is TrialState.PRUNED else ""
         cost = f"{self.metric} {trial.cost:.4f} ± {trial.cost_stderr:.4f}"
         return f"{trial.cap_w:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
+
+
+def _node(event: events.NodeMetered) -> str:
+    counted = "as its meter reads it" if event.whole else "the GPUs' and this beside them"
+    return f"energy is the whole node's, {counted}: {event.source}"
 
 
 _STATES = {
