@@ -7,6 +7,8 @@ from autocap.errors import DeviceError
 from autocap.records import CapRange, GpuInfo
 from autocap.strategy import DEFAULT_STEP_W, CapGrid
 
+_NARROW_W, _NARROW_STEPS = 150.0, 45.0  # a CPU package of 125 W gets steps of 2 W
+
 
 def common_range(gpus: Sequence[GpuInfo]) -> CapRange:
     """The limits that every device of the job accepts. Raises DeviceError when there are none."""
@@ -60,8 +62,14 @@ def cap_grid(
         raise DeviceError(
             f"{lowest} is above the {top_w:g} W limit found on arrival; pass --max-cap to allow caps above it"
         )
-    stepped = CapGrid.stepped(min_w, top_w, config.step_w or DEFAULT_STEP_W)
+    stepped = CapGrid.stepped(min_w, top_w, config.step_w or _usual_step_w(allowed))
     return CapGrid(tuple(sorted({*stepped, *required_w})))
+
+
+def _usual_step_w(allowed: CapRange) -> float:
+    """The spacing of caps where nobody chose one: finer on a device whose whole range is narrow."""
+    width_w = allowed.max_w - allowed.min_w
+    return DEFAULT_STEP_W if width_w >= _NARROW_W else max(1.0, width_w // _NARROW_STEPS)
 
 
 def _check(option: str, cap_w: float, allowed: CapRange, gpus: Sequence[GpuInfo]) -> None:

@@ -1,4 +1,4 @@
-"""The job's energy over time, out of the readings: of its GPUs, and of the machine around them.
+"""The job's energy over time, out of the readings: of its GPUs, of what goes with them, and of the machine around them.
 
 Energy comes from counters where there are any, else from power, which is held from one reading's stamp to the next.
 A machine's reading that holds the GPUs' power already, as a wall meter's, stands alone; any other is added to theirs.
@@ -44,24 +44,26 @@ class EnergyPoint:
 class EnergyMeter:
     """Adds up joules, sample by sample. In a gap nothing is known, and nothing is added.
 
-    energy_j: what the metric counts so far: the machine's where samples tell of it, else the GPUs'. gap_s: seconds of
-    which it is not known.
+    energy_j: what the metric counts so far: the machine's where samples tell of it, else the GPUs' with what goes with
+    them. gap_s: seconds of which it is not known.
     """
 
     def __init__(self) -> None:
-        self._gpus, self._node = _Gpus(), _Node()
+        self._gpus, self._beside, self._node = _Gpus(), _Counted(), _Node()
         self._whole = False
         self._last_s = math.nan
         self.gap_s = 0.0
 
     @property
     def energy_j(self) -> float:
-        return self._node.energy_j + (0.0 if self._whole else self._gpus.energy_j)
+        return self._node.energy_j + (0.0 if self._whole else self._gpus.energy_j + self._beside.energy_j)
 
     def feed(self, sample: Sample) -> EnergyPoint | None:
         """The newest point of the energy curves; `None` in a gap or where there is nothing new."""
         self._whole = sample.node is not None and sample.node.whole
         self._node.feed(sample.t_s, sample.node)
+        beside = [reading.beside_j for reading in sample.readings if reading.beside_j is not None]
+        self._beside.feed(sum(beside) if beside else None)
         fresh = self._gpus.feed(sample)
         in_gap = any(reading.power_w is None for reading in sample.readings) or (
             sample.node is not None and sample.node.power_w is None

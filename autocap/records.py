@@ -80,6 +80,7 @@ class Reading:
     t_s: when the power reading was taken (its own stamp, not the sample's).
     power_w: board draw, `None` where the reading is missing or was zero.
     energy_j: the device's own energy counter, `None` where it has none.
+    beside_j: a counter of what goes with the device and is under no cap, as a CPU package's memory; `None` without one.
     requested_w, enforced_w: the limit asked for and the one that holds after all limiters.
     cap_binding: whether the driver says the cap holds the clocks down; `None` where it does not say.
     throttled: thermal or hardware slowdown is active, so windows are not comparable.
@@ -90,6 +91,7 @@ class Reading:
     t_s: float
     power_w: float | None
     energy_j: float | None = None
+    beside_j: float | None = None
     requested_w: float | None = None
     enforced_w: float | None = None
     sm_clock_hz: float | None = None
@@ -137,7 +139,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuEnergy:
-    """The GPUs' part in a Measurement of the whole machine: its fields of these names for the GPUs alone."""
+    """The GPUs' part in a Measurement of the whole machine: its fields of these names for the GPUs alone.
+
+    For CPU packages, the packages' part without their memory: what the caps act on.
+    """
 
     power_w: float
     power_rel_stderr: float
@@ -152,9 +157,9 @@ class Measurement:
 
     cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only.
     period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or,
-    where `gpu` holds the devices' part, of the whole machine. *_rel_stderr: relative standard errors from batch means.
-    time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does not
-    say. valid, reason: a window that must not be compared.
+    where `gpu` holds the devices' part, of more of the machine. *_rel_stderr: relative standard errors from batch
+    means. time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does
+    not say. valid, reason: a window that must not be compared.
     """
 
     cap_w: tuple[float, ...]

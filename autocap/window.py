@@ -132,7 +132,8 @@ class Window:
         if self.shortage(min_batches) is not None:
             return None
         found = self._measured(self._energy_j, min_batches)
-        gpus = found and self._node_t and self._measured(self._gpu_j, min_batches)
+        more_counts = self._gpu_j[-1] != self._energy_j[-1]
+        gpus = found and more_counts and self._measured(self._gpu_j, min_batches)
         return found.with_gpus(gpus) if found and gpus else found
 
     def _measured(self, curve_j: list[float], min_batches: int) -> Measurement | None:

@@ -20,7 +20,7 @@ _BINDING, _FREE = 0.95, 0.90  # mean power over the limit, above which the cap h
 
 
 class RaplDevice:
-    """The packages of one job, with the energy of their memory.
+    """The packages of one job, and the energy of their memory.
 
     packages: in the order of the readings. clock: stamps the readings. observe: there is no setter, whatever is asked
     for. Raises DeviceUnavailable where an energy counter cannot be read, with the remedy.
@@ -55,7 +55,7 @@ class RaplDevice:
         return next((package.obstacle for package in self._packages if package.obstacle is not None), None)
 
     def read(self) -> tuple[Reading, ...]:
-        """One reading a package; energy and power with its memory's. Raises ZoneError when one is lost; whatever else
+        """One reading a package, its memory's energy beside its own. Raises ZoneError when one is lost; whatever else
         fails is a gap, and a note."""
         return tuple(self._read(package, meter) for package, meter in zip(self._packages, self._meters, strict=True))
 
@@ -77,19 +77,20 @@ class RaplDevice:
         """Nothing is held open."""
 
     def _read(self, package: RaplPackage, meter: PackageMeter) -> Reading:
-        stamp_s, power_w, energy_j = meter.read(self._clock.now())
+        found = meter.read(self._clock.now())
         if meter.gap is not None:
             self._say(meter.gap, f"{meter.gap}; such readings are left out, as gaps")
         requested_w = None if package.limit is None else self._ask(package.limit.limit_w)
         enforced_w = self._ask(package.enforced_w)
         self._watch_enforced(package, requested_w, enforced_w)
         return Reading(
-            t_s=stamp_s,
-            power_w=power_w,
-            energy_j=energy_j,
+            t_s=found.stamp_s,
+            power_w=found.power_w,
+            energy_j=found.energy_j,
+            beside_j=found.memory_j,
             requested_w=requested_w,
             enforced_w=enforced_w,
-            cap_binding=_binding(meter.package_w(), enforced_w),
+            cap_binding=_binding(meter.mean_w(), enforced_w),
         )
 
     def _ask(self, look: Callable[[], T]) -> T | None:
@@ -136,9 +137,9 @@ class RaplDevice:
             self._notes.append(text)
 
 
-def _binding(package_w: float | None, enforced_w: float | None) -> bool | None:
+def _binding(mean_w: float | None, enforced_w: float | None) -> bool | None:
     """Whether a package is held down by its cap, told from its mean power; the kernel does not say."""
-    if package_w is None or enforced_w is None:
+    if mean_w is None or enforced_w is None:
         return None
-    share = package_w / enforced_w
+    share = mean_w / enforced_w
     return True if share >= _BINDING else False if share < _FREE else None
