@@ -51,15 +51,22 @@ class RaplTree:
         self.cpus += cpus
 
     def put(self, zone: str, file: str, value: object) -> None:
-        (self.top / zone / file).write_text(f"{value}\n")
+        """In one go, padded, so that no other process finds half of it."""
+        path = self.top / zone / file
+        with path.open("r+" if path.exists() else "w") as opened:
+            opened.write(f"{value!s:<20}\n")
 
     def number(self, zone: str, file: str) -> int:
-        return int((self.top / zone / file).read_text())
+        return int((self.top / zone / file).read_text() or self.number(zone, file))  # another process is writing it
 
     def use(self, zone: str, energy_j: float) -> None:
         """Let a counter move on by so many joules, across its end."""
         range_uj = self.number(zone, "max_energy_range_uj")
         self.put(zone, "energy_uj", (self.number(zone, "energy_uj") + round(energy_j * 1e6)) % range_uj)
+
+    def caps(self, zone: str) -> bool:
+        """Whether a zone takes a limit."""
+        return (self.top / zone / "enabled").exists()
 
     def setting(self, zone: str) -> tuple[float, int, int]:
         """The long-term limit in watts, its window in microseconds, and the zone's flag."""

@@ -274,6 +274,12 @@ def test_only_the_nvml_device_knows_milliwatts() -> None:
     assert not broken, "\n".join(broken)
 
 
+def test_only_zones_and_their_limits_know_microwatts() -> None:
+    inside = {"powercap.py", "longterm.py"}
+    broken = [str(path.relative_to(ROOT)) for path in AUTOCAP if re.search(r"_u[wj]\b", path.read_text())]
+    assert {Path(path).name for path in broken} == inside, broken
+
+
 def test_a_forbidden_import_is_found() -> None:
     assert not allowed("controller", Import(ROOT / "autocap/controller.py", 1, "autocap.devices.emulated"))
     assert not allowed("controller", Import(ROOT / "autocap/controller.py", 1, "psutil"))

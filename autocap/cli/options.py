@@ -72,7 +72,10 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         help="highest cap to try (default: the limit found on arrival)",
     )
     search.add_argument(
-        "--cap-step", metavar="W", type=values.positive("watts"), help="spacing of the caps (default: 5)"
+        "--cap-step",
+        metavar="W",
+        type=values.positive("watts"),
+        help="spacing of the caps (default: 5, finer where the whole range is narrow)",
     )
     search.add_argument("--caps", metavar="LIST", type=values.watts_list, help="exactly these caps, by comma")
     search.add_argument(
@@ -119,13 +122,16 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
 
     device = parser.add_argument_group("on which device")
     device.add_argument(
-        "--device", metavar="NAME", default=config.DEVICE, help="auto, nvml or emulated[:PROFILE] (default: auto)"
+        "--device",
+        metavar="NAME",
+        default=config.DEVICE,
+        help="auto, nvml, rapl (CPU packages) or emulated[:PROFILE] (default: auto)",
     )
     device.add_argument(
         "--gpus",
         metavar="LIST",
         type=values.gpu_list,
-        help="indices, ranges or UUIDs, by comma (default: those the job uses)",
+        help="indices, ranges or UUIDs of GPUs or CPU packages, by comma (default: those the job uses)",
     )
     device.add_argument("--per-gpu", action="store_true", help="not available yet")
     device.add_argument("--shared-gpu", action="store_true", help="tune a GPU on which other processes compute as well")

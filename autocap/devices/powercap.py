@@ -102,6 +102,10 @@ class Zone:
             denied = isinstance(error, OSError) and error.errno in _DENIED
             raise ZoneError(f"reading {path} ({self.name})", error, READABLE if denied else "") from error
 
+    def energy_j(self) -> float:
+        """The counter as it stands. Raises ZoneError."""
+        return self.number("energy_uj") / 1e6
+
     def positive(self, file: str) -> int | None:
         """The number in a file; `None` where it has none, or says 0 as for what it does not know."""
         try:

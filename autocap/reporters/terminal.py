@@ -143,7 +143,7 @@ class Wording:
 
     def __init__(self) -> None:
         self.metric = "cost"
-        self.power = ""
+        self.power, self._noun = "", "GPU"
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
@@ -182,13 +182,14 @@ class Wording:
     def _device(self, event: events.DeviceFound) -> str:
         self.power = "(emulated)" if event.emulated else ""
         gpu = event.gpus[0]
+        self._noun = gpu.noun
         count = f"{len(event.gpus)} × " if len(event.gpus) > 1 else ""
         limits = "/".join(dict.fromkeys("unknown" if w is None else f"{w:g} W" for w in event.original_w))
         label = "; its power is emulated, not measured" if event.emulated else ""
         return f"tuning {count}{gpu.name}, limit found on arrival {limits}{label}"
 
     def _measured(self, m: Measurement) -> str:
-        of_gpus = "" if m.gpu is None else f", GPUs {m.gpu.energy_per_iteration_j:.2f} J/iteration"
+        of_gpus = "" if m.gpu is None else f", {self._noun}s {m.gpu.energy_per_iteration_j:.2f} J/iteration"
         return (
             f"{m.period_s:.4f} s/iteration ± {100 * m.period_rel_stderr:.2f} %, {m.energy_per_iteration_j:.2f} "
             f"J/iteration ± {100 * m.energy_rel_stderr:.2f} %{of_gpus} {self.power}".rstrip()

@@ -45,6 +45,10 @@ class LongTermLimit:
         """The window and the flag, those that there are."""
         return tuple(Setting(name=name, value=self.zone.number(file)) for name, file in self._files.items())
 
+    def window_s(self) -> float | None:
+        """Over which the limit holds on average; `None` where it does not say."""
+        return self.zone.number(self._files[_WINDOW]) / 1e6 if _WINDOW in self._files else None
+
     def may_write(self) -> bool:
         """As far as the files' permissions tell."""
         files = (self._limit_file, *self._files.values())

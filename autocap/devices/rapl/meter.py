@@ -65,12 +65,13 @@ class PackageMeter:
         for counter in self._counters:
             try:
                 energy_j = counter.read(t_s)
+                trouble = f"the energy counter of {self.where} ({counter.zone.name}) {counter.trouble}"
             except ZoneError as error:
                 if error.lost:
                     raise
-                energy_j, self.gap = None, str(error)
+                energy_j, trouble = None, str(error)
             if energy_j is None:
-                self.gap = self.gap or f"the energy counter of {self.where} ({counter.zone.name}) {counter.trouble}"
+                self.gap = self.gap or trouble
             else:
                 energies_j.append(energy_j)
         return energies_j if self.gap is None else None

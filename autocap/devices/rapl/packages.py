@@ -104,7 +104,7 @@ def _cap_range(limit: LongTermLimit | None, twins: Sequence[LongTermLimit]) -> C
     max_w = max(rated_w, min(found_w, _MOST_SHARE * rated_w))
     if twin_w is not None:
         max_w = min(max_w, twin_w)
-    min_w = min(limit.least_w or max(1.0, round(_LEAST_SHARE * rated_w)), max_w)
+    min_w = min(limit.least_w or max(1.0, float(round(_LEAST_SHARE * rated_w))), max_w)
     return CapRange(min_w=min_w, max_w=max_w, default_w=max(min_w, min(rated_w, max_w)))
 
 
