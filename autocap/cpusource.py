@@ -1,7 +1,7 @@
 """The CPU packages of the machine as a source of devices: those that a job computes on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 
 from autocap import gpuset
@@ -26,14 +26,15 @@ class PackageSource:
 
     def __init__(self, config: RunConfig, clock: Clock, required_w: Sequence[float]) -> None:
         self._clock, self._observe = clock, config.tune.observe
-        self._packages = _chosen(config)
-        self._certain = config.gpus is not None or len(self._packages) == 1
-        device = self._open(self._packages)  # what keeps it from being read shows before the job starts
+        packages = _chosen(config)
+        self._cpus = {package.uuid: package.cpus for package in packages}
+        self._certain = config.gpus is not None or len(packages) == 1
+        device = RaplDevice(packages, clock, observe=self._observe)  # what cannot be read shows before the job starts
         self.known: Device | None = device if self._certain else None
-        if self._certain or len({package.cap_range for package in self._packages}) == 1:
+        if self._certain or len({package.cap_range for package in packages}) == 1:
             cap_grid(config.tune, device.gpus, [], required_w)
         self._use: CpuUse | None = None
-        self._seen: Sequence[RaplPackage] = ()
+        self._seen: list[str] = []
         self._seen_s = 0.0
 
     def __enter__(self) -> "PackageSource":
@@ -44,18 +45,22 @@ class PackageSource:
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         if self._certain:
-            return self._open(self._packages)
+            return self._open(self._cpus)
         self._use = self._use or CpuUse(job)
-        cpus = self._use.look()
-        found = [package for package in self._packages if cpus & package.cpus]
-        if not found and (cpus or math.isinf(waited_s)):  # where it computes, or which CPUs those are, does not show
-            found = list(self._packages)
+        used = self._use.look()
+        found = [uuid for uuid, cpus in self._cpus.items() if cpus & used]
+        if not found and (used or math.isinf(waited_s)):  # where it computes, or which CPUs those are, does not show
+            found = list(self._cpus)
         if found != self._seen:
             self._seen, self._seen_s = found, waited_s
         settled = math.isinf(waited_s) or waited_s - self._seen_s >= _UNCHANGED_S
         return self._open(found) if found and settled else None
 
-    def _open(self, packages: Sequence[RaplPackage]) -> RaplDevice:
+    def _open(self, uuids: Collection[str]) -> RaplDevice:
+        # As they are now: what a dead run had left on them was put back since.
+        packages = [package for package in inventory() if package.uuid in uuids]
+        if len(packages) < len(uuids):
+            raise DeviceError("a CPU package that was there is gone, or capped by another interface; start again")
         return RaplDevice(packages, self._clock, observe=self._observe)
 
 

@@ -186,6 +186,7 @@ _COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
     "power_w": lambda reading: reading.power_w,
     "read_t_s": lambda reading: reading.t_s,
     "energy_j": lambda reading: reading.energy_j,
+    "beside_j": lambda reading: reading.beside_j,
     "requested_w": lambda reading: reading.requested_w,
     "enforced_w": lambda reading: reading.enforced_w,
     "sm_clock_hz": lambda reading: reading.sm_clock_hz,

@@ -81,3 +81,11 @@ def test_caps_that_no_package_takes_are_refused_before_the_job_starts(tree: Rapl
         DeviceError, match="--min-cap 20 W is below the 31 W minimum of package 0; pass --min-cap 31 or"
     ):
         source(replace(CONFIG, tune=replace(CONFIG.tune, min_cap_w=20.0)))
+
+
+def test_what_a_dead_run_left_does_not_narrow_the_range(tree: RaplTree) -> None:
+    limit = ("intel-rapl:0", "constraint_0_power_limit_uw")
+    tree.put(*limit, 80_000_000)
+    with job(BUSY) as root, source(replace(CONFIG, gpus=("0",))) as packages:
+        tree.put(*limit, 253_000_000)
+        assert packages.find(root, 0.0).gpus[0].cap_range.max_w == 253.0

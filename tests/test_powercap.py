@@ -44,10 +44,13 @@ def test_dies_with_zones_of_their_own_are_apart(tree: RaplTree) -> None:
     assert [(one.number, one.die) for one in find_packages(Sysfs(tree.root))] == [(0, 0), (0, 1)]
 
 
-def test_subzones_are_found_inside_their_parents_as_well(tree: RaplTree) -> None:
-    tree.package()
+def test_zones_are_found_inside_their_control_type_and_parents_as_well(tree: RaplTree) -> None:
+    zone = tree.package()
     for inner in ("intel-rapl:0:0", "intel-rapl:0:1"):
-        (tree.top / inner).rename(tree.top / "intel-rapl:0" / inner)
+        (tree.top / inner).rename(tree.top / zone / inner)
+    (tree.top / "intel-rapl").mkdir()
+    (tree.top / zone).rename(tree.top / "intel-rapl" / zone)
+    (tree.top / "intel-rapl" / zone / "subsystem").symlink_to(tree.top)
     (package,) = find_packages(Sysfs(tree.root))
     assert package.memory is not None
     assert package.memory.number("energy_uj") == 1_000_000

@@ -301,6 +301,7 @@ def test_one_devices_samples_are_what_the_period_command_reads(tmp_path: Path) -
         "power_w",
         "read_t_s",
         "energy_j",
+        "beside_j",
         "requested_w",
         "enforced_w",
         "sm_clock_hz",

@@ -12,6 +12,7 @@ power/powercap/powercap.rst.
 import errno
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,11 +183,9 @@ def find_packages(sysfs: Sysfs | None = None) -> tuple[Package, ...]:
 
 
 def _zones(sysfs: Sysfs, top: Path) -> list[Zone]:
-    """Every zone once, the preferred interface first: some kernels list subzones beside their parents, some in them."""
-    folders = sysfs.folders(top)
-    folders += [inner for folder in folders for inner in sysfs.folders(folder)]
+    """Every zone once, the preferred interface first."""
     found: dict[str, Zone] = {}
-    for folder in folders:
+    for folder in _rapl_folders(sysfs, top):
         if _ZONE.fullmatch(folder.name) and folder.name not in found:
             try:
                 name = sysfs.read(folder / "name")
@@ -194,6 +193,14 @@ def _zones(sysfs: Sysfs, top: Path) -> list[Zone]:
                 continue
             found[folder.name] = Zone(sysfs, folder, folder.name, name)
     return sorted(found.values(), key=lambda zone: (zone.interface != _PREFERRED, _order(zone.id)))
+
+
+def _rapl_folders(sysfs: Sysfs, folder: Path) -> Iterator[Path]:
+    """Of control types and zones, whether they stand beside or in each other; other links lead round in circles."""
+    inner = [one for one in sysfs.folders(folder) if one.name.startswith(_PREFERRED)]
+    yield from inner
+    for one in inner:
+        yield from _rapl_folders(sysfs, one)
 
 
 def _order(zone_id: str) -> tuple[str, tuple[int, ...]]:
