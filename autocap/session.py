@@ -53,7 +53,7 @@ def run(config: RunConfig, clock: SignalClock) -> int:
             if device is not None and device.known is not None:
                 plan.earlier.require_device(device.known)
         notes = _settle(config)
-        node = None if device is None else _node_power(config, clock, stack)
+        node = None if device is None else _node_power(config, plan, clock, stack)
         started = datetime.now().astimezone()
         counting = Counting(config.progress if device else "none", user)
         stack.enter_context(counting)
@@ -97,7 +97,7 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
                 f"process {pid} and its descendants use no GPU; attach once the job computes on one, or pass --gpus"
             )
         stack.callback(device.close)
-        node = _node_power(config, clock, stack)
+        node = _node_power(config, plan, clock, stack)
         started = datetime.now().astimezone()
         counting = stack.enter_context(Counting(config.progress, user, ours=False))
         directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
@@ -133,16 +133,18 @@ def _source_if_any(config: RunConfig, clock: SignalClock, plan: SearchPlan) -> t
         return None, f"no device to tune: {error}"
 
 
-def _node_power(config: RunConfig, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
+def _node_power(config: RunConfig, plan: SearchPlan, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
     """The source that --node-power names, opened until the stack ends; `None` for none.
 
-    Raises DeviceUnavailable where it tells no power.
+    Raises DeviceUnavailable where it tells no power, and WarmStartRefused where the earlier run had another.
     """
-    if config.node_power == NODE_POWER:
-        return None
-    with clock.lifted():  # a meter must feel it when it is asked to end
-        node = nodepower.open_source(config.node_power, clock)
-    stack.callback(node.close)
+    node = None
+    if config.node_power != NODE_POWER:
+        with clock.lifted():  # a meter must feel it when it is asked to end
+            node = nodepower.open_source(config.node_power, clock)
+        stack.callback(node.close)
+    if plan.earlier is not None:
+        plan.earlier.require_node(None if node is None else node.name)
     return node
 
 

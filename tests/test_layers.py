@@ -114,6 +114,7 @@ PARTS = {
     "devices.jobtree": "devices.emulated",
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
+    "devices.simulated_meter": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
     "reporters.node": "reporters.summary",
     "stephook": "steps",

@@ -116,11 +116,14 @@ def retune(text: str) -> float | str:
 
 def node_power(text: str) -> str:
     """`none`, watts, `rapl`, `ipmi` or `command:CMD`."""
-    kind, colon, command = text.partition(":")
+    kind, _, command = text.partition(":")
     if text in ("none", "rapl", "ipmi") or (kind == "command" and command.strip()):
         return text
-    if colon or not text[:1].isdigit():
-        raise argparse.ArgumentTypeError(f"unknown source '{text}'; choose none, watts, rapl, ipmi or command:CMD")
+    try:
+        float(text)
+    except ValueError:
+        what = "choose none, watts, rapl, ipmi or command:CMD"
+        raise argparse.ArgumentTypeError(f"unknown source '{text}'; {what}") from None
     return f"{positive('watts')(text):.10g}"
 
 

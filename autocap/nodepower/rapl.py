@@ -1,7 +1,7 @@
 """`--node-power rapl`: the CPU packages and their memory, beside the GPUs."""
 
 from autocap.clock import Clock
-from autocap.devices.powercap import EnergyCounter, find_packages
+from autocap.devices.powercap import EnergyCounter, Sysfs, find_packages
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import NodeReading
 
@@ -11,18 +11,18 @@ _SHORTEST_S = 0.05  # counters move about every millisecond: over less than this
 class RaplPower:
     """A PowerSource from the energy counters of all packages and DRAM zones; fans, disks and losses are not in it.
 
-    Raises DeviceUnavailable where there is none, or we may not read it.
+    sysfs: this machine's unless another is given. Raises DeviceUnavailable where it shows none, or we may not read it.
     """
 
     name = "rapl"
     whole = False
     refresh_s = 0.001
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, sysfs: Sysfs | None = None) -> None:
         self._clock = clock
         self._notes: list[str] = []
         try:
-            zones = [zone for package in find_packages() for zone in package.energy_zones]
+            zones = [zone for package in find_packages(sysfs) for zone in package.energy_zones]
             self._counters = [EnergyCounter(zone, clock.now()) for zone in zones]
         except DeviceError as error:
             raise DeviceUnavailable(f"--node-power rapl: {error}") from error
