@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autocap.devices.powercap import SYSFS_VARIABLE, Sysfs
-from autocap.devices.rapl import RaplLimits, inventory
+from autocap.devices.rapl import RaplLimits, inventory, limits_from_outside
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.guardian import Fate, ForeignLimit, Guardian, settle
 from autocap.guardian.journal import Entry, Journal
@@ -222,6 +222,27 @@ def test_the_range_goes_from_a_quarter_of_the_rated_power_up_to_it_or_to_the_lim
     tree.package(limit_w=found_w, max_power_w=rated_w)
     (package,) = inventory()
     assert (package.cap_range.min_w, package.cap_range.max_w) == (low_w, high_w)
+
+
+def test_from_outside_a_limit_is_put_back_whichever_interface_is_switched_on_by_then(tree: RaplTree) -> None:
+    zone = tree.package()
+    twin = tree.package(interface="intel-rapl-mmio", limit_w=90.0)
+    found = limits_from_outside(None).settings(UUID)
+    for file, value in (("constraint_0_power_limit_uw", 80_000_000), ("enabled", 0)):
+        tree.put(zone, file, value)
+    limits_from_outside(None).put_back(UUID, 125.0, found)
+    assert tree.setting(zone) == FOUND
+    assert tree.setting(twin) == (90.0, WINDOW_US, 1)
+
+
+def test_a_setting_that_is_gone_keeps_no_limit_from_being_put_back(tree: RaplTree) -> None:
+    zone = tree.package()
+    found = limits_from_outside(None).settings(UUID)
+    tree.put(zone, "constraint_0_power_limit_uw", 80_000_000)
+    (tree.top / zone / "constraint_0_time_window_us").unlink()
+    with pytest.raises(LimitRefused, match="time_window_us of package 0 was there and is gone"):
+        limits_from_outside(None).put_back(UUID, 125.0, found)
+    assert tree.number(zone, "constraint_0_power_limit_uw") == 125_000_000
 
 
 def test_a_package_of_energy_alone_has_no_limit_to_put_a_cap_on(tree: RaplTree) -> None:

@@ -3,12 +3,13 @@
 Only the guardian, the watchdog and `autocap restore` hold one of these.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from autocap.devices.base import Setting
-from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window
-from autocap.devices.rapl.packages import RaplPackage, inventory, uuid_of
+from autocap.devices.powercap import find_packages
+from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window, limit_of
+from autocap.devices.rapl.packages import RaplPackage, uuid_of
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.procs import ProcessId
 from autocap.records import same_limit
@@ -17,14 +18,15 @@ from autocap.records import same_limit
 class RaplLimits:
     """The limits of some packages, by UUID.
 
+    packages: that may be capped. limits: instead of theirs, where limits are only put back.
     A cap is the limit, a window over which it holds soon, and the zone switched on. The limit is written first and put
     back last: while any of the three is ours, so is the limit.
     """
 
-    def __init__(self, packages: Sequence[RaplPackage]) -> None:
+    def __init__(self, packages: Sequence[RaplPackage], limits: Mapping[str, LongTermLimit] | None = None) -> None:
         self._packages = {package.uuid: package for package in packages}
-        # By the zone: another tool may have switched its twin on since, by which it would be capped now.
-        self._limits = {uuid_of(limit.zone): limit for package in packages for limit in package.limits}
+        own = {package.uuid: package.limit for package in packages if package.limit is not None}
+        self._limits = own if limits is None else limits
         self._found: dict[str, tuple[float, tuple[Setting, ...]]] = {}  # before the first cap of ours
 
     def requested_w(self, uuid: str) -> float | None:
@@ -52,7 +54,7 @@ class RaplLimits:
         for setting in for_a_cap(found, switched_on=not is_found):
             limit.apply(setting)
         _require_taken(limit, cap_w, before_w)
-        enforced_w = self._packages[uuid].enforced_w() if uuid in self._packages else None
+        enforced_w = self._packages[uuid].enforced_w()
         if enforced_w is not None and enforced_w < cap_w and not same_limit(enforced_w, cap_w):
             raise LimitNotEnforced(
                 f"cap {cap_w:g} W was requested of {limit.where}, but {enforced_w:g} W holds on its other interface; "
@@ -80,9 +82,7 @@ class RaplLimits:
         return self._limits[uuid]
 
     def _require_inside(self, uuid: str, cap_w: float) -> None:
-        package = self._packages.get(uuid)
-        if package is None:
-            raise LimitRefused(f"{uuid} is capped by another interface of its package; leave it out")
+        package = self._packages[uuid]
         low_w, high_w = package.cap_range.min_w, package.cap_range.max_w
         if not cap_w >= low_w:
             raise LimitRefused(
@@ -121,4 +121,7 @@ def _each(steps: Sequence[Callable[[], None]]) -> None:
 
 def limits_from_outside(job: ProcessId | None) -> RaplLimits:
     """For the watchdog and `autocap restore`; the job does not matter. Raises DeviceUnavailable without a package."""
-    return RaplLimits(inventory())
+    # Every zone, whichever its package would be capped by now: another tool may have switched its twin on since.
+    zones = [(zone, package.index) for package in find_packages() for zone in package.zones]
+    found = ((uuid_of(zone), limit_of(zone, f"package {index}")) for zone, index in zones)
+    return RaplLimits((), {uuid: limit for uuid, limit in found if limit is not None})

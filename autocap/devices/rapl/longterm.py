@@ -60,7 +60,9 @@ class LongTermLimit:
 
     def apply(self, setting: Setting) -> None:
         """Write the window or the flag where it is another, and see that it was taken."""
-        file = self._files[setting.name]
+        file = self._files.get(setting.name)
+        if file is None:
+            raise LimitRefused(f"{setting.name} of {self.where} was there and is gone; its driver may have changed")
         if self.zone.number(file) == setting.value:
             return
         self._write(file, setting.value, f"{setting.name} {setting.value}")
@@ -77,16 +79,20 @@ class LongTermLimit:
             raise LimitRefused(f"{what} was not set on {self.where}: {_reason(error)}") from error
 
 
+def limit_of(zone: Zone, where: str) -> LongTermLimit | None:
+    """The long-term limit of a zone; `None` where it has none, or none was ever set (0 W)."""
+    constraint = zone.constraint(LONG_TERM)
+    if constraint is None or zone.positive(f"{constraint}_power_limit_uw") is None:
+        return None
+    return LongTermLimit(zone, constraint, where)
+
+
 def limits_of(package: Package, where: str) -> tuple[LongTermLimit, ...]:
     """The long-term limits of a package, one an interface that has any; the lowest in force counts.
 
     The first is the one to cap by: switched on, if any is. Switching it on, as a cap does, does not change which.
     """
-    found = []
-    for zone in package.zones:
-        constraint = zone.constraint(LONG_TERM)
-        if constraint is not None and zone.positive(f"{constraint}_power_limit_uw") is not None:
-            found.append(LongTermLimit(zone, constraint, where))
+    found = [limit for zone in package.zones if (limit := limit_of(zone, where)) is not None]
     return tuple(sorted(found, key=lambda limit: not limit.in_force()))
 
 
