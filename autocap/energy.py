@@ -7,7 +7,7 @@ A machine's reading that holds the GPUs' power already, as a wall meter's, stand
 import math
 from dataclasses import dataclass
 
-from autocap.records import NodeReading, Sample
+from autocap.records import Measurement, NodeReading, Sample
 
 
 def disturbance(sample: Sample) -> str | None:
@@ -30,6 +30,17 @@ def node_power_w(sample: Sample) -> float | None:
         return node.power_w
     known = [power_w for power_w in of_gpus if power_w is not None]
     return node.power_w + sum(known) if len(known) == len(of_gpus) else None
+
+
+def implausible(found: Measurement) -> str | None:
+    """Why what a meter of the whole machine reads cannot be that; `None` where it can."""
+    gpus_w = found.of_gpus().power_w
+    if found.power_w >= gpus_w:
+        return None
+    return (
+        f"the node's meter reads {found.power_w:.0f} W while the GPUs alone draw {gpus_w:.0f} W; let it read the whole "
+        "machine, in watts"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +124,7 @@ class _Gpus:
     def __init__(self) -> None:
         self._counted = _Counted()
         self._held: list[_Held] = []
+        self._holding = False
 
     @property
     def energy_j(self) -> float:
@@ -120,19 +132,22 @@ class _Gpus:
 
     def feed(self, sample: Sample) -> bool:
         """Whether there is a new point."""
-        counters = [reading.energy_j for reading in sample.readings]
-        known = [counter for counter in counters if counter is not None]
+        counters = [reading.energy_j for reading in sample.readings if reading.energy_j is not None]
+        if counters and len(counters) == len(sample.readings):
+            if self._holding:
+                self._hold(sample, gap=True)
+            return self._counted.feed(sum(counters))
         gap = any(reading.power_w is None for reading in sample.readings)
-        self._held = self._held or [_Held() for _ in sample.readings]
-        if counters and len(known) == len(counters):
-            for held in self._held:
-                held.feed(sample.t_s, sample.t_s, None)
-            return self._counted.feed(sum(known))
         if not gap:  # counters go on over a gap, but must not count again what the power has told
             self._counted.feed(None)
+        self._hold(sample, gap=gap)
+        return not gap
+
+    def _hold(self, sample: Sample, *, gap: bool) -> None:
+        self._held = self._held or [_Held() for _ in sample.readings]
+        self._holding = not gap
         for held, reading in zip(self._held, sample.readings, strict=True):
             held.feed(sample.t_s, reading.t_s, None if gap else reading.power_w)
-        return not gap
 
 
 class _Node:

@@ -74,16 +74,17 @@ class DeviceFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetered:
-    """The machine's power counts as well. source: as given. whole: what it reads holds the GPUs' power already.
+    """The machine's power counts as well; told again at the end, when its refresh period has shown.
 
-    refresh_s: seconds between fresh readings, as far as they have shown. idle_w: what the machine draws at rest, where
-    the user said so; standard_idle_w: what the machine to compare with does; watts.
+    source: as given. whole: what it reads holds the GPUs' power already. refresh_s: seconds between fresh readings,
+    `None` while unknown. idle_w: what the machine draws at rest, where the user said so; standard_idle_w: what the
+    machine to compare with does; watts.
     """
 
     t_s: float
     source: str
     whole: bool
-    refresh_s: float
+    refresh_s: float | None
     idle_w: float | None
     standard_idle_w: float | None
 

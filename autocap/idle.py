@@ -9,7 +9,7 @@ import numpy as np
 
 from autocap.energy import node_power_w
 from autocap.progress import Mark, Progress
-from autocap.records import Sample
+from autocap.records import NodeReading, Sample
 
 _PERCENTILE = 2.0
 _SHORTEST_S = 1.0
@@ -27,6 +27,11 @@ class IdleWatch:
         self._first_s: float | None = None
         self.seen_s = 0.0
 
+    def before(self, t_s: float, node: NodeReading) -> None:
+        """A reading from before the devices are known; it tells of the machine only where theirs is in it."""
+        if node.whole:
+            self._see(t_s, node.power_w)
+
     def feed(self, sample: Sample, marks: Sequence[Mark], progress: Progress) -> float | None:
         """The idle power, watts, once: with the first marks that `progress` made; `None` before and afterwards, and
         where there was too little to see."""
@@ -36,9 +41,11 @@ class IdleWatch:
             self._done = True
             usable = progress.kind in _TELLS_WHEN_IT_BEGINS and self.seen_s >= _SHORTEST_S
             return float(np.percentile(self._watts, _PERCENTILE)) if usable else None
-        power_w = node_power_w(sample)
-        if power_w is not None and len(self._watts) < _MOST_SAMPLES:
-            self._first_s = sample.t_s if self._first_s is None else self._first_s
-            self._watts.append(power_w)
-            self.seen_s = sample.t_s - self._first_s
+        self._see(sample.t_s, node_power_w(sample))
         return None
+
+    def _see(self, t_s: float, power_w: float | None) -> None:
+        if power_w is not None and len(self._watts) < _MOST_SAMPLES:
+            self._first_s = t_s if self._first_s is None else self._first_s
+            self._watts.append(power_w)
+            self.seen_s = t_s - self._first_s

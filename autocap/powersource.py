@@ -9,7 +9,7 @@ class PowerSource(Protocol):
     """Read with every sample. A slow meter runs at its own rate beside us: reading never waits for it.
 
     name: as given on the command line. whole: what it reads holds the GPUs' power already. refresh_s: seconds between
-    two fresh readings, as far as they have shown.
+    two fresh readings; `None` while they have not shown it.
     """
 
     @property
@@ -19,7 +19,7 @@ class PowerSource(Protocol):
     def whole(self) -> bool: ...
 
     @property
-    def refresh_s(self) -> float: ...
+    def refresh_s(self) -> float | None: ...
 
     def read(self) -> NodeReading:
         """The latest reading, held from the moment it came; `power_w=None` once it is too old to stand for now."""

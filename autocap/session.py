@@ -62,7 +62,7 @@ def run(config: RunConfig, clock: SignalClock) -> int:
         reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=sys.stdout.isatty())
         recorder = Recorder(directory, reporter)
         recorder.event(_started(config, plan, "run", job.pid, started))
-        _tell_of_node(config, node, recorder, clock)
+        _tell_of_node(config, node, recorder, clock.now())
         for note in notes:
             recorder.warn(clock.now(), note)
         inbox = Inbox(job, recorder, config.kill_after_s)
@@ -71,6 +71,7 @@ def run(config: RunConfig, clock: SignalClock) -> int:
         )
         status = tuning.untuned(why_not) if device is None else tuning.tuned(device)
         counting.drain(clock)
+        _tell_of_node(config, node, recorder, clock.now())
         recorder.event(events.RunEnded(t_s=clock.now(), ended_because=tuning.ended_because, exit_status=status))
         _report(config, directory, recorder, reporter)
     return status
@@ -104,7 +105,7 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
         reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=False)
         recorder = Recorder(directory, reporter)
         recorder.event(_started(config, plan, "attach", pid, started))
-        _tell_of_node(config, node, recorder, clock)
+        _tell_of_node(config, node, recorder, clock.now())
         for note in notes:
             recorder.warn(clock.now(), note)
         inbox = AttachInbox(job, recorder)
@@ -118,6 +119,7 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
             directory.discard()
             raise
         ended_because = job.left_because or tuning.ended_because
+        _tell_of_node(config, node, recorder, clock.now())
         recorder.event(events.RunEnded(t_s=clock.now(), ended_because=ended_because))
         _report(config, directory, recorder, reporter)
     return 0
@@ -148,21 +150,18 @@ def _node_power(config: RunConfig, plan: SearchPlan, clock: SignalClock, stack: 
     return node
 
 
-def _tell_of_node(config: RunConfig, node: PowerSource | None, recorder: Recorder, clock: SignalClock) -> None:
-    if node is None:
-        return
-    recorder.event(
-        events.NodeMetered(
-            t_s=clock.now(),
-            source=node.name,
-            whole=node.whole,
-            refresh_s=node.refresh_s,
-            idle_w=config.idle_w,
-            standard_idle_w=config.standard_idle_w,
+def _tell_of_node(config: RunConfig, node: PowerSource | None, recorder: Recorder, t_s: float) -> None:
+    if node is not None:
+        recorder.event(
+            events.NodeMetered(
+                t_s=t_s,
+                source=node.name,
+                whole=node.whole,
+                refresh_s=node.refresh_s,
+                idle_w=config.idle_w,
+                standard_idle_w=config.standard_idle_w,
+            )
         )
-    )
-    if node.whole and config.device.startswith("emulated"):
-        recorder.warn(clock.now(), "the emulated device's power is in none of what the node's meter reads")
 
 
 def _settle(config: RunConfig) -> list[str]:

@@ -59,7 +59,7 @@ class NodeSummary:
 
     source: str
     whole: bool
-    refresh_s: float
+    refresh_s: float | None
     idle_w: float | None
     idle_source: str | None
     idle_seen_s: float | None

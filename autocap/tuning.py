@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from autocap.controller import Controller
 from autocap.devices.base import LimitPort, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
+from autocap.idle import IdleWatch
 from autocap.opening import Source
 from autocap.powersource import PowerSource
 from autocap.procs import ProcessId
@@ -103,6 +104,7 @@ class Tuning:
     node: PowerSource | None = None
     new_guardian: NewGuardian = Guardian
     ended_because: str = "the job ended"
+    _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced
     _notes: int = 0  # how many of the guardian's were
 
@@ -153,6 +155,8 @@ class Tuning:
         began_s, wait_s = self.clock.now(), self.config.tune.wait_s
         while self.job.poll() is None:
             waited_s = self.clock.now() - began_s
+            if self.node is not None:
+                self._idle.before(self.clock.now(), self.node.read())
             device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
             if device is not None:
                 return device
@@ -250,6 +254,7 @@ class Tuning:
             grid=grid,
             progress=self.counting.progress(device.sensor),
             new_strategy=new_strategy,
+            idle=self._idle,
         )
 
     def _interval_s(self, device: Tunable) -> float:

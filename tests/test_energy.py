@@ -2,8 +2,9 @@
 
 import pytest
 
-from autocap.energy import EnergyMeter, NodeUpdates, disturbance, node_power_w
+from autocap.energy import EnergyMeter, NodeUpdates, disturbance, implausible, node_power_w
 from autocap.records import NodeReading, Reading, Sample
+from tests.feeds import measurement
 
 
 def sample(t_s: float, *, gpu_w: float | None = 100.0, node: NodeReading | None = None, gpus: int = 1) -> Sample:
@@ -88,3 +89,12 @@ def test_what_the_power_has_told_a_counter_that_comes_back_does_not_count_again(
     for t_s, counter_j in ((0.0, 0.0), (1.0, 100.0), (2.0, None), (3.0, None), (4.0, 400.0), (5.0, 500.0)):
         meter.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0, energy_j=counter_j),)))
     assert meter.energy_j == pytest.approx(300.0)  # 1 s counted, 1 s by power, 1 s counted
+
+
+def test_a_node_that_draws_less_than_its_gpus_is_doubted() -> None:
+    gpus = measurement(100.0, 0.5)
+    assert implausible(gpus) is None
+    assert implausible(measurement(150.0, 0.5).with_gpus(gpus)) is None
+    assert implausible(measurement(50.0, 0.5).with_gpus(gpus)) == (
+        "the node's meter reads 100 W while the GPUs alone draw 200 W; let it read the whole machine, in watts"
+    )

@@ -47,3 +47,16 @@ def test_nothing_is_known_of_a_job_that_was_never_seen_at_rest() -> None:
     for sample in samples(count_from=100):
         sample = replace(sample, node=NodeReading(t_s=0.0, power_w=700.0, whole=True))
         assert watch.feed(sample, progress.feed(sample), progress) is None
+
+
+def test_a_meter_of_the_whole_machine_tells_of_it_before_the_gpus_are_known() -> None:
+    watch, progress = IdleWatch(), StepProgress()
+    for second in range(5):
+        watch.before(float(second), NodeReading(t_s=float(second), power_w=300.0, whole=True))
+        watch.before(float(second), NodeReading(t_s=float(second), power_w=90.0, whole=False))  # theirs is missing
+    for sample in samples(start_s=5.0, seconds=1.0):
+        sample = replace(sample, node=NodeReading(t_s=5.0, power_w=700.0, whole=True))
+        found = watch.feed(sample, progress.feed(sample), progress)
+        if found is not None:
+            break
+    assert found == 300.0

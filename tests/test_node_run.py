@@ -83,9 +83,11 @@ def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(c
     assert 50 < baseline["gpu"]["power_w"] < 260
     node = result["node"]
     assert (node["source"], node["whole"], node["idle_source"]) == (f"command:{meter}", True, "given")
+    assert node["refresh_s"] == pytest.approx(0.1, rel=0.5)
     assert node["idle_share"] == pytest.approx(300 / 700.5, rel=1e-3)
     standard_j = baseline["energy_per_iteration_j"] - 100 * baseline["period_s"]
     assert node["standard"][0]["energy_per_iteration_j"] == pytest.approx(standard_j)
     assert {row["node_power_w"] for row in rows(cli.folder / "run")} == {"700.5"}
-    assert "as command:" in done.stderr
+    assert done.stderr.count("energy is the whole node's, as its meter reads it: command:") == 1
+    assert "energy is the whole node's, without the emulated GPUs', as command:" in done.stderr
     assert not Path("/proc", (cli.folder / "meter.pid").read_text().strip()).exists()

@@ -55,7 +55,7 @@ class CommandMeter:
         return f"command:{self._command}"
 
     @property
-    def refresh_s(self) -> float:
+    def refresh_s(self) -> float | None:
         return self._held.refresh_s
 
     @property

@@ -8,7 +8,7 @@ class ConstantPower:
     """A PowerSource that somebody has measured once. watts: of all but the GPUs."""
 
     whole = False
-    refresh_s = 0.0
+    refresh_s = None
 
     def __init__(self, watts: float, clock: Clock) -> None:
         self._watts, self._clock = watts, clock

@@ -10,6 +10,7 @@ _MOST_W = 1e6  # no machine draws more: it is another unit
 _OVERDUE = 5.0  # refreshes without a word
 _LEAST_OVERDUE_S = 3.0
 _REMEMBERED_S = 120.0  # how soon a value changed is forgotten after so long, as the machine may have got busier
+_FEWEST = 10  # words that show how often they come
 _TOLD = 3  # warnings of a kind; more of them say nothing new
 _SHOWN = 40  # characters of what is no power
 
@@ -31,7 +32,7 @@ class HeldPower:
 
     def __init__(self, name: str, every_s: float) -> None:
         self._name = name
-        self._words_s = every_s  # between two words of the meter
+        self._words_s, self._words = every_s, 0  # between two words of the meter, and how many there were
         self._changes_s = math.inf  # the shortest time between two values that differ
         self._forget_s = math.inf
         self._word_s: float | None = None
@@ -42,8 +43,12 @@ class HeldPower:
         self._notes: list[str] = []
 
     @property
-    def refresh_s(self) -> float:
-        """Seconds between two fresh readings."""
+    def refresh_s(self) -> float | None:
+        """Seconds between two fresh readings; `None` while there were too few."""
+        return self._expected_s if self._words >= _FEWEST else None
+
+    @property
+    def _expected_s(self) -> float:
         return self._words_s if math.isinf(self._changes_s) else max(self._changes_s, self._words_s)
 
     @property
@@ -56,9 +61,10 @@ class HeldPower:
         if self._word_s is not None and t_s > self._word_s:
             self._words_s += 0.2 * (t_s - self._word_s - self._words_s)
         self._word_s = t_s
+        self._words += 1
         if watts != self._watts:
             self._learn(t_s)
-        if watts != self._watts or t_s - self._stamp_s >= 0.9 * self.refresh_s:
+        if watts != self._watts or t_s - self._stamp_s >= 0.9 * self._expected_s:
             self._stamp_s = t_s
         self._watts = watts
 
@@ -76,7 +82,7 @@ class HeldPower:
     def at(self, now_s: float) -> NodeReading:
         """The reading that stands for now."""
         silent_s = 0.0 if self._word_s is None else now_s - self._word_s
-        if self._watts is not None and silent_s > max(_OVERDUE * self.refresh_s, _LEAST_OVERDUE_S):
+        if self._watts is not None and silent_s > max(_OVERDUE * self._expected_s, _LEAST_OVERDUE_S):
             self._watts = None
             self._say("silent", f"{self._name} has said nothing for {silent_s:.0f} s")
         return NodeReading(t_s=self._stamp_s, power_w=self._watts, whole=True)

@@ -36,7 +36,7 @@ class IpmiMeter:
         self._held.put(self._asked_s, self._first())
 
     @property
-    def refresh_s(self) -> float:
+    def refresh_s(self) -> float | None:
         return self._held.refresh_s
 
     def read(self) -> NodeReading:

@@ -4,11 +4,13 @@ from autocap.rounding import with_error
 from autocap.summary import ESTIMATED, NodeSummary
 
 
-def heading(node: NodeSummary) -> str:
-    """What the energy in the report is of."""
+def heading(node: NodeSummary, *, emulated: bool) -> str:
+    """What the energy in the report is of. emulated: the GPUs are, so that no meter reads them."""
     if not node.whole:
         return f"energy is the whole node's: the GPUs' and beside it {node.source}"
-    return f"energy is the whole node's, the GPUs' included, as {node.source} reads it"
+    every = "" if node.refresh_s is None else f", a fresh reading every {node.refresh_s:.2g} s"
+    included = "without the emulated GPUs'" if emulated else "the GPUs' included"
+    return f"energy is the whole node's, {included}, as {node.source} reads it{every}"
 
 
 def at_rest(node: NodeSummary) -> list[str]:

@@ -48,7 +48,7 @@ def _heading(summary: Summary) -> list[str]:
     return [
         f"{count}{names}{label}",
         f"minimising {metric}{limit} with strategy {summary.strategy.name}{progress}; ended: {summary.ended_because}",
-        *([node.heading(summary.node)] if summary.node else []),
+        *([node.heading(summary.node, emulated=device.kind == "emulated")] if summary.node else []),
     ]
 
 

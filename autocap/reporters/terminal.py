@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autocap import events
+from autocap.energy import node_power_w
 from autocap.events import Event, State
 from autocap.records import Measurement, Sample, Trial, TrialState
 
@@ -107,6 +108,8 @@ class LiveView(PlainLines):
         self._drawn_s = sample.t_s
         watts = [reading.power_w for reading in sample.readings]
         self._draw = "–" if None in watts else f"{sum(watt or 0.0 for watt in watts):.0f} W"
+        node_w = node_power_w(sample)
+        self._draw += "" if node_w is None else f", node {node_w:.0f} W"
         self._cap = "/".join(
             dict.fromkeys("–" if r.requested_w is None else f"{r.requested_w:g}" for r in sample.readings)
         )
@@ -144,6 +147,7 @@ class Wording:
     def __init__(self) -> None:
         self.metric = "cost"
         self.power, self._noun = "", "GPU"
+        self._metered_s: float | None = None
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
@@ -152,7 +156,8 @@ class Wording:
                 self.metric = metric.name
             case events.DeviceFound():
                 return self._device(event)
-            case events.NodeMetered():
+            case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
+                self._metered_s = t_s  # told again at the end, for its refresh period
                 return _node(event)
             case events.IdleEstimated(power_w=power_w, seen_s=seen_s):
                 return f"at rest the node draws {power_w:.0f} W, as seen over {seen_s:.0f} s before the first iteration"
