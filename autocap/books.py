@@ -12,6 +12,7 @@ from autocap.config import RunConfig
 from autocap.errors import ExporterError, RunDirectoryError
 from autocap.events import MetricInfo, OptionValue
 from autocap.metrics import Metric
+from autocap.powersource import PowerSource
 from autocap.privileges import InvokingUser
 from autocap.recorder import Recorder
 from autocap.reporters import summary as summary_report
@@ -25,9 +26,11 @@ from autocap.tuning import SearchPlan
 class Books:
     """Opened before the job starts, so that what cannot be written or served is refused by then. A context manager."""
 
-    def __init__(self, config: RunConfig, clock: Clock, user: InvokingUser | None) -> None:
-        """Raises ExporterError and RunDirectoryError."""
-        self._config, self._clock = config, clock
+    def __init__(
+        self, config: RunConfig, clock: Clock, user: InvokingUser | None, node: PowerSource | None = None
+    ) -> None:
+        """node: of the machine's power, where that counts. Raises ExporterError and RunDirectoryError."""
+        self._config, self._clock, self._node = config, clock, node
         self._stack = ExitStack()
         self._started = datetime.now().astimezone()
         with ExitStack() as opened:
@@ -48,12 +51,14 @@ class Books:
         self._stack.callback(self._reporter.close)
         self._recorder = Recorder(self.directory, self._reporter, *self._exporters)
         self._recorder.event(self._run_started(plan, mode, pid))
+        self._tell_of_node()
         for note in notes:
             self._recorder.warn(self._clock.now(), note)
         return self._recorder
 
     def end(self, ended_because: str, exit_status: int | None = None) -> None:
         """The last entry, and the report."""
+        self._tell_of_node()  # by now its refresh period is known
         t_s = self._clock.now()
         self._recorder.event(events.RunEnded(t_s=t_s, ended_because=ended_because, exit_status=exit_status))
         self._reporter.close()
@@ -72,6 +77,19 @@ class Books:
         if self._config.json:
             with suppress(OSError):
                 print(json.dumps(to_json_dict(result), allow_nan=False), flush=True)
+
+    def _tell_of_node(self) -> None:
+        if self._node is not None:
+            self._recorder.event(
+                events.NodeMetered(
+                    t_s=self._clock.now(),
+                    source=self._node.name,
+                    whole=self._node.whole,
+                    refresh_s=self._node.refresh_s,
+                    idle_w=self._config.idle_w,
+                    standard_idle_w=self._config.standard_idle_w,
+                )
+            )
 
     def _run_started(self, plan: SearchPlan, mode: str, pid: int) -> events.RunStarted:
         return events.RunStarted(

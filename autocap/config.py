@@ -12,6 +12,7 @@ WAIT_SECONDS = 120.0
 STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it trusts a period in the power
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 STRATEGY = "model"
+NODE_POWER = "none"
 RETUNE = "auto"
 DEVICE = "auto"
 PROGRESS = "auto"
@@ -59,7 +60,8 @@ class RunConfig:
     steps, period, regex:PATTERN or speed. gpus: indices or UUIDs, `None` for those the job uses. shared_gpu: also where
     others compute on them. sample_hz: samples a second, `None` for twice the sensor's own rate. kill_after_s: SIGKILL
     to a child that outlives a forwarded signal by this; `None` waits without limit. out: the run directory, `None` for
-    a new one. warm_start: the run directory to begin from. prometheus: address and port of the exporter,
+    a new one. warm_start: the run directory to begin from. node_power: none, watts of all but the GPUs, rapl, ipmi or
+    command:CMD. idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port of the exporter,
     `None` for none. step_map: where a job that asked to be tuned counts its steps.
     """
 
@@ -75,6 +77,9 @@ class RunConfig:
     kill_after_s: float | None = None
     out: Path | None = None
     warm_start: Path | None = None
+    node_power: str = NODE_POWER
+    idle_w: float | None = None
+    standard_idle_w: float | None = None
     force: bool = False
     prometheus: tuple[str, int] | None = None
     step_map: Path | None = None

@@ -74,6 +74,32 @@ class DeviceFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMetered:
+    """The machine's power counts as well; told again at the end, when its refresh period has shown.
+
+    source: as given. whole: what it reads holds the GPUs' power already. refresh_s: seconds between fresh readings,
+    `None` while unknown. idle_w: what the machine draws at rest, where the user said so; standard_idle_w: what the
+    machine to compare with does; watts.
+    """
+
+    t_s: float
+    source: str
+    whole: bool
+    refresh_s: float | None
+    idle_w: float | None
+    standard_idle_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleEstimated:
+    """What the machine drew at rest before the first iteration, watts, and over how many seconds that was seen."""
+
+    t_s: float
+    power_w: float
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressFound:
     """Where the iteration count comes from. confidence: "high" or "low"."""
 
@@ -158,7 +184,8 @@ class Tally:
     elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
     iterations were made, as a period is recognised some time afterwards. exploration_*: the part spent in SEARCHING
     and CONFIRMING, pauses left out. paused_*: of the counted part, what was a validation pass, a checkpoint or a stall,
-    with the iterations that cannot be told from it. Energy is summed over devices.
+    with the iterations that cannot be told from it, and those over which the power was not known. Energy is that of
+    the measurements.
     """
 
     t_s: float
@@ -231,6 +258,8 @@ class RunEnded:
 Event = (
     RunStarted
     | DeviceFound
+    | NodeMetered
+    | IdleEstimated
     | ProgressFound
     | StateEntered
     | CapSet

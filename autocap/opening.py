@@ -13,6 +13,7 @@ from autocap import holders, profiles
 from autocap.bounds import cap_grid
 from autocap.clock import Clock
 from autocap.config import EMULATED_PROFILE, RunConfig
+from autocap.cpusource import PackageSource
 from autocap.devices.base import Device, Tunable
 from autocap.devices.emulated import EmulatedDevice
 from autocap.devices.jobtree import require_own
@@ -98,7 +99,7 @@ def source(config: RunConfig, clock: Clock, required_w: Sequence[float], owner_u
     if kind == "emulated":
         return EmulatedSource(config, clock, required_w, profile, owner_uid)
     if kind == "rapl":
-        raise DeviceUnavailable("device rapl is not available yet; pass --device emulated, or leave it out")
+        return PackageSource(config, clock, required_w)
     return _gpus(config, clock, required_w)
 
 

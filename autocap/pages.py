@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autocap import telling
+from autocap import nodetelling, telling
 from autocap.events import Event
 from autocap.figures import pictures
 from autocap.figures.model import Picture
@@ -41,7 +41,7 @@ def run_page(events: Sequence[Event], samples: Samples) -> Page:
     return Page(
         kicker=f"autocap {summary.mode} · {telling.device(summary)}",
         headline=_headline(summary),
-        remarks=tuple(telling.remarks(events)),
+        remarks=(*telling.remarks(events), *_of_node(summary)),
         aim=f"{aim}ended: {summary.ended_because}",
         label=telling.EMULATED if telling.emulated(summary) else "",
         facts=tuple(telling.facts(summary)),
@@ -65,14 +65,22 @@ def _headline(summary: Summary) -> str:
     return f"Kept {common_caps(summary.chosen.cap_w)} W{of}"
 
 
+def _of_node(summary: Summary) -> list[str]:
+    if summary.node is None:
+        return []
+    return [*nodetelling.heading(summary), *nodetelling.at_rest(summary.node)]
+
+
 def _tables(summary: Summary) -> Iterator[tuple[str, Table]]:
     if summary.baseline is not None:
         yield "Measured caps", telling.trials(summary, summary.baseline)
+        if summary.node is not None:
+            yield "The GPUs' part", nodetelling.of_gpus(summary, summary.baseline)
     if summary.trials:
-        yield "Best cap by metric", telling.bests(summary)
+        yield "Best cap by metric", telling.bests(summary) if summary.node is None else nodetelling.bests(summary)
         yield (
             "Energy and time that no other cap beats",
-            telling.front(summary.pareto, emulated=telling.emulated(summary)),
+            telling.front(summary.pareto, emulated=telling.modelled(summary)),
         )
     if summary.device is not None:
         yield "Power limits", telling.limits(summary)

@@ -165,7 +165,7 @@ class RunDirectory:
 
     def _write_row(self, sample: Sample) -> None:
         if self._flushed_s is None:
-            self._rows.append(header(len(sample.readings)))
+            self._rows.append(header(sample))
         self._rows.append(row(sample))
         if self._flushed_s is None or sample.t_s - self._flushed_s >= _FLUSH_S:
             self._flushed_s = sample.t_s
@@ -270,12 +270,28 @@ def read_samples(run_dir: Path) -> bytes:
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
-    """What `result.json` holds, schema 1."""
+    """What `result.json` holds, schema 1, with keys of its own where the machine's power was counted."""
     result = _fields(summary)
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},
     }
-    best = [_fields(best) for best in summary.best_by_metric]
-    result["best_by_metric"] = {str(one.pop("metric")): one for one in best}
-    return result
+    for key, found in (("best_by_metric", summary.best_by_metric), ("best_by_metric_gpu", summary.best_by_metric_gpu)):
+        best = [_fields(one) for one in found]
+        result[key] = {str(one.pop("metric")): one for one in best}
+    return result if summary.node is not None else _without(_OF_NODE, result)
+
+
+# Keys that a run of the GPUs alone does not have.
+_OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
+
+
+def _without(keys: frozenset[str], fields: dict[str, Json]) -> dict[str, Json]:
+    """JSON objects, one in the other, without those keys."""
+
+    def kept(value: Json) -> Json:
+        if isinstance(value, dict):
+            return _without(keys, value)
+        return [kept(item) for item in value] if isinstance(value, list) else value
+
+    return {key: kept(value) for key, value in fields.items() if key not in keys}

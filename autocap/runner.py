@@ -16,6 +16,7 @@ from autocap.devices.base import Device
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.events import Event
 from autocap.outsider import LimitWatch
+from autocap.powersource import PowerSource
 from autocap.records import Sample, StepReading
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,8 @@ def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
 class Runner:
     """Runs one tuning to the end of its job.
 
-    steps: reads the step counter. actuator: `None` under --observe. interval_s: seconds between samples.
+    steps: reads the step counter. actuator: `None` under --observe. interval_s: seconds between samples. node: of the
+    machine's power, `None` where only the device's counts.
     """
 
     def __init__(
@@ -134,7 +136,9 @@ class Runner:
         steps: Callable[[], StepReading | None],
         actuator: Actuator | None,
         inbox: Inbox | None = None,
+        node: PowerSource | None = None,
     ) -> None:
+        self._node = node
         self._clock, self._device, self._controller, self._job = clock, device, controller, job
         self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
         self._inbox = inbox or NoInbox()
@@ -173,9 +177,10 @@ class Runner:
 
         def step() -> list[Action]:
             readings = self._device.read()
-            for note in self._device.notes():
+            node = None if self._node is None else self._node.read()
+            for note in (*self._device.notes(), *(() if self._node is None else self._node.notes())):
                 self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
-            sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps())
+            sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps(), node=node)
             self._sink.sample(sample)
             if self._ended_because is None:
                 changed = self._watch.feed(readings, self._controller.caps_w)

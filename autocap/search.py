@@ -169,6 +169,9 @@ class Search:
 
 def _as_at(measurement: Measurement, then: Measurement, first: Measurement) -> Measurement:
     """What a cap would have shown while the baseline was `first`, given what it showed when it was `then`."""
+    if measurement.gpu is not None and then.gpu is not None and first.gpu is not None:
+        gpus = _as_at(measurement.of_gpus(), then.of_gpus(), first.of_gpus())
+        return _as_at(replace(measurement, gpu=None), then, first).with_gpus(gpus)
     time = first.period_s / then.period_s
     energy = first.energy_per_iteration_j / then.energy_per_iteration_j
     return replace(

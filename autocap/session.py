@@ -10,15 +10,16 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 
-from autocap import registry, target
+from autocap import nodepower, registry, target
 from autocap.attached import AttachedJob
 from autocap.books import Books
-from autocap.config import RunConfig
+from autocap.config import NODE_POWER, RunConfig
 from autocap.counting import Counting
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardError, UsageError
 from autocap.guardian import Fate, settle
 from autocap.inbox import AttachInbox, Inbox
 from autocap.opening import Source, source
+from autocap.powersource import PowerSource
 from autocap.privileges import InvokingUser, invoking_user
 from autocap.signals import SignalClock
 from autocap.target import Target
@@ -44,14 +45,15 @@ def run(config: RunConfig, clock: SignalClock) -> int:
             if device is not None and device.known is not None:
                 plan.earlier.require_device(device.known)
         notes = settle_leftovers(observe=config.tune.observe)
+        node = None if device is None else _node_power(config, plan, clock, stack)
         counting = Counting(config.progress if device else "none", user)
         stack.enter_context(counting)
-        books = stack.enter_context(Books(config, clock, user))
+        books = stack.enter_context(Books(config, clock, user, node))
         job = _start(config, clock, books, user, counting)
         recorder = books.begin(plan, "run", job.pid, notes)
         inbox = Inbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
-            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting
+            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
         status = tuning.untuned(why_not) if device is None else tuning.tuned(device)
         counting.drain(clock)
@@ -76,12 +78,13 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
                 f"process {pid} and its descendants use no GPU; attach once the job computes on one, or pass --gpus"
             )
         stack.callback(device.close)
+        node = _node_power(config, plan, clock, stack)
         counting = stack.enter_context(Counting(config.progress, user, ours=False))
-        books = stack.enter_context(Books(config, clock, user))
+        books = stack.enter_context(Books(config, clock, user, node))
         recorder = books.begin(plan, "attach", pid, notes)
         inbox = AttachInbox(job, recorder)
         tuning = Tuning(
-            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting
+            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
         try:
             tuning.tune(device)
@@ -152,6 +155,21 @@ def _source_or_why(
         return None, f"no device to tune: {error}"
 
 
+def _node_power(config: RunConfig, plan: SearchPlan, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
+    """The source that --node-power names, opened until the stack ends; `None` for none.
+
+    Raises DeviceUnavailable where it tells no power, and WarmStartRefused where the earlier run had another.
+    """
+    node = None
+    if config.node_power != NODE_POWER:
+        with clock.lifted():  # a meter must feel it when it is asked to end
+            node = nodepower.open_source(config.node_power, clock)
+        stack.callback(node.close)
+    if plan.earlier is not None:
+        plan.earlier.require_node(None if node is None else node.name)
+    return node
+
+
 def settle_leftovers(*, observe: bool) -> list[str]:
     """Put back what dead runs left, on whatever device, unless nothing is to be set; sentences on it."""
     if observe:
@@ -166,6 +184,10 @@ def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
     if user is not None and ":" in config.strategy:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
+        )
+    if user is not None and config.node_power.startswith(nodepower.COMMAND):
+        raise UsageError(
+            f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
         )
     factory = registry.find(config.strategy)
     return SearchPlan(

@@ -5,12 +5,12 @@ exporter show. Arithmetic on measurements is left to `summarise`.
 from collections.abc import Sequence
 
 from autocap import events
+from autocap.energy import EnergyMeter, node_power_w
 from autocap.errors import RunDirectoryError
 from autocap.events import Decided, DeviceFound, Event, RunStarted, State, Tally, TrialStarted
 from autocap.records import Sample
 from autocap.summarise import summarise
 from autocap.summary import Summary
-from autocap.window import EnergyMeter
 
 
 class Status:
@@ -20,8 +20,8 @@ class Status:
     decided: the end of the search that goes on.
     caps_w: the limit requested of each device, watts. power_w: draw of each, watts; without samples `None`.
     energies_j: what each has used since the first sample, joules. total_w: draw of all devices, watts: the present one,
-    or the mean between the last two tallies. period_s: seconds per iteration between the last two tallies that counted
-    any. tally: the last. version: grows with every event.
+    or the mean between the last two tallies. node_w: draw of the whole machine, where that counts. period_s: seconds
+    per iteration between the last two tallies that counted any. tally: the last. version: grows with every event.
     """
 
     def __init__(self) -> None:
@@ -34,6 +34,7 @@ class Status:
         self.power_w: tuple[float | None, ...] = ()
         self.energies_j: tuple[float, ...] = ()
         self.total_w: float | None = None
+        self.node_w: float | None = None
         self.period_s: float | None = None
         self.tally: Tally | None = None
         self.version = 0
@@ -108,7 +109,7 @@ class Status:
         readings = sample.readings
         self.power_w = tuple(reading.power_w for reading in readings)
         self.caps_w = tuple(reading.requested_w for reading in readings)
-        self.total_w = _sum(self.power_w)
+        self.total_w, self.node_w = _sum(self.power_w), node_power_w(sample)
         for meter, reading in zip(self._meters, readings, strict=False):
             meter.feed(Sample(t_s=sample.t_s, readings=(reading,)))
         self.energies_j = tuple(meter.energy_j for meter in self._meters)

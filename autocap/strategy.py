@@ -251,7 +251,7 @@ class Strategy(ABC):
         """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
         if self.baseline.cap_binding is not False:
             return self.grid[-1]
-        return min(self.grid[-1], self.baseline.power_w / len(self.baseline.cap_w))
+        return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.cap_w))
 
     def _slow_w(self) -> float:
         """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""

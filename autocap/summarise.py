@@ -10,8 +10,10 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
+    IdleEstimated,
     LimitRestored,
     MetricInfo,
+    NodeMetered,
     Predicted,
     ProgressFound,
     RunEnded,
@@ -24,8 +26,10 @@ from autocap.events import (
 )
 from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, relative_to
 from autocap.metrics import Metric
+from autocap.nodesummary import node_summary
 from autocap.records import Cost, Measurement, Trial
 from autocap.summary import (
+    BestCap,
     ChosenSummary,
     DeviceSummary,
     GpuSummary,
@@ -60,6 +64,9 @@ def summarise(events: Sequence[Event]) -> Summary:
     hoped = predicted.caps if predicted else ()
     decided = _last(Decided, events)
     devices = _device_count(events)
+    node = node_summary(
+        _last(NodeMetered, events), _last(IdleEstimated, events), baseline, decided.measurement if decided else None
+    )
     return Summary(
         autocap_version=started.autocap_version,
         mode=started.mode,
@@ -80,6 +87,8 @@ def summarise(events: Sequence[Event]) -> Summary:
         versus_baseline=_versus(started.metric, decided, baselines, _last(Tally, events), anew=_tuned_anew(events)),
         states=_states(events),
         warnings=tuple(event.text for event in _all(Warned, events)),
+        node=node,
+        best_by_metric_gpu=_best_by_gpus(measured, baseline) if baseline and node else (),
     )
 
 
@@ -141,6 +150,11 @@ def measured_trials(events: Sequence[Event]) -> list[Measured]:
     return measured
 
 
+def _best_by_gpus(measured: Sequence[Measured], baseline: Measurement) -> tuple[BestCap, ...]:
+    of_gpus = [Measured(measurement=one.measurement.of_gpus(), baseline=one.baseline.of_gpus()) for one in measured]
+    return best_by_metric(of_gpus, baseline.of_gpus())
+
+
 def _chosen(decided: Decided | None, devices: int) -> ChosenSummary | None:
     if decided is None or decided.cap_w is None:
         return None
@@ -172,6 +186,7 @@ def _versus(
     metric = metric_of(info)
     kept = decided.measurement if decided and decided.cap_w is not None else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
+    of_gpus = relative_to(kept.of_gpus(), reference.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
     whole = net(tally, reference, metric) if tally and not anew else None
     paid_back_s = None
@@ -188,6 +203,8 @@ def _versus(
         net_metric_pct=_change_pct(whole[1] if whole else None),
         net_metric_stderr_pct=_stderr_pct(whole[1] if whole else None),
         break_even_s=paid_back_s,
+        gpu_energy_pct=_change_pct(of_gpus),
+        gpu_energy_stderr_pct=_stderr_pct(of_gpus),
     )
 
 

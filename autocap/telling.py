@@ -8,7 +8,7 @@ from autocap.events import Decided, Event, State, WouldTry
 from autocap.records import Measurement
 from autocap.rounding import common_caps, with_error
 from autocap.summarise import UNFINISHED
-from autocap.summary import PREDICTED, ParetoPoint, Summary, TrialSummary, VersusBaseline
+from autocap.summary import PREDICTED, BestCap, ParetoPoint, Summary, TrialSummary, VersusBaseline
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 _MANY_PREDICTED = 8
@@ -53,7 +53,13 @@ def metric(summary: Summary) -> str:
 
 
 def emulated(summary: Summary) -> bool:
+    """Whether the devices are modelled."""
     return summary.device is not None and summary.device.emulated
+
+
+def modelled(summary: Summary) -> bool:
+    """Whether the energy that counts is modelled; what a meter of the whole node reads is not."""
+    return emulated(summary) and not (summary.node is not None and summary.node.whole)
 
 
 def command(summary: Summary) -> str:
@@ -62,10 +68,10 @@ def command(summary: Summary) -> str:
 
 def trials(summary: Summary, baseline: Measurement) -> Table:
     """The baseline, every trial and the kept cap."""
-    rows = [(common_caps(baseline.cap_w), *_measured(baseline, baseline), "1", "baseline")]
+    rows = [(common_caps(baseline.cap_w), *measured(baseline, baseline), "1", "baseline")]
     rows += [(common_caps(trial.cap_w), *_trial(trial, baseline)) for trial in summary.trials]
     if summary.chosen is not None and summary.chosen.measurement is not None:
-        cells = _measured(summary.chosen.measurement, baseline)
+        cells = measured(summary.chosen.measurement, baseline)
         versus = summary.versus_baseline
         if versus is not None and versus.energy_pct is not None and versus.time_pct is not None:
             # Against the baseline's windows between its own, not against the first one.
@@ -86,11 +92,13 @@ def trials(summary: Summary, baseline: Measurement) -> Table:
 
 def bests(summary: Summary) -> Table:
     """The best cap by each metric, whatever the run minimised."""
-    rows = [
-        (best.metric, common_caps(best.cap_w), with_error(best.cost, best.cost_stderr), best.source)
-        for best in summary.best_by_metric
-    ]
+    rows = [(one.metric, *best(one), one.source) for one in summary.best_by_metric]
     return Table(titles=("best for", "cap W", "metric / baseline's", ""), rows=tuple(rows))
+
+
+def best(found: BestCap) -> tuple[str, str]:
+    """The cap, watts, and its cost."""
+    return common_caps(found.cap_w), with_error(found.cost, found.cost_stderr)
 
 
 def front(points: Sequence[ParetoPoint], *, emulated: bool) -> Table:
@@ -156,8 +164,11 @@ def changes(summary: Summary) -> list[tuple[str, str]]:
     versus = summary.versus_baseline
     if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
         return []
+    energy = change(versus.energy_pct, versus.energy_stderr_pct)
+    if versus.gpu_energy_pct is not None:
+        energy += f" (GPUs alone {change(versus.gpu_energy_pct, versus.gpu_energy_stderr_pct)})"
     return [
-        ("energy", change(versus.energy_pct, versus.energy_stderr_pct)),
+        ("energy", energy),
         ("time", change(versus.time_pct, versus.time_stderr_pct)),
         (summary.metric.name, change(versus.metric_pct, versus.metric_stderr_pct)),
     ]
@@ -238,7 +249,7 @@ def change(change_pct: float, stderr_pct: float | None) -> str:
 
 
 def _label(summary: Summary) -> str:
-    return " (emulated)" if emulated(summary) else ""
+    return " (emulated)" if modelled(summary) else ""
 
 
 def _of(value: float, rel_stderr: float) -> str:
@@ -253,10 +264,11 @@ def _trial(trial: TrialSummary, baseline: Measurement) -> list[str]:
     note = trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
     if trial.measurement is None or trial.cost is None or trial.cost_stderr is None:
         return ["–"] * 6 + [note]
-    return [*_measured(trial.measurement, baseline), f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}", note]
+    return [*measured(trial.measurement, baseline), f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}", note]
 
 
-def _measured(m: Measurement, baseline: Measurement) -> list[str]:
+def measured(m: Measurement, baseline: Measurement) -> list[str]:
+    """Watts, seconds and joules per iteration, and the change of energy and of time against the baseline, percent."""
     energy = 100 * (m.energy_per_iteration_j / baseline.energy_per_iteration_j - 1)
     time = 100 * (m.period_s / baseline.period_s - 1)
     return [

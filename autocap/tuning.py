@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +21,9 @@ from autocap.controller import Controller
 from autocap.devices.base import Device, LimitPort, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
+from autocap.idle import IdleWatch
 from autocap.opening import Source
+from autocap.powersource import PowerSource
 from autocap.procs import ProcessId
 from autocap.progress import Progress
 from autocap.recorder import Recorder
@@ -89,7 +91,8 @@ class GuardingInbox(Inbox, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Tuning:
-    """One job that runs, and what is known of its tuning. ended_because: once it has ended."""
+    """One job that runs, and what is known of its tuning. node: of the machine's power. ended_because: once it has
+    ended."""
 
     config: RunConfig
     clock: RunClock
@@ -98,8 +101,10 @@ class Tuning:
     recorder: Recorder
     plan: SearchPlan
     counting: Counter
+    node: PowerSource | None = None
     new_guardian: NewGuardian = Guardian
     ended_because: str = "the job ended"
+    _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced
     _notes: int = 0  # how many of the guardian's were
 
@@ -150,6 +155,8 @@ class Tuning:
         began_s, wait_s = self.clock.now(), self.config.tune.wait_s
         while self.job.poll() is None:
             waited_s = self.clock.now() - began_s
+            if self.node is not None:
+                self._idle.before(self.clock.now(), self.node.read())
             device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
             if device is not None:
                 return device
@@ -198,6 +205,7 @@ class Tuning:
             steps=self._count,
             actuator=guardian,
             inbox=self.inbox,
+            node=self.node,
         )
         return runner, guardian
 
@@ -246,6 +254,7 @@ class Tuning:
             grid=grid,
             progress=self.counting.progress(device.sensor),
             new_strategy=new_strategy,
+            idle=self._idle,
         )
 
     def _put_back(self, device: Tunable, guardian: Guardian | None) -> None:

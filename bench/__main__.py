@@ -8,6 +8,7 @@ from importlib import import_module
 # Each module has main(argv) -> int.
 COMMANDS = {
     "faults": "bench.faults",
+    "node": "bench.node",
     "overhead": "bench.overhead",
     "period": "bench.period",
     "scenarios": "bench.scenarios",

@@ -47,9 +47,10 @@ class Cli:
         self.job = folder / "job.py"
         self.job.write_text(JOB)
         self.env = {**os.environ, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
+        self.env["AUTOCAP_SYSFS"] = str(folder / "sys")
         for name in ("AUTOCAP_OBSERVE", "SUDO_UID", "SUDO_GID", "PYTHONPATH"):
             self.env.pop(name, None)
-        # Whatever this machine has, autocap meets one without a driver.
+        # Whatever this machine has, autocap meets one without a driver, and without CPU packages.
         FileBoard.create(folder / "machine.json", Machine(profile="none", cards=(), has_driver=False))
         self.env = environment(folder / "machine.json", self.env)
 
@@ -156,7 +157,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--device", "foo", "--", "true"], 2, "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
         (["run", "--device", "emulated:foo", "--", "true"], 2, "foo"),
         (["run", "--device", "nvml", "--", "true"], 1, "no NVIDIA GPU can be used: opening NVML failed with LIBRARY_"),
-        (["run", "--device", "rapl", "--", "true"], 1, "device rapl is not available yet"),
+        (["run", "--device", "rapl", "--", "true"], 1, "no CPU package with RAPL in"),
         (["run", "--progress", "regex:(", "--", "true"], 2, "pattern '(' is no regular expression"),
         (["run", "--progress", "foo", "--", "true"], 2, "unknown progress 'foo'"),
         (["run", "--per-gpu", "--", "true"], 2, "--per-gpu is not available yet"),

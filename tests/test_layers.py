@@ -23,6 +23,7 @@ BASE = frozenset(
         "events",
         "metrics",
         "outsider",
+        "powersource",
         "procs",
         "records",
         "rounding",
@@ -38,6 +39,7 @@ JOINERS = frozenset(
         "books",
         "cli",
         "counting",
+        "cpusource",
         "gpusource",
         "inbox",
         "inside",
@@ -62,6 +64,7 @@ PURE = frozenset(
         "confirm",
         "controller",
         "drift",
+        "energy",
         "evidence",
         "gains",
         "gpuset",
@@ -69,11 +72,14 @@ PURE = frozenset(
         "periodic",
         "heard",
         "holding",
+        "idle",
         "pauses",
         "probe",
         "batches",
         "exploration",
         "figures",
+        "nodesummary",
+        "nodetelling",
         "outbox",
         "pages",
         "payback",
@@ -106,8 +112,10 @@ EDGES: dict[str, frozenset[str]] = {
     "target": frozenset(),
     "attached": frozenset(),
     "holders": frozenset(),
+    "cpuuse": frozenset(),
     "permission": frozenset(),
     "signals": frozenset(),
+    "nodepower": frozenset(),
     "privileges": frozenset(),
     "steps": frozenset({"torch"}),
     "runlog": frozenset(),
@@ -115,6 +123,8 @@ EDGES: dict[str, frozenset[str]] = {
     "relay": frozenset(),
     "devices.emulated": frozenset({"numpy"}),
     "devices.nvml": frozenset({"pynvml"}),
+    "devices.powercap": frozenset(),
+    "devices.rapl": frozenset(),
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
     "reporters.html": frozenset(),
@@ -129,6 +139,7 @@ PARTS = {
     "devices.jobtree": "devices.emulated",
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
+    "devices.simulated_meter": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
     "reporters.period_plots": "reporters.plots",
     "reporters.sweep": "reporters.summary",
@@ -141,9 +152,12 @@ PARTS = {
     "stephook": "steps",
 }
 # Each is one module here, whatever it is made of.
-PACKAGES = ("cli", "figures", "guardian", "integrations", "period", "relay", "stephook")
-# The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
+PACKAGES = ("cli", "figures", "guardian", "integrations", "nodepower", "period", "relay", "stephook")
+# The edges that others stand on: a child runs, and files are written, with the invoking user's rights; packages are
+# capped, and the machine's energy is read, by one reader of zones.
 SHARED_EDGES = {
+    "devices.rapl": frozenset({"devices.powercap"}),
+    "nodepower": frozenset({"devices.powercap"}),
     "reporters.prometheus": frozenset({"reporters.terminal"}),
     "target": frozenset({"privileges"}),
     "runlog": frozenset({"privileges"}),
@@ -188,8 +202,8 @@ def sources(folder: str, *, beside: tuple[str, ...] = ()) -> list[Path]:
 def module_name(path: Path) -> str:
     """`devices.base` for autocap/devices/base.py, `cli` for everything in autocap/cli (a package is one module)."""
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
-    if parts[:2] == ("devices", "nvml"):
-        return "devices.nvml"
+    if parts[:2] in (("devices", "nvml"), ("devices", "rapl")):
+        return ".".join(parts[:2])
     if parts[0] in PACKAGES:
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -202,7 +216,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in (*PACKAGES, "devices.nvml", "strategies", "workloads"):
+    for whole in (*PACKAGES, "devices.nvml", "devices.rapl", "strategies", "workloads"):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)
@@ -280,6 +294,12 @@ def test_only_the_nvml_device_knows_milliwatts() -> None:
     outside = [path for path in AUTOCAP if "nvml" not in path.parts]
     broken = [str(path.relative_to(ROOT)) for path in outside if re.search(r"_m[wj]\b", path.read_text())]
     assert not broken, "\n".join(broken)
+
+
+def test_only_zones_and_their_limits_know_microwatts() -> None:
+    inside = {"powercap.py", "longterm.py"}
+    broken = [str(path.relative_to(ROOT)) for path in AUTOCAP if re.search(r"_u[wj]\b", path.read_text())]
+    assert {Path(path).name for path in broken} == inside, broken
 
 
 def test_a_forbidden_import_is_found() -> None:

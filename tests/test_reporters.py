@@ -10,17 +10,31 @@ import pytest
 from autocap import profiles
 from autocap.config import TuneConfig
 from autocap.devices.simulated import SimulatedJob
-from autocap.events import DeviceFound, MetricInfo, RunEnded, RunStarted, Warned
+from autocap.devices.simulated_meter import SimulatedMeter
+from autocap.events import DeviceFound, MetricInfo, NodeMetered, RunEnded, RunStarted, Warned
 from autocap.metrics import Metric
 from autocap.recorder import Recorder
 from autocap.records import Sample
 from autocap.reporters import terminal
 from autocap.reporters.plain import PlainLines, Quiet
 from autocap.reporters.summary import lines
+from autocap.reporters.wording import Wording
 from autocap.runlog import RunDirectory, read_events
 from autocap.summarise import summarise
 from autocap.summary import BestCap, ParetoPoint, Summary
 from bench.jobs import tune
+
+START = RunStarted(
+    t_s=0.0,
+    autocap_version="0",
+    mode="run",
+    command=("python", "train.py"),
+    pid=1,
+    started_at="2026-01-01T00:00:00+00:00",
+    metric=MetricInfo(name="eds", k=2.0),
+    strategy="golden",
+    strategy_options=(),
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +43,9 @@ def summary() -> Summary:
     profile = profiles.load("quadro-rtx-6000/resnet50")
     config = TuneConfig(metric=Metric(name="eds", k=2.0))
     outcome = tune(SimulatedJob(profile=profile, iterations=900), config, "golden")
-    start = RunStarted(
-        t_s=0.0,
-        autocap_version="0",
-        mode="run",
-        command=("python", "train.py"),
-        pid=1,
-        started_at="2026-01-01T00:00:00+00:00",
-        metric=MetricInfo(name="eds", k=2.0),
-        strategy="golden",
-        strategy_options=(),
-    )
     found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
     end = RunEnded(t_s=outcome.wall_s, ended_because="the job ended", exit_status=0)
-    return summarise([start, found, *outcome.log.events, end])
+    return summarise([START, found, *outcome.log.events, end])
 
 
 def test_the_report_shows_every_trial_the_kept_cap_and_the_net_saving_with_errors(summary: Summary) -> None:
@@ -135,3 +138,54 @@ def test_a_reporter_that_fails_is_heard_no_more_and_the_run_is_recorded_all_the_
         "Broken fails and shows nothing from here on: KeyError('column')"
     ]
     assert len(read_events(tmp_path)) == 1
+
+
+@pytest.fixture(scope="module")
+def of_node() -> Summary:
+    """The same for the whole node, by its meter, with 300 W around the GPU."""
+    profile = profiles.load("quadro-rtx-6000/resnet50")
+    job = SimulatedJob(profile=profile, iterations=900, start_s=5.0)
+    outcome = tune(
+        job,
+        TuneConfig(metric=Metric(name="energy")),
+        "golden",
+        meter=lambda device, clock: SimulatedMeter(device, clock, rest_w=300.0),
+    )
+    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+    metered = NodeMetered(t_s=0.0, source="ipmi", whole=True, refresh_s=0.1, idle_w=None, standard_idle_w=200.0)
+    return summarise([START, found, metered, *outcome.log.events])
+
+
+def test_the_report_of_a_node_shows_its_figures_and_the_gpus_and_both_optima(of_node: Summary) -> None:
+    shown = lines(of_node)
+    text = "\n".join(shown)
+    assert "energy is the whole node's, the GPUs' included, as ipmi reads it" in text
+    of_gpus, of_all = of_node.best_by_metric_gpu[0], of_node.best_by_metric[0]
+    assert of_gpus.cap_w < of_all.cap_w, "what burns all the time asks for speed"
+    best = next(line.split() for line in shown if line.split()[:1] == ["energy"] and "measured" in line)
+    assert best[1] == f"{of_all.cap_w[0]:g}"
+    assert f"{of_gpus.cap_w[0]:g}" in best[2:]
+    assert of_node.versus_baseline is not None
+    assert f"(GPUs alone {of_node.versus_baseline.gpu_energy_pct:+.1f} ± " in text
+
+
+def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(
+    of_node: Summary,
+) -> None:
+    assert of_node.node is not None
+    assert of_node.node.idle_w == pytest.approx(320.0, rel=0.01)  # 20 W of the card
+    text = "\n".join(lines(of_node))
+    assert f"at rest the node draws {of_node.node.idle_w:.0f} W, by the lowest 2 % of 5 s before the first" in text
+    assert "as on a machine that draws 200 W at rest: " in text
+
+
+def test_what_a_meter_reads_is_not_called_emulated_but_the_gpus_part_is(of_node: Summary) -> None:
+    shown = lines(of_node)
+    assert "(emulated)" not in next(line for line in shown if line.startswith("cap W"))
+    assert "J/iter (emulated)" in next(line for line in shown if line.startswith("GPUs alone"))
+
+
+def test_what_is_counted_is_said_when_it_begins() -> None:
+    words = Wording()
+    metered = NodeMetered(t_s=0.0, source="350 W", whole=False, refresh_s=0.0, idle_w=None, standard_idle_w=None)
+    assert words.line(metered) == "energy is the whole node's, the GPUs' and this beside them: 350 W"

@@ -10,7 +10,7 @@ import pwd
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -26,8 +26,10 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
+    IdleEstimated,
     LimitRestored,
     MetricInfo,
+    NodeMetered,
     OptionValue,
     Predicted,
     ProgressFound,
@@ -45,7 +47,18 @@ from autocap.events import (
     WouldTry,
 )
 from autocap.privileges import InvokingUser
-from autocap.records import CapRange, GpuInfo, Measurement, Prediction, Reading, Sample, StepReading, Trial, TrialState
+from autocap.records import (
+    CapRange,
+    GpuInfo,
+    Measurement,
+    NodeReading,
+    Prediction,
+    Reading,
+    Sample,
+    StepReading,
+    Trial,
+    TrialState,
+)
 from autocap.runlog import RunDirectory, read_events, to_json_dict
 from autocap.summarise import summarise
 from autocap.sweep.records import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
@@ -128,6 +141,10 @@ EVENTS: list[Event] = [
     LimitRestored(t_s=62.0, uuid="GPU-1", final_w=260.0, restored=True),
     RunEnded(t_s=63.0, ended_because="the command ended", exit_status=0),
 ]
+OF_NODE: list[Event] = [
+    NodeMetered(t_s=0.1, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=60.0),
+    IdleEstimated(t_s=2.0, power_w=90.0, seen_s=1.9),
+]
 
 RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
 SWEEP: list[Event] = [
@@ -159,9 +176,9 @@ def created(path: Path | None, *, force: bool = False, owner: InvokingUser | Non
     return RunDirectory.create(path, force, owner, STARTED_AT)
 
 
-def a_run(path: Path) -> Path:
+def a_run(path: Path, events: Sequence[Event] = tuple(EVENTS)) -> Path:
     with created(path) as run:
-        for event in EVENTS:
+        for event in events:
             run.append(event)
     return path
 
@@ -178,13 +195,10 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    every = EVENTS[:-1] + SWEEP + EVENTS[-1:]
+    every = [*EVENTS[:-1], *OF_NODE, *SWEEP, *EVENTS[-1:]]
     assert {type(event) for event in every} == set(get_args(Event))
-    with created(tmp_path / "run") as run:
-        for event in every:
-            run.append(event)
 
-    assert read_events(tmp_path / "run") == every
+    assert read_events(a_run(tmp_path / "run", every)) == every
 
 
 def test_an_event_is_one_line_named_after_its_kind_and_written_at_once(tmp_path: Path) -> None:
@@ -316,6 +330,7 @@ def test_one_devices_samples_are_what_the_period_command_reads(tmp_path: Path) -
         "power_w",
         "read_t_s",
         "energy_j",
+        "beside_j",
         "requested_w",
         "enforced_w",
         "sm_clock_hz",
@@ -427,6 +442,36 @@ def test_the_result_has_the_keys_of_schema_1_and_no_others(tmp_path: Path) -> No
         *("net_energy_j", "net_metric_pct", "net_metric_stderr_pct", "break_even_s"),
     ]
     assert keys("states", 0) == ["name", "start_s", "end_s"]
+
+
+def test_a_result_of_the_whole_node_has_its_own_keys_besides(tmp_path: Path) -> None:
+    of_node = MEASUREMENT.with_gpus(replace(MEASUREMENT, power_w=100.0, energy_per_iteration_j=100.0))
+    whole = result([*EVENTS[:2], *OF_NODE, BaselineMeasured(t_s=20.0, measurement=of_node)], tmp_path)
+
+    assert whole["schema"] == 1
+    assert whole["node"] == {
+        **{"source": "ipmi", "whole": True, "refresh_s": 1.0, "standard_idle_w": 60.0},
+        **{"idle_w": 90.0, "idle_source": "estimated", "idle_seen_s": 1.9, "idle_share": 0.5},
+        "standard": [{"cap_w": [200.0], "energy_per_iteration_j": 150.0, "stderr_j": pytest.approx(1.671, abs=1e-3)}],
+    }
+    baseline = whole["baseline"]
+    assert isinstance(baseline, dict)
+    assert list(baseline) == [*MEASUREMENT_KEYS, "gpu"]
+    assert baseline["gpu"] == {
+        **{"power_w": 100.0, "power_rel_stderr": 0.004, "energy_per_iteration_j": 100.0, "energy_rel_stderr": 0.01},
+        "time_energy_corr": 0.5,
+    }
+    assert list(whole["best_by_metric_gpu"]) == list(whole["best_by_metric"])  # type: ignore[call-overload]
+
+
+def test_samples_have_the_nodes_columns_where_it_is_read(tmp_path: Path) -> None:
+    node = NodeReading(t_s=0.5, power_w=None, whole=True)
+    with created(tmp_path) as run:
+        run.sample(replace(sample(1.0, 200.0), node=replace(node, power_w=700.0)))
+        run.sample(replace(sample(1.1, 200.0), node=node))
+
+    found = [[row[name] for name in ("node_power_w", "node_read_t_s", "node_whole")] for row in rows(tmp_path)]
+    assert found == [["700", "0.5", "1"], ["", "0.5", "1"]]
 
 
 def test_a_result_without_a_device_has_null_for_it(tmp_path: Path) -> None:

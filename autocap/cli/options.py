@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autocap import config
-from autocap.cli import metric_options, values
+from autocap.cli import metric_options, nodepower, values
 from autocap.config import RunConfig, TuneConfig
 from autocap.errors import NotAvailableYet, UsageError
 from autocap.relay import compile_pattern
@@ -39,7 +39,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         default=[],
         help="an option of the strategy; may be repeated",
     )
-    declare_caps(search, step="5")
+    declare_caps(search, step="5, finer where the whole range is narrow")
     search.add_argument(
         "--target-stderr",
         metavar="X%",
@@ -88,10 +88,9 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         "--gpus",
         metavar="LIST",
         type=values.gpu_list,
-        help="indices, ranges or UUIDs, by comma (default: those the job uses)",
+        help="indices, ranges or UUIDs of GPUs or CPU packages, by comma (default: those the job uses)",
     )
     device.add_argument("--per-gpu", action="store_true", help="not available yet")
-    device.add_argument("--node-power", metavar="SOURCE", default="none", help="not available yet")
     device.add_argument(
         "--progress",
         metavar="KIND",
@@ -99,6 +98,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         help=f"{', '.join(CHILD_PROGRESS if child else ATTACH_PROGRESS)} (default: auto)",
     )
 
+    nodepower.declare(parser)
     run = parser.add_argument_group("running and reporting")
     declare_running(run, child=child)
     run.add_argument(
@@ -127,7 +127,10 @@ def declare_caps(search: "argparse._ArgumentGroup", *, step: str) -> None:
 def declare_device(device: "argparse._ArgumentGroup") -> None:
     """Add which device it is, and how it is read."""
     device.add_argument(
-        "--device", metavar="NAME", default=config.DEVICE, help="auto, nvml or emulated[:PROFILE] (default: auto)"
+        "--device",
+        metavar="NAME",
+        default=config.DEVICE,
+        help="auto, nvml, rapl (CPU packages) or emulated[:PROFILE] (default: auto)",
     )
     device.add_argument("--shared-gpu", action="store_true", help="tune a GPU on which other processes compute as well")
     device.add_argument(
@@ -212,6 +215,7 @@ def shared_config(args: argparse.Namespace) -> RunConfig:
 
 def _config(args: argparse.Namespace) -> RunConfig:
     shared = shared_config(args)
+    nodepower.check(args)
     return replace(
         shared,
         tune=replace(
@@ -228,6 +232,9 @@ def _config(args: argparse.Namespace) -> RunConfig:
         gpus=args.gpus,
         warm_start=args.warm_start,
         prometheus=args.prometheus,
+        node_power=args.node_power,
+        idle_w=args.idle_power,
+        standard_idle_w=args.standard_idle,
     )
 
 
@@ -267,7 +274,6 @@ def _check_progress(kind: str) -> None:
 def _refuse_later(args: argparse.Namespace) -> None:
     later = {
         "--per-gpu": (args.per_gpu, "all GPUs of a job get one common cap; leave it out"),
-        "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
     }
     for option, (given, instead) in later.items():
         if given:

@@ -136,6 +136,19 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def node_power(text: str) -> str:
+    """`none`, watts, `rapl`, `ipmi` or `command:CMD`."""
+    kind, _, command = text.partition(":")
+    if text in ("none", "rapl", "ipmi") or (kind == "command" and command.strip()):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        what = "choose none, watts, rapl, ipmi or command:CMD"
+        raise argparse.ArgumentTypeError(f"unknown source '{text}'; {what}") from None
+    return f"{positive('watts')(text):.10g}"
+
+
 def count(text: str) -> int:
     """A whole number above 0."""
     try:

@@ -1,6 +1,6 @@
 """A run as text for a terminal: what `telling` says, line by line."""
 
-from autocap import telling
+from autocap import nodetelling, telling
 from autocap.reporters.tables import WIDTH, drawn
 from autocap.summary import Summary
 
@@ -11,10 +11,14 @@ def lines(summary: Summary, width: int = WIDTH) -> list[str]:
         return [*_heading(summary), "no baseline was measured, so there is nothing to compare"]
     table = drawn(telling.trials(summary, summary.baseline), width)
     told = [*_heading(summary), "", *table, "", telling.outcome(summary), *telling.savings(summary)]
+    if summary.node is not None:
+        of_gpus = nodetelling.of_gpus(summary, summary.baseline)
+        told += [*nodetelling.at_rest(summary.node), "", *drawn(of_gpus, width)]
     if not summary.trials:
         return told
-    front = telling.front(summary.pareto, emulated=telling.emulated(summary))
-    return [*told, "", *drawn(telling.bests(summary), width), "", *drawn(front, width)]
+    front = telling.front(summary.pareto, emulated=telling.modelled(summary))
+    bests = telling.bests(summary) if summary.node is None else nodetelling.bests(summary)
+    return [*told, "", *drawn(bests, width), "", *drawn(front, width)]
 
 
 def _heading(summary: Summary) -> list[str]:
@@ -24,4 +28,5 @@ def _heading(summary: Summary) -> list[str]:
     return [
         f"{telling.device(summary)}{label}",
         f"minimising {telling.aim(summary)}; ended: {summary.ended_because}",
+        *nodetelling.heading(summary),
     ]

@@ -50,6 +50,7 @@ def _now(status: Status, t_s: float) -> list[str]:
         f"autocap {status.state or 'starting'}",
         f"cap {common_caps(known)} W" if known else "cap –",
         "draw –" if status.total_w is None else f"draw {status.total_w:.0f} W{label}",
+        *([] if status.node_w is None else [f"node {status.node_w:.0f} W"]),
         "– s/iter" if status.period_s is None else f"{status.period_s:.4g} s/iter",
         f"{int(t_s) // 3600}:{int(t_s) // 60 % 60:02d}:{int(t_s) % 60:02d}",
     ]

@@ -11,7 +11,8 @@ class Wording:
 
     def __init__(self) -> None:
         self.metric = "cost"
-        self.power = ""
+        self.power, self._noun = "", "GPU"
+        self._metered_s: float | None = None
         self._runs_left = 0  # of a sweep
 
     def line(self, event: Event) -> str | None:
@@ -21,6 +22,11 @@ class Wording:
                 self.metric = metric.name
             case events.DeviceFound():
                 return self._device(event)
+            case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
+                self._metered_s = t_s  # told again at the end, for its refresh period
+                return _node(event)
+            case events.IdleEstimated(power_w=power_w, seen_s=seen_s):
+                return f"at rest the node draws {power_w:.0f} W, as seen over {seen_s:.0f} s before the first iteration"
             case events.ProgressFound(kind=kind):
                 return f"counting iterations from {kind}"
             case events.StateEntered(state=state):
@@ -51,6 +57,7 @@ class Wording:
     def _device(self, event: events.DeviceFound) -> str:
         self.power = "(emulated)" if event.emulated else ""
         gpu = event.gpus[0]
+        self._noun = gpu.noun
         count = f"{len(event.gpus)} × " if len(event.gpus) > 1 else ""
         limits = "/".join(dict.fromkeys("unknown" if w is None else f"{w:g} W" for w in event.original_w))
         label = "; its power is emulated, not measured" if event.emulated else ""
@@ -77,9 +84,10 @@ class Wording:
         return f"{where}: {told}; {self._runs_left} to come"
 
     def _measured(self, m: Measurement) -> str:
+        of_gpus = "" if m.gpu is None else f", {self._noun}s {m.gpu.energy_per_iteration_j:.2f} J/iteration"
         return (
             f"{m.period_s:.4f} s/iteration ± {100 * m.period_rel_stderr:.2f} %, {m.energy_per_iteration_j:.2f} "
-            f"J/iteration ± {100 * m.energy_rel_stderr:.2f} % {self.power}".rstrip()
+            f"J/iteration ± {100 * m.energy_rel_stderr:.2f} %{of_gpus} {self.power}".rstrip()
         )
 
     def _trial(self, trial: Trial) -> str:
@@ -89,6 +97,11 @@ class Wording:
         verdict = " pruned" if trial.state is TrialState.PRUNED else ""
         cost = f"{self.metric} {trial.cost:.4f} ± {trial.cost_stderr:.4f}"
         return f"{trial.cap_w:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
+
+
+def _node(event: events.NodeMetered) -> str:
+    counted = "as its meter reads it" if event.whole else "the GPUs' and this beside them"
+    return f"energy is the whole node's, {counted}: {event.source}"
 
 
 _STATES = {

@@ -1,9 +1,9 @@
 """What one whole run of the command used, from its start to its end: the controller of a run whose cap is fixed."""
 
 from autocap.actions import Action, SetCaps
+from autocap.energy import EnergyMeter
 from autocap.records import Reading, Sample
 from autocap.sweep.records import Used
-from autocap.window import EnergyMeter
 
 _SILENT_S = 1.0  # a sensor may be so late with its first reading
 
@@ -35,7 +35,7 @@ class GpuMeter:
             return
         point = self._meter.feed(Sample(t_s=t_s, readings=(reading,)))
         if point is not None:
-            self._points = [*self._points[:1], point]
+            self._points = [*self._points[:1], (point.t_s, point.energy_j)]
 
     def energy_j(self, end_s: float) -> float | None:
         """Joules up to the end of the run; `None` where no power was ever read."""
