@@ -1,5 +1,6 @@
 """`autocap sweep` as a user meets it: real processes, the emulated device, and an emulated NVML library."""
 
+import argparse
 import csv
 import json
 import signal
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autocap.cli.sweep import Sweep, sweep_config
 from bench import curves
 from bench.nvml_emulation import machine
 from tests.test_cli import Cli, cli, until
@@ -250,3 +252,22 @@ def test_several_gpus_have_to_be_named(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "which of the GPUs here the command uses shows only once it runs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("/usr/bin/python3 -u train.py --lr 1", "train.py"),
+        ("python -m torch.distributed.run train.py", "torch.distributed.run"),
+        ("python -c pass", "python"),
+        ("python3 jobs/train.py", "train.py"),
+        ("./train.sh --fast", "train.sh"),
+    ],
+)
+def test_a_curve_is_named_after_what_is_run(words: str, name: str) -> None:
+    parser = argparse.ArgumentParser()
+    Sweep().prepare_parser(parser)
+    args = parser.parse_args([])
+    args.child = words.split()
+
+    assert sweep_config(args).name == name
