@@ -59,19 +59,10 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
     assert "J (emulated)" in done.stderr
     assert "min edp" in done.stderr
     assert naps.leftovers() == []
+    assert json.loads(naps("report", "run", "--json").stdout) == result
     caps = [event["cap_w"] for event in naps.events("cap_set")]
     assert sorted(caps) == [[120.0]] * 2 + [[200.0]] * 2 + [[260.0]] * 3
     assert len(naps.events("limit_restored")) == 7
-
-
-def test_a_report_of_a_sweep_is_made_from_its_events(naps: Cli) -> None:
-    naps(*SWEEP, "--caps", "200", "--repeats", "1", "--", *NAP)
-
-    text, as_json = naps("report", "run"), naps("report", "run", "--json")
-
-    assert "limit found on arrival 260 W" in text.stdout
-    assert "EMULATED power" in text.stdout
-    assert json.loads(as_json.stdout) == json.loads((naps.folder / "run" / "result.json").read_text())
 
 
 @pytest.mark.parametrize(
