@@ -18,14 +18,14 @@ __all__ = ["cli"]  # the fixture
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
 SWEEP = ("sweep", *EMULATED, "--out", "run")
-# Notes that it ran, and then sleeps as long as the file "nap" says: an emulated GPU that idles draws 20 W.
-NAP = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES" >> ran; sleep $(cat nap); exit $(cat status)')
+# Notes that it ran, sleeps as long as the file "nap" says (an idle emulated GPU draws 20 W), and ends as "end" does.
+NAP = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES" >> ran; sleep $(cat nap); . ./end')
 
 
 @pytest.fixture
 def naps(cli: Cli) -> Cli:
     (cli.folder / "nap").write_text("0.4")
-    (cli.folder / "status").write_text("0")
+    (cli.folder / "end").write_text("exit 0")
     return cli
 
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(cli: C
 
 
 def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time(naps: Cli) -> None:
-    (naps.folder / "status").write_text("3")
+    (naps.folder / "end").write_text("exit 3")
 
     done = naps(*SWEEP, "--caps", "200", "--no-warm-up", "--", *NAP)
 
@@ -108,29 +108,25 @@ def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time
 
 
 def test_a_failed_sweep_goes_on_where_it_stopped_and_a_complete_one_is_not_run_again(naps: Cli) -> None:
-    options = ("--caps", "200", "--repeats", "2", "--", *NAP)
-    (naps.folder / "nap").write_text("0.4; [ $(wc -l < ran) -lt 4 ] || echo 3 > status")
+    options = ("--caps", "200", "--repeats", "1", "--", *NAP)
+    (naps.folder / "end").write_text("[ $(wc -l < ran) -lt 3 ]")
+
     first = naps(*SWEEP, *options)
-    before = len(ran(naps))
-
-    (naps.folder / "status").write_text("0")
-    (naps.folder / "nap").write_text("0.4")
+    (naps.folder / "end").write_text("exit 0")
     again = naps(*SWEEP, *options)
-
-    assert (first.returncode, again.returncode) == (1, 0), again.stderr
-    assert len(ran(naps)) - before == 5 - sum(
-        event["finished"]["trouble"] is None for event in naps.events("sweep_run_ended")[:before]
-    )
-    assert [row["repeats"] for row in rows(naps)] == ["2", "2"]
     complete = naps(*SWEEP, *options)
-    assert complete.returncode == 1
+
+    assert (first.returncode, again.returncode, complete.returncode) == (1, 0, 1), again.stderr
+    assert "failed 2 times: the command ended with status 1; runs left: 1" in first.stderr
+    assert len(ran(naps)) == 1 + 1 + 2 + 1  # to warm up, the first cap, the second one twice in vain, and once more
+    assert [row["repeats"] for row in rows(naps)] == ["1", "1"]
     assert "run directory run holds a run already" in complete.stderr
 
 
 def test_a_changed_plan_does_not_go_on_unless_it_is_forced_to_start_over(naps: Cli) -> None:
-    (naps.folder / "status").write_text("1")
+    (naps.folder / "end").write_text("exit 1")
     naps(*SWEEP, "--caps", "200", "--repeats", "2", "--", *NAP)
-    (naps.folder / "status").write_text("0")
+    (naps.folder / "end").write_text("exit 0")
 
     changed = naps(*SWEEP, "--caps", "200", "--repeats", "1", "--", *NAP)
     forced = naps(*SWEEP, "--caps", "200", "--repeats", "1", "--force", "--", *NAP)

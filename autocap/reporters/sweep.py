@@ -85,7 +85,9 @@ def _remark(panel: Panel, row: CapRow) -> str:
 def _bests(summary: SweepSummary, panel: Panel, base: Measurement) -> Table:
     """The best cap by each metric, as tables 2 and 3 of Krzywaniak et al. 2022 have it."""
     joules = "energy J (emulated)" if summary.plan.emulated else "energy J"
-    table = plain_table("target", "cap W", "average W", joules, "vs baseline %", "time s", "vs baseline %", "")
+    table = plain_table(
+        "target", "cap W", "average W", joules, "vs baseline %", "time s", "vs baseline %", "metric / baseline's"
+    )
     _best_row(table, "baseline", panel.row(panel.gpus.baseline_w), base)
     for best in panel.best_by_metric:
         _best_row(table, f"min {best.metric}", panel.row(best.cap_w[0]), base, best)
