@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -77,11 +77,11 @@ class GpuSource:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._library.close()
 
-    def ahead(self) -> Tunable | None:
+    def ahead(self, environ: Mapping[str, str] = os.environ) -> Tunable | None:
         """Those that --gpus names, or else CUDA_VISIBLE_DEVICES, which our child inherits, or the only one there is."""
         listings = self._listings()
         gpus = [listing.gpu for listing in listings]
-        visible = gpuset.visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+        visible = gpuset.visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER"))
         uuids = self._named or tuple(gpu.uuid for gpu in gpus if visible is None or gpu.uuid in visible)
         if not uuids or (len(uuids) > 1 and self._named is None and visible is None):
             return None

@@ -580,3 +580,33 @@ def test_under_sudo_no_directory_is_written_that_the_user_could_not_write(tmp_pa
 
     assert list(tmp_path.iterdir()) == []
     assert os.geteuid() == 0
+
+
+def test_a_reopened_run_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
+    a_run(tmp_path)
+    with (tmp_path / "events.jsonl").open("ab") as log:
+        log.write(b'{"event": "war')
+
+    with RunDirectory.reopen(tmp_path, None) as run:
+        run.append(EVENTS[0])
+        run.put("sweep.csv", "curve\n")
+
+    assert read_events(tmp_path) == [*EVENTS, EVENTS[0]]
+    assert (tmp_path / "sweep.csv").read_text() == "curve\n"
+
+
+def test_a_run_that_is_being_written_cannot_be_reopened(tmp_path: Path) -> None:
+    with created(tmp_path), pytest.raises(RunDirectoryError, match="is being written by another autocap; wait for it"):
+        RunDirectory.reopen(tmp_path, None)
+
+
+def test_a_directory_without_a_run_cannot_be_reopened(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="cannot be written: No such file or directory"):
+        RunDirectory.reopen(tmp_path, None)
+
+
+def test_a_run_may_keep_no_samples(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, False, None, STARTED_AT, samples=False) as run:
+        run.append(EVENTS[0])
+
+    assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]

@@ -1,5 +1,6 @@
 """`autocap sweep` as a user meets it: real processes, the emulated device, and an emulated NVML library."""
 
+import argparse
 import csv
 import json
 import signal
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autocap.cli.sweep import Sweep, sweep_config
 from bench import curves
 from bench.nvml_emulation import machine
 from tests.test_cli import Cli, cli, until
@@ -16,14 +18,14 @@ __all__ = ["cli"]  # the fixture
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
 SWEEP = ("sweep", *EMULATED, "--out", "run")
-# Notes that it ran, and then sleeps as long as the file "nap" says: an emulated GPU that idles draws 20 W.
-NAP = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES" >> ran; sleep $(cat nap); exit $(cat status)')
+# Notes that it ran, sleeps as long as the file "nap" says (an idle emulated GPU draws 20 W), and ends as "end" does.
+NAP = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES" >> ran; sleep $(cat nap); . ./end')
 
 
 @pytest.fixture
 def naps(cli: Cli) -> Cli:
     (cli.folder / "nap").write_text("0.4")
-    (cli.folder / "status").write_text("0")
+    (cli.folder / "end").write_text("exit 0")
     return cli
 
 
@@ -57,19 +59,10 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
     assert "J (emulated)" in done.stderr
     assert "min edp" in done.stderr
     assert naps.leftovers() == []
+    assert json.loads(naps("report", "run", "--json").stdout) == result
     caps = [event["cap_w"] for event in naps.events("cap_set")]
     assert sorted(caps) == [[120.0]] * 2 + [[200.0]] * 2 + [[260.0]] * 3
     assert len(naps.events("limit_restored")) == 7
-
-
-def test_a_report_of_a_sweep_is_made_from_its_events(naps: Cli) -> None:
-    naps(*SWEEP, "--caps", "200", "--repeats", "1", "--", *NAP)
-
-    text, as_json = naps("report", "run"), naps("report", "run", "--json")
-
-    assert "limit found on arrival 260 W" in text.stdout
-    assert "EMULATED power" in text.stdout
-    assert json.loads(as_json.stdout) == json.loads((naps.folder / "run" / "result.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +96,7 @@ def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(cli: C
 
 
 def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time(naps: Cli) -> None:
-    (naps.folder / "status").write_text("3")
+    (naps.folder / "end").write_text("exit 3")
 
     done = naps(*SWEEP, "--caps", "200", "--no-warm-up", "--", *NAP)
 
@@ -115,29 +108,25 @@ def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time
 
 
 def test_a_failed_sweep_goes_on_where_it_stopped_and_a_complete_one_is_not_run_again(naps: Cli) -> None:
-    options = ("--caps", "200", "--repeats", "2", "--", *NAP)
-    (naps.folder / "nap").write_text("0.4; [ $(wc -l < ran) -lt 4 ] || echo 3 > status")
+    options = ("--caps", "200", "--repeats", "1", "--", *NAP)
+    (naps.folder / "end").write_text("[ $(wc -l < ran) -lt 3 ]")
+
     first = naps(*SWEEP, *options)
-    before = len(ran(naps))
-
-    (naps.folder / "status").write_text("0")
-    (naps.folder / "nap").write_text("0.4")
+    (naps.folder / "end").write_text("exit 0")
     again = naps(*SWEEP, *options)
-
-    assert (first.returncode, again.returncode) == (1, 0), again.stderr
-    assert len(ran(naps)) - before == 5 - sum(
-        event["finished"]["trouble"] is None for event in naps.events("sweep_run_ended")[:before]
-    )
-    assert [row["repeats"] for row in rows(naps)] == ["2", "2"]
     complete = naps(*SWEEP, *options)
-    assert complete.returncode == 1
+
+    assert (first.returncode, again.returncode, complete.returncode) == (1, 0, 1), again.stderr
+    assert "failed 2 times: the command ended with status 1; runs left: 1" in first.stderr
+    assert len(ran(naps)) == 1 + 1 + 2 + 1  # to warm up, the first cap, the second one twice in vain, and once more
+    assert [row["repeats"] for row in rows(naps)] == ["1", "1"]
     assert "run directory run holds a run already" in complete.stderr
 
 
 def test_a_changed_plan_does_not_go_on_unless_it_is_forced_to_start_over(naps: Cli) -> None:
-    (naps.folder / "status").write_text("1")
+    (naps.folder / "end").write_text("exit 1")
     naps(*SWEEP, "--caps", "200", "--repeats", "2", "--", *NAP)
-    (naps.folder / "status").write_text("0")
+    (naps.folder / "end").write_text("exit 0")
 
     changed = naps(*SWEEP, "--caps", "200", "--repeats", "1", "--", *NAP)
     forced = naps(*SWEEP, "--caps", "200", "--repeats", "1", "--force", "--", *NAP)
@@ -250,3 +239,22 @@ def test_several_gpus_have_to_be_named(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "which of the GPUs here the command uses shows only once it runs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("/usr/bin/python3 -u train.py --lr 1", "train.py"),
+        ("python -m torch.distributed.run train.py", "torch.distributed.run"),
+        ("python -c pass", "python"),
+        ("python3 jobs/train.py", "train.py"),
+        ("./train.sh --fast", "train.sh"),
+    ],
+)
+def test_a_curve_is_named_after_what_is_run(words: str, name: str) -> None:
+    parser = argparse.ArgumentParser()
+    Sweep().prepare_parser(parser)
+    args = parser.parse_args([])
+    args.child = words.split()
+
+    assert sweep_config(args).name == name

@@ -110,7 +110,9 @@ def sweep_config(args: argparse.Namespace) -> SweepConfig:
 
 
 def _name(command: tuple[str, ...]) -> str:
-    """The program, without its folder: for `python train.py …` that of the script."""
+    """The program without its folder; for Python, the script or module that it runs."""
     program = PurePath(command[0]).name
-    script = next((word for word in command[1:2] if word.endswith(".py")), None)
-    return program if script is None or not program.startswith("python") else PurePath(script).name
+    words = [word for word in command[1:] if not word.startswith("-")]
+    if not program.startswith("python") or "-c" in command or not words:
+        return program
+    return PurePath(words[0]).name

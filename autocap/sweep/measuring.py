@@ -19,7 +19,7 @@ class GpuMeter:
     def __init__(self, begin_s: float, window_s: float) -> None:
         self._begin_s, self._window_s = begin_s, window_s
         self._meter = EnergyMeter()
-        self._points: list[tuple[float, float]] = []  # t_s, energy_j: the first and the last two
+        self._points: list[tuple[float, float]] = []  # t_s, energy_j: the first and the newest
         self._power_w: tuple[float, float] | None = None  # the first reading and the last
         self.missing = 0
 

@@ -71,9 +71,8 @@ class Running:
     def run(self, run: PlannedRun, one: GpuSet, device: Tunable | None) -> FinishedRun:
         """One run. device: opened before, `None` where the command makes it.
 
-        Raises AutocapError where the cap cannot be set or the command not be started.
-
-        What fails once it runs neither ends it nor changes its cap for the worse: it is awaited, and does not count.
+        Raises AutocapError where the cap cannot be set before the command, or the command cannot be started. Whatever
+        fails once it runs does not end it: it is awaited at the limits found on arrival, and does not count.
         """
         with ExitStack() as stack, ExitStack() as waiting:
             guardian = None if device is None else self._hold(device, run, None, stack)

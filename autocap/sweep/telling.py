@@ -40,7 +40,9 @@ def bests(summary: SweepSummary, panel: Panel, base: Measurement) -> Table:
     if panel.chosen is not None:
         row = panel.row(panel.chosen.cap_w[0])
         rows.append(_best_row("asked for", row, base, panel.chosen, f": {asked_for(summary)}"))
-    titles = ("target", "cap W", "average W", joules, "vs baseline %", "time s", "vs baseline %", "")
+    titles = (
+        "target", "cap W", "average W", joules, "vs baseline %", "time s", "vs baseline %", "metric / baseline's"
+    )  # fmt: skip
     return Table(titles=titles, rows=tuple(rows))
 
 
