@@ -11,7 +11,7 @@ from autocap import profiles
 from autocap.config import TuneConfig
 from autocap.devices.simulated import SimulatedJob
 from autocap.devices.simulated_meter import SimulatedMeter
-from autocap.events import DeviceFound, MetricInfo, NodeMetered, RunEnded, RunStarted, Warned
+from autocap.events import DeviceFound, NodeMetered, RunEnded, Warned
 from autocap.metrics import Metric
 from autocap.recorder import Recorder
 from autocap.records import Sample
@@ -23,18 +23,7 @@ from autocap.runlog import RunDirectory, read_events
 from autocap.summarise import summarise
 from autocap.summary import BestCap, ParetoPoint, Summary
 from bench.jobs import tune
-
-START = RunStarted(
-    t_s=0.0,
-    autocap_version="0",
-    mode="run",
-    command=("python", "train.py"),
-    pid=1,
-    started_at="2026-01-01T00:00:00+00:00",
-    metric=MetricInfo(name="eds", k=2.0),
-    strategy="golden",
-    strategy_options=(),
-)
+from tests.logs import STARTED
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +34,7 @@ def summary() -> Summary:
     outcome = tune(SimulatedJob(profile=profile, iterations=900), config, "golden")
     found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
     end = RunEnded(t_s=outcome.wall_s, ended_because="the job ended", exit_status=0)
-    return summarise([START, found, *outcome.log.events, end])
+    return summarise([STARTED, found, *outcome.log.events, end])
 
 
 def test_the_report_shows_every_trial_the_kept_cap_and_the_net_saving_with_errors(summary: Summary) -> None:
@@ -153,7 +142,7 @@ def of_node() -> Summary:
     )
     found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
     metered = NodeMetered(t_s=0.0, source="ipmi", whole=True, refresh_s=0.1, idle_w=None, standard_idle_w=200.0)
-    return summarise([START, found, metered, *outcome.log.events])
+    return summarise([STARTED, found, metered, *outcome.log.events])
 
 
 def test_the_report_of_a_node_shows_its_figures_and_the_gpus_and_both_optima(of_node: Summary) -> None:
