@@ -4,21 +4,22 @@ TYPE_CHECKING = False  # importing typing costs more than all the rest here; typ
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
-    from typing import NoReturn
 
-    from autocap import metrics, records
+    from autocap import integrations, metrics, records
+    from autocap.inside import OptionValue, Tuned
 
 __version__ = "0.1.0"
-__all__ = ["metrics", "records", "step", "tune"]
+__all__ = ["integrations", "metrics", "records", "step", "tune"]
 
 _count_step: "Callable[[], None] | None" = None
 
 
 def step() -> None:
-    """Count one iteration of the training loop by hand, in a child of `autocap run`; elsewhere nothing happens.
+    """Count one iteration of the training loop by hand, in a child of `autocap run` or a block of `autocap.tune`;
+    elsewhere nothing happens.
 
-    Call it once an iteration, in every rank or in one. From the first call on, the optimiser steps that `autocap run`
-    counts by itself no longer count in this process.
+    Call it once an iteration, in every rank or in one. From the first call on, the optimiser steps that autocap counts
+    by itself no longer count in this process.
     """
     global _count_step
     if _count_step is None:
@@ -28,16 +29,24 @@ def step() -> None:
     _count_step()
 
 
-def tune(*args: object, **kwargs: object) -> "NoReturn":
-    """Tune the job that this process is, from inside. Raises NotAvailableYet."""
-    from autocap.errors import NotAvailableYet
+def tune(**options: "OptionValue") -> "Tuned":
+    """Tune the GPUs of this very process while a block runs: `with autocap.tune(metric="eds", k=2) as run: …`.
 
-    raise NotAvailableYet("autocap.tune", "use `autocap run -- CMD`")
+    The options are those of `autocap attach`, with underscores: `max_slowdown="5%"`, `gpus=[0, 1]`, `observe=True`,
+    `strategy_option={"trials": 5}`. Iterations are optimiser steps of torch, or calls of `autocap.step()`. Of several
+    ranks on a machine the first has the job tuned. The limits found on arrival are put back when the block ends,
+    however it ends, also with the process. Afterwards `run.result` is the Summary, `None` where nothing was tuned.
+
+    Raises UsageError for options that are wrong. Whatever else fails, the block runs untuned, with one warning.
+    """
+    from autocap.inside import Tuned
+
+    return Tuned(options)
 
 
 def __getattr__(name: str) -> "ModuleType":
     """The public modules, imported when they are first asked for."""
-    if name not in ("metrics", "records"):
+    if name not in ("integrations", "metrics", "records"):
         raise AttributeError(f"module 'autocap' has no attribute '{name}'")
     from importlib import import_module
 

@@ -7,6 +7,8 @@ from autocap.errors import DeviceError
 from autocap.records import CapRange, GpuInfo
 from autocap.strategy import DEFAULT_STEP_W, CapGrid
 
+_NARROW_W, _NARROW_STEPS = 150.0, 45.0  # a CPU package of 125 W gets steps of 2 W
+
 
 def common_range(gpus: Sequence[GpuInfo]) -> CapRange:
     """The limits that every device of the job accepts. Raises DeviceError when there are none."""
@@ -15,8 +17,8 @@ def common_range(gpus: Sequence[GpuInfo]) -> CapRange:
     min_w, max_w = low.cap_range.min_w, high.cap_range.max_w
     if min_w > max_w:
         raise DeviceError(
-            f"no common cap: GPU {low.index} starts at {min_w:g} W and GPU {high.index} ends at {max_w:g} W; "
-            "pass --gpus with GPUs of one kind"
+            f"no common cap: {low.where} starts at {min_w:g} W and {high.where} ends at {max_w:g} W; "
+            "pass --gpus with those of one kind"
         )
     default_w = min(max(min(gpu.cap_range.default_w for gpu in gpus), min_w), max_w)
     return CapRange(min_w=min_w, max_w=max_w, default_w=default_w)
@@ -56,24 +58,30 @@ def cap_grid(
     if min_w > top_w:
         lowest = f"--min-cap {min_w:g} W"
         if config.min_cap_w is None:  # arrived below what another GPU of the job takes
-            lowest = f"the lowest cap that all GPUs take, {min_w:g} W,"
+            lowest = f"the lowest cap that all {gpus[0].noun}s take, {min_w:g} W,"
         raise DeviceError(
             f"{lowest} is above the {top_w:g} W limit found on arrival; pass --max-cap to allow caps above it"
         )
-    stepped = CapGrid.stepped(min_w, top_w, config.step_w or DEFAULT_STEP_W)
+    stepped = CapGrid.stepped(min_w, top_w, config.step_w or _usual_step_w(allowed))
     return CapGrid(tuple(sorted({*stepped, *required_w})))
+
+
+def _usual_step_w(allowed: CapRange) -> float:
+    """The spacing of caps where nobody chose one: finer on a device whose whole range is narrow."""
+    width_w = allowed.max_w - allowed.min_w
+    return DEFAULT_STEP_W if width_w >= _NARROW_W else max(1.0, width_w // _NARROW_STEPS)
 
 
 def _check(option: str, cap_w: float, allowed: CapRange, gpus: Sequence[GpuInfo]) -> None:
     if cap_w < allowed.min_w:
-        index = max(gpus, key=lambda gpu: gpu.cap_range.min_w).index
+        where = max(gpus, key=lambda gpu: gpu.cap_range.min_w).where
         raise DeviceError(
-            f"{option} {cap_w:g} W is below the {allowed.min_w:g} W minimum of GPU {index}; "
+            f"{option} {cap_w:g} W is below the {allowed.min_w:g} W minimum of {where}; "
             f"pass {option} {allowed.min_w:g} or more"
         )
     if cap_w > allowed.max_w:
-        index = min(gpus, key=lambda gpu: gpu.cap_range.max_w).index
+        where = min(gpus, key=lambda gpu: gpu.cap_range.max_w).where
         raise DeviceError(
-            f"{option} {cap_w:g} W is above the {allowed.max_w:g} W maximum of GPU {index}; "
+            f"{option} {cap_w:g} W is above the {allowed.max_w:g} W maximum of {where}; "
             f"pass {option} {allowed.max_w:g} or less"
         )

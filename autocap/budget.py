@@ -42,7 +42,7 @@ class SlowdownBudget:
         Below the lowest of them time is taken to grow with 1/cap, as that of compute-bound work does at most outside
         the cliff at the low end; between two of them, to be as long as at the lower one.
         """
-        per_device_w = self._baseline.power_w / len(self._baseline.cap_w)
+        per_device_w = self._baseline.of_gpus().power_w / len(self._baseline.cap_w)
         anchor_w, anchor = min(per_device_w, self._baseline.cap_w[0]), 1.0
         known: Sequence[tuple[float, float]] = sorted(self._seen)
         above = [ratio for seen_w, ratio in known if seen_w >= cap_w]

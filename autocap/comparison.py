@@ -1,11 +1,12 @@
 """Caps per GPU against the common cap they came from, from windows taken in turn, so that slow drift cancels."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
-from autocap.window import pool, scaled
+from autocap.window import as_at, pool
 
 _ENERGY = Metric(name="energy")
 _NEGLIGIBLE = 0.001  # of the time per iteration: less is not worth telling from noise
@@ -83,19 +84,25 @@ class Comparison:
         """What the caps tried would have shown when the common cap showed `then`: in time and energy they are to it as
         they are to the common cap now, errors of all three included."""
         now, tried = self.common, self.tried
-        parts = (now, tried, then)
-        var_t = sum(part.period_rel_stderr**2 for part in parts)
-        var_e = sum(part.energy_rel_stderr**2 for part in parts)
-        covariance = sum(part.time_energy_corr * part.period_rel_stderr * part.energy_rel_stderr for part in parts)
-        both = math.sqrt(var_t * var_e)
-        moved = scaled(tried, then.period_s / now.period_s, then.energy_per_iteration_j / now.energy_per_iteration_j)
-        return replace(
-            moved,
-            period_rel_stderr=math.sqrt(var_t),
-            power_rel_stderr=math.sqrt(max(0.0, var_t + var_e - 2 * covariance)),
-            energy_rel_stderr=math.sqrt(var_e),
-            time_energy_corr=covariance / both if both > 0 else 0.0,
-        )
+        moved = _with_errors(as_at(tried, now, then), (now, tried, then))
+        if moved.gpu is None:
+            return moved
+        return moved.with_gpus(_with_errors(moved.of_gpus(), (now.of_gpus(), tried.of_gpus(), then.of_gpus())))
+
+
+def _with_errors(window: Measurement, parts: Sequence[Measurement]) -> Measurement:
+    """The window with the errors of a product or quotient of these."""
+    var_t = sum(part.period_rel_stderr**2 for part in parts)
+    var_e = sum(part.energy_rel_stderr**2 for part in parts)
+    covariance = sum(part.time_energy_corr * part.period_rel_stderr * part.energy_rel_stderr for part in parts)
+    both = math.sqrt(var_t * var_e)
+    return replace(
+        window,
+        period_rel_stderr=math.sqrt(var_t),
+        power_rel_stderr=math.sqrt(max(0.0, var_t + var_e - 2 * covariance)),
+        energy_rel_stderr=math.sqrt(var_e),
+        time_energy_corr=covariance / both if both > 0 else 0.0,
+    )
 
 
 def percent(ratio: Cost) -> str:

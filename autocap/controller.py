@@ -10,10 +10,12 @@ from autocap.actions import Action
 from autocap.budget import SlowdownBudget
 from autocap.config import TuneConfig
 from autocap.decision import Decision
+from autocap.energy import implausible
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.exploration import Exploration
 from autocap.holding import Hold, HoldRules, first_check_s
+from autocap.idle import IdleWatch
 from autocap.outbox import Outbox
 from autocap.pauses import PauseWatch
 from autocap.probe import ProbeResult
@@ -35,6 +37,7 @@ class Controller:
 
     original_w: the limits found on arrival, one per device. grid: the common caps to search among.
     new_strategy: builds the strategy once the baseline is known, from that and the trials of the searches before.
+    idle: what was seen of the machine at rest before.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Controller:
         grid: CapGrid,
         progress: Progress,
         new_strategy: Callable[[Measurement, Sequence[Trial]], StrategyLike],
+        idle: IdleWatch | None = None,
     ) -> None:
         self._config, self._grid, self._settle_s = config, grid, sensor.settle_s
         self._progress, self._new_strategy = progress, new_strategy
@@ -59,6 +63,7 @@ class Controller:
         self._done = 0.0  # iterations
         self._prober = Prober(config, sensor)
         self._pauses = PauseWatch()
+        self._idle = idle or IdleWatch()
         self._paused = False  # as announced
         self._failed_baselines = 0  # in a row
         self._exploration: Exploration | None = None
@@ -83,8 +88,6 @@ class Controller:
         if not self._started:
             self._started = True
             self._out.enter(State.WAITING)
-            if self._config.per_gpu and len(self._out.original_w) == 1:
-                self._out.warn("--per-gpu changes nothing for a job on one GPU: its cap is the common one")
         marks = self._progress.feed(sample)
         if marks:
             self._done = marks[-1].iterations
@@ -93,6 +96,9 @@ class Controller:
             self._out.announce(
                 events.ProgressFound(t_s=sample.t_s, kind=self._progress.kind, confidence=self._progress.confidence)
             )
+        idle_w = self._idle.feed(sample, marks, self._progress)
+        if idle_w is not None:
+            self._out.announce(events.IdleEstimated(t_s=sample.t_s, power_w=idle_w, seen_s=self._idle.seen_s))
         self._pauses.feed(sample, marks, self._progress, self._out.caps_w)
         self._heed_pause()
         self._accounts.feed(sample, marks, self.state, paused=self._pauses.ended)
@@ -181,6 +187,9 @@ class Controller:
     def _end_baseline(self, result: ProbeResult) -> None:
         if result.measurement is not None:
             self._failed_baselines = 0
+            doubt = implausible(result.measurement)
+            if doubt is not None:
+                self._out.warn(doubt)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
             self._begin_search(result.measurement)
             return

@@ -20,12 +20,16 @@ _REGEX = "regex:"
 class Counting:
     """The counter of one run: the step hook's map, a relay for the output, or nothing in the child at all.
 
-    kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. Entering raises
-    AutocapError when the map or the relay cannot be set up.
+    kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map: where a
+    job that asked to be tuned counts its steps. Entering raises AutocapError when the map or the relay cannot be set
+    up.
     """
 
-    def __init__(self, kind: str, user: InvokingUser | None, *, ours: bool = True) -> None:
+    def __init__(
+        self, kind: str, user: InvokingUser | None, *, ours: bool = True, step_map: Path | None = None
+    ) -> None:
         self._kind = kind if ours or kind != "auto" else "outside"
+        self._given = step_map
         self._owner = user.owner if user else None
         self._stack = ExitStack()
         self._map: StepMap | None = None
@@ -33,7 +37,8 @@ class Counting:
 
     def __enter__(self) -> "Counting":
         if self._kind in ("auto", "steps"):
-            self._map = self._stack.enter_context(StepMap.create(owner_uid_gid=self._owner))
+            step_map = StepMap.open(self._given) if self._given else StepMap.create(owner_uid_gid=self._owner)
+            self._map = self._stack.enter_context(step_map)
         elif self._kind.startswith(_REGEX):
             relay = Relay.start(self._kind.removeprefix(_REGEX), owner_uid_gid=self._owner)
             self._relay = self._stack.enter_context(relay)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from autocap.energy import EnergyMeter
 from autocap.records import Sample
-from autocap.window import EnergyMeter
 
 
 class DeviceDraws:
@@ -17,13 +17,12 @@ class DeviceDraws:
 
     def feed(self, sample: Sample, *, paused: bool) -> None:
         """Add a sample. paused: the job did not train since the one before."""
-        before_j = [meter.energy_j for meter in self._meters]
-        for meter, reading in zip(self._meters, sample.readings, strict=True):
-            meter.feed(replace(sample, readings=(reading,)))
-        if self._last_s is not None and not paused:
-            self._seconds += sample.t_s - self._last_s
-            for device, (meter, before) in enumerate(zip(self._meters, before_j, strict=True)):
-                self._energies_j[device] += meter.energy_j - before
+        trained = self._last_s is not None and not paused
+        for device, (meter, reading) in enumerate(zip(self._meters, sample.readings, strict=True)):
+            before_j = meter.energy_j
+            meter.feed(Sample(t_s=sample.t_s, readings=(replace(reading, beside_j=None),)))
+            self._energies_j[device] += meter.energy_j - before_j if trained else 0.0
+        self._seconds += sample.t_s - self._last_s if self._last_s is not None and trained else 0.0
         self._last_s = sample.t_s
 
     def mean_w(self) -> tuple[float, ...] | None:

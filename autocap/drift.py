@@ -9,9 +9,9 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
+from autocap.energy import EnergyMeter, disturbance
 from autocap.progress import Mark
 from autocap.records import Measurement, Sample
-from autocap.window import EnergyMeter, disturbance
 
 _ALLOWANCE = 0.045  # half of a change of 10 %, a little less
 _ALARM = 1.0  # 20 iterations of a change of 10 %

@@ -2,7 +2,6 @@
 
     AutocapError
     ├── UsageError                  the command line (or the call) is wrong by itself; exit status 2
-    │   └── NotAvailableYet         right in the end, but this version cannot do it yet
     ├── DeviceError                 a device is missing, lost, or says no
     │   ├── DeviceUnavailable       it cannot be opened at all
     │   └── LimitRefused            it did not take a power limit
@@ -14,7 +13,9 @@
     │   ├── CommandNotFound         exit status 127, as a shell gives
     │   └── CommandNotExecutable    exit status 126, as a shell gives
     ├── WarmStartRefused            an earlier run says nothing about this one
+    ├── SweepStopped                a sweep ended before all of its runs were done
     ├── RunDirectoryError           a run directory cannot be written or read
+    ├── ExporterError               the Prometheus exporter cannot be started
     └── StrategyError               a strategy broke its interface
 
 A message says what failed, the value with its unit, what is allowed, and what to do.
@@ -31,13 +32,6 @@ class UsageError(AutocapError):
     """What the command line alone shows to be wrong; nothing was touched."""
 
     exit_status = 2
-
-
-class NotAvailableYet(UsageError):
-    """Part of the product's contract that this version does not have."""
-
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(f"{what} is not available yet; {instead}")
 
 
 class DeviceError(AutocapError):
@@ -95,8 +89,16 @@ class WarmStartRefused(AutocapError):
     """An earlier run was of another command, GPU model or driver branch, or measured nothing."""
 
 
+class SweepStopped(AutocapError):
+    """A sweep was interrupted, or its command failed again and again; what was measured is recorded."""
+
+
 class RunDirectoryError(AutocapError):
     """A run directory cannot be created, written or read."""
+
+
+class ExporterError(AutocapError):
+    """The Prometheus exporter lacks its package, or cannot listen where it was told to."""
 
 
 class StrategyError(AutocapError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autocap.records import GpuInfo, Measurement, Prediction, Trial
+from autocap.sweep.records import FinishedRun, PlannedRun, SweepPlan
 
 
 class State(StrEnum):
@@ -73,6 +74,32 @@ class DeviceFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMetered:
+    """The machine's power counts as well; told again at the end, when its refresh period has shown.
+
+    source: as given. whole: what it reads holds the GPUs' power already. refresh_s: seconds between fresh readings,
+    `None` while unknown. idle_w: what the machine draws at rest, where the user said so; standard_idle_w: what the
+    machine to compare with does; watts.
+    """
+
+    t_s: float
+    source: str
+    whole: bool
+    refresh_s: float | None
+    idle_w: float | None
+    standard_idle_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleEstimated:
+    """What the machine drew at rest before the first iteration, watts, and over how many seconds that was seen."""
+
+    t_s: float
+    power_w: float
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressFound:
     """Where the iteration count comes from. confidence: "high" or "low"."""
 
@@ -103,8 +130,11 @@ class BaselineMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
+    """expected: how many trials the search is likely to take in all; `None` where nobody can tell."""
+
     t_s: float
     cap_w: float
+    expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +221,8 @@ class Tally:
     elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
     iterations were made, as a period is recognised some time afterwards. exploration_*: the part spent in SEARCHING
     and CONFIRMING, pauses left out. paused_*: of the counted part, what was a validation pass, a checkpoint or a stall,
-    with the iterations that cannot be told from it. Energy is summed over devices.
+    with the iterations that cannot be told from it, and those over which the power was not known. Energy is that of
+    the measurements.
     """
 
     t_s: float
@@ -226,8 +257,35 @@ class LimitRestored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepStarted:
+    """The first event of a sweep, instead of RunStarted; of one that was interrupted, again each time it goes on.
+
+    runs_left: how many runs were due then.
+    """
+
+    t_s: float
+    autocap_version: str
+    started_at: str
+    metric: MetricInfo
+    plan: SweepPlan
+    runs_left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRunStarted:
+    t_s: float
+    run: PlannedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRunEnded:
+    t_s: float
+    finished: FinishedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """The last event of a run that was not killed. exit_status: the child's, as `autocap run` returns it."""
+    """The last event of a run or sweep that was not killed. exit_status: the child's, as `autocap run` returns it."""
 
     t_s: float
     ended_because: str
@@ -237,6 +295,8 @@ class RunEnded:
 Event = (
     RunStarted
     | DeviceFound
+    | NodeMetered
+    | IdleEstimated
     | ProgressFound
     | StateEntered
     | CapSet
@@ -251,5 +311,8 @@ Event = (
     | Tally
     | Warned
     | LimitRestored
+    | SweepStarted
+    | SweepRunStarted
+    | SweepRunEnded
     | RunEnded
 )

@@ -108,7 +108,7 @@ class Exploration:
         return None
 
     def _announce_trial(self, cap_w: float) -> None:
-        self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w))
+        self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w, expected=self.search.expected_trials))
 
     def _end_revisit(self, result: ProbeResult) -> Decision | None:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
@@ -253,10 +253,15 @@ class Exploration:
     @property
     def _may_balance(self) -> bool:
         """Whether a cap per GPU was asked for and can be found, now that a common one is kept."""
-        if not self._config.per_gpu or self._holding or len(self._out.original_w) == 1:
+        if not self._config.per_gpu or self._holding:
+            return False
+        if len(self._out.original_w) == 1:
+            self._out.warn("--per-gpu changes nothing for a job on one GPU: its cap is the common one")
             return False
         if self._progress.confidence == "low":
-            self._out.warn(f"no cap per GPU is looked for: iterations from {self._progress.kind} are too uncertain")
+            self._out.warn(
+                f"no cap per GPU is looked for: iterations from {self._progress.kind} are too uncertain for it"
+            )
             return False
         return True
 

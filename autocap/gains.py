@@ -11,14 +11,16 @@ from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement, Prediction
 from autocap.summary import MEASURED, PREDICTED, BestCap, ParetoPoint
 
+ENERGY, TIME = "energy", "time"
 METRICS: Mapping[str, Metric] = {
-    "energy": Metric(name="energy"),
+    ENERGY: Metric(name="energy"),
     "edp": Metric(name="edp"),
     "ed2p": Metric(name="ed2p"),
     "eds_1.5": Metric(name="eds", k=1.5),
     "eds_2": Metric(name="eds", k=2.0),
 }
 _AT_BASELINE = Cost(value=1.0, stderr=0.0)
+_OF_THE_FRONT = {ENERGY: METRICS[ENERGY]}
 _EXACT = 1e-9  # a standard error that stands for none, so that a weight stays finite
 _SPEAKS = 0.8  # the share of a run that must be counted for the rest to be taken for like it
 _NEVER = 1e12  # iterations; no job is as long
@@ -33,6 +35,42 @@ class Measured:
     baseline: Measurement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapCosts:
+    """What one cap costs over the baseline: TIME and each metric asked for, by name."""
+
+    cap_w: tuple[float, ...]
+    costs: Mapping[str, Cost]
+
+
+def costs_by_cap(
+    measured: Sequence[Measured], baseline: Measurement, metrics: Mapping[str, Metric]
+) -> tuple[CapCosts, ...]:
+    """Each measured cap, lowest first, its windows taken together; the baseline takes part."""
+    at_baseline = dict.fromkeys((TIME, *metrics), _AT_BASELINE)
+    found = [CapCosts(cap_w=baseline.cap_w, costs=at_baseline)]
+    for cap_w, rows in _by_cap(measured, baseline).items():
+        costs = {name: _pooled(_costs(metric, rows)) for name, metric in metrics.items()}
+        found.append(CapCosts(cap_w=cap_w, costs={TIME: _pooled(map(_time, rows)), **costs}))
+    return tuple(sorted(found, key=lambda one: one.cap_w))
+
+
+def costs_predicted(
+    predicted: Sequence[Prediction], baseline: Measurement, metrics: Mapping[str, Metric]
+) -> tuple[CapCosts, ...]:
+    """The same for caps of which it is only believed, lowest first."""
+    return tuple(
+        CapCosts(
+            cap_w=(one.cap_w,) * len(baseline.cap_w),
+            costs={
+                TIME: Cost(value=one.time, stderr=one.time * one.period_rel_stderr),
+                **{name: metric.predicted(one, baseline) for name, metric in metrics.items()},
+            },
+        )
+        for one in sorted(predicted, key=lambda one: one.cap_w)
+    )
+
+
 def best_by_metric(
     measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction] = ()
 ) -> tuple[BestCap, ...]:
@@ -41,15 +79,13 @@ def best_by_metric(
     A cap that was only predicted stands there if it is expected to be better than the best that was measured by more
     than the error of both together.
     """
-    rows, expected = _by_cap(measured, baseline), _unmeasured(measured, baseline, predicted)
+    rows = costs_by_cap(measured, baseline, METRICS)
+    expected = costs_predicted(_unmeasured(measured, baseline, predicted), baseline, METRICS)
     found = []
-    for name, metric in METRICS.items():
-        costs = {cap_w: _pooled(_costs(metric, windows)) for cap_w, windows in rows.items()}
-        best = _lowest(name, {**costs, baseline.cap_w: _AT_BASELINE}, MEASURED)
+    for name in METRICS:
+        best = _lowest(name, rows, MEASURED)
         if expected:
-            hoped = _lowest(
-                name, {cap_w: metric.predicted(one, baseline) for cap_w, one in expected.items()}, PREDICTED
-            )
+            hoped = _lowest(name, expected, PREDICTED)
             best = hoped if hoped.cost + math.hypot(hoped.cost_stderr, best.cost_stderr) < best.cost else best
         found.append(best)
     return tuple(found)
@@ -63,11 +99,10 @@ def pareto(
     What was measured is beaten by nothing that was not. A cap that was only predicted is among them if it differs from
     each of the others, in energy or time, by more than its own error: else it says no more than they do.
     """
-    points = [_point(baseline.cap_w, _AT_BASELINE, _AT_BASELINE, MEASURED)]
-    for cap_w, rows in _by_cap(measured, baseline).items():
-        points.append(_point(cap_w, _pooled(_costs(METRICS["energy"], rows)), _pooled(map(_time, rows)), MEASURED))
+    points = [_point(one, MEASURED) for one in costs_by_cap(measured, baseline, _OF_THE_FRONT)]
     front = [point for point in points if not any(_dominates(other, point) for other in points)]
-    hoped = [_expected(cap_w, one, baseline) for cap_w, one in _unmeasured(measured, baseline, predicted).items()]
+    unmeasured = _unmeasured(measured, baseline, predicted)
+    hoped = [_point(one, PREDICTED) for one in costs_predicted(unmeasured, baseline, _OF_THE_FRONT)]
     for point in hoped:
         if not any(_dominates(other, point) for other in points + hoped) and all(_differs(point, one) for one in front):
             front.append(point)
@@ -78,7 +113,7 @@ def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric)
     """Energy, time and metric of a measurement over the baseline's, errors of both included."""
     time, time_stderr = slowdown(measurement, baseline)
     return (
-        METRICS["energy"].versus(measurement, baseline),
+        METRICS[ENERGY].versus(measurement, baseline),
         Cost(value=time, stderr=time_stderr),
         metric.versus(measurement, baseline),
     )
@@ -171,28 +206,22 @@ def _pooled(costs: Iterable[Cost]) -> Cost:
 
 def _unmeasured(
     measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction]
-) -> dict[tuple[float, ...], Prediction]:
-    """The predictions by cap, lowest first, without those of caps that were measured."""
-    rows = _by_cap(measured, baseline)
-    by_cap = {
-        (one.cap_w,) * len(baseline.cap_w): one for one in sorted(predicted, key=lambda prediction: prediction.cap_w)
-    }
-    return {cap_w: one for cap_w, one in by_cap.items() if cap_w not in rows and cap_w != baseline.cap_w}
+) -> list[Prediction]:
+    """The predictions without those of caps that were measured."""
+    known = {baseline.cap_w, *_by_cap(measured, baseline)}
+    return [one for one in predicted if (one.cap_w,) * len(baseline.cap_w) not in known]
 
 
-def _lowest(metric: str, costs: Mapping[tuple[float, ...], Cost], source: str) -> BestCap:
-    cap_w, cost = min(costs.items(), key=lambda item: item[1].value)
-    return BestCap(metric=metric, cap_w=cap_w, cost=cost.value, cost_stderr=cost.stderr, source=source)
+def _lowest(metric: str, rows: Sequence[CapCosts], source: str) -> BestCap:
+    best = min(rows, key=lambda row: row.costs[metric].value)
+    cost = best.costs[metric]
+    return BestCap(metric=metric, cap_w=best.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=source)
 
 
-def _expected(cap_w: tuple[float, ...], one: Prediction, baseline: Measurement) -> ParetoPoint:
-    time = Cost(value=one.time, stderr=one.time * one.period_rel_stderr)
-    return _point(cap_w, METRICS["energy"].predicted(one, baseline), time, PREDICTED)
-
-
-def _point(cap_w: tuple[float, ...], energy: Cost, time: Cost, source: str) -> ParetoPoint:
+def _point(one: CapCosts, source: str) -> ParetoPoint:
+    energy, time = one.costs[ENERGY], one.costs[TIME]
     return ParetoPoint(
-        cap_w=cap_w,
+        cap_w=one.cap_w,
         energy=energy.value,
         energy_stderr=energy.stderr,
         time=time.value,

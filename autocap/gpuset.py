@@ -14,14 +14,18 @@ from autocap.errors import DeviceError, DeviceUnavailable
 _NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA counts as the driver does
 
 
-class InstalledGpu(Protocol):
-    """What tells one GPU of the machine from the others. minor_number: the N of its /dev/nvidiaN. mig: divided."""
+class Named(Protocol):
+    """What --gpus calls a device of the machine by."""
 
     @property
     def index(self) -> int: ...
 
     @property
     def uuid(self) -> str: ...
+
+
+class InstalledGpu(Named, Protocol):
+    """What tells one GPU of the machine from the others. minor_number: the N of its /dev/nvidiaN. mig: divided."""
 
     @property
     def name(self) -> str: ...
@@ -85,8 +89,9 @@ class Stranger:
     seen: bool
 
 
-def named(gpus: Sequence[InstalledGpu], names: Sequence[str]) -> tuple[str, ...]:
-    """The UUIDs of the GPUs that --gpus names by index, UUID or the beginning of one, in the driver's order.
+def named(gpus: Sequence[Named], names: Sequence[str]) -> tuple[str, ...]:
+    """The UUIDs of the GPUs (or CPU packages) that --gpus names by index, UUID or the beginning of one, in the driver's
+    order.
 
     Raises DeviceUnavailable for a name that fits none or several.
     """
@@ -95,7 +100,7 @@ def named(gpus: Sequence[InstalledGpu], names: Sequence[str]) -> tuple[str, ...]
     for name in names:
         fitting = [gpu.uuid for gpu in gpus if (str(gpu.index) == name if name.isdigit() else _begins(gpu, name))]
         if len(fitting) != 1:
-            what = "fits several GPUs" if fitting else "is not there"
+            what = "fits several" if fitting else "is not there"
             raise DeviceUnavailable(f"--gpus {name} {what}; this machine has {there}")
         found.update(fitting)
     return _ordered(gpus, found)
@@ -206,9 +211,9 @@ def _opened(gpus: Sequence[InstalledGpu], process: ProcessFacts) -> frozenset[st
     )
 
 
-def _begins(gpu: InstalledGpu, prefix: str) -> bool:
+def _begins(gpu: Named, prefix: str) -> bool:
     return gpu.uuid.lower().startswith(prefix.lower())
 
 
-def _ordered(gpus: Sequence[InstalledGpu], uuids: set[str]) -> tuple[str, ...]:
+def _ordered(gpus: Sequence[Named], uuids: set[str]) -> tuple[str, ...]:
     return tuple(gpu.uuid for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.uuid in uuids)

@@ -1,7 +1,8 @@
 """The GPUs of the machine as a source of devices: which of them a job uses, and whether it has them to itself."""
 
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -76,9 +77,21 @@ class GpuSource:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._library.close()
 
+    def ahead(self, environ: Mapping[str, str] = os.environ) -> Tunable | None:
+        """Those that --gpus names, or else CUDA_VISIBLE_DEVICES, which our child inherits, or the only one there is."""
+        listings = self._listings()
+        gpus = [listing.gpu for listing in listings]
+        visible = gpuset.visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER"))
+        uuids = self._named or tuple(gpu.uuid for gpu in gpus if visible is None or gpu.uuid in visible)
+        if not uuids or (len(uuids) > 1 and self._named is None and visible is None):
+            return None
+        if not self._config.shared_gpu:
+            others = holders.of_pids(pid for listing in listings for pid in listing.pids)
+            gpuset.refuse_strangers(gpuset.strangers(listings, uuids, (), others))
+        return self._open(uuids)
+
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
-        gpus = self._library.inventory()
-        listings = [Listing(gpu=gpu, pids=self._library.compute_pids(gpu.uuid)) for gpu in gpus]
+        listings = self._listings()
         tree = holders.of_tree(job)
         ours = {process.pid for process in tree}
         others = holders.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
@@ -91,6 +104,9 @@ class GpuSource:
         if not self._config.shared_gpu:
             gpuset.refuse_strangers(gpuset.strangers(listings, uuids, tree, others))
         return self._open(uuids)
+
+    def _listings(self) -> list[Listing]:
+        return [Listing(gpu=gpu, pids=self._library.compute_pids(gpu.uuid)) for gpu in self._library.inventory()]
 
     def _is_settled(self, found: JobGpus, waited_s: float) -> bool:
         if found != self._seen:

@@ -51,6 +51,7 @@ class Inbox:
                 return Order.STOP_TUNING
             case Reaction.SUSPEND:
                 _restore(self.actuator)
+                self._recorder.step_aside()
                 self._job.suspend(from_terminal=from_terminal(signum))
                 return Order.RESUME
             case Reaction.RETUNE:
@@ -76,6 +77,7 @@ class AttachInbox:
                 return Order.STOP_TUNING
             case Reaction.SUSPEND:
                 _restore(self.actuator)
+                self._recorder.step_aside()
                 self._job.suspend()
                 return Order.RESUME
             case Reaction.RETUNE:

@@ -13,6 +13,7 @@ from autocap import holders, profiles
 from autocap.bounds import cap_grid
 from autocap.clock import Clock
 from autocap.config import EMULATED_PROFILE, RunConfig
+from autocap.cpusource import PackageSource
 from autocap.devices.base import Device, Tunable
 from autocap.devices.emulated import EmulatedDevice
 from autocap.devices.jobtree import require_own
@@ -33,6 +34,12 @@ class Source(Protocol):
     @property
     def known(self) -> Device | None:
         """The devices, where they are known before the job is."""
+
+    def ahead(self) -> Tunable | None:
+        """The devices, opened before there is a job; `None` where only the job makes them or tells which they are.
+
+        Raises DeviceError where they must not or cannot be tuned.
+        """
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         """The job's devices, opened; `None` where it uses none yet.
@@ -72,6 +79,9 @@ class EmulatedSource:
     def known(self) -> Device:
         return self._device
 
+    def ahead(self) -> None:
+        return None
+
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         if self._owner_uid is not None:
             require_own(job, self._owner_uid)
@@ -89,7 +99,7 @@ def source(config: RunConfig, clock: Clock, required_w: Sequence[float], owner_u
     if kind == "emulated":
         return EmulatedSource(config, clock, required_w, profile, owner_uid)
     if kind == "rapl":
-        raise DeviceUnavailable("device rapl is not available yet; pass --device emulated, or leave it out")
+        return PackageSource(config, clock, required_w)
     return _gpus(config, clock, required_w)
 
 

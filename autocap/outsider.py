@@ -21,7 +21,7 @@ class LimitWatch:
         caps_w: the limits that should hold, watts, one per device.
         """
         changed = [
-            f"the limit of GPU {gpu.index} is {reading.requested_w:g} W, where {cap_w:g} W should be"
+            f"the limit of {gpu.where} is {reading.requested_w:g} W, where {cap_w:g} W should be"
             for gpu, reading, cap_w in zip(self._gpus, readings, caps_w, strict=True)
             if reading.requested_w is not None and not same_limit(reading.requested_w, cap_w)
         ]

@@ -62,8 +62,8 @@ def response(common_w: float, measured: Sequence[Measurement]) -> Response:
     distances = np.log([window.cap_w[0] / common_w for window in measured])
     draw = _slope(
         distances,
-        np.log([window.power_w for window in measured]),
-        np.array([window.power_rel_stderr for window in measured]),
+        np.log([window.of_gpus().power_w for window in measured]),
+        np.array([window.of_gpus().power_rel_stderr for window in measured]),
         curvature=_DRAW_CURVATURE,
     )
     time = _slope(

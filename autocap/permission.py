@@ -36,6 +36,24 @@ def own_privileges(process: Path = _SELF) -> Privileges:
     return Privileges(admin=bool(effective & _CAP_SYS_ADMIN), namespaced=namespaced)
 
 
+def settable_files(obstacle: str | None, *, writable: bool, switched_on: bool) -> Settable:
+    """For a CPU package, whose limits are files. obstacle: as below. writable: we may write them. switched_on: its
+    limit is in force; the kernel says no as well of one that the firmware has locked."""
+    if obstacle is not None:
+        return Settable(answer=False, why=obstacle)
+    if not writable:
+        return Settable(
+            answer=False,
+            why="setting a limit needs root; run autocap with sudo, let a group of yours write the limit's files, or "
+            "pass --observe to measure without setting",
+        )
+    if not switched_on:
+        return Settable(
+            answer="unknown", why="its limit is switched off, perhaps locked by the firmware; `autocap run` will tell"
+        )
+    return Settable(answer=True, why="nothing speaks against it: it has a long-term limit, and we may write it")
+
+
 def settable(obstacle: str | None, privileges: Privileges) -> Settable:
     """obstacle: why the GPU itself takes no limit, `None` where nothing speaks against it."""
     if obstacle is not None:

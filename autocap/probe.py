@@ -4,15 +4,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from autocap.energy import NodeUpdates, disturbance
 from autocap.progress import Mark
 from autocap.records import Cost, Measurement, Sample, Trial, TrialLength, TrialState
-from autocap.window import Window, disturbance
+from autocap.window import Window
 
 # A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
 # stop on lucky moments.
 _GROWTH = 1.1
 _RETAKES = 3
 _CALM_S = 1.0  # after a disturbance
+# Of the machine's readings since the cap settled: the first may still average over what was before.
+_NODE_UPDATES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ class Probe:
         self._last_s = 0.0
         self._paused_s = self._disturbed_s = 0.0
         self._settled_s = math.inf
+        self._node, self._node_updates = NodeUpdates(), 0
         self._look_at = self._first_look
         self._retakes = 0
 
@@ -109,7 +113,7 @@ class Probe:
         trouble = disturbance(sample)
         if trouble is not None:
             return self._disturbed(sample.t_s, sample.t_s - since_s, trouble)
-        if self._window is None and sample.t_s >= self._settled_s:
+        if self._window is None and self._has_settled(sample):
             self._window = Window(self.caps_w)
         if self._window is not None:
             self._window.feed(sample, self._whole(marks))
@@ -130,6 +134,19 @@ class Probe:
         if measurement is None:
             return ProbeResult(state=TrialState.FAILED, reason=why)
         return ProbeResult(state=TrialState.PRUNED, reason=why, measurement=measurement, cost=self._cost(measurement))
+
+    def _has_settled(self, sample: Sample) -> bool:
+        """Whether readings describe the new cap alone; of the machine's this shows only as they come."""
+        fresh = self._node.fresh(sample.node)
+        if sample.t_s < self._settled_s:
+            return False
+        if sample.node is None:
+            return True
+        self._node_updates += fresh
+        if self._node_updates < _NODE_UPDATES:
+            return False
+        self._settled_s = sample.t_s  # no iteration before counts
+        return True
 
     @property
     def _first_look(self) -> float:
@@ -176,11 +193,12 @@ class Probe:
             return None
         measurement = self._window.measure(self._rules.min_batches) if self._window is not None else None
         if measurement is None:
-            done = self._window.iterations if self._window is not None else 0
+            needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
+            too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
             return ProbeResult(
                 state=TrialState.FAILED,
-                reason=f"only {done:g} iterations within {self._rules.limit_s:g} s, {self._rules.min_batches} are "
-                "needed; pass a larger --trial-seconds",
+                reason=f"only {too_few} within {self._rules.limit_s:g} s, {needed} are needed; pass a larger "
+                "--trial-seconds",
             )
         return ProbeResult(
             state=TrialState.COMPLETE,
@@ -200,6 +218,6 @@ class Probe:
                 return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
             self._window, self._whole_from = None, None
             self._look_at = self._first_look
-        self._start_s, self._paused_s = now_s, 0.0
+        self._start_s, self._paused_s, self._node_updates = now_s, 0.0, 0
         self._settled_s = max(self._settled_s, now_s + _CALM_S)
         return None

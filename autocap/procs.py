@@ -1,8 +1,11 @@
 """Processes by identity: a PID may be recycled, a PID with its start time is not. Linux, standard library only."""
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import autocap
 
 _PROC = Path("/proc")
 
@@ -77,3 +80,11 @@ def _pids() -> list[int]:
 def boot_id() -> str:
     """The kernel's identifier of this boot."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def import_path() -> list[str]:
+    """Where this process imports from, in absolute terms, with the place of this very autocap (an editable install's
+    is in no path)."""
+    path = [os.path.abspath(entry) for entry in sys.path]
+    home = str(Path(autocap.__file__).resolve().parent.parent)
+    return path if home in path else [*path, home]

@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TypedDict, cast, overload
+from typing import Protocol, TypedDict, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,16 @@ Floats = NDArray[np.float64]
 
 _DATA = "krzywaniak2022.json"
 _TOLERANCE_W = 1e-6
+
+
+class Shape(Protocol):
+    """Power and time against c/c0, the cap over the default cap; arrays of any shape."""
+
+    def power_w(self, relative_cap: Floats) -> Floats:
+        """Average draw, watts."""
+
+    def slowdown(self, relative_cap: Floats) -> Floats:
+        """t/t0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +79,7 @@ class Profile:
     batch_size: int
     default_time_s: float
     idle_w: float
-    shape: CurveShape
+    shape: Shape
     source: str
 
     @overload

@@ -5,7 +5,7 @@ is the start of the run. An unknown is `None`, never 0 or -1.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 # Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and
@@ -40,12 +40,21 @@ class CapRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInfo:
-    """What stays the same about one power-capped device (a GPU, or whatever plays one)."""
+    """What stays the same about one power-capped device (a GPU, or whatever plays one).
+
+    noun: what messages call its kind.
+    """
 
     index: int
     uuid: str
     name: str
     cap_range: CapRange
+    noun: str = "GPU"
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return f"{self.noun} {self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +80,7 @@ class Reading:
     t_s: when the power reading was taken (its own stamp, not the sample's).
     power_w: board draw, `None` where the reading is missing or was zero.
     energy_j: the device's own energy counter, `None` where it has none.
+    beside_j: a counter of what goes with the device and is under no cap, as a CPU package's memory; `None` without one.
     requested_w, enforced_w: the limit asked for and the one that holds after all limiters.
     cap_binding: whether the driver says the cap holds the clocks down; `None` where it does not say.
     throttled: thermal or hardware slowdown is active, so windows are not comparable.
@@ -81,6 +91,7 @@ class Reading:
     t_s: float
     power_w: float | None
     energy_j: float | None = None
+    beside_j: float | None = None
     requested_w: float | None = None
     enforced_w: float | None = None
     sm_clock_hz: float | None = None
@@ -99,12 +110,45 @@ class StepReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReading:
+    """The power of the machine around the devices, read once.
+
+    t_s: when the value was taken; one that is only held keeps its stamp. power_w: `None` in a gap. whole: the devices'
+    own power is in it, as in what a wall meter reads; else it comes on top of theirs. energy_j: the source's own
+    counter, `None` where it has none.
+    """
+
+    t_s: float
+    power_w: float | None
+    whole: bool
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All that the controller is fed: every device of the job, and the step counter, at one moment."""
+    """All that the controller is fed: every device of the job, the step counter and the machine's power, at one moment.
+
+    node: `None` where the devices' own power is all that counts.
+    """
 
     t_s: float
     readings: tuple[Reading, ...]
     steps: StepReading | None = None
+    node: NodeReading | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEnergy:
+    """The GPUs' part in a Measurement of the whole machine: its fields of these names for the GPUs alone.
+
+    For CPU packages, the packages' part without their memory: what the caps act on.
+    """
+
+    power_w: float
+    power_rel_stderr: float
+    energy_per_iteration_j: float
+    energy_rel_stderr: float
+    time_energy_corr: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +156,10 @@ class Measurement:
     """What one cap costs per iteration.
 
     cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only.
-    period_s, energy_per_iteration_j, power_w: means over the window, summed over devices where that applies.
-    *_rel_stderr: relative standard errors from batch means. time_energy_corr: correlation of the errors of period
-    and energy. cap_binding: `None` where the device does not say. valid, reason: a window that must not be compared.
+    period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or,
+    where `gpu` holds the devices' part, of more of the machine. *_rel_stderr: relative standard errors from batch
+    means. time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does
+    not say. valid, reason: a window that must not be compared.
     """
 
     cap_w: tuple[float, ...]
@@ -131,6 +176,7 @@ class Measurement:
     cap_binding: bool | None = None
     valid: bool = True
     reason: str | None = None
+    gpu: GpuEnergy | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -143,6 +189,33 @@ class Measurement:
             f"a standard error cannot be negative: {self}",
         )
         _require(abs(self.time_energy_corr) <= 1 + 1e-9, f"a correlation lies in [-1, 1], got {self.time_energy_corr}")
+
+    def of_gpus(self) -> "Measurement":
+        """The same window with the GPUs' own power and energy."""
+        if self.gpu is None:
+            return self
+        return replace(
+            self,
+            power_w=self.gpu.power_w,
+            power_rel_stderr=self.gpu.power_rel_stderr,
+            energy_per_iteration_j=self.gpu.energy_per_iteration_j,
+            energy_rel_stderr=self.gpu.energy_rel_stderr,
+            time_energy_corr=self.gpu.time_energy_corr,
+            gpu=None,
+        )
+
+    def with_gpus(self, gpus: "Measurement") -> "Measurement":
+        """This one, of the machine, with the GPUs' part of the same window."""
+        return replace(
+            self,
+            gpu=GpuEnergy(
+                power_w=gpus.power_w,
+                power_rel_stderr=gpus.power_rel_stderr,
+                energy_per_iteration_j=gpus.energy_per_iteration_j,
+                energy_rel_stderr=gpus.energy_rel_stderr,
+                time_energy_corr=gpus.time_energy_corr,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

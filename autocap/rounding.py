@@ -1,6 +1,9 @@
 """Numbers as text, to as many digits as their errors warrant."""
 
 import math
+from collections.abc import Sequence
+
+_MANY = 4  # different caps on the GPUs of one job, of which a range says enough
 
 
 def with_error(value: float, error: float) -> str:
@@ -10,3 +13,9 @@ def with_error(value: float, error: float) -> str:
     first = math.floor(math.log10(error))
     digits = max(0, -first if error >= 2.95 * 10**first else 1 - first)
     return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def common_caps(caps_w: Sequence[float]) -> str:
+    """`160` for one common cap, watts, `160/165` where they differ, `160–195` where there are many of them."""
+    different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))
+    return "/".join(different) if len(different) < _MANY else f"{min(caps_w):g}–{max(caps_w):g}"

@@ -12,11 +12,11 @@ from typing import Protocol
 from autocap import events
 from autocap.actions import Action, Announce, SetCaps
 from autocap.clock import Clock
-from autocap.controller import Controller
 from autocap.devices.base import Device
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.events import Event
 from autocap.outsider import LimitWatch
+from autocap.powersource import PowerSource
 from autocap.records import Sample, StepReading
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,33 @@ class Job(Protocol):
 
     def poll(self) -> int | None:
         """Its exit status; `None` while it runs."""
+
+
+class Controller(Protocol):
+    """Decides: `autocap.controller.Controller`, or whatever else holds caps while a job runs.
+
+    caps_w: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
+    """
+
+    @property
+    def caps_w(self) -> tuple[float, ...]: ...
+
+    @property
+    def ended_because(self) -> str | None: ...
+
+    def feed(self, sample: Sample) -> list[Action]: ...
+
+    def interrupted(self, t_s: float) -> list[Action]:
+        """The limits were put back for a while."""
+
+    def retune(self, t_s: float) -> list[Action]:
+        """Somebody asks for it."""
+
+    def stop(self, t_s: float, why: str) -> list[Action]:
+        """Caps are set no more; the job goes on."""
+
+    def close(self, t_s: float) -> list[Action]:
+        """The job has ended."""
 
 
 class Actuator(Protocol):
@@ -93,7 +120,8 @@ def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
 class Runner:
     """Runs one tuning to the end of its job.
 
-    steps: reads the step counter. actuator: `None` under --observe. interval_s: seconds between samples.
+    steps: reads the step counter. actuator: `None` under --observe. interval_s: seconds between samples. node: of the
+    machine's power, `None` where only the device's counts.
     """
 
     def __init__(
@@ -108,7 +136,9 @@ class Runner:
         steps: Callable[[], StepReading | None],
         actuator: Actuator | None,
         inbox: Inbox | None = None,
+        node: PowerSource | None = None,
     ) -> None:
+        self._node = node
         self._clock, self._device, self._controller, self._job = clock, device, controller, job
         self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
         self._inbox = inbox or NoInbox()
@@ -147,9 +177,10 @@ class Runner:
 
         def step() -> list[Action]:
             readings = self._device.read()
-            for note in self._device.notes():
+            node = None if self._node is None else self._node.read()
+            for note in (*self._device.notes(), *(() if self._node is None else self._node.notes())):
                 self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
-            sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps())
+            sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps(), node=node)
             self._sink.sample(sample)
             if self._ended_because is None:
                 changed = self._watch.feed(readings, self._controller.caps_w)

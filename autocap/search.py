@@ -13,7 +13,7 @@ from autocap.metrics import Metric, slowdown
 from autocap.probe import ProbeRules
 from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
 from autocap.strategy import CapGrid, StrategyLike
-from autocap.window import scaled
+from autocap.window import as_at
 
 _MOST_FAILED = 3
 _FINEST = 0.0025  # of the time per iteration
@@ -66,7 +66,7 @@ class Search:
         """The fate of the cap that was asked for last."""
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.measurement is not None:
-            trial = replace(trial, measurement=_as_at(trial.measurement, self.baseline, self.first))
+            trial = replace(trial, measurement=as_at(trial.measurement, self.baseline, self.first))
             self.history = (*self.history, trial)
         if trial.state is TrialState.COMPLETE:
             self._complete.append(trial)
@@ -118,6 +118,13 @@ class Search:
                     raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
             return found
 
+    @property
+    def expected_trials(self) -> int | None:
+        """How many trials the strategy is likely to need; `None` where it does not say."""
+        with _arms_length():
+            expected = getattr(self._strategy, "expected_trials", None)
+            return int(expected) if expected is not None else None
+
     def measured(self, cap_w: float) -> bool:
         """Whether a trial of that cap was completed."""
         return any(trial.cap_w == cap_w for trial in self._complete)
@@ -159,12 +166,6 @@ class Search:
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
                 return f"worse than {trial.cap_w:g} W"
         return None
-
-
-def _as_at(measurement: Measurement, then: Measurement, first: Measurement) -> Measurement:
-    """What a cap would have shown while the baseline was `first`, given what it showed when it was `then`."""
-    time = first.period_s / then.period_s
-    return scaled(measurement, time, first.energy_per_iteration_j / then.energy_per_iteration_j)
 
 
 @contextmanager

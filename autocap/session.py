@@ -1,34 +1,27 @@
-"""Runs and attaches: joins a job, its devices, its search and its record, and reports what came of it.
+"""Runs, attaches and tuned blocks: joins a job, its devices, its search and its record, and reports what came of it.
 
 Everything that can be refused is refused before a child starts. Once it runs, no fault of ours ends it or changes
 its status: it goes on untuned, and the report says why. A job that was attached to is nobody's to start: there a fault
 that keeps us from tuning is an error.
 """
 
-import json
 import math
 import os
-import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
 
-from autocap import __version__, events, registry, target
+from autocap import nodepower, registry, target
 from autocap.attached import AttachedJob
-from autocap.config import RunConfig
+from autocap.books import Books
+from autocap.config import NODE_POWER, RunConfig
 from autocap.counting import Counting
-from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardError, RunDirectoryError, UsageError
-from autocap.events import MetricInfo, OptionValue
+from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardError, UsageError
 from autocap.guardian import Fate, settle
 from autocap.inbox import AttachInbox, Inbox
 from autocap.opening import Source, source
+from autocap.powersource import PowerSource
 from autocap.privileges import InvokingUser, invoking_user
-from autocap.recorder import Recorder
-from autocap.reporters import summary as summary_report
-from autocap.reporters import terminal
-from autocap.runlog import RunDirectory, to_json_dict
 from autocap.signals import SignalClock
-from autocap.summarise import summarise
 from autocap.target import Target
 from autocap.tuning import SearchPlan, Tuning
 from autocap.warmstart import earlier_run
@@ -51,25 +44,20 @@ def run(config: RunConfig, clock: SignalClock) -> int:
             plan.earlier.require_command(config.command)
             if device is not None and device.known is not None:
                 plan.earlier.require_device(device.known)
-        notes = _settle(config)
-        started = datetime.now().astimezone()
+        notes = settle_leftovers(observe=config.tune.observe)
+        node = None if device is None else _node_power(config, plan, clock, stack)
         counting = Counting(config.progress if device else "none", user)
         stack.enter_context(counting)
-        directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
-        job = _start(config, clock, directory, user, counting)
-        reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=sys.stdout.isatty())
-        recorder = Recorder(directory, reporter)
-        recorder.event(_started(config, plan, "run", job.pid, started))
-        for note in notes:
-            recorder.warn(clock.now(), note)
+        books = stack.enter_context(Books(config, clock, user, node))
+        job = _start(config, clock, books, user, counting)
+        recorder = books.begin(plan, "run", job.pid, notes)
         inbox = Inbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
-            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting
+            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
         status = tuning.untuned(why_not) if device is None else tuning.tuned(device)
         counting.drain(clock)
-        recorder.event(events.RunEnded(t_s=clock.now(), ended_because=tuning.ended_because, exit_status=status))
-        _report(config, directory, recorder, reporter)
+        books.end(tuning.ended_because, status)
     return status
 
 
@@ -81,41 +69,70 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
     user = invoking_user()
     plan = _plan(config, user)
     with ExitStack() as stack:
-        job = stack.enter_context(AttachedJob(pid))
-        config = replace(config, command=job.command)
-        if plan.earlier is not None:
-            plan.earlier.require_command(job.command)
-        owner_uid = os.getuid() if user is None else user.uid
-        finder = stack.enter_context(source(config, clock, plan.required_w, owner_uid))
-        notes = _settle(config)
+        job, config = _joined(config, plan, pid, stack)
+        finder = stack.enter_context(source(config, clock, plan.required_w, _owner_uid(user)))
+        notes = settle_leftovers(observe=config.tune.observe)
         device = finder.find(job.identity, math.inf)
         if device is None:
             raise DeviceError(
                 f"process {pid} and its descendants use no GPU; attach once the job computes on one, or pass --gpus"
             )
         stack.callback(device.close)
-        started = datetime.now().astimezone()
+        node = _node_power(config, plan, clock, stack)
         counting = stack.enter_context(Counting(config.progress, user, ours=False))
-        directory = stack.enter_context(RunDirectory.create(config.out, config.force, user, started))
-        reporter = terminal.for_stream(sys.stderr, quiet=config.quiet, job_output_is_ours_too=False)
-        recorder = Recorder(directory, reporter)
-        recorder.event(_started(config, plan, "attach", pid, started))
-        for note in notes:
-            recorder.warn(clock.now(), note)
+        books = stack.enter_context(Books(config, clock, user, node))
+        recorder = books.begin(plan, "attach", pid, notes)
         inbox = AttachInbox(job, recorder)
         tuning = Tuning(
-            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting
+            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
         try:
             tuning.tune(device)
         except AutocapError:  # it never began
-            reporter.close()
-            directory.discard()
+            books.directory.discard()
             raise
-        ended_because = job.left_because or tuning.ended_because
-        recorder.event(events.RunEnded(t_s=clock.now(), ended_because=ended_because))
-        _report(config, directory, recorder, reporter)
+        books.end(job.left_because or tuning.ended_because)
     return 0
+
+
+def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
+    """Tune the process that asked for it (`autocap.tune`), once it uses a device, until it ends or asks no more; 0.
+
+    Raises AutocapError for what has nothing to do with the device; where that cannot be tuned, the job runs untuned.
+    """
+    user = invoking_user()
+    plan = _plan(config, user)
+    with ExitStack() as stack:
+        job, config = _joined(config, plan, pid, stack)
+        device, why_not = _source_or_why(config, clock, plan, _owner_uid(user))
+        if device is not None:
+            stack.enter_context(device)
+        notes = settle_leftovers(observe=config.tune.observe)
+        counting = stack.enter_context(Counting(config.progress, user, step_map=config.step_map))
+        books = stack.enter_context(Books(config, clock, user))
+        recorder = books.begin(plan, "tune", pid, notes)
+        inbox = AttachInbox(job, recorder)
+        tuning = Tuning(
+            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting
+        )
+        if device is None:
+            tuning.untuned(why_not)
+        else:
+            tuning.tuned(device)
+        books.end(tuning.ended_because if job.left_because is None else "the tuned block ended")
+    return 0
+
+
+def _joined(config: RunConfig, plan: SearchPlan, pid: int, stack: ExitStack) -> tuple[AttachedJob, RunConfig]:
+    """A job that runs already, and the settings with its command. Raises AutocapError."""
+    job = stack.enter_context(AttachedJob(pid))
+    if plan.earlier is not None:
+        plan.earlier.require_command(job.command)
+    return job, replace(config, command=job.command)
+
+
+def _owner_uid(user: InvokingUser | None) -> int:
+    return os.getuid() if user is None else user.uid
 
 
 def _source_if_any(config: RunConfig, clock: SignalClock, plan: SearchPlan) -> tuple[Source | None, str]:
@@ -128,9 +145,34 @@ def _source_if_any(config: RunConfig, clock: SignalClock, plan: SearchPlan) -> t
         return None, f"no device to tune: {error}"
 
 
-def _settle(config: RunConfig) -> list[str]:
-    """Put back what dead runs left, on whatever device; sentences on it."""
-    if config.tune.observe:
+def _source_or_why(
+    config: RunConfig, clock: SignalClock, plan: SearchPlan, owner_uid: int
+) -> tuple[Source | None, str]:
+    """The source of devices; where there is none that can be used, the reason."""
+    try:
+        return source(config, clock, plan.required_w, owner_uid), ""
+    except DeviceError as error:
+        return None, f"no device to tune: {error}"
+
+
+def _node_power(config: RunConfig, plan: SearchPlan, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
+    """The source that --node-power names, opened until the stack ends; `None` for none.
+
+    Raises DeviceUnavailable where it tells no power, and WarmStartRefused where the earlier run had another.
+    """
+    node = None
+    if config.node_power != NODE_POWER:
+        with clock.lifted():  # a meter must feel it when it is asked to end
+            node = nodepower.open_source(config.node_power, clock)
+        stack.callback(node.close)
+    if plan.earlier is not None:
+        plan.earlier.require_node(None if node is None else node.name)
+    return node
+
+
+def settle_leftovers(*, observe: bool) -> list[str]:
+    """Put back what dead runs left, on whatever device, unless nothing is to be set; sentences on it."""
+    if observe:
         return []
     try:
         return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]
@@ -143,6 +185,10 @@ def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
+    if user is not None and config.node_power.startswith(nodepower.COMMAND):
+        raise UsageError(
+            f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
+        )
     factory = registry.find(config.strategy)
     return SearchPlan(
         factory=factory,
@@ -152,48 +198,11 @@ def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
 
 
 def _start(
-    config: RunConfig, clock: SignalClock, directory: RunDirectory, user: InvokingUser | None, counting: Counting
+    config: RunConfig, clock: SignalClock, books: Books, user: InvokingUser | None, counting: Counting
 ) -> Target:
     try:
         with clock.lifted(), counting.child_stdout() as stdout:
             return target.start(config.command, counting.environment(os.environ), user, stdout)
     except AutocapError:
-        directory.discard()
+        books.directory.discard()
         raise
-
-
-def _started(config: RunConfig, plan: SearchPlan, mode: str, pid: int, started: datetime) -> events.RunStarted:
-    metric = config.tune.metric
-    return events.RunStarted(
-        t_s=0.0,
-        autocap_version=__version__,
-        mode=mode,
-        command=config.command,
-        pid=pid,
-        started_at=started.isoformat(timespec="seconds"),
-        metric=MetricInfo(
-            name=metric.name,
-            k=metric.k,
-            max_slowdown=metric.max_slowdown,
-            energy_price=metric.energy_price,
-            hour_price=metric.hour_price,
-        ),
-        strategy=config.strategy,
-        strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
-        observe=config.tune.observe,
-    )
-
-
-def _report(config: RunConfig, directory: RunDirectory, recorder: Recorder, reporter: terminal.Quiet) -> None:
-    reporter.close()
-    result = summarise(recorder.events)
-    try:
-        directory.write_result(result)
-    except RunDirectoryError as error:
-        reporter.say([f"warning: {error}"])
-    untuned = result.device is None  # which was said when it began
-    told = [] if untuned else summary_report.lines(result, reporter.width)
-    reporter.say([*told, f"run directory: {directory.path}"])
-    if config.json:
-        with suppress(OSError):
-            print(json.dumps(to_json_dict(result), allow_nan=False), flush=True)

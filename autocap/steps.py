@@ -1,11 +1,13 @@
-"""The step counter of `autocap run`: the map that the job's processes write to, and what is read out of it.
+"""The step counter of `autocap run` and `autocap.tune`: the map that the job's processes write to, and what is read
+out of it.
 
 What writes is `stephook/sitecustomize.py`, which runs in the job's Python; the layout of the map is told there.
 """
 
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -154,6 +156,14 @@ class StepMap:
             "set TMPDIR to a directory that takes one"
         )
 
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The map that another process, the job itself, has created. Raises AutocapError where it cannot be opened."""
+        try:
+            return cls(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+        except OSError as error:
+            raise AutocapError(f"the step counter's map {path} cannot be opened: {error.strerror}") from error
+
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment in which the child counts its steps: `base` with the map's name and the hook's directory
         first on PYTHONPATH."""
@@ -201,8 +211,31 @@ class StepMap:
         self.close()
 
 
+@contextmanager
+def counted(step_map: StepMap) -> Iterator[None]:
+    """Inside, this process counts its steps in that map: those of torch's optimisers, or those of autocap.step()."""
+    counter = stephook.counter()
+    os.environ[stephook.MAP_VARIABLE] = str(step_map.path)
+    if counter is None:
+        stephook.start()
+    else:
+        counter.restart(str(step_map.path))
+    try:
+        yield
+    finally:
+        del os.environ[stephook.MAP_VARIABLE]
+        counter = stephook.counter()
+        if counter is not None:
+            counter.stop()
+
+
+def are_counted() -> bool:
+    """Whether somebody counts the steps of this process already."""
+    return bool(os.environ.get(stephook.MAP_VARIABLE))
+
+
 def count_step() -> Callable[[], None]:
-    """What autocap.step() does in this process: count one iteration, or nothing outside `autocap run`."""
+    """What autocap.step() does in this process: count one iteration, or nothing where nobody tunes it."""
     counter = stephook.counter()
     return _nothing if counter is None else counter.step
 

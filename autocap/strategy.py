@@ -129,6 +129,7 @@ class StrategyLike(Protocol):
     # A strategy may also have
     #     explain() -> str | None: what it expects of the cap it recommends, for the log;
     #     predict() -> Sequence[Prediction]: what it expects of caps that were not measured, for the report;
+    #     expected_trials: int | None: how many trials a search is likely to take, for the progress shown of it;
     #     trial_length: TrialLength: how long its trials last, none of them pruned, if not as the run's settings say.
 
 
@@ -170,6 +171,15 @@ class Strategy(ABC):
         """What a subclass keeps besides; called once, at the end of construction. Raises UsageError for options that
         do not go with the grid or the installation."""
         return
+
+    @property
+    def expected_trials(self) -> int | None:
+        """How many trials the search is likely to take, repeats left out; `None` where nobody can tell.
+
+        Of a strategy with an option `trials` that is the most.
+        """
+        most = self.options.get("trials")
+        return most if isinstance(most, int) else None
 
     @abstractmethod
     def _next(self) -> float | None:
@@ -241,7 +251,7 @@ class Strategy(ABC):
         """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
         if self.baseline.cap_binding is not False:
             return self.grid[-1]
-        return min(self.grid[-1], self.baseline.power_w / len(self.baseline.cap_w))
+        return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.cap_w))
 
     def _slow_w(self) -> float:
         """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""

@@ -10,8 +10,10 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
+    IdleEstimated,
     LimitRestored,
     MetricInfo,
+    NodeMetered,
     PerGpuTried,
     Predicted,
     ProgressFound,
@@ -26,8 +28,10 @@ from autocap.events import (
 from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, relative_to
 from autocap.kept import Kept, kept_last, last_per_gpu
 from autocap.metrics import Metric
+from autocap.nodesummary import node_summary
 from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.summary import (
+    BestCap,
     ChosenSummary,
     DeviceSummary,
     GpuSummary,
@@ -59,10 +63,13 @@ def summarise(events: Sequence[Event]) -> Summary:
     baselines = [event.measurement for event in _all(BaselineMeasured, events)]
     baseline = baselines[0] if baselines else None
     progress = _last(ProgressFound, events)
-    measured, predicted = _measured(events), _last(Predicted, events)
+    measured, predicted = measured_trials(events), _last(Predicted, events)
     hoped = predicted.caps if predicted else ()
     decided = _last(Decided, events)
     kept = kept_last(events, _device_count(events))
+    node = node_summary(
+        _last(NodeMetered, events), _last(IdleEstimated, events), baseline, kept.measurement if kept else None
+    )
     return Summary(
         autocap_version=started.autocap_version,
         mode=started.mode,
@@ -84,6 +91,8 @@ def summarise(events: Sequence[Event]) -> Summary:
         versus_common=_versus_common(started.metric, events),
         states=_states(events),
         warnings=tuple(event.text for event in _all(Warned, events)),
+        node=node,
+        best_by_metric_gpu=_best_by_gpus(measured, baseline) if baseline and node else (),
     )
 
 
@@ -153,7 +162,7 @@ def _trial(trial: Trial, devices: int) -> TrialSummary:
     )
 
 
-def _measured(events: Sequence[Event]) -> list[Measured]:
+def measured_trials(events: Sequence[Event]) -> list[Measured]:
     """The trials that were measured, each with the baseline that it is held against: the latest before it."""
     measured = []
     baseline: Measurement | None = None
@@ -168,6 +177,11 @@ def _measured(events: Sequence[Event]) -> list[Measured]:
         elif isinstance(event, TrialEnded) and event.trial.measurement and baseline:
             measured.append(Measured(measurement=event.trial.measurement, baseline=baseline))
     return measured
+
+
+def _best_by_gpus(measured: Sequence[Measured], baseline: Measurement) -> tuple[BestCap, ...]:
+    of_gpus = [Measured(measurement=one.measurement.of_gpus(), baseline=one.baseline.of_gpus()) for one in measured]
+    return best_by_metric(of_gpus, baseline.of_gpus())
 
 
 def _chosen(kept: Kept | None) -> ChosenSummary | None:
@@ -199,9 +213,10 @@ def _versus(
     reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
     if reference is None:
         return None
-    metric = _metric(info)
+    metric = metric_of(info)
     kept = held.measurement if held else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
+    of_gpus = relative_to(kept.of_gpus(), reference.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
     whole = net(tally, reference, metric) if tally and not anew else None
     paid_back_s = None
@@ -218,6 +233,8 @@ def _versus(
         net_metric_pct=_change_pct(whole[1] if whole else None),
         net_metric_stderr_pct=_stderr_pct(whole[1] if whole else None),
         break_even_s=paid_back_s,
+        gpu_energy_pct=_change_pct(of_gpus),
+        gpu_energy_stderr_pct=_stderr_pct(of_gpus),
     )
 
 
@@ -227,7 +244,7 @@ def _versus_common(info: MetricInfo, events: Sequence[Event]) -> VersusCommon | 
         return None
     energy, time, cost = None, None, None
     if last.measurement and last.common:
-        energy, time, cost = relative_to(last.measurement, last.common, _metric(info))
+        energy, time, cost = relative_to(last.measurement, last.common, metric_of(info))
     return VersusCommon(
         cap_w=last.cap_w,
         kept=last.kept,
@@ -247,7 +264,8 @@ def _tuned_anew(events: Sequence[Event]) -> bool:
     return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]
 
 
-def _metric(info: MetricInfo) -> Metric:
+def metric_of(info: MetricInfo) -> Metric:
+    """The metric that a run minimised. Raises RunDirectoryError for one that this version does not know."""
     try:
         return Metric(
             name=info.name,

@@ -11,6 +11,7 @@ from autocap.records import Measurement, TrialState
 
 SCHEMA = 1
 MEASURED, PREDICTED = "measured", "predicted"  # what a `source` says
+GIVEN, ESTIMATED = "given", "estimated"  # what an `idle_source` says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,36 @@ class DeviceSummary:
     kind: str
     emulated: bool
     gpus: tuple[GpuSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandardEnergy:
+    """Energy per iteration, joules with their standard error, as on a machine that draws another power at rest."""
+
+    cap_w: tuple[float, ...]
+    energy_per_iteration_j: float
+    stderr_j: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSummary:
+    """The machine around the GPUs, whose power counts.
+
+    source, whole, refresh_s, standard_idle_w: as NodeMetered has them. idle_w: what the machine draws at rest, watts;
+    idle_source: GIVEN or ESTIMATED, from idle_seen_s seconds before the first iteration. idle_share: of the baseline's
+    energy, what the machine would have used at rest in the same time. standard: of the baseline and of the cap kept, on
+    the machine to compare with; the error of the idle power is not in it.
+    """
+
+    source: str
+    whole: bool
+    refresh_s: float | None
+    idle_w: float | None
+    idle_source: str | None
+    idle_seen_s: float | None
+    idle_share: float | None
+    standard_idle_w: float | None
+    standard: tuple[StandardEnergy, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +131,8 @@ class ParetoPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Since the first counted iteration; exploration: the part spent in SEARCHING and CONFIRMING."""
+    """Since the first counted iteration; exploration: the part spent in SEARCHING and CONFIRMING. Energy without what
+    was used while the power was not known."""
 
     wall_s: float
     energy_j: float
@@ -117,6 +149,7 @@ class VersusBaseline:
     `None` when no cap was kept. net_energy_j: what the whole run spent beyond as many iterations at the baseline.
     net_metric_pct: the metric of the whole run, search and all; its error is the baseline's.
     break_even_s: when the search had, or will have, paid for itself in the metric; `None` when it never does.
+    gpu_energy_pct: as energy_pct for the GPUs alone, where energy is the machine's.
     """
 
     energy_pct: float | None
@@ -129,6 +162,8 @@ class VersusBaseline:
     net_metric_pct: float | None
     net_metric_stderr_pct: float | None
     break_even_s: float | None
+    gpu_energy_pct: float | None = None
+    gpu_energy_stderr_pct: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +199,8 @@ class StateSpan:
 class Summary:
     """A run: finished, killed, or as far as it has come. The fields are the keys of `result.json`, in its order.
 
+    Energy and power are the machine's where `node` is there, with the GPUs' part in each measurement's `gpu`, and else
+    the GPUs'. best_by_metric_gpu: as best_by_metric, had the GPUs' energy alone been counted; empty without `node`.
     versus_common: `None` unless a cap per GPU was asked for and looked for at the common cap held last.
     """
 
@@ -188,3 +225,5 @@ class Summary:
     versus_common: VersusCommon | None = None
     states: tuple[StateSpan, ...]
     warnings: tuple[str, ...]
+    node: NodeSummary | None = None
+    best_by_metric_gpu: tuple[BestCap, ...] = ()

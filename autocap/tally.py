@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autocap.energy import EnergyMeter
 from autocap.events import State, Tally
 from autocap.progress import Mark
 from autocap.records import Sample
-from autocap.window import EnergyMeter
 
 _EXPLORING = (State.SEARCHING, State.CONFIRMING)
 _APART_S = 0.2  # of the points of the energy curve that are kept until the next mark
 _MOST_POINTS = 10_000
+_SHORTEST_GAP_S = 1e-6
 
 
 class Accounts:
@@ -19,7 +20,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self._meter = EnergyMeter()
-        self._curve: list[tuple[float, float]] = []  # t_s, energy_j, from before the last mark on
+        self._curve: list[tuple[float, float, float]] = []  # t_s, energy_j, gap_s, from before the last mark on
         self._counted = (0.0, 0.0, 0.0)  # seconds, joules and iterations up to the last mark, without pauses
         self._marked_s: float | None = None  # the last mark
         self._counted_from = self._counted
@@ -27,18 +28,21 @@ class Accounts:
         self._now = (0.0, 0.0, 0.0)
         self._exploration = (0.0, 0.0, 0.0)
         self._paused = (0.0, 0.0, 0.0)
+        self._unknown = 0.0  # iterations over which the energy was not known, so that nothing of them is counted
 
     def feed(self, sample: Sample, marks: Sequence[Mark], state: State, *, paused: bool = False) -> None:
         """Add a sample, taken while the controller was in `state`. paused: its marks end a stretch with a pause."""
         self._meter.feed(sample)
-        self._extend_curve(sample.t_s, self._meter.energy_j)
+        self._extend_curve(sample.t_s)
         if marks:
             counted = self._counted
-            self._count(marks)
+            unknown = self._count(marks)
             if paused and self._since is not None:
                 parts = zip(self._paused, self._counted, counted, strict=True)
                 t_s, energy_j, iterations = (total + now - then for total, now, then in parts)
                 self._paused = (t_s, energy_j, iterations)
+            elif self._since is not None:
+                self._unknown += unknown
         before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._counted[2])
         if state in _EXPLORING:
             spent = zip(self._exploration, self._now, before, strict=True)
@@ -68,24 +72,27 @@ class Accounts:
             exploration_iterations=self._exploration[2],
             paused_s=self._paused[0],
             paused_j=self._paused[1],
-            paused_iterations=self._paused[2],
+            paused_iterations=self._paused[2] + self._unknown,
         )
 
-    def _extend_curve(self, t_s: float, energy_j: float) -> None:
+    def _extend_curve(self, t_s: float) -> None:
+        point = (t_s, self._meter.energy_j, self._meter.gap_s)
         if len(self._curve) > 1 and t_s - self._curve[-2][0] < _APART_S:
-            self._curve[-1] = (t_s, energy_j)
+            self._curve[-1] = point
         else:
-            self._curve.append((t_s, energy_j))
+            self._curve.append(point)
         if len(self._curve) > _MOST_POINTS:  # no mark for long
             self._curve = self._curve[::2]
 
-    def _count(self, marks: Sequence[Mark]) -> None:
-        """Time and energy from mark to mark, which may lie in the past, without those over which the count stood still:
-        pauses, and caps at which no iteration could be counted."""
-        times_s, energies_j = zip(*self._curve, strict=True)
+    def _count(self, marks: Sequence[Mark]) -> float:
+        """Time and energy from mark to mark, which may lie in the past, without those over which the count stood still
+        (pauses, and caps at which no iteration could be counted) and those with a gap in the power; returns the
+        iterations of the latter."""
+        times_s, energies_j, gaps_s = zip(*self._curve, strict=True)
         at_s = np.array([self._marked_s or marks[0].t_s, *(mark.t_s for mark in marks)])
         done = np.array([self._counted[2], *(mark.iterations for mark in marks)])
-        goes_on = np.diff(done) > 0
+        unknown = np.diff(np.interp(at_s, times_s, gaps_s)) > _SHORTEST_GAP_S
+        goes_on = (np.diff(done) > 0) & ~unknown
         used_j = np.diff(np.interp(at_s, times_s, energies_j))
         counted_s, counted_j, _ = self._counted
         self._counted = (
@@ -95,3 +102,4 @@ class Accounts:
         )
         self._marked_s = marks[-1].t_s
         self._curve = [point for point in self._curve if point[0] > self._marked_s - _APART_S] or self._curve[-1:]
+        return float(np.diff(done)[unknown].sum())

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,23 @@ from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
 from autocap.privileges import InvokingUser
 
 _SHELL = "/bin/sh"
+# Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
+# two signals that a command expects at their default.
+_WAITING = """
+import errno, os, signal, sys
+gate, path, *argv = sys.argv[1:]
+os.read(int(gate), 1)
+os.close(int(gate))
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+try:
+    os.execv(path, argv)
+except OSError as error:
+    if error.errno == errno.ENOEXEC:
+        os.execv("/bin/sh", ["/bin/sh", path, *argv[1:]])
+    print(f"{path}: {error.strerror}", file=sys.stderr)
+    sys.exit(126)
+"""
 _FIRST_LINE_BYTES = 80  # as much as bash looks at to tell a script from a binary
 
 
@@ -104,8 +122,7 @@ def start(
 
     Raises CommandNotFound or CommandNotExecutable, with the status a shell would give.
     """
-    if not command or not command[0]:
-        raise CommandNotFound("the command is empty; give one after --")
+    _require_named(command)
     environment = {**env, **(user.environment() if user else {})}
     try:
         return Target(_spawn(command, environment, user, stdout))
@@ -117,6 +134,44 @@ def start(
         return Target(_spawn((_SHELL, path, *command[1:]), environment, user, stdout))
     except OSError as error:
         raise _diagnosed(_SHELL, _SHELL, error) from error
+
+
+@contextmanager
+def waiting_start(command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None) -> Iterator[Target]:
+    """The process of a command that is executed when the block is left; until then it waits and has done nothing.
+
+    For what must know the process before the command runs in it. Otherwise as `start`; but what the kernel alone can
+    say against executing it is status 126.
+    """
+    _require_named(command)
+    environment = {**env, **(user.environment() if user else {})}
+    path = _executable(command[0], environment)
+    gate, ours = os.pipe()
+    try:
+        try:
+            os.set_inheritable(gate, True)
+            waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), path, *command)
+            job = Target(_spawn(waiting, environment, user, None))
+        finally:
+            os.close(gate)
+        yield job
+    finally:
+        os.close(ours)
+
+
+def _require_named(command: Sequence[str]) -> None:
+    if not command or not command[0]:
+        raise CommandNotFound("the command is empty; give one after --")
+
+
+def _executable(name: str, environment: Mapping[str, str]) -> str:
+    """The file that a command names. Raises as `start` does."""
+    path = _located(name, environment)
+    if path is None:
+        raise _diagnosed(name, None, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    if not os.access(path, os.X_OK) or Path(path).is_dir():
+        raise _diagnosed(name, path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
+    return path
 
 
 def _spawn(

@@ -7,7 +7,6 @@ sum and the others numbered (`read_t_s_0`, …). All other columns are ignored.
 
 import csv
 import re
-import zlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.errors import AutocapError
+from autocap.unzip import MAGIC, Unzipped
 
 Floats = NDArray[np.float64]
 Witness = tuple[Floats, Floats]
 
-_GZIP = b"\x1f\x8b"
-_CHUNK = 1 << 12
 _FEWEST_READINGS = 5
 _FEW_LEVELS = 0.2  # distinct values per change; under it values recur, so their changes say nothing of the sensor
 _MOST_UPDATES = 1e7  # a span beyond that many updates is a stray stamp, not a trace
@@ -139,8 +137,10 @@ def _text(path: Path) -> tuple[str, bool]:
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}; check the path and its permissions") from error
     cut_short = False
-    if data.startswith(_GZIP):
-        data, cut_short = _unzipped(data)
+    if data.startswith(MAGIC):
+        pieces = Unzipped(data)
+        data = b"".join(pieces)
+        cut_short = pieces.cut_short
         if cut_short:
             data = data[: data.rfind(b"\n") + 1]
         if cut_short and not data:
@@ -154,24 +154,6 @@ def _text(path: Path) -> tuple[str, bool]:
     if "\0" in text:
         raise TraceError(f"{path} is not CSV: it is not text; pass a CSV file, which may be gzipped")
     return text, cut_short
-
-
-def _unzipped(data: bytes) -> tuple[bytes, bool]:
-    """What a gzip file of one or more members holds, up to where it breaks off, and whether it does."""
-    out = bytearray()
-    member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    rest = memoryview(data)
-    try:
-        while rest:
-            out += member.decompress(rest[:_CHUNK])
-            rest = rest[min(_CHUNK, len(rest)) - len(member.unused_data) :]
-            if member.eof and rest:
-                if bytes(rest[:2]) != _GZIP:
-                    break  # padding behind the last member
-                member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    except zlib.error:
-        return bytes(out), True
-    return bytes(out), not member.eof
 
 
 def _columns(path: Path, text: str) -> tuple[dict[str, Floats], int]:

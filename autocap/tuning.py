@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,10 +18,12 @@ from autocap.bounds import cap_grid
 from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller import Controller
-from autocap.devices.base import LimitPort, Tunable
+from autocap.devices.base import Device, LimitPort, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
+from autocap.idle import IdleWatch
 from autocap.opening import Source
+from autocap.powersource import PowerSource
 from autocap.procs import ProcessId
 from autocap.progress import Progress
 from autocap.recorder import Recorder
@@ -89,7 +91,8 @@ class GuardingInbox(Inbox, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Tuning:
-    """One job that runs, and what is known of its tuning. ended_because: once it has ended."""
+    """One job that runs, and what is known of its tuning. node: of the machine's power. ended_because: once it has
+    ended."""
 
     config: RunConfig
     clock: RunClock
@@ -98,8 +101,10 @@ class Tuning:
     recorder: Recorder
     plan: SearchPlan
     counting: Counter
+    node: PowerSource | None = None
     new_guardian: NewGuardian = Guardian
     ended_because: str = "the job ended"
+    _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced
     _notes: int = 0  # how many of the guardian's were
 
@@ -150,6 +155,8 @@ class Tuning:
         began_s, wait_s = self.clock.now(), self.config.tune.wait_s
         while self.job.poll() is None:
             waited_s = self.clock.now() - began_s
+            if self.node is not None:
+                self._idle.before(self.clock.now(), self.node.read())
             device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
             if device is not None:
                 return device
@@ -173,7 +180,7 @@ class Tuning:
             guardian = stack.enter_context(self._guardian(device))
             self.inbox.actuator = guardian
             stack.callback(self._forget_guardian)
-        original_w = _found(device) if guardian is None else _known(guardian.original_w)
+        original_w = limits_found(device) if guardian is None else _known(guardian.original_w)
         self._pass_on_notes(guardian)
         controller = self._controller(device, original_w)
         if guardian is not None:
@@ -194,10 +201,11 @@ class Tuning:
             controller=controller,
             job=self.job,
             sink=self.recorder,
-            interval_s=self._interval_s(device),
+            interval_s=sample_interval_s(self.config, device),
             steps=self._count,
             actuator=guardian,
             inbox=self.inbox,
+            node=self.node,
         )
         return runner, guardian
 
@@ -246,10 +254,8 @@ class Tuning:
             grid=grid,
             progress=self.counting.progress(device.sensor),
             new_strategy=new_strategy,
+            idle=self._idle,
         )
-
-    def _interval_s(self, device: Tunable) -> float:
-        return 1 / self.config.sample_hz if self.config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
 
     def _put_back(self, device: Tunable, guardian: Guardian | None) -> None:
         now_s = self.clock.now()
@@ -260,13 +266,21 @@ class Tuning:
             for gpu, limit_w in zip(device.gpus, limits_w, strict=True):
                 self.recorder.event(events.LimitRestored(t_s=now_s, uuid=gpu.uuid, final_w=limit_w, restored=True))
             return
-        for one in guardian.restore():
-            self.recorder.event(
-                events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored)
-            )
-            if one.note is not None:
-                self.recorder.warn(now_s, one.note)
+        put_back(guardian, self.recorder, now_s)
         self._pass_on_notes(guardian)
+
+
+def put_back(guardian: Guardian, recorder: Recorder, now_s: float) -> None:
+    """Put the limits found on arrival back, and say what became of each."""
+    for one in guardian.restore():
+        recorder.event(events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored))
+        if one.note is not None:
+            recorder.warn(now_s, one.note)
+
+
+def sample_interval_s(config: RunConfig, device: Device) -> float:
+    """Seconds between samples."""
+    return 1 / config.sample_hz if config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
 
 
 def _said_of(error: Exception) -> str:
@@ -274,8 +288,8 @@ def _said_of(error: Exception) -> str:
     return str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"
 
 
-def _found(device: Tunable) -> tuple[float, ...]:
-    """The limits found on arrival on a device that is only observed; its default where it does not say."""
+def limits_found(device: Device) -> tuple[float, ...]:
+    """The limits found on arrival, watts, read without a guardian; the default where a device does not say."""
     readings = device.read()
     limits_w = [reading.enforced_w if reading.requested_w is None else reading.requested_w for reading in readings]
     return tuple(

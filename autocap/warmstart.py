@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autocap.devices.base import Device
 from autocap.errors import WarmStartRefused
-from autocap.events import BaselineMeasured, DeviceFound, RunStarted, TrialEnded
+from autocap.events import BaselineMeasured, DeviceFound, NodeMetered, RunStarted, TrialEnded
 from autocap.records import Trial, TrialState
 from autocap.runlog import read_events
 
@@ -18,6 +18,7 @@ from autocap.runlog import read_events
 class EarlierRun:
     """A run to begin from. gpus: their models, in order. driver: its version, `None` where there is none or it was not
     recorded. history: every trial that was measured, the baseline's as one of them, oldest first.
+    node: the source of the machine's power, `None` where energy was the devices' own.
     """
 
     path: Path
@@ -25,6 +26,7 @@ class EarlierRun:
     gpus: tuple[str, ...]
     driver: str | None
     history: tuple[Trial, ...]
+    node: str | None = None
 
     def require_command(self, command: tuple[str, ...]) -> None:
         """Raises WarmStartRefused where that is another command than the earlier run's."""
@@ -38,6 +40,11 @@ class EarlierRun:
             self._refuse("GPU model", ", ".join(self.gpus), ", ".join(gpus))
         if _branch(device.driver) != _branch(self.driver):
             self._refuse("driver", str(self.driver), str(device.driver))
+
+    def require_node(self, node: str | None) -> None:
+        """Raises WarmStartRefused where energy was that of another part of the machine, or another meter read it."""
+        if node != self.node:
+            self._refuse("source of the node's power", str(self.node), str(node))
 
     def _refuse(self, what: str, then: str, now: str) -> None:
         raise WarmStartRefused(
@@ -53,6 +60,7 @@ def earlier_run(path: Path) -> EarlierRun:
     command: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     driver: str | None = None
+    node: str | None = None
     history: list[Trial] = []
     for event in events:
         match event:
@@ -60,6 +68,8 @@ def earlier_run(path: Path) -> EarlierRun:
                 command = event.command
             case DeviceFound():
                 gpus, driver = tuple(gpu.name for gpu in event.gpus), event.driver
+            case NodeMetered():
+                node = event.source
             case BaselineMeasured(measurement=baseline) if baseline.valid:
                 cap_w = min(baseline.cap_w)
                 history.append(
@@ -69,7 +79,7 @@ def earlier_run(path: Path) -> EarlierRun:
                 history.append(trial)
     if not history:
         raise WarmStartRefused(f"--warm-start {path}: that run measured no cap to the end; leave the option out")
-    return EarlierRun(path=path, command=command, gpus=gpus, driver=driver, history=tuple(history))
+    return EarlierRun(path=path, command=command, gpus=gpus, driver=driver, history=tuple(history), node=node)
 
 
 def _branch(driver: str | None) -> str | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.batches import MIN_BATCHES, BatchErrors, batch_errors
+from autocap.energy import EnergyMeter, NodeUpdates, disturbance
 from autocap.progress import Mark
 from autocap.records import Measurement, Sample
 
@@ -18,57 +19,6 @@ _SPREADS = 8.0
 _MOST_LONG = 0.15  # of all
 _LEVEL = 0.01
 _FEWEST_OF_HALF = 4
-
-
-def disturbance(sample: Sample) -> str | None:
-    """Why nothing is to be measured at a sample; `None` where it is as good as any."""
-    if any(reading.power_w is None for reading in sample.readings):
-        return "a power reading is missing"
-    if any(reading.throttled for reading in sample.readings):
-        return "the device slowed itself down (thermal or hardware)"
-    return None
-
-
-class EnergyMeter:
-    """The job's energy over time, summed over devices: from their counters where all have one, else from power.
-
-    Power is held from one reading's stamp to the next. A device without a reading leaves a gap.
-    """
-
-    def __init__(self) -> None:
-        self._held: list[tuple[float, float]] = []  # (stamp, watts) per device
-        self._last_s = math.nan
-        self._base_j: float | None = None
-        self._counter_j = math.nan
-        self.energy_j = 0.0
-
-    def feed(self, sample: Sample) -> tuple[float, float] | None:
-        """The newest point (t_s, energy_j) of the energy curve; `None` in a gap or where there is nothing new."""
-        counters = [reading.energy_j for reading in sample.readings]
-        if counters and all(counter is not None for counter in counters):
-            return self._count(sample.t_s, sum(counter for counter in counters if counter is not None))
-        if any(reading.power_w is None for reading in sample.readings):
-            self._held = []
-            return None
-        return self._integrate(sample)
-
-    def _count(self, t_s: float, counter_j: float) -> tuple[float, float] | None:
-        if counter_j == self._counter_j:
-            return None
-        if self._base_j is None:
-            self._base_j = counter_j
-        self._counter_j = counter_j
-        self.energy_j = counter_j - self._base_j
-        return t_s, self.energy_j
-
-    def _integrate(self, sample: Sample) -> tuple[float, float]:
-        if self._held:
-            for (_, watts), reading in zip(self._held, sample.readings, strict=True):
-                fresh_s = min(max(reading.t_s, self._last_s), sample.t_s)
-                self.energy_j += watts * (fresh_s - self._last_s) + (reading.power_w or 0.0) * (sample.t_s - fresh_s)
-        self._held = [(reading.t_s, reading.power_w or 0.0) for reading in sample.readings]
-        self._last_s = sample.t_s
-        return sample.t_s, self.energy_j
 
 
 class Window:
@@ -83,6 +33,9 @@ class Window:
         self._meter = EnergyMeter()
         self._energy_t: list[float] = []
         self._energy_j: list[float] = []
+        self._gpu_j: list[float] = []
+        self._updates = NodeUpdates()
+        self._node_t: list[float] | None = None  # stamps of the machine's fresh readings, where it is read
         self._mark_t: list[float] = []
         self._mark_n: list[float] = []
         self._binding = [0, 0]  # readings that said no, yes
@@ -108,8 +61,13 @@ class Window:
         """Add a sample and the marks it brought. A missing reading or a throttled device breaks the window."""
         point = self._meter.feed(sample)
         if point is not None:
-            self._energy_t.append(point[0])
-            self._energy_j.append(point[1])
+            self._energy_t.append(point.t_s)
+            self._energy_j.append(point.energy_j)
+            self._gpu_j.append(point.gpu_j)
+        if sample.node is not None:
+            self._node_t = self._node_t or []
+            if self._updates.fresh(sample.node):
+                self._node_t.append(sample.node.t_s)
         self.broken = disturbance(sample) or self.broken
         for reading in sample.readings:
             if reading.cap_binding is not None:
@@ -135,6 +93,7 @@ class Window:
         self._mark_t, self._mark_n = self._mark_t[first:], self._mark_n[first:]
         first = max(0, bisect_right(self._energy_t, start_s) - 1)
         self._energy_t, self._energy_j = self._energy_t[first:], self._energy_j[first:]
+        self._gpu_j = self._gpu_j[first:]
 
     def drifts(self) -> bool:
         """Whether the job gets faster or slower: the second half of the iterations took another time than the first, by
@@ -154,13 +113,35 @@ class Window:
         """Forget the older half of the iterations."""
         self.trim(self._mark_t[len(self._mark_t) // 2])
 
+    def shortage(self, min_batches: int = MIN_BATCHES) -> str | None:
+        """What there is too little of for so many batches; `None` where there is enough.
+
+        Each batch needs an iteration of its own and, where the machine's power is read, a fresh reading of that: held
+        ones would make the batches look alike.
+        """
+        if self._known < min_batches + 1:
+            return f"{self.iterations:g} iterations"
+        if self._node_t is not None:
+            last = bisect_right(self._node_t, self._mark_t[self._known - 1])
+            fresh = last - bisect_left(self._node_t, self._mark_t[0])
+            if fresh < min_batches:
+                return f"{fresh} readings of the node's power"
+        return None
+
     def measure(self, min_batches: int = MIN_BATCHES) -> Measurement | None:
-        """What the window shows so far; `None` with fewer whole iterations than batches."""
-        t, n = (marks[: self._known] for marks in self.marks())
-        if t.size < min_batches + 1:
+        """What the window shows so far; `None` where that is too little for so many batches."""
+        if self.shortage(min_batches) is not None:
             return None
+        found = self._measured(self._energy_j, min_batches)
+        more_counts = self._gpu_j[-1] != self._energy_j[-1]
+        gpus = found and more_counts and self._measured(self._gpu_j, min_batches)
+        return found.with_gpus(gpus) if found and gpus else found
+
+    def _measured(self, curve_j: list[float], min_batches: int) -> Measurement | None:
+        """The measurement by one energy curve; `None` with fewer whole iterations than batches, pauses left out."""
+        t, n = (marks[: self._known] for marks in self.marks())
         start_s = float(t[0])
-        t, e, n = _without_pauses(t, np.interp(t, self._energy_t, self._energy_j), n)
+        t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
         if t.size < min_batches + 1 or not (t[-1] > t[0] and e[-1] > e[0]):
             return None
         errors = batch_errors(t, e, n, min_batches)
@@ -215,6 +196,13 @@ def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
 
 def pool(measurements: list[Measurement]) -> Measurement:
     """One measurement from several windows at the same cap, each weighted by its iterations."""
+    whole = _pooled(measurements)
+    if any(m.gpu is None for m in measurements):
+        return whole
+    return whole.with_gpus(_pooled([m.of_gpus() for m in measurements]))
+
+
+def _pooled(measurements: list[Measurement]) -> Measurement:
     iterations = sum(m.iterations for m in measurements)
     duration_s = sum(m.duration_s for m in measurements)
     energy_j = sum(m.energy_per_iteration_j * m.iterations for m in measurements)
@@ -247,8 +235,13 @@ def pool(measurements: list[Measurement]) -> Measurement:
     )
 
 
-def scaled(measurement: Measurement, time: float, energy: float) -> Measurement:
-    """The same window with time and energy per iteration multiplied; relative errors stay."""
+def as_at(measurement: Measurement, then: Measurement, first: Measurement) -> Measurement:
+    """What caps would have shown while those compared with showed `first`, given what they showed beside `then`."""
+    if measurement.gpu is not None and then.gpu is not None and first.gpu is not None:
+        gpus = as_at(measurement.of_gpus(), then.of_gpus(), first.of_gpus())
+        return as_at(replace(measurement, gpu=None), then, first).with_gpus(gpus)
+    time = first.period_s / then.period_s
+    energy = first.energy_per_iteration_j / then.energy_per_iteration_j
     return replace(
         measurement,
         duration_s=measurement.duration_s * time,

@@ -56,6 +56,7 @@ class Table:
     rows: tuple[str, ...]
     cap_w: Floats
     power_w: Floats
+    energy_j: Floats
     time_s: Floats
 
     @property
@@ -69,6 +70,15 @@ class Table:
             return []
         places = np.rint((self.cap_w - self.grid_w[0]) / STEP_W).astype(int)
         return [(row, int(place)) for row, place in zip(self.rows, places, strict=True) if row != "default"]
+
+
+def profile_name(gpu_name: str, network: str) -> str:
+    """What the profile of a published network and card is called."""
+    return f"{CARDS[gpu_name][0]}/{_network_key(network)}"
+
+
+def _network_key(network: str) -> str:
+    return network.lower().replace("-", "")
 
 
 def read_tables(path: Path) -> list[Table]:
@@ -94,6 +104,7 @@ def _table(rows: list[dict[str, str]]) -> Table:
         rows=tuple(row["row"] for row in rows),
         cap_w=column("cap_w"),
         power_w=column("avg_power_w"),
+        energy_j=column("energy_j"),
         time_s=column("time_s"),
     )
 
@@ -206,7 +217,7 @@ def write(path: Path, tables: list[Table], fits: list[Fit]) -> None:
         curves.append(
             {
                 "card": card,
-                "network": table.network.lower().replace("-", ""),
+                "network": _network_key(table.network),
                 "batch_size": table.batch_size,
                 "default_time_s": round(fitted.default_s * table.batch_size / table.samples, 7),
                 "shape": {name: round(value, 6) for name, value in asdict(fitted.shape).items()},

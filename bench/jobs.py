@@ -3,20 +3,21 @@
 `tune` runs one job to its end; the rest says how good the outcome is against the truth that only a simulation knows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from autocap import events, profiles, registry
 from autocap.bounds import cap_grid
-from autocap.clock import VirtualClock
+from autocap.clock import Clock, VirtualClock
 from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
 from autocap.controller import Controller
 from autocap.devices.base import LimitPort
 from autocap.devices.simulated import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.events import Event
 from autocap.metrics import Metric
+from autocap.powersource import PowerSource
 from autocap.profiles import Profile
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, Trial
@@ -100,10 +101,13 @@ def tune(
     progress: Progress | None = None,
     end_s: float = 86400.0,
     stop_when_held: bool = False,
+    log: Log | None = None,
+    meter: Callable[[SimulatedDevice, Clock], PowerSource] | None = None,
 ) -> Outcome:
     """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
 
-    progress: steps unless another is given.
+    progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
+    of the machine's power.
     """
     clock = VirtualClock()
     device = SimulatedDevice(clock, job, node, seed=seed)
@@ -125,7 +129,7 @@ def tune(
         new_strategy=new_strategy,
     )
     process = SimulatedProcess(device, clock, end_s)
-    log = Log()
+    log = log or Log()
     actuator = SimulatedActuator(device, original_w)
     runner = Runner(
         clock=clock,
@@ -136,6 +140,7 @@ def tune(
         interval_s=device.sensor.update_s / SAMPLES_PER_UPDATE,
         steps=lambda: device.steps(clock.now()),
         actuator=actuator,
+        node=None if meter is None else meter(device, clock),
     )
     runner.run()
     actuator.restore()

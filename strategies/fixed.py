@@ -33,6 +33,10 @@ class Fixed(Strategy):
             )
         self._cap_w = grid.nearest(cap_w)
 
+    @property
+    def expected_trials(self) -> int:
+        return 1
+
     def _next(self) -> float | None:
         if not self.tried(self._cap_w):
             return self._cap_w

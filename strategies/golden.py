@@ -68,6 +68,13 @@ class Golden(Strategy):
         ),
     )
 
+    @property
+    def expected_trials(self) -> int:
+        """Of a noiseless search: each trial leaves 0.618 of the bracket, until that is as narrow as the tolerance."""
+        width_w = self.grid[-1] - self.grid[0]
+        narrow_w = max(self._number("tolerance"), width_w / len(self.grid), 1e-9)
+        return 2 + max(0, math.ceil(math.log(max(width_w, narrow_w) / narrow_w) / -math.log(1 - _SHARE)))
+
     def _next(self) -> float | None:
         hint_w = self._cheapest_before()
         if hint_w is not None and not self.tried(hint_w):

@@ -36,6 +36,10 @@ class Linear(Strategy):
         ),
     )
 
+    @property
+    def expected_trials(self) -> int:
+        return len(self._scan())
+
     def _next(self) -> float | None:
         scan = self._scan()
         remaining = [cap_w for cap_w in scan if not self.tried(cap_w)]

@@ -16,6 +16,8 @@ Downward it goes in steps: not below 0.85 of the lowest cap measured (at first, 
 more than a small chance of being much worse than the best known: below an unseen cliff an iteration takes four times
 as long.
 
+Where energy is the whole machine's, the rest of it is taken to draw the same at every cap, until trials tell.
+
 A warm start's trials count as measurements that are a common factor and a percent off. If the baseline's draw or a
 trial is not where they put it they are dropped, and the search goes on as if they had never been.
 """
@@ -29,7 +31,7 @@ import numpy as np
 from autocap.evidence import Finding
 from autocap.records import Measurement, Prediction, Trial
 from autocap.strategies.belief import POWER, Belief, Costs, Observation
-from autocap.strategies.shapes import Floats, shapes
+from autocap.strategies.shapes import Floats, shapes, with_rest
 from autocap.strategy import Option, Strategy
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
@@ -68,7 +70,9 @@ class Model(Strategy):
         known = {self._baseline_w, *(found.cap_w[0] for found in self._past)}
         self._places = {cap_w: place for place, cap_w in enumerate(sorted({*self._candidates, *known}))}
         self._caps_w = np.array(list(self._places))
-        self._shapes = shapes(self._caps_w, self._baseline_w, _drawn_w(self.baseline), self.baseline.cap_binding)
+        self._gpu_w = _drawn_w(self.baseline.of_gpus())
+        curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding)
+        self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
         self._count = 0
         self._belief, self._costs = self._learn()
         if abs(self._drawn_more()) > _SURPRISE * POWER[0].level:
@@ -165,7 +169,7 @@ class Model(Strategy):
         if self.findings:
             lowest_w = _STEP * min(self.findings)
         else:
-            lowest_w = _FIRST_STEP * min(self._baseline_w, _drawn_w(self.baseline) / _USUAL_SHARE)
+            lowest_w = _FIRST_STEP * min(self._baseline_w, self._gpu_w / _USUAL_SHARE)
         slowest_w = self._slow_w()
         risk = self._costs.chance_above((1 + _MUCH_WORSE) * min(best, 1.0))
         chance = self._chance_allowed()

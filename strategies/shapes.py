@@ -15,7 +15,7 @@ Some curves of either family have a cliff at the low end besides. Parameters are
 fixed seed, so that equal baselines have equal beliefs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,13 @@ def shapes(caps_w: Floats, baseline_w: float, draw_w: float, binding: bool | Non
         log_time=log_time[:, :-1] - log_time[:, -1:],
         log_weight=np.concatenate([family.log_weight for family in families]),
     )
+
+
+def with_rest(curves: Shapes, share: float) -> Shapes:
+    """The curves of a machine of which all but the cards draws this share of its power, the same at every cap."""
+    if share <= 0:
+        return curves
+    return replace(curves, log_power=np.log((1 - share) * np.exp(curves.log_power) + share))
 
 
 def _phases(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator) -> Shapes:

@@ -75,6 +75,8 @@ class StrategyContract:
         assert set(predicted) <= set(grid) - {trial.cap_w for trial in found.trials if trial.cost is not None}, (
             "what was measured is not predicted"
         )
+        expected = getattr(strategy, "expected_trials", None)
+        assert expected is None or (type(expected) is int and expected > 0)
 
     @every_metric
     @every_curve

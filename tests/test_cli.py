@@ -47,9 +47,10 @@ class Cli:
         self.job = folder / "job.py"
         self.job.write_text(JOB)
         self.env = {**os.environ, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
+        self.env["AUTOCAP_SYSFS"] = str(folder / "sys")
         for name in ("AUTOCAP_OBSERVE", "SUDO_UID", "SUDO_GID", "PYTHONPATH"):
             self.env.pop(name, None)
-        # Whatever this machine has, autocap meets one without a driver.
+        # Whatever this machine has, autocap meets one without a driver, and without CPU packages.
         FileBoard.create(folder / "machine.json", Machine(profile="none", cards=(), has_driver=False))
         self.env = environment(folder / "machine.json", self.env)
 
@@ -156,10 +157,9 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--device", "foo", "--", "true"], 2, "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
         (["run", "--device", "emulated:foo", "--", "true"], 2, "foo"),
         (["run", "--device", "nvml", "--", "true"], 1, "no NVIDIA GPU can be used: opening NVML failed with LIBRARY_"),
-        (["run", "--device", "rapl", "--", "true"], 1, "device rapl is not available yet"),
+        (["run", "--device", "rapl", "--", "true"], 1, "no CPU package with RAPL in"),
         (["run", "--progress", "regex:(", "--", "true"], 2, "pattern '(' is no regular expression"),
         (["run", "--progress", "foo", "--", "true"], 2, "unknown progress 'foo'"),
-        (["run", "--per-gpu", "--", "true"], 2, "--per-gpu is not available yet"),
         (["run", "--nosuch", "--", "true"], 2, "unrecognized arguments: --nosuch"),
         (["run", *EMULATED, "--min-cap", "80", "--", "true"], 1, "--min-cap 80 W is below the 100 W minimum of GPU 0"),
         (
@@ -184,8 +184,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["attach", "--pid", "1", "--progress", "steps"], 2, "progress steps needs a job that autocap starts; choose"),
         (["attach", "--pid", "1", "--kill-after", "3"], 2, "unrecognized arguments: --kill-after 3"),
         (["attach", "--pid", "4194305"], 1, "there is no process 4194305; look the job's PID up with: ps -ef"),
-        (["sweep", "--", "true"], 2, "autocap sweep is not available yet"),
-        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, devices, restore"),
+        (["nosuch"], 2, "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
         (["report", "nosuch"], 1, "nosuch"),
     ],
 )
@@ -262,6 +261,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli) -> None:
     assert shown.returncode == 0
     assert "EMULATED" in shown.stdout
     assert json.loads(cli("report", "run", "--json").stdout) == result
+    assert "<td>137</td>" in (cli.folder / "run" / "report.html").read_text()
     other = cli("run", *EMULATED, "--warm-start", "run", "--", "true")
     assert other.returncode == 1
     assert "the command was" in other.stderr

@@ -156,3 +156,9 @@ class TestContractWhereTheLimitDoesNotBind(StrategyContract):
         self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
     ) -> Golden:
         return golden(metric, replace(baseline, cap_binding=False), grid, history)
+
+
+@pytest.mark.parametrize("curve", PHYSICAL[:6], ids=lambda curve: curve.name)
+def test_it_takes_about_as_many_trials_as_it_expects(curve: Curve) -> None:
+    expected = golden(EDS, measured(curve, GRID[-1])).expected_trials
+    assert abs(expected - len(divide(curve, EDS).asks)) <= 4

@@ -118,3 +118,29 @@ def test_what_no_job_could_change_is_refused_before_it_starts(
 def test_a_cap_that_only_some_gpus_take_is_not_refused_before_it_is_known_which_the_job_uses() -> None:
     driver = Driver(gpus=(Gpu(0, "GPU-a"), Gpu(1, "GPU-b", cap_range=replace(RANGE, max_w=700.0))))
     source(driver, replace(CONFIG, tune=replace(CONFIG.tune, max_cap_w=500.0)))
+
+
+def test_before_a_job_those_that_are_named_are_opened_and_else_what_cuda_is_shown_or_the_only_one() -> None:
+    named = replace(CONFIG, gpus=("1",))
+    with source(Driver(), named) as gpus:
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": "0"}) == ("GPU-b",)
+    with source(Driver()) as gpus:
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a"}) == ("GPU-a", "GPU-b")
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": "1"}) == ("GPU-b",)
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": ""}) is None
+        assert gpus.ahead({}) is None
+    with source(Driver(gpus=(Gpu(3, "GPU-c"),))) as gpus:
+        assert gpus.ahead({}) == ("GPU-c",)
+
+
+def test_before_a_job_whoever_computes_on_its_gpus_is_a_stranger() -> None:
+    driver = Driver(pids={"GPU-a": (1,)})
+    with (
+        source(driver, replace(CONFIG, gpus=("0",))) as gpus,
+        pytest.raises(DeviceError, match="GPU 0 is shared: PID 1"),
+    ):
+        gpus.ahead({})
+    with source(driver, replace(CONFIG, gpus=("0",), shared_gpu=True)) as gpus:
+        assert gpus.ahead({}) == ("GPU-a",)
+    with source(driver, replace(CONFIG, gpus=("1",))) as gpus:
+        assert gpus.ahead({}) == ("GPU-b",)

@@ -1,5 +1,6 @@
 """What is on disk: entries, the directory they live in, and the locks beside them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autocap.devices.base import Setting
 from autocap.errors import DeviceLocked, GuardError
 from autocap.guardian.journal import DamagedEntry, Entry, Journal, file_name
 from autocap.guardian.lock import DeviceLock
@@ -124,6 +126,7 @@ def test_any_device_has_a_plain_file_name_that_leads_back_to_it(state, uuid):
         lambda text: text.replace("GPU-1234", "GPU-5678"),
         lambda text: text.replace('"/dev/shm/autocap-steps"', "7"),
         lambda text: text.replace('"kind"', '"king"'),
+        lambda text: text.replace('"settings": []', '"settings": [{"name": "enabled", "value": null}]'),
     ],
 )
 def test_a_damaged_entry_is_said_to_be_damaged(state, damage):
@@ -134,6 +137,23 @@ def test_a_damaged_entry_is_said_to_be_damaged(state, damage):
     path.write_text(damage(text))
     with pytest.raises(DamagedEntry, match=r"GPU-1234\.json"):
         Journal(state).load(ENTRY.uuid)
+
+
+def test_what_was_found_beside_a_limit_is_kept_with_it(state):
+    entry = replace(
+        ENTRY, settings=(Setting(name="time_window_us", value=28_000_000), Setting(name="enabled", value=0))
+    )
+    Journal(state).save(entry)
+    assert Journal(state).load(entry.uuid) == entry
+
+
+def test_an_entry_from_before_there_were_settings_is_understood(state):
+    Journal(state).save(ENTRY)
+    path = state.path / "GPU-1234.json"
+    fields = json.loads(path.read_text())
+    del fields["settings"]
+    path.write_text(json.dumps(fields))
+    assert Journal(state).load(ENTRY.uuid) == ENTRY
 
 
 def test_an_entry_of_another_version_is_not_taken_for_damaged(state):

@@ -23,24 +23,52 @@ BASE = frozenset(
         "events",
         "metrics",
         "outsider",
+        "powersource",
         "procs",
         "records",
         "rounding",
+        "samplerows",
         "summary",
+        "sweep",
+        "sweep.records",
     }
 )
 # Only these build concrete parts and join them; tests and bench do so as well.
 JOINERS = frozenset(
-    {"session", "warmstart", "tuning", "opening", "gpusource", "counting", "inbox", "recorder", "cli", "__main__"}
+    {
+        "books",
+        "cli",
+        "counting",
+        "cpusource",
+        "gpusource",
+        "inbox",
+        "inside",
+        "integrations",
+        "opening",
+        "recorder",
+        "reporting",
+        "session",
+        "sweep.planning",
+        "sweep.running",
+        "sweep.session",
+        "tuning",
+        "warmstart",
+        "__main__",
+    }
 )
 PURE = frozenset(
     {
         "alias",
+        "balancing",
         "bounds",
         "budget",
+        "comparison",
         "confirm",
+        "decision",
+        "draws",
         "controller",
         "drift",
+        "energy",
         "evidence",
         "gains",
         "gpuset",
@@ -48,22 +76,40 @@ PURE = frozenset(
         "periodic",
         "heard",
         "holding",
+        "idle",
+        "kept",
         "pauses",
+        "pergpu",
+        "pergputelling",
         "probe",
         "batches",
         "exploration",
+        "figures",
+        "nodesummary",
+        "nodetelling",
         "outbox",
+        "pages",
         "payback",
         "probing",
         "profiles",
         "progress",
         "registry",
+        "samples",
         "search",
         "sensor",
         "smoothing",
+        "status",
         "strategy",
         "summarise",
+        "sweep.measuring",
+        "sweep.page",
+        "sweep.plan",
+        "sweep.statistics",
+        "sweep.summary",
+        "sweep.telling",
         "tally",
+        "telling",
+        "unzip",
         "waiting",
         "window",
     }
@@ -73,8 +119,10 @@ EDGES: dict[str, frozenset[str]] = {
     "target": frozenset(),
     "attached": frozenset(),
     "holders": frozenset(),
+    "cpuuse": frozenset(),
     "permission": frozenset(),
     "signals": frozenset(),
+    "nodepower": frozenset(),
     "privileges": frozenset(),
     "steps": frozenset({"torch"}),
     "runlog": frozenset(),
@@ -82,9 +130,13 @@ EDGES: dict[str, frozenset[str]] = {
     "relay": frozenset(),
     "devices.emulated": frozenset({"numpy"}),
     "devices.nvml": frozenset({"pynvml"}),
+    "devices.powercap": frozenset(),
+    "devices.rapl": frozenset(),
     "devices.simulated": frozenset({"numpy"}),
     "reporters.terminal": frozenset({"rich"}),
-    "reporters.period_plots": frozenset({"matplotlib", "numpy"}),
+    "reporters.html": frozenset(),
+    "reporters.plots": frozenset({"matplotlib", "numpy"}),
+    "reporters.prometheus": frozenset({"prometheus_client"}),
     "reporters.summary": frozenset({"rich"}),
     "traces": frozenset({"numpy"}),
 }
@@ -94,13 +146,31 @@ PARTS = {
     "devices.jobtree": "devices.emulated",
     "devices.throttle": "devices.emulated",
     "devices.simulated_job": "devices.simulated",
+    "devices.simulated_meter": "devices.simulated",
     "devices.simulated_node": "devices.simulated",
+    "reporters.period_plots": "reporters.plots",
+    "reporters.sweep": "reporters.summary",
+    "reporters.tables": "reporters.summary",
+    "reporters.footer": "reporters.terminal",
+    "reporters.plain": "reporters.terminal",
+    "reporters.view": "reporters.terminal",
+    "reporters.wording": "reporters.terminal",
+    "eventlog": "runlog",
     "stephook": "steps",
 }
-# The edge that others stand on: a child runs, and files are written, with the invoking user's rights.
-SHARED_EDGES = {"target": frozenset({"privileges"}), "runlog": frozenset({"privileges"})}
+# Each is one module here, whatever it is made of.
+PACKAGES = ("cli", "figures", "guardian", "integrations", "nodepower", "period", "relay", "stephook")
+# The edges that others stand on: a child runs, and files are written, with the invoking user's rights; packages are
+# capped, and the machine's energy is read, by one reader of zones.
+SHARED_EDGES = {
+    "devices.rapl": frozenset({"devices.powercap"}),
+    "nodepower": frozenset({"devices.powercap"}),
+    "reporters.prometheus": frozenset({"reporters.terminal"}),
+    "target": frozenset({"privileges"}),
+    "runlog": frozenset({"privileges"}),
+}
 OPTUNA_FILE = "bayesian"
-PUBLIC = frozenset({"metrics", "records", "steps", "errors"})  # what autocap/__init__.py gives its users
+PUBLIC = frozenset({"metrics", "records", "steps", "inside", "integrations"})  # what autocap gives its users
 
 
 @dataclass(frozen=True)
@@ -139,9 +209,9 @@ def sources(folder: str, *, beside: tuple[str, ...] = ()) -> list[Path]:
 def module_name(path: Path) -> str:
     """`devices.base` for autocap/devices/base.py, `cli` for everything in autocap/cli (a package is one module)."""
     parts = path.relative_to(ROOT / "autocap").with_suffix("").parts
-    if parts[:2] == ("devices", "nvml"):
-        return "devices.nvml"
-    if parts[0] in ("cli", "guardian", "period", "relay", "stephook"):
+    if parts[:2] in (("devices", "nvml"), ("devices", "rapl")):
+        return ".".join(parts[:2])
+    if parts[0] in PACKAGES:
         return parts[0]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -153,7 +223,7 @@ def ours(module: str) -> str | None:
     if not module.startswith("autocap."):
         return None
     name = module.removeprefix("autocap.")
-    for whole in ("cli", "devices.nvml", "guardian", "period", "relay", "stephook", "strategies", "workloads"):
+    for whole in (*PACKAGES, "devices.nvml", "devices.rapl", "strategies", "workloads"):
         if name == whole or name.startswith(whole + "."):
             return PARTS.get(whole, whole)
     return PARTS.get(name, name)
@@ -231,6 +301,12 @@ def test_only_the_nvml_device_knows_milliwatts() -> None:
     outside = [path for path in AUTOCAP if "nvml" not in path.parts]
     broken = [str(path.relative_to(ROOT)) for path in outside if re.search(r"_m[wj]\b", path.read_text())]
     assert not broken, "\n".join(broken)
+
+
+def test_only_zones_and_their_limits_know_microwatts() -> None:
+    inside = {"powercap.py", "longterm.py"}
+    broken = [str(path.relative_to(ROOT)) for path in AUTOCAP if re.search(r"_u[wj]\b", path.read_text())]
+    assert {Path(path).name for path in broken} == inside, broken
 
 
 def test_a_forbidden_import_is_found() -> None:

@@ -49,6 +49,7 @@ def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
         "autocap/py.typed",
         "autocap/stephook/sitecustomize.py",
         "autocap/profiles/krzywaniak2022.json",
+        "autocap/reporters/report.css",
         "autocap/strategies/golden.py",
         "autocap/workloads/models/resnet.py",
         "autocap/guardian/watchdog.py",

@@ -14,7 +14,7 @@ import pytest
 from autocap.cli import main
 from autocap.cli.period import line
 from autocap.period import PeriodEstimate, Verdict
-from autocap.reporters import period_plots
+from autocap.reporters import period_plots, plots
 from autocap.traces import Trace
 from bench.period_signals import SENSORS, WAVEFORMS, Load, Signal, record, record_noise
 
@@ -152,7 +152,7 @@ def test_a_trace_too_short_or_too_even_for_the_detector_is_drawn_all_the_same(tm
 def test_without_matplotlib_the_user_is_told_what_to_install(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(period_plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
     assert main(["period", str(trace), "--plots", str(tmp_path / "plots")]) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -6,7 +7,7 @@ from autocap.confirm import Confirmation
 from autocap.metrics import Metric
 from autocap.probe import Probe, ProbeResult, ProbeRules
 from autocap.progress import Mark, StepProgress
-from autocap.records import Cost, Measurement, Reading, Sample, TrialLength, TrialState
+from autocap.records import Cost, Measurement, NodeReading, Reading, Sample, TrialLength, TrialState
 from autocap.waiting import SteadinessWatch
 from tests.feeds import measurement, samples
 
@@ -242,3 +243,47 @@ def test_marks_that_are_found_afterwards_all_count_but_the_iteration_that_the_ca
     assert result.measurement is not None
     assert result.measurement.start_s == pytest.approx(2.5)
     assert result.measurement.iterations == 23 - 5
+
+
+def with_node(
+    feed: list[Sample], refresh_s: float, *, power_w: float | None = 700.0, late_s: float = 0.0
+) -> list[Sample]:
+    """The samples, with a meter of the whole node whose readings are means since the last one, and 500 W at first."""
+    found = []
+    for sample in feed:
+        stamp_s = math.floor(sample.t_s / refresh_s + 1e-9) * refresh_s
+        reading_w = 500.0 if stamp_s < late_s else power_w
+        found.append(replace(sample, node=NodeReading(t_s=stamp_s, power_w=reading_w, whole=True)))
+    return found
+
+
+def test_a_slow_meters_reading_that_averages_over_the_settling_is_discarded() -> None:
+    feed = with_node(list(samples(seconds=60.0)), 3.0, late_s=4.0)  # the one at 3 s is of what was before 2 s as well
+    result, _ = drive(Probe((200.0,), RULES, own_cost), feed)
+    assert result is not None
+    assert result.measurement is not None
+    assert result.measurement.power_w == pytest.approx(700.0)
+    assert result.measurement.start_s >= 6.0
+
+
+def test_a_probe_waits_for_a_fresh_reading_of_the_node_in_every_batch() -> None:
+    result, ended_s = drive(Probe((200.0,), RULES, own_cost), with_node(list(samples(seconds=60.0)), 2.0))
+    assert result is not None
+    assert result.state is TrialState.COMPLETE
+    assert ended_s >= 4.0 + 8 * 2.0
+
+
+def test_too_few_readings_of_the_node_within_the_time_limit_are_a_failure_that_says_so() -> None:
+    result, _ = drive(Probe((200.0,), RULES, own_cost), with_node(list(samples(seconds=90.0)), 10.0))
+    assert result is not None
+    assert result.state is TrialState.FAILED
+    assert result.reason is not None
+    assert result.reason.endswith(
+        "readings of the node's power within 60 s, 8 are needed; pass a larger --trial-seconds"
+    )
+
+
+def test_a_meter_that_has_died_fails_the_probe_with_that_reason() -> None:
+    result, _ = drive(Probe((200.0,), RULES, own_cost), with_node(list(samples(seconds=90.0)), 1.0, power_w=None))
+    assert result is not None
+    assert result.reason == "for 60 s: the node's power is not known"

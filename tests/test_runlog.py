@@ -10,7 +10,7 @@ import pwd
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -26,15 +26,22 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
+    IdleEstimated,
     LimitRestored,
     MetricInfo,
+    NodeMetered,
     OptionValue,
+    PerGpuDecided,
+    PerGpuTried,
     Predicted,
     ProgressFound,
     RunEnded,
     RunStarted,
     State,
     StateEntered,
+    SweepRunEnded,
+    SweepRunStarted,
+    SweepStarted,
     Tally,
     TrialEnded,
     TrialStarted,
@@ -42,9 +49,21 @@ from autocap.events import (
     WouldTry,
 )
 from autocap.privileges import InvokingUser
-from autocap.records import CapRange, GpuInfo, Measurement, Prediction, Reading, Sample, StepReading, Trial, TrialState
+from autocap.records import (
+    CapRange,
+    GpuInfo,
+    Measurement,
+    NodeReading,
+    Prediction,
+    Reading,
+    Sample,
+    StepReading,
+    Trial,
+    TrialState,
+)
 from autocap.runlog import RunDirectory, read_events, to_json_dict
 from autocap.summarise import summarise
+from autocap.sweep.records import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 
 STARTED_AT = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 MEASUREMENT = Measurement(
@@ -124,15 +143,65 @@ EVENTS: list[Event] = [
     LimitRestored(t_s=62.0, uuid="GPU-1", final_w=260.0, restored=True),
     RunEnded(t_s=63.0, ended_because="the command ended", exit_status=0),
 ]
+OF_NODE: list[Event] = [
+    NodeMetered(t_s=0.1, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=60.0),
+    IdleEstimated(t_s=2.0, power_w=90.0, seen_s=1.9),
+]
+PER_GPU: list[Event] = [
+    PerGpuTried(t_s=51.0, cap_w=(200.0, 190.0), accepted=False, reason="slower"),
+    PerGpuTried(
+        t_s=52.0,
+        cap_w=(200.0, 195.0),
+        accepted=True,
+        reason="energy less",
+        cost=0.8,
+        cost_stderr=0.01,
+        measurement=MEASUREMENT,
+    ),
+    PerGpuDecided(
+        t_s=53.0,
+        cap_w=(200.0, 195.0),
+        kept=True,
+        reason="energy less",
+        measurement=replace(MEASUREMENT, energy_per_iteration_j=0.99 * MEASUREMENT.energy_per_iteration_j),
+        common=MEASUREMENT,
+        as_confirmed=MEASUREMENT,
+    ),
+]
+
+RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
+SWEEP: list[Event] = [
+    SweepStarted(
+        t_s=0.0,
+        autocap_version="0.1.0",
+        started_at="2025-01-02T03:04:05+00:00",
+        metric=MetricInfo(name="edp"),
+        plan=SweepPlan(
+            command=("python", "train.py"),
+            name="train.py",
+            device="emulated",
+            emulated=True,
+            sets=(GpuSet(label="0", gpus=(GPU,), baseline_w=260.0, caps_w=(260.0, 200.0)),),
+            repeats=2,
+            stop_slowdown=0.5,
+        ),
+        runs_left=5,
+    ),
+    SweepRunStarted(t_s=1.0, run=RUN_AT_200_W),
+    SweepRunEnded(
+        t_s=9.0,
+        finished=FinishedRun(run=RUN_AT_200_W, used=Used(time_s=8.0, energy_j=(900.0,)), exit_status=0),
+    ),
+]
 
 
 def created(path: Path | None, *, force: bool = False, owner: InvokingUser | None = None) -> RunDirectory:
     return RunDirectory.create(path, force, owner, STARTED_AT)
 
 
-def a_run(path: Path) -> Path:
+def a_run(path: Path, events: Sequence[Event] = tuple(EVENTS)) -> Path:
     with created(path) as run:
-        for event in EVENTS:
+        for event in events:
             run.append(event)
     return path
 
@@ -149,9 +218,10 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    assert {type(event) for event in EVENTS} == set(get_args(Event))
+    every = [*EVENTS[:-1], *OF_NODE, *PER_GPU, *SWEEP, *EVENTS[-1:]]
+    assert {type(event) for event in every} == set(get_args(Event))
 
-    assert read_events(a_run(tmp_path / "run")) == EVENTS
+    assert read_events(a_run(tmp_path / "run", every)) == every
 
 
 def test_an_event_is_one_line_named_after_its_kind_and_written_at_once(tmp_path: Path) -> None:
@@ -244,7 +314,7 @@ def test_a_directory_that_holds_a_run_is_refused_and_untouched(tmp_path: Path) -
 
 def test_force_removes_the_old_run_and_nothing_else(tmp_path: Path) -> None:
     a_run(tmp_path)
-    for name in ("result.json", "report.html", "mine.txt"):
+    for name in ("result.json", "report.html", "caps.png", "mine.txt"):
         (tmp_path / name).write_text("x")
     created(tmp_path, force=True).close()
 
@@ -283,6 +353,7 @@ def test_one_devices_samples_are_what_the_period_command_reads(tmp_path: Path) -
         "power_w",
         "read_t_s",
         "energy_j",
+        "beside_j",
         "requested_w",
         "enforced_w",
         "sm_clock_hz",
@@ -396,6 +467,51 @@ def test_the_result_has_the_keys_of_schema_1_and_no_others(tmp_path: Path) -> No
     assert keys("states", 0) == ["name", "start_s", "end_s"]
 
 
+def test_a_result_with_a_cap_per_gpu_says_what_it_gained_over_the_common_one(tmp_path: Path) -> None:
+    whole = result([*EVENTS[:-1], *PER_GPU, EVENTS[-1]], tmp_path)
+
+    chosen, versus, trials = whole["chosen"], whole["versus_common"], whole["trials"]
+    assert isinstance(chosen, dict)
+    assert isinstance(versus, dict)
+    assert isinstance(trials, list)
+    assert chosen["cap_w"] == versus["cap_w"] == [200.0, 195.0]
+    assert versus["kept"] is True
+    assert versus["energy_pct"] == pytest.approx(-1.0)
+    assert versus["energy_stderr_pct"] > 0
+    assert versus["time_pct"] == 0.0
+    assert [trial["cap_w"] for trial in trials[-2:]] == [[200.0, 190.0], [200.0, 195.0]]
+
+
+def test_a_result_of_the_whole_node_has_its_own_keys_besides(tmp_path: Path) -> None:
+    of_node = MEASUREMENT.with_gpus(replace(MEASUREMENT, power_w=100.0, energy_per_iteration_j=100.0))
+    whole = result([*EVENTS[:2], *OF_NODE, BaselineMeasured(t_s=20.0, measurement=of_node)], tmp_path)
+
+    assert whole["schema"] == 1
+    assert whole["node"] == {
+        **{"source": "ipmi", "whole": True, "refresh_s": 1.0, "standard_idle_w": 60.0},
+        **{"idle_w": 90.0, "idle_source": "estimated", "idle_seen_s": 1.9, "idle_share": 0.5},
+        "standard": [{"cap_w": [200.0], "energy_per_iteration_j": 150.0, "stderr_j": pytest.approx(1.671, abs=1e-3)}],
+    }
+    baseline = whole["baseline"]
+    assert isinstance(baseline, dict)
+    assert list(baseline) == [*MEASUREMENT_KEYS, "gpu"]
+    assert baseline["gpu"] == {
+        **{"power_w": 100.0, "power_rel_stderr": 0.004, "energy_per_iteration_j": 100.0, "energy_rel_stderr": 0.01},
+        "time_energy_corr": 0.5,
+    }
+    assert list(whole["best_by_metric_gpu"]) == list(whole["best_by_metric"])  # type: ignore[call-overload]
+
+
+def test_samples_have_the_nodes_columns_where_it_is_read(tmp_path: Path) -> None:
+    node = NodeReading(t_s=0.5, power_w=None, whole=True)
+    with created(tmp_path) as run:
+        run.sample(replace(sample(1.0, 200.0), node=replace(node, power_w=700.0)))
+        run.sample(replace(sample(1.1, 200.0), node=node))
+
+    found = [[row[name] for name in ("node_power_w", "node_read_t_s", "node_whole")] for row in rows(tmp_path)]
+    assert found == [["700", "0.5", "1"], ["", "0.5", "1"]]
+
+
 def test_a_result_without_a_device_has_null_for_it(tmp_path: Path) -> None:
     whole = result([EVENTS[0], EVENTS[-1]], tmp_path)
 
@@ -502,3 +618,33 @@ def test_under_sudo_no_directory_is_written_that_the_user_could_not_write(tmp_pa
 
     assert list(tmp_path.iterdir()) == []
     assert os.geteuid() == 0
+
+
+def test_a_reopened_run_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
+    a_run(tmp_path)
+    with (tmp_path / "events.jsonl").open("ab") as log:
+        log.write(b'{"event": "war')
+
+    with RunDirectory.reopen(tmp_path, None) as run:
+        run.append(EVENTS[0])
+        run.put("sweep.csv", "curve\n")
+
+    assert read_events(tmp_path) == [*EVENTS, EVENTS[0]]
+    assert (tmp_path / "sweep.csv").read_text() == "curve\n"
+
+
+def test_a_run_that_is_being_written_cannot_be_reopened(tmp_path: Path) -> None:
+    with created(tmp_path), pytest.raises(RunDirectoryError, match="is being written by another autocap; wait for it"):
+        RunDirectory.reopen(tmp_path, None)
+
+
+def test_a_directory_without_a_run_cannot_be_reopened(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="cannot be written: No such file or directory"):
+        RunDirectory.reopen(tmp_path, None)
+
+
+def test_a_run_may_keep_no_samples(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, False, None, STARTED_AT, samples=False) as run:
+        run.append(EVENTS[0])
+
+    assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import autocap
 from autocap.stephook import sitecustomize as stephook
 from autocap.steps import StepMap
 
@@ -412,3 +413,20 @@ class TestRealTorch:
         assert result.returncode == 0
         assert "UserWarning" not in result.stderr
         assert count(step_map) == 4
+
+
+class TestCounted:
+    """A process that counts its own steps for a while, as inside a block of `autocap.tune`."""
+
+    @pytest.mark.parametrize("before", ["", "import torch\n"])
+    def test_optimiser_steps_inside_count_and_others_do_not(self, tiny_torch: Path, before: str) -> None:
+        train = TRAIN.replace("\n", "\n    ").rstrip()
+        script = (
+            f"{before}from autocap.steps import StepMap, counted\n"
+            f"with StepMap.create() as one, counted(one):\n    {train}\n    print(one.read(0.0).count)\n"
+            "o.step()\n"
+            "with StepMap.create() as two, counted(two):\n    o.step()\n    o.step()\n    print(two.read(0.0).count)\n"
+        )
+        path = f"{tiny_torch}{os.pathsep}{Path(autocap.__file__).parent.parent}"
+        result = run(plain(PYTHONPATH=path), "-c", script)
+        assert (result.stdout, result.stderr) == ("trained\n5\n2\n", "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import autocap
-from autocap.errors import AutocapError, NotAvailableYet
+from autocap.errors import AutocapError
 from autocap.procs import ProcessId, identify, own_identity
 from autocap.records import StepReading
 from autocap.stephook import sitecustomize as stephook
@@ -238,7 +238,3 @@ class TestPublicNames:
     def test_another_name_is_refused_as_any_module_does(self) -> None:
         with pytest.raises(AttributeError, match="module 'autocap' has no attribute 'nonsense'"):
             _ = autocap.nonsense
-
-    def test_tune_says_what_to_use_until_it_exists(self) -> None:
-        with pytest.raises(NotAvailableYet, match=r"autocap\.tune is not available yet; use `autocap run -- CMD`"):
-            autocap.tune()

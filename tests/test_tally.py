@@ -4,7 +4,7 @@ import pytest
 
 from autocap.events import State
 from autocap.progress import Mark
-from autocap.records import Reading, Sample
+from autocap.records import NodeReading, Reading, Sample
 from autocap.tally import Accounts
 
 
@@ -42,3 +42,21 @@ def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_need
     tally = accounts.tally(3e4)
     assert tally is not None
     assert tally.counted_s == 0.0
+
+
+def test_iterations_over_a_gap_of_the_nodes_power_are_left_out_of_what_was_counted() -> None:
+    accounts = Accounts()
+    for tick in range(1001):
+        t_s = tick * 0.1
+        node = NodeReading(t_s=t_s, power_w=None if 40 <= t_s < 60 else 400.0, whole=True)
+        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0),), node=node)
+        marks = (Mark(t_s=t_s, iterations=float(tick // 10)),) if tick and tick % 10 == 0 else ()
+        accounts.feed(sample, marks, State.HOLDING)
+        if tick == 0:
+            accounts.open()
+    tally = accounts.tally(100.0)
+    assert tally is not None
+    counted = tally.iterations - tally.paused_iterations
+    assert 76 <= counted < 80
+    assert tally.counted_s / counted == pytest.approx(1.0, abs=0.02)
+    assert tally.counted_j / counted == pytest.approx(400.0, rel=0.02)

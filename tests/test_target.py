@@ -285,6 +285,75 @@ def test_the_path_searched_is_the_childs(tmp_path: Path) -> None:
         target.start(["only-here"], {"PATH": "/bin"})
 
 
+def test_a_waiting_command_is_executed_in_its_process_once_the_block_is_left(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    command = ["sh", "-c", f"echo $$ $ANSWER > {ran}; ls /proc/$$/fd; exit 3"]
+
+    with target.waiting_start(command, {**os.environ, "ANSWER": "42"}) as job:
+        identity = job.identity
+        time.sleep(0.1)
+        assert not ran.exists()
+        assert job.poll() is None
+
+    assert job.wait() == 3
+    assert lines(ran) == [f"{job.pid} 42"]
+    assert identity == job.identity
+
+
+def test_a_waiting_command_inherits_nothing_of_the_waiting(tmp_path: Path) -> None:
+    facts = tmp_path / "facts"
+    code = f"import os; open({str(facts)!r}, 'w').write(' '.join(sorted(os.listdir('/proc/self/fd'))))"
+    with target.waiting_start([sys.executable, "-S", "-c", code], os.environ) as waited:
+        pass
+    waited.wait()
+    after_waiting = facts.read_text()
+    target.start([sys.executable, "-S", "-c", code], os.environ).wait()
+
+    assert after_waiting == facts.read_text()
+    with target.waiting_start(["sh", "-c", "grep SigIgn /proc/self/status > " + str(facts)], os.environ) as waited:
+        pass
+    waited.wait()
+    assert int(facts.read_text().split()[1], 16) & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)) == 0
+
+
+def test_a_waiting_command_that_cannot_be_executed_is_refused_as_ever(tmp_path: Path) -> None:
+    file = tmp_path / "script"
+    file.write_text("exit 7\n")
+
+    for command, kind, message in (
+        (["no-such-command-here"], CommandNotFound, "was not found in PATH"),
+        ([""], CommandNotFound, "the command is empty"),
+        ([str(file)], CommandNotExecutable, "is not executable"),
+        ([str(tmp_path)], CommandNotExecutable, "is a directory"),
+    ):
+        with pytest.raises(kind, match=message), target.waiting_start(command, os.environ):
+            pass
+
+
+def test_a_waiting_script_without_an_interpreter_line_is_run_by_the_shell(tmp_path: Path) -> None:
+    file = tmp_path / "script"
+    file.write_text("exit $1\n")
+    file.chmod(0o755)
+
+    with target.waiting_start([str(file), "7"], os.environ) as job:
+        pass
+
+    assert job.wait() == 7
+
+
+def test_a_waiting_command_is_executed_when_we_die(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    code = f"""
+import os, signal
+from autocap import target
+with target.waiting_start(["sh", "-c", "echo yes > {ran}"], os.environ):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+
+    eventually(lambda: lines(ran) == ["yes"])
+
+
 def test_a_refused_signal_says_so_and_how_to_send_it() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, which alone can give up the right to signal its own child, as a setuid child makes us")

@@ -10,7 +10,7 @@ import pytest
 from autocap.clock import VirtualClock
 from autocap.devices.simulated import SimulatedDevice, SimulatedJob
 from autocap.errors import RunDirectoryError, WarmStartRefused
-from autocap.events import BaselineMeasured, DeviceFound, Event, MetricInfo, RunStarted, TrialEnded
+from autocap.events import BaselineMeasured, DeviceFound, Event, MetricInfo, NodeMetered, RunStarted, TrialEnded
 from autocap.profiles import load
 from autocap.records import Trial, TrialState
 from autocap.runlog import RunDirectory
@@ -50,6 +50,16 @@ def written(directory: Path, events: Sequence[Event]) -> Path:
 def earlier(directory: Path) -> EarlierRun:
     trials = [TrialEnded(t_s=30.0, trial=trial) for trial in (COMPLETE, PRUNED, FAILED)]
     return earlier_run(written(directory, [STARTED, FOUND, BASELINE, *trials]))
+
+
+def test_a_run_that_counted_another_part_of_the_machine_is_refused(tmp_path: Path) -> None:
+    metered = NodeMetered(t_s=0.1, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=None)
+    of_node = earlier_run(written(tmp_path / "node", [STARTED, FOUND, metered, BASELINE]))
+    of_node.require_node("ipmi")
+    with pytest.raises(WarmStartRefused, match="the source of the node's power was 'ipmi' and is now 'None'"):
+        of_node.require_node(None)
+    with pytest.raises(WarmStartRefused, match="was 'None' and is now '300 W'"):
+        earlier(tmp_path).require_node("300 W")
 
 
 def test_what_was_measured_to_the_end_is_the_history_the_baseline_first(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from autocap.batches import batch_errors
+from autocap.energy import EnergyMeter
 from autocap.progress import Mark, StepProgress
-from autocap.records import Reading, Sample, StepReading
-from autocap.window import EnergyMeter, Floats, Window, pool
+from autocap.records import NodeReading, Reading, Sample, StepReading
+from autocap.window import Floats, Window, pool
 from tests.feeds import measurement, samples
 
 
@@ -125,3 +128,47 @@ def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
     assert found.period_s == pytest.approx(0.5)
     assert found.duration_s == pytest.approx(10.0)
     assert found.energy_per_iteration_j == pytest.approx(100.0)
+
+
+def node_window(refresh_s: float, noise: float, seed: int, *, seconds: float = 20.0) -> Window:
+    """A window over a job of constant GPU power, beside a meter of the whole node that reads seldom."""
+    rng, window, progress = np.random.default_rng(seed), Window((200.0,)), StepProgress()
+    stamp_s, power_w = -refresh_s, 0.0
+    for sample in samples(seconds=seconds, period_s=0.25):
+        if sample.t_s - stamp_s >= refresh_s - 1e-9:
+            stamp_s, power_w = sample.t_s, 800.0 * (1 + noise * rng.standard_normal())
+        with_node = replace(sample, node=NodeReading(t_s=stamp_s, power_w=power_w, whole=True))
+        window.feed(with_node, progress.feed(with_node))
+    return window
+
+
+def test_the_nodes_energy_is_measured_with_the_gpus_beside_it() -> None:
+    found = node_window(1.0, 0.0, 0).measure()
+    assert found is not None
+    assert (found.power_w, found.energy_per_iteration_j) == (pytest.approx(800.0), pytest.approx(200.0))
+    assert found.gpu is not None
+    assert (found.gpu.power_w, found.of_gpus().energy_per_iteration_j) == (pytest.approx(200.0), pytest.approx(50.0))
+
+
+def test_a_window_with_fewer_fresh_readings_than_batches_is_none_however_many_iterations_it_has() -> None:
+    window = node_window(3.0, 0.05, 0)
+    assert window.iterations == 79
+    assert window.measure() is None
+    assert window.shortage() == "6 readings of the node's power"
+    assert node_window(3.0, 0.05, 0, seconds=27.0).measure() is not None
+
+
+def test_the_stated_error_of_a_slow_meter_is_what_windows_scatter_by() -> None:
+    found = [node_window(1.0, 0.03, seed).measure() for seed in range(60)]
+    powers = [one.power_w for one in found if one is not None]
+    stated = [one.power_rel_stderr for one in found if one is not None]
+    assert len(powers) == 60
+    assert 0.8 < np.mean(stated) / (np.std(powers) / np.mean(powers)) < 1.8
+
+
+def test_windows_of_the_node_are_pooled_with_their_gpus() -> None:
+    found = node_window(1.0, 0.0, 0).measure()
+    assert found is not None
+    both = pool([found, found])
+    assert both.gpu is not None
+    assert (both.power_w, both.gpu.power_w) == (pytest.approx(800.0), pytest.approx(200.0))

@@ -11,20 +11,19 @@ from importlib import import_module
 from typing import NoReturn, Protocol
 
 from autocap import __version__
-from autocap.errors import AutocapError, NotAvailableYet, UsageError
+from autocap.errors import AutocapError, UsageError
 
 # name -> module:class and the line that `autocap --help` shows.
 _COMMANDS = {
     "run": ("autocap.cli.run:Run", "start a command and tune its power caps while it runs"),
     "attach": ("autocap.cli.attach:Attach", "tune a job that runs already"),
+    "sweep": ("autocap.cli.sweep:Sweep", "run a command under every cap, and compare what they cost"),
     "devices": ("autocap.cli.devices:Devices", "show the GPUs that there are, and whether their limits can be set"),
     "restore": ("autocap.cli.restore:Restore", "put back what a killed run left behind"),
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
 }
-_LATER = {
-    "sweep": "`autocap run --strategy linear -- CMD` measures every cap within one run",
-}
+_UNLISTED = {"inside": ("autocap.cli.inside:Inside", "what autocap.tune starts")}
 
 
 class Command(Protocol):
@@ -69,11 +68,9 @@ def _dispatch(argv: list[str]) -> int:
     parser.usage = "autocap [--version] [--help] COMMAND …"
     parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
     name = parser.parse_args(argv[:1]).command
-    if name in _LATER:
-        raise NotAvailableYet(f"autocap {name}", _LATER[name])
-    if name not in _COMMANDS:
+    if name not in _COMMANDS | _UNLISTED:
         raise UsageError(f"unknown command '{name}'; choose one of {', '.join(_COMMANDS)}")
-    module, _, cls = _COMMANDS[name][0].partition(":")
+    module, _, cls = (_COMMANDS | _UNLISTED)[name][0].partition(":")
     command: Command = getattr(import_module(module), cls)()
     own, child = _split(argv[1:])
     subparser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False)

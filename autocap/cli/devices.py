@@ -9,26 +9,31 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from autocap import permission
+from autocap.cli import packages
 from autocap.clock import MonotonicClock
 from autocap.errors import DeviceError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from autocap.devices.nvml import Library, NvmlGpu, SensorProbe
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 
 
 class Devices:
-    """Show the GPUs of this machine: their limits, whether we could set them, and how their power sensors behave.
+    """Show the GPUs and CPU packages of this machine: their limits, whether we could set them, and how their power
+    sensors behave.
 
-    It only reads, and watches the sensors for some seconds. Exit status 0 also where there is no GPU or no driver.
+    It only reads, and watches the GPUs' sensors for some seconds. Exit status 0 also where there is none, or no driver.
     """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--json",
             action="store_true",
-            help='print {driver_version, unavailable, gpus}; what is unknown is null, and settable "unknown"',
+            help="print {driver_version, unavailable, gpus, packages, packages_unavailable}; what is unknown is null, "
+            'and settable "unknown"',
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -39,10 +44,11 @@ class Devices:
                 found = _look(library)
         except DeviceError as error:  # no driver, or one that fails
             found = _Found(driver_version=None, unavailable=str(error), gpus=())
+        cpus = packages.look()
         if args.json:
-            print(json.dumps(asdict(found), allow_nan=False))
+            print(json.dumps({**asdict(found), **asdict(cpus)}, allow_nan=False))
         else:
-            _show(found)
+            _show(found, cpus)
         return 0
 
 
@@ -147,13 +153,32 @@ def _sensor(probe: "SensorProbe") -> _Sensor:
     )
 
 
-def _show(found: _Found) -> None:
-    """A table, and what does not fit into one; the width of the terminal, or wide enough for a file."""
+def _show(found: _Found, cpus: packages.ShownPackages) -> None:
+    """Tables, and what does not fit into one; the width of the terminal, or wide enough for a file."""
     from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    _show_gpus(console, found)
+    _show_packages(console, cpus)
+
+
+def _show_packages(console: "Console", cpus: packages.ShownPackages) -> None:
+    from rich.text import Text
+
+    if cpus.packages_unavailable is not None:
+        console.print(Text(cpus.packages_unavailable), soft_wrap=True)
+        return
+    console.print(packages.table(cpus.packages))
+    for package in cpus.packages:
+        console.print(Text(f"package {package.index} is {package.uuid}; {package.settable_why}"), soft_wrap=True)
+        if package.trouble is not None:
+            console.print(Text(f"package {package.index}: {package.trouble}"), soft_wrap=True)
+
+
+def _show_gpus(console: "Console", found: _Found) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
     if found.unavailable is not None:
         console.print(Text(found.unavailable), soft_wrap=True)
     if not found.gpus:

@@ -2,18 +2,19 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from autocap import config
-from autocap.cli import values
+from autocap.cli import metric_options, nodepower, values
 from autocap.config import RunConfig, TuneConfig
-from autocap.errors import NotAvailableYet, UsageError
-from autocap.metrics import DEFAULT_K, METRICS, Metric
+from autocap.errors import UsageError
 from autocap.relay import compile_pattern
 
 CHILD_PROGRESS = ("auto", "steps", "period", "regex:PATTERN", "speed")
 ATTACH_PROGRESS = ("auto", "period", "speed")
+INSIDE_PROGRESS = ("auto", "steps", "period", "speed")
 
 
 def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
@@ -21,33 +22,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
 
     child: the job is started by us, so that its output can be read and it can be killed.
     """
-    what = parser.add_argument_group("what to minimise")
-    what.add_argument("--metric", metavar="NAME", default=config.METRIC, help=f"{', '.join(METRICS)} (default: eds)")
-    what.add_argument(
-        "--k",
-        metavar="K",
-        type=values.number,
-        help="EDS: the slowdown that would be worth zero energy, above 1 (default: 2)",
-    )
-    what.add_argument(
-        "--max-slowdown",
-        metavar="X%",
-        type=values.percentage,
-        help="longest time per iteration allowed, against the baseline",
-    )
-    what.add_argument(
-        "--energy-price",
-        metavar="MONEY",
-        type=values.not_negative("money per kWh"),
-        help="for the metric cost: money per kWh",
-    )
-    what.add_argument(
-        "--hour-price",
-        metavar="MONEY",
-        type=values.not_negative("money per device hour"),
-        help="for the metric cost: money per device hour",
-    )
-
+    metric_options.declare(parser)
     search = parser.add_argument_group("how to search")
     search.add_argument(
         "--strategy",
@@ -64,17 +39,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         default=[],
         help="an option of the strategy; may be repeated",
     )
-    search.add_argument("--min-cap", metavar="W", type=values.positive("watts"), help="lowest cap to try")
-    search.add_argument(
-        "--max-cap",
-        metavar="W",
-        type=values.positive("watts"),
-        help="highest cap to try (default: the limit found on arrival)",
-    )
-    search.add_argument(
-        "--cap-step", metavar="W", type=values.positive("watts"), help="spacing of the caps (default: 5)"
-    )
-    search.add_argument("--caps", metavar="LIST", type=values.watts_list, help="exactly these caps, by comma")
+    declare_caps(search, step="5, finer where the whole range is narrow")
     search.add_argument(
         "--target-stderr",
         metavar="X%",
@@ -118,28 +83,60 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
     )
 
     device = parser.add_argument_group("on which device")
-    device.add_argument(
-        "--device", metavar="NAME", default=config.DEVICE, help="auto, nvml or emulated[:PROFILE] (default: auto)"
-    )
+    declare_device(device)
     device.add_argument(
         "--gpus",
         metavar="LIST",
         type=values.gpu_list,
-        help="indices, ranges or UUIDs, by comma (default: those the job uses)",
+        help="indices, ranges or UUIDs of GPUs or CPU packages, by comma (default: those the job uses)",
     )
     device.add_argument(
         "--per-gpu",
         action="store_true",
         help="after the common cap, lower that of each GPU which waits for the slowest",
     )
-    device.add_argument("--shared-gpu", action="store_true", help="tune a GPU on which other processes compute as well")
-    device.add_argument("--node-power", metavar="SOURCE", default="none", help="not available yet")
     device.add_argument(
         "--progress",
         metavar="KIND",
         default=config.PROGRESS,
         help=f"{', '.join(CHILD_PROGRESS if child else ATTACH_PROGRESS)} (default: auto)",
     )
+
+    nodepower.declare(parser)
+    run = parser.add_argument_group("running and reporting")
+    declare_running(run, child=child)
+    run.add_argument(
+        "--prometheus",
+        metavar="[ADDRESS:]PORT",
+        type=values.endpoint,
+        help="serve the run's numbers to Prometheus (address: 127.0.0.1)",
+    )
+
+
+def declare_caps(search: "argparse._ArgumentGroup", *, step: str) -> None:
+    """Add which caps may be tried. step: their spacing by default, in words."""
+    search.add_argument("--min-cap", metavar="W", type=values.positive("watts"), help="lowest cap to try")
+    search.add_argument(
+        "--max-cap",
+        metavar="W",
+        type=values.positive("watts"),
+        help="highest cap to try (default: the limit found on arrival)",
+    )
+    search.add_argument(
+        "--cap-step", metavar="W", type=values.positive("watts"), help=f"spacing of the caps (default: {step})"
+    )
+    search.add_argument("--caps", metavar="LIST", type=values.watts_list, help="exactly these caps, by comma")
+
+
+def declare_device(device: "argparse._ArgumentGroup") -> None:
+    """Add which device it is, and how it is read."""
+    device.add_argument(
+        "--device",
+        metavar="NAME",
+        default=config.DEVICE,
+        help="auto, nvml, rapl (CPU packages) or emulated[:PROFILE] (default: auto)",
+    )
+    device.add_argument("--shared-gpu", action="store_true", help="tune a GPU on which other processes compute as well")
     device.add_argument(
         "--sample-hz",
         metavar="HZ",
@@ -150,7 +147,9 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         "--observe", action="store_true", help="set nothing: measure, report, and say what would be tried"
     )
 
-    run = parser.add_argument_group("running and reporting")
+
+def declare_running(run: "argparse._ArgumentGroup", *, child: bool) -> None:
+    """Add where the run is recorded, and what is printed. child: as in `declare`."""
     if child:
         run.add_argument(
             "--kill-after",
@@ -160,7 +159,6 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         )
     run.add_argument("--out", metavar="DIR", type=Path, help="run directory (default: autocap-runs/<start>-<pid>)")
     run.add_argument("--force", action="store_true", help="replace the run that --out holds")
-    run.add_argument("--prometheus", metavar="PORT", help="not available yet")
     run.add_argument("--json", action="store_true", help="print the result as one last line on stdout")
     run.add_argument("--quiet", action="store_true", help="print nothing on stderr")
     run.add_argument("-v", "--verbose", action="store_true", help="debug log on stderr")
@@ -168,79 +166,84 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
 
 def run_config(args: argparse.Namespace) -> RunConfig:
     """The run that parsed options mean. Raises UsageError for what the command line alone shows to be wrong."""
-    _refuse_later(args)
     if not args.child:
         raise UsageError("a command is missing; write `autocap run [options] -- CMD …`")
     _check_progress(args.progress)
     return replace(_config(args), command=tuple(args.child), kill_after_s=args.kill_after)
 
 
-def attach_config(args: argparse.Namespace) -> RunConfig:
-    """The same for a job that runs already; its command is not known yet."""
-    _refuse_later(args)
+def attach_config(args: argparse.Namespace, progress: Sequence[str] = ATTACH_PROGRESS) -> RunConfig:
+    """The same for a job that runs already; its command is not known yet. progress: what its iterations can be counted
+    by."""
     if args.child is not None:
         raise UsageError("attach starts no command; leave out `--` and what follows, or use `autocap run`")
-    if args.progress == "steps" or args.progress.startswith("regex:"):
-        raise UsageError(
-            f"progress {args.progress} needs a job that autocap starts; choose {', '.join(ATTACH_PROGRESS)}, or use "
-            "`autocap run`"
-        )
-    if args.progress not in ATTACH_PROGRESS:
-        raise UsageError(f"unknown progress '{args.progress}'; choose {', '.join(ATTACH_PROGRESS)}")
+    if args.progress in CHILD_PROGRESS or args.progress.startswith("regex:"):
+        if args.progress not in progress:
+            raise UsageError(
+                f"progress {args.progress} needs a job that autocap starts; choose {', '.join(progress)}, or use "
+                "`autocap run`"
+            )
+    else:
+        raise UsageError(f"unknown progress '{args.progress}'; choose {', '.join(progress)}")
     return _config(args)
 
 
-def _config(args: argparse.Namespace) -> RunConfig:
+def shared_config(args: argparse.Namespace) -> RunConfig:
+    """What a run and a sweep have in common: the metric, the caps, the device, and what is recorded and printed.
+
+    Raises UsageError as `run_config` does.
+    """
     _check_device(args.device)
     _check_bounds(args)
     return RunConfig(
         command=(),
         tune=TuneConfig(
-            metric=_metric(args),
-            target_stderr=args.target_stderr,
-            trial_s=args.trial_seconds,
-            wait_s=args.wait,
+            metric=metric_options.metric(args),
             min_cap_w=args.min_cap,
             max_cap_w=args.max_cap,
             step_w=args.cap_step,
             caps_w=args.caps,
             observe=args.observe or observing(),
-            retune=args.retune,
-            iterations=args.iterations,
-            per_gpu=args.per_gpu,
         ),
-        strategy=args.strategy,
-        strategy_options=tuple(args.strategy_option),
         device=args.device,
-        progress=args.progress,
-        gpus=args.gpus,
         shared_gpu=args.shared_gpu,
         sample_hz=args.sample_hz,
         out=args.out,
-        warm_start=args.warm_start,
         force=args.force,
         json=args.json,
         quiet=args.quiet,
     )
 
 
+def _config(args: argparse.Namespace) -> RunConfig:
+    shared = shared_config(args)
+    nodepower.check(args)
+    return replace(
+        shared,
+        tune=replace(
+            shared.tune,
+            target_stderr=args.target_stderr,
+            trial_s=args.trial_seconds,
+            wait_s=args.wait,
+            retune=args.retune,
+            iterations=args.iterations,
+            per_gpu=args.per_gpu,
+        ),
+        strategy=args.strategy,
+        strategy_options=tuple(args.strategy_option),
+        progress=args.progress,
+        gpus=args.gpus,
+        warm_start=args.warm_start,
+        prometheus=args.prometheus,
+        node_power=args.node_power,
+        idle_w=args.idle_power,
+        standard_idle_w=args.standard_idle,
+    )
+
+
 def observing() -> bool:
     """Whether the environment forbids every command to set anything."""
     return os.environ.get(config.OBSERVE_VARIABLE, "0") not in ("", "0")
-
-
-def _metric(args: argparse.Namespace) -> Metric:
-    k = DEFAULT_K if args.metric == "eds" and args.k is None else args.k
-    try:
-        return Metric(
-            name=args.metric,
-            k=k,
-            energy_price=args.energy_price,
-            hour_price=args.hour_price,
-            max_slowdown=args.max_slowdown,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _check_bounds(args: argparse.Namespace) -> None:
@@ -269,13 +272,3 @@ def _check_progress(kind: str) -> None:
         compile_pattern(kind.removeprefix("regex:"))
     elif kind not in CHILD_PROGRESS:
         raise UsageError(f"unknown progress '{kind}'; choose {', '.join(CHILD_PROGRESS)}")
-
-
-def _refuse_later(args: argparse.Namespace) -> None:
-    later = {
-        "--node-power": (args.node_power != "none", "the device's own power is used; leave it out"),
-        "--prometheus": (args.prometheus is not None, "the run directory holds the same numbers; leave it out"),
-    }
-    for option, (given, instead) in later.items():
-        if given:
-            raise NotAvailableYet(option, instead)

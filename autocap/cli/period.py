@@ -61,9 +61,9 @@ class _Plots:
 
     def __init__(self, folder: Path, parts: int) -> None:
         # Only here: matplotlib is optional and takes half a second to load.
-        from autocap.reporters import period_plots
+        from autocap.reporters import period_plots, plots
 
-        period_plots.require()
+        plots.require()
         self._draw = period_plots.draw
         self._folder, self._digits = folder, len(str(parts - 1)) if parts > 1 else 0
         try:

@@ -2,32 +2,61 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-from autocap.errors import NotAvailableYet
+from autocap.cli.blas import one_thread
+from autocap.events import Event
+from autocap.privileges import acting_as, invoking_user
 
 
 class Report:
-    """Show a finished, killed or running run from its directory."""
+    """Show a finished, killed or running run from its directory.
+
+    Without an option, as a table. --html and --plots put their files into the run directory.
+    """
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("directory", metavar="RUN_DIR", type=Path, help="a run directory")
+        parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
+        parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
         parser.add_argument("--json", action="store_true", help="print result.json, rebuilt from the events")
-        for later in ("--html", "--plots", "--follow"):
-            parser.add_argument(later, action="store_true", help="not available yet")
+        parser.add_argument(
+            "--follow", action="store_true", help="show a run that goes on, until it ends; then the report"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
-        for later in ("html", "plots", "follow"):
-            if getattr(args, later):
-                raise NotAvailableYet(f"autocap report --{later}", "leave it out, or use --json")
-        # The summary needs rich and the metrics' arithmetic, which `--help` has no use for.
-        from autocap.reporters.summary import lines, warnings
-        from autocap.runlog import read_events, to_json_dict
-        from autocap.summarise import summarise
+        # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
+        with one_thread():
+            from autocap import reporting
+            from autocap.runlog import read_events
 
-        summary = summarise(read_events(args.directory))
+        events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
+        with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
+            if args.html:
+                _say(reporting.write_page(args.directory, events))
+            if args.plots:
+                for path in reporting.write_plots(args.directory, events):
+                    _say(path)
         if args.json:
-            print(json.dumps(to_json_dict(summary), allow_nan=False))
-        else:
-            print("\n".join(lines(summary) + warnings(summary)))
+            print(json.dumps(reporting.result(events), allow_nan=False))
+        elif not (args.html or args.plots):
+            print("\n".join(reporting.lines(events)))
         return 0
+
+
+def _say(path: Path) -> None:
+    print(f"autocap: wrote {path}", file=sys.stderr)
+
+
+def _followed(directory: Path, as_json: bool) -> list[Event]:
+    """The events of a run, once it is over; shown meanwhile, beside the JSON that was asked for or in front of it."""
+    from autocap.cli.follow import follow
+    from autocap.clock import MonotonicClock
+    from autocap.reporters import terminal
+
+    reporter = terminal.for_stream(sys.stderr) if as_json else terminal.for_stream(sys.stdout, prefix="")
+    try:
+        return follow(directory, reporter, MonotonicClock())
+    finally:
+        reporter.close()

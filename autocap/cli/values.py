@@ -5,6 +5,8 @@ import math
 import re
 from collections.abc import Callable
 
+LOOPBACK = "127.0.0.1"
+
 
 def _number(text: str, what: str) -> float:
     try:
@@ -101,6 +103,19 @@ def gpu_list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def gpu_sets(text: str) -> tuple[tuple[str, ...], ...]:
+    """`0;0,1;0-3`: sets of GPUs, each as `gpu_list` reads it."""
+    return tuple(gpu_list(part) for part in text.split(";"))
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    """`9101`, on loopback, `0.0.0.0:9101` or `[::]:9101`: where to listen."""
+    address, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"'{text}' is no port; give 1 to 65535, or ADDRESS:PORT")
+    return address.removeprefix("[").removesuffix("]") or LOOPBACK, int(port)
+
+
 def key_value(text: str) -> tuple[str, str]:
     """`KEY=VALUE`."""
     key, equals, value = text.partition("=")
@@ -112,6 +127,26 @@ def key_value(text: str) -> tuple[str, str]:
 def retune(text: str) -> float | str:
     """When to tune anew: auto, never, or seconds."""
     return text if text in ("auto", "never") else positive("seconds, or auto, or never")(text)
+
+
+def seed(text: str) -> int:
+    """A whole number, 0 or more."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, 0 or more")
+    return int(text)
+
+
+def node_power(text: str) -> str:
+    """`none`, watts, `rapl`, `ipmi` or `command:CMD`."""
+    kind, _, command = text.partition(":")
+    if text in ("none", "rapl", "ipmi") or (kind == "command" and command.strip()):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        what = "choose none, watts, rapl, ipmi or command:CMD"
+        raise argparse.ArgumentTypeError(f"unknown source '{text}'; {what}") from None
+    return f"{positive('watts')(text):.10g}"
 
 
 def count(text: str) -> int:

@@ -13,7 +13,11 @@ from autocap.procs import ProcessId
 
 # kind -> module, imported only where it is used. Other packages add theirs through entry points of this group: the
 # kind as the name, a module laid out like ours as the value.
-_MODULES = {"emulated": "autocap.devices.emulated", "nvml": "autocap.devices.nvml"}
+_MODULES = {
+    "emulated": "autocap.devices.emulated",
+    "nvml": "autocap.devices.nvml",
+    "rapl": "autocap.devices.rapl",
+}
 _GROUP = "autocap.devices"
 
 

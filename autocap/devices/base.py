@@ -4,7 +4,8 @@ The two are separate objects on purpose. A `Device` has no setter, so whoever on
 A `LimitPort` is handed to the guardian and to nobody else: there is no other path to a setter.
 """
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from autocap.records import GpuInfo, Reading, SensorInfo
 
@@ -69,3 +70,26 @@ class LimitPort(Protocol):
         """Request a limit and verify that it holds. Raises LimitRefused."""
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A number that a cap changes beside the limit itself, in the device's own unit: a time window, a flag."""
+
+    name: str
+    value: int
+
+
+@runtime_checkable
+class SettingsPort(LimitPort, Protocol):
+    """A port whose `set_limit_w` changes other settings as well, which have to be put back with the limit."""
+
+    def settings(self, uuid: str) -> tuple[Setting, ...]:
+        """What stands beside the limit now. Raises DeviceError."""
+
+    def put_back(self, uuid: str, limit_w: float | None, found: tuple[Setting, ...]) -> None:
+        """Request a limit together with the settings that were found with it, whatever range caps have.
+
+        limit_w: `None` where somebody else's limit stays: then only settings go back that are still as a cap needs
+        them. Raises DeviceError where one is not taken, after the others were tried.
+        """

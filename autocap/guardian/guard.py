@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from autocap.devices.base import LimitPort
+from autocap.devices.base import LimitPort, SettingsPort
 from autocap.errors import DeviceLocked, GuardError
 from autocap.guardian.guarded import GuardedLimit, Restored
 from autocap.guardian.heartbeat import Heartbeat, Pulse, StartWatch, Watch
@@ -167,6 +167,7 @@ class Guardian:
             owner=self._owner,
             job=self._job,
             cleanup=self._cleanup,
+            settings=self._limits.settings(uuid) if isinstance(self._limits, SettingsPort) else (),
         )
 
     def _exchange(self) -> None:

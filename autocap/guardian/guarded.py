@@ -68,6 +68,9 @@ class GuardedLimit:
         original_w = self._entry.original_w
         if original_w is None:
             raise self._unknown()
+        if self._entry.settings:  # those are changed even so
+            self.set_w(original_w, listen)
+            return
         self._require_ours(listen)
         try:
             self._limits.set_limit_w(self._entry.uuid, original_w)

@@ -11,10 +11,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 
-import autocap
 from autocap.errors import GuardError
 from autocap.guardian.watchdog import ANSWER, BEAT, FAILED, GOODBYE, PUT_BACK, READY, Duty
-from autocap.procs import ProcessId
+from autocap.procs import ProcessId, import_path
 
 _STUCK_S = 5.0  # a watchdog that leaves beats unanswered for so long does not watch
 _END_S = 2.0  # to leave after a goodbye
@@ -86,7 +85,7 @@ class Heartbeat:
         self._status, status = os.pipe()
         self._unanswered_s: float | None = None
         duty = Duty(state_dir=state_dir, status_fd=status, kind=kind, owner=owner, job=job, uuids=uuids)
-        path = _import_path()
+        path = import_path()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _START, str(len(path)), *path, *duty.words()],
@@ -188,11 +187,3 @@ class Heartbeat:
         """Close our ends; in a forked child, whose parent goes on beating."""
         self._beats.close()
         os.close(self._status)
-
-
-def _import_path() -> list[str]:
-    """Where this process imports from, in absolute terms, with the place of this very autocap (an editable install's
-    is in no path)."""
-    path = [os.path.abspath(entry) for entry in sys.path]
-    home = str(Path(autocap.__file__).resolve().parent.parent)
-    return path if home in path else [*path, home]

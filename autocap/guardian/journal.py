@@ -11,6 +11,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from autocap.devices.base import Setting
 from autocap.errors import GuardError
 from autocap.guardian.statedir import TEMPORARY, StateDir
 from autocap.procs import ProcessId
@@ -29,7 +30,8 @@ class Entry:
     original_w: the requested limit found on arrival, `None` where it could not be read (then none is ever set).
     last_w: the last value set, `None` before the first and after the original was put back. next_w: the value about
     to be set, `None` when no set is under way. owner: the controller. job: the process that an emulated device acts
-    on. cleanup: files to remove once the owner is dead.
+    on. cleanup: files to remove once the owner is dead. settings: what was found beside the limit and goes back with
+    it; none for a device of which a cap changes nothing else.
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Entry:
     last_w: float | None = None
     next_w: float | None = None
     cleanup: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
 
     @property
     def untouched(self) -> bool:
@@ -171,7 +174,15 @@ def _parse(fields: dict[str, Any]) -> Entry:
     fields["owner"] = _process(fields["owner"])
     fields["job"] = None if fields["job"] is None else _process(fields["job"])
     fields["cleanup"] = tuple(fields["cleanup"])
+    fields["settings"] = tuple(map(_setting, fields.get("settings", ())))
     return Entry(**fields)
+
+
+def _setting(fields: dict[str, object]) -> Setting:
+    name, value = fields["name"], fields["value"]
+    if not isinstance(name, str) or type(value) is not int:
+        raise ValueError(f"no setting: {fields}")
+    return Setting(name=name, value=value)
 
 
 def _process(fields: dict[str, object]) -> ProcessId:

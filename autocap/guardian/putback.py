@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from autocap.devices.base import LimitPort
+from autocap.devices.base import LimitPort, SettingsPort
 from autocap.errors import LimitNotEnforced, LimitRefused
 from autocap.guardian.journal import Entry
 from autocap.records import same_limit
@@ -46,16 +46,28 @@ def put_back(port: LimitPort, entry: Entry, before_set: Callable[[], None] = lam
     if found_w is not None:
         ours, same = entry.is_ours(found_w), same_limit(found_w, entry.original_w)
         if abs(found_w - entry.original_w) < _EXACT_W or (same and not ours):
+            _put_settings_back(port, entry, entry.original_w, before_set)
             return PutBack(outcome=Outcome.ALREADY, found_w=found_w, final_w=found_w)
         if not ours:
+            _put_settings_back(port, entry, None, before_set)
             return PutBack(outcome=Outcome.FOREIGN, found_w=found_w, final_w=found_w)
     before_set()
-    with suppress(LimitNotEnforced):  # what was found is requested again, and was no more enforced then
-        port.set_limit_w(entry.uuid, entry.original_w)
+    if isinstance(port, SettingsPort):
+        port.put_back(entry.uuid, entry.original_w, entry.settings)
+    else:
+        with suppress(LimitNotEnforced):  # what was found is requested again, and was no more enforced then
+            port.set_limit_w(entry.uuid, entry.original_w)
     final_w = port.requested_w(entry.uuid)
     if final_w is not None and not same_limit(final_w, entry.original_w):
         raise LimitRefused(f"{entry.uuid} reads {final_w:g} W after {entry.original_w:g} W was put back")
     return PutBack(outcome=Outcome.RESTORED, found_w=found_w, final_w=final_w)
+
+
+def _put_settings_back(port: LimitPort, entry: Entry, limit_w: float | None, before_set: Callable[[], None]) -> None:
+    """What a cap changed beside the limit, where the limit itself is to stay. limit_w: as `put_back` of a port."""
+    if isinstance(port, SettingsPort) and port.settings(entry.uuid) != entry.settings:
+        before_set()
+        port.put_back(entry.uuid, limit_w, entry.settings)
 
 
 _SHARED_MEMORY = Path("/dev/shm")

@@ -6,7 +6,6 @@ Dashes, hatching and markers carry what colour does, so that it survives a grey 
 
 import textwrap
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.errors import AutocapError
 from autocap.period import Cycles, PeriodEstimate, Verdict, count
 from autocap.period.candidates import find, screen
 from autocap.period.series import prepare
+from autocap.reporters.plots import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,10 +40,6 @@ _MULTIPLES = ((1 / 3, "1/3"), (1 / 2, "1/2"), (2.0, "×2"), (3.0, "×3"), (4.0, 
 _LEAST_SCORE = -0.1
 
 
-class PlotsUnavailable(AutocapError):
-    """Plots were asked for, and matplotlib is not there."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
     """What is drawn.
@@ -60,12 +55,6 @@ class _View:
     grid_s: Floats
     score: Floats
     candidates_s: tuple[float, ...]
-
-
-def require() -> None:
-    """Raises PlotsUnavailable, with what to install, where matplotlib is missing."""
-    if find_spec("matplotlib") is None:
-        raise PlotsUnavailable("plots need matplotlib; install it with `pip install 'autocap[plots]'`")
 
 
 def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstimate, title: str, path: Path) -> None:

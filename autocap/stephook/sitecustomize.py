@@ -85,7 +85,7 @@ class Counter:
                 self._silent = 0
                 self._publish(count)
         except Exception:  # noqa: BLE001  # never into the child
-            self._give_up()
+            self.stop()
 
     def step(self) -> None:
         """Count an iteration by hand. From the first one on, optimiser steps no longer count."""
@@ -98,11 +98,15 @@ class Counter:
                     self._pack_word(self._map, self._at - STEP_OFFSET + EXPLICIT_OFFSET, 1)
             self._publish(self._published + 1)
         except Exception:  # noqa: BLE001  # never into the child
-            self._give_up()
+            self.stop()
 
     def after_fork(self) -> None:
         """In the child of a fork: the slot is the parent's; this process takes its own if it ever steps."""
-        self.__init__(self._path)  # type: ignore[misc]  # every field back to its beginning
+        self.restart(self._path)
+
+    def restart(self, path: str) -> None:
+        """Count from nothing, in that map."""
+        self.__init__(path)  # type: ignore[misc]  # every field back to its beginning
 
     def _meet(self, key: int, optimizer: object) -> int:
         """Begin to count an optimiser that has not stepped before."""
@@ -170,7 +174,8 @@ class Counter:
         self._pack, self._pack_word = struct.Struct("@QQQ").pack_into, struct.Struct("@Q").pack_into
         self._salt, self._at, self._map = own_salt, at + STEP_OFFSET, mapped
 
-    def _give_up(self) -> None:
+    def stop(self) -> None:
+        """Count no more."""
         self._automatic = self._usable = False
 
 
@@ -277,7 +282,7 @@ class _RegisteringLoader:
             pass
 
 
-def _start() -> None:
+def start() -> None:
     """Begin to wait for torch, unless another copy of this file does already, or nobody wants to know."""
     if _HOLDER in sys.modules or counter() is None:
         return
@@ -302,7 +307,7 @@ def _hand_over() -> None:
 
 if __name__ == "sitecustomize":
     try:  # noqa: SIM105  # contextlib would be one more import
-        _start()
+        start()
     except Exception:  # noqa: BLE001  # never into the child
         pass
     _hand_over()

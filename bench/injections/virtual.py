@@ -28,7 +28,7 @@ from autocap.procs import ProcessId, own_identity
 from autocap.progress import Progress, StepProgress
 from autocap.recorder import Recorder
 from autocap.records import SensorInfo, StepReading
-from autocap.reporters.terminal import Quiet
+from autocap.reporters.plain import Quiet
 from autocap.runlog import RunDirectory
 from autocap.runner import Actuator, NoInbox
 from autocap.tuning import SearchPlan, Tuning
@@ -198,6 +198,9 @@ class _Found:
 
     def __exit__(self, *failure: object) -> None:
         """The library is emulated: nothing is held."""
+
+    def ahead(self) -> None:
+        return None
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         stage, lived = self._stage, times(self._stage.clock)

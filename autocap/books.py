@@ -1,0 +1,133 @@
+"""What is kept of a run, and told of it: its directory, the terminal, the exporter, and the report at the end."""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from datetime import datetime
+
+from autocap import __version__, events, reporting
+from autocap.clock import Clock
+from autocap.config import RunConfig
+from autocap.errors import ExporterError, RunDirectoryError
+from autocap.events import MetricInfo, OptionValue
+from autocap.metrics import Metric
+from autocap.powersource import PowerSource
+from autocap.privileges import InvokingUser
+from autocap.recorder import Recorder
+from autocap.reporters import summary as summary_report
+from autocap.reporters import terminal
+from autocap.reporters.plain import Quiet
+from autocap.runlog import RunDirectory, to_json_dict
+from autocap.summarise import summarise
+from autocap.tuning import SearchPlan
+
+
+class Books:
+    """Opened before the job starts, so that what cannot be written or served is refused by then. A context manager."""
+
+    def __init__(
+        self, config: RunConfig, clock: Clock, user: InvokingUser | None, node: PowerSource | None = None
+    ) -> None:
+        """node: of the machine's power, where that counts. Raises ExporterError and RunDirectoryError."""
+        self._config, self._clock, self._node = config, clock, node
+        self._stack = ExitStack()
+        self._started = datetime.now().astimezone()
+        with ExitStack() as opened:
+            self._exporters = _exporters(config, opened)
+            self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, user, self._started))
+            self._stack = opened.pop_all()
+        self._reporter = Quiet()
+
+    def __enter__(self) -> "Books":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def begin(self, plan: SearchPlan, mode: str, pid: int, notes: Sequence[str]) -> Recorder:
+        """The first entries, now that the job is there. notes: what is to be warned of at once."""
+        self._reporter = terminal.for_stream(sys.stderr, quiet=self._config.quiet)
+        self._stack.callback(self._reporter.close)
+        self._recorder = Recorder(self.directory, self._reporter, *self._exporters)
+        self._recorder.event(self._run_started(plan, mode, pid))
+        self._tell_of_node()
+        for note in notes:
+            self._recorder.warn(self._clock.now(), note)
+        return self._recorder
+
+    def end(self, ended_because: str, exit_status: int | None = None) -> None:
+        """The last entry, and the report."""
+        self._tell_of_node()  # by now its refresh period is known
+        t_s = self._clock.now()
+        self._recorder.event(events.RunEnded(t_s=t_s, ended_because=ended_because, exit_status=exit_status))
+        self._reporter.close()
+        result = summarise(self._recorder.events)
+        try:
+            self.directory.write_result(result)
+            self.directory.close()  # so that the page shows the last samples as well
+        except RunDirectoryError as error:
+            self._reporter.say([f"warning: {error}"])
+        why_no_page = reporting.put_page(self.directory, self._recorder.events)
+        if why_no_page is not None:
+            self._reporter.say([f"warning: {why_no_page}"])
+        untuned = result.device is None  # which was said when it began
+        told = [] if untuned else summary_report.lines(result, self._reporter.width)
+        self._reporter.say([*told, f"run directory: {self.directory.path}"])
+        if self._config.json:
+            with suppress(OSError):
+                print(json.dumps(to_json_dict(result), allow_nan=False), flush=True)
+
+    def _tell_of_node(self) -> None:
+        if self._node is not None:
+            self._recorder.event(
+                events.NodeMetered(
+                    t_s=self._clock.now(),
+                    source=self._node.name,
+                    whole=self._node.whole,
+                    refresh_s=self._node.refresh_s,
+                    idle_w=self._config.idle_w,
+                    standard_idle_w=self._config.standard_idle_w,
+                )
+            )
+
+    def _run_started(self, plan: SearchPlan, mode: str, pid: int) -> events.RunStarted:
+        return events.RunStarted(
+            t_s=0.0,
+            autocap_version=__version__,
+            mode=mode,
+            command=self._config.command,
+            pid=pid,
+            started_at=self._started.isoformat(timespec="seconds"),
+            metric=metric_info(self._config.tune.metric),
+            strategy=self._config.strategy,
+            strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
+            observe=self._config.tune.observe,
+        )
+
+
+def metric_info(metric: Metric) -> MetricInfo:
+    """A metric as its event holds it."""
+    return MetricInfo(
+        name=metric.name,
+        k=metric.k,
+        max_slowdown=metric.max_slowdown,
+        energy_price=metric.energy_price,
+        hour_price=metric.hour_price,
+    )
+
+
+def _exporters(config: RunConfig, stack: ExitStack) -> list[Quiet]:
+    """The exporter that was asked for, listening. Raises ExporterError."""
+    if config.prometheus is None:
+        return []
+    try:
+        from autocap.reporters.prometheus import Exporter
+    except ImportError as error:
+        raise ExporterError(
+            f"--prometheus needs the package prometheus-client ({error}); install it with: "
+            "pip install 'autocap[prometheus]'"
+        ) from error
+    exporter = Exporter.start(*config.prometheus)
+    stack.callback(exporter.close)
+    return [exporter]

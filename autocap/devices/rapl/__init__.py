@@ -1,0 +1,14 @@
+"""CPU packages through Linux powercap (RAPL): measured with their memory, capped by their long-term limit.
+
+    packages = inventory()
+    device = RaplDevice(packages, clock, observe=False)
+    device.read()
+
+Watts and joules here; `powercap` and `longterm` alone know the kernel's microwatts and microjoules.
+"""
+
+from autocap.devices.rapl.device import KIND, RaplDevice
+from autocap.devices.rapl.limits import RaplLimits, limits_from_outside
+from autocap.devices.rapl.packages import RaplPackage, inventory
+
+__all__ = ["KIND", "RaplDevice", "RaplLimits", "RaplPackage", "inventory", "limits_from_outside"]

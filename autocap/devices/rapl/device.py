@@ -1,0 +1,145 @@
+"""CPU packages as one device: all that one job uses, read together through powercap."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from autocap.clock import Clock
+from autocap.devices.powercap import ZoneError
+from autocap.devices.rapl.limits import RaplLimits
+from autocap.devices.rapl.longterm import CAP_WINDOW_US
+from autocap.devices.rapl.meter import UPDATE_S, PackageMeter
+from autocap.devices.rapl.packages import NO_LIMIT_W, RaplPackage
+from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
+from autocap.records import GpuInfo, Reading, SensorInfo, same_limit
+
+KIND = "rapl"
+T = TypeVar("T")
+
+_SETTLE_S = 2 * CAP_WINDOW_US / 1e6  # the hardware forgets what was drawn before within about two windows
+_BINDING, _FREE = 0.95, 0.90  # mean power over the limit, above which the cap holds the package down, and below not
+
+
+class RaplDevice:
+    """The packages of one job, and the energy of their memory.
+
+    packages: in the order of the readings. clock: stamps the readings. observe: there is no setter, whatever is asked
+    for. Raises DeviceUnavailable where an energy counter cannot be read, with the remedy.
+    """
+
+    kind = KIND
+    emulated = False
+    driver = None
+
+    def __init__(self, packages: Sequence[RaplPackage], clock: Clock, *, observe: bool) -> None:
+        self._packages, self._clock, self._observe = tuple(packages), clock, observe
+        self._gpus = tuple(package.info for package in packages)
+        try:
+            self._meters = tuple(PackageMeter(one.package, one.where, clock.now()) for one in packages)
+        except ZoneError as error:
+            raise DeviceUnavailable(f"no energy, so nothing to measure: {error}") from error
+        self._notes: list[str] = []
+        self._said: set[str] = set()
+        self._note_limits()
+
+    @property
+    def gpus(self) -> tuple[GpuInfo, ...]:
+        return self._gpus
+
+    @property
+    def sensor(self) -> SensorInfo:
+        return SensorInfo(update_s=UPDATE_S, window_s=UPDATE_S, settle_s=_SETTLE_S)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the limits of these packages cannot be set, as far as that shows without setting them; else `None`."""
+        return next((package.obstacle for package in self._packages if package.obstacle is not None), None)
+
+    def read(self) -> tuple[Reading, ...]:
+        """One reading a package, its memory's energy beside its own. Raises ZoneError when one is lost; whatever else
+        fails is a gap, and a note."""
+        return tuple(self._read(package, meter) for package, meter in zip(self._packages, self._meters, strict=True))
+
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know and was not told yet: sentences, each of them once."""
+        notes, self._notes = tuple(self._notes), []
+        return notes
+
+    def limits(self) -> RaplLimits:
+        """The setter. Raises DeviceError under `observe`, where there is none, and LimitRefused (`refusal`) where a
+        package takes no limit."""
+        if self._observe:
+            raise DeviceError("an observed device has no limits to set; leave out --observe (AUTOCAP_OBSERVE) to tune")
+        if self.refusal is not None:
+            raise LimitRefused(self.refusal)
+        return RaplLimits(self._packages)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _read(self, package: RaplPackage, meter: PackageMeter) -> Reading:
+        found = meter.read(self._clock.now())
+        if meter.gap is not None:
+            self._say(meter.gap, f"{meter.gap}; such readings are left out, as gaps")
+        requested_w = None if package.limit is None else self._ask(package.limit.limit_w)
+        enforced_w = self._ask(package.enforced_w)
+        self._watch_enforced(package, requested_w, enforced_w)
+        return Reading(
+            t_s=found.stamp_s,
+            power_w=found.power_w,
+            energy_j=found.energy_j,
+            beside_j=found.memory_j,
+            requested_w=requested_w,
+            enforced_w=enforced_w,
+            cap_binding=_binding(meter.mean_w(), enforced_w),
+        )
+
+    def _ask(self, look: Callable[[], T]) -> T | None:
+        """One look at a limit; `None`, and a note, where it cannot be read now. Raises ZoneError when it is lost."""
+        try:
+            return look()
+        except ZoneError as error:
+            if error.lost:
+                raise
+            self._say(str(error), f"{error}; it is asked again at the next reading")
+            return None
+
+    def _note_limits(self) -> None:
+        for package in self._packages:
+            if package.limit is None:
+                self._say(
+                    package.uuid,
+                    f"{package.where} takes no power limit; {NO_LIMIT_W:g} W stands for none in what follows",
+                )
+            elif not package.limit.in_force():
+                self._say(
+                    package.uuid,
+                    f"the limit of {package.where}, {package.limit.limit_w():g} W, is switched off; the baseline is "
+                    "measured without one, and a cap switches it on until the end",
+                )
+
+    def _watch_enforced(self, package: RaplPackage, requested_w: float | None, enforced_w: float | None) -> None:
+        if (
+            requested_w is None
+            or enforced_w is None
+            or enforced_w >= requested_w
+            or same_limit(enforced_w, requested_w)
+        ):
+            return
+        self._say(
+            f"{package.uuid} held",
+            f"another interface of {package.where} holds it at {enforced_w:g} W, although {requested_w:g} W is "
+            "requested; caps above that change nothing",
+        )
+
+    def _say(self, about: str, text: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            self._notes.append(text)
+
+
+def _binding(mean_w: float | None, enforced_w: float | None) -> bool | None:
+    """Whether a package is held down by its cap, told from its mean power; the kernel does not say."""
+    if mean_w is None or enforced_w is None:
+        return None
+    share = mean_w / enforced_w
+    return True if share >= _BINDING else False if share < _FREE else None

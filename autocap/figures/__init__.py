@@ -1,0 +1,26 @@
+"""The pictures of a run or a sweep, built from its records; renderers only draw them."""
+
+from collections.abc import Sequence
+
+from autocap.events import Event
+from autocap.figures.caps import caps
+from autocap.figures.curve import of_run
+from autocap.figures.model import Picture
+from autocap.figures.timeline import timelines
+from autocap.figures.tradeoff import tradeoff
+from autocap.samples import Samples
+from autocap.summary import Summary
+from autocap.telling import EMULATED
+
+__all__ = ["pictures"]
+
+
+def pictures(summary: Summary, events: Sequence[Event], samples: Samples) -> list[Picture]:
+    """All that there is to show of a run; nothing of a job that was never measured."""
+    if summary.device is None:
+        return []
+    note = EMULATED if summary.device.emulated else ""
+    curve = of_run(summary, events)
+    known = [] if curve is None or len(curve.measured) + len(curve.predicted) < 2 else [curve]
+    shown = [tradeoff(known, note), caps(known, note)] if known else []
+    return [*timelines(summary, events, samples, note), *shown]

@@ -1,0 +1,175 @@
+"""What a picture shows, before it is drawn: panels with marks in the units of their axes.
+
+Everything is decided here and in the modules that build pictures; a renderer (`svg`, `reporters.plots`) computes
+nothing but places on its own page. Colours are Okabe and Ito's, which colour-blind readers can tell apart; markers and
+dashes say the same again, for grey print.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Colour(Enum):
+    """A colour on a light page and on a dark one."""
+
+    INK = ("#1a1a1a", "#ececec")
+    MUTED = ("#767676", "#9a9a9a")
+    ORANGE = ("#b87800", "#e69f00")
+    SKY = ("#2f8fc6", "#56b4e9")
+    GREEN = ("#008560", "#2fc79b")
+    BLUE = ("#0072b2", "#6cb6ff")
+    VERMILION = ("#d55e00", "#ff8a3d")
+    PURPLE = ("#a8568a", "#e08fc0")
+
+    @property
+    def light(self) -> str:
+        return self.value[0]
+
+    @property
+    def dark(self) -> str:
+        return self.value[1]
+
+
+class Marker(StrEnum):
+    DISC = "disc"
+    RING = "ring"
+    SQUARE = "square"
+    DIAMOND = "diamond"
+    TRIANGLE = "triangle"
+    DOWN = "down"
+    STAR = "star"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """dash: lengths drawn and left out in turn, points; none for a solid line. width: points."""
+
+    colour: Colour
+    marker: Marker = Marker.DISC
+    dash: tuple[float, ...] = ()
+    width: float = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """x, y: shape (n,); NaN breaks the line. stepped: y holds until the next x. name: in the key, `None` for none."""
+
+    name: str | None
+    style: Style
+    x: Floats
+    y: Floats
+    stepped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The area between two lines; all of shape (n,), NaN breaks it."""
+
+    name: str | None
+    style: Style
+    x: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """x, y: shape (n,). x_error, y_error: half lengths of error bars, of the same shape, NaN for none. labels: beside
+    the points, as many as there is room for."""
+
+    name: str | None
+    style: Style
+    x: Floats
+    y: Floats
+    x_error: Floats | None = None
+    y_error: Floats | None = None
+    labels: tuple[str, ...] = ()
+
+
+Mark = Line | Band | Points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What an axis says and what it spans."""
+
+    label: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """One pair of axes. share: of the picture's height, against the other panels'."""
+
+    title: str | None
+    x: Axis
+    y: Axis
+    marks: tuple[Mark, ...]
+    share: float = 1.0
+
+    @property
+    def key(self) -> tuple[Mark, ...]:
+        """The marks that a key names: points first, as they matter most and are drawn last."""
+        named = [mark for mark in self.marks if mark.name is not None]
+        return tuple(sorted(named, key=lambda mark: not isinstance(mark, Points)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A stretch of x. hollow: drawn as an outline. label: inside, if there is room."""
+
+    start: float
+    end: float
+    hollow: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One named row of bars."""
+
+    name: str
+    style: Style
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What was going on when: rows of bars above an axis."""
+
+    x: Axis
+    rows: tuple[Row, ...]
+
+
+Panel = Plot | Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """name: of its file. caption: what is to be seen, in a sentence or two. columns: panels side by side where there is
+    room. one_x: the panels stand above each other and share the x axis of the last. note: put into the picture itself,
+    such as that power is emulated."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    columns: int = 1
+    one_x: bool = False
+    note: str = ""
+
+    @property
+    def plots(self) -> tuple[Plot, ...]:
+        return tuple(panel for panel in self.panels if isinstance(panel, Plot))
+
+    @property
+    def common_key(self) -> tuple[Mark, ...]:
+        """The named marks of every panel, where there are several and all have the same; a key tells of them once."""
+        keys = [[(type(mark), mark.name, mark.style) for mark in plot.key] for plot in self.plots]
+        return self.plots[0].key if len(keys) > 1 and all(key == keys[0] for key in keys) else ()

@@ -1,0 +1,29 @@
+"""A tuned block that a framework begins and ends."""
+
+import autocap
+from autocap.inside import OptionValue, Tuned
+from autocap.summary import Summary
+
+
+class Block:
+    """Tunes from `begin` to `end`, as often as a training is begun. result: of the last one that ended."""
+
+    def __init__(self, options: dict[str, OptionValue]) -> None:
+        """Raises UsageError for options that are wrong by themselves."""
+        autocap.tune(**options)  # now, rather than when the training begins
+        self._options = options
+        self._tuned: Tuned | None = None
+        self.result: Summary | None = None
+
+    def begin(self) -> None:
+        """A training begins; one that ended without a word ends now."""
+        self.end()
+        self._tuned = autocap.tune(**self._options)
+        self._tuned.__enter__()
+
+    def end(self) -> None:
+        """The training has ended, or failed; nothing happens where none goes on."""
+        tuned, self._tuned = self._tuned, None
+        if tuned is not None:
+            tuned.__exit__(None, None, None)
+            self.result = tuned.result

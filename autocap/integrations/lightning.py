@@ -1,0 +1,51 @@
+"""`Trainer(callbacks=[TuneCallback(metric="eds")])`: a Lightning training, tuned while it trains.
+
+The hooks are those of Lightning 2 (`Callback`), as `lightning.pytorch` or `pytorch_lightning`.
+"""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import autocap
+from autocap.inside import OptionValue
+from autocap.integrations.block import Block
+from autocap.summary import Summary
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback
+else:
+    # Two packages of the same: the one that the script has imported, else the one that is there.
+    _LOADED = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
+    _HOME = "pytorch_lightning" if _LOADED or find_spec("lightning") is None else "lightning.pytorch"
+    Callback = import_module(_HOME).Callback
+
+
+class TuneCallback(Callback):  # type: ignore[misc]  # without Lightning its type is not known
+    """Takes the options of `autocap.tune`. An iteration is a training batch that ended in optimiser steps."""
+
+    def __init__(self, **options: OptionValue) -> None:
+        self._block = Block(options)
+        self._global_step = 0
+
+    @property
+    def result(self) -> Summary | None:
+        """What came of the last training that ended; `None` where nothing was tuned."""
+        return self._block.result
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._global_step = trainer.global_step
+        if trainer.local_rank == 0:
+            self._block.begin()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step != self._global_step:
+            self._global_step = trainer.global_step
+            autocap.step()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._block.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._block.end()

@@ -1,0 +1,104 @@
+"""What a page on a sweep says and shows: a panel in each picture for each GPU set."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from autocap import telling as run_telling
+from autocap.events import Event
+from autocap.figures.caps import caps
+from autocap.figures.curve import Curve, front_of, with_own
+from autocap.figures.model import Picture
+from autocap.figures.tradeoff import tradeoff
+from autocap.gains import Measured, costs_by_cap, relative_to
+from autocap.metrics import Metric
+from autocap.pages import Page
+from autocap.summarise import metric_of
+from autocap.sweep import telling
+from autocap.sweep.summary import Panel, SweepSummary, summarise
+from autocap.telling import Fact, Table
+
+
+def sweep_page(events: Sequence[Event]) -> Page:
+    """The page of an `autocap sweep`, finished or not. Raises RunDirectoryError as `summarise`."""
+    summary = summarise(events)
+    metric = metric_of(summary.metric)
+    facts = [list(_facts(summary, panel, metric)) for panel in summary.panels]
+    ended = summary.ended_because + (f"; runs left: {summary.runs_left}" if summary.runs_left else "")
+    names = ", ".join(dict.fromkeys(gpu.name for panel in summary.panels for gpu in panel.gpus.gpus))
+    return Page(
+        kicker=f"autocap sweep · {names}",
+        headline=_headline(summary),
+        remarks=tuple(_remarks(summary)),
+        aim=f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order; ended: {ended}",
+        label=run_telling.EMULATED if summary.plan.emulated else "",
+        facts=tuple(facts[0]) if len(facts) == 1 else (),
+        warnings=(*summary.warnings, *(text for panel in summary.panels for text in telling.left_out(panel))),
+        pictures=tuple(_pictures(summary, metric)),
+        tables=tuple(_tables(summary)),
+        job=(
+            ("command", shlex.join(summary.command)),
+            ("started", summary.started_at),
+            ("ended", ended),
+        ),
+        version=summary.autocap_version,
+    )
+
+
+def curve_of(panel: Panel, metric: Metric) -> Curve | None:
+    """The curve of a GPU set; `None` before the limit found on arrival was measured."""
+    if panel.baseline is None:
+        return None
+    base, metrics = panel.baseline.measurement, with_own(metric)
+    measured = costs_by_cap([Measured(measurement=row.measurement, baseline=base) for row in panel.rows], base, metrics)
+    best = None if panel.chosen is None else panel.chosen.cap_w
+    return Curve(
+        name=panel.curve,
+        metrics=metrics,
+        baseline_w=base.cap_w,
+        measured=measured,
+        kept=next((one for one in measured if one.cap_w == best != base.cap_w), None),
+        front=front_of(panel.pareto),
+    )
+
+
+def _pictures(summary: SweepSummary, metric: Metric) -> Iterator[Picture]:
+    curves = [curve for panel in summary.panels if (curve := curve_of(panel, metric)) is not None]
+    note = run_telling.EMULATED if summary.plan.emulated else ""
+    if any(len(curve.measured) > 1 for curve in curves):
+        yield tradeoff(curves, note, of="run", kept=f"best by {telling.asked_for(summary)}")
+        yield caps(curves, note, of="run")
+
+
+def _headline(summary: SweepSummary) -> str:
+    caps_w = [panel.chosen.cap_w[0] for panel in summary.panels if panel.chosen is not None]
+    found = list(dict.fromkeys(f"{cap_w:g}" for cap_w in caps_w))
+    if not found:
+        return "Nothing to compare yet"
+    return f"Best by {telling.asked_for(summary)}: {', '.join(found)} W"
+
+
+def _remarks(summary: SweepSummary) -> Iterator[str]:
+    """Which cap is best on each GPU set, where there are several."""
+    for panel in summary.panels if len(summary.panels) > 1 else ():
+        if panel.chosen is not None:
+            cost = f"{panel.chosen.cost:.4f} ± {panel.chosen.cost_stderr:.4f}"
+            yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
+
+
+def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact]:
+    if panel.chosen is None or panel.baseline is None:
+        return
+    best = panel.row(panel.chosen.cap_w[0]).measurement
+    names = ("energy per run" + (" (emulated)" if summary.plan.emulated else ""), "time per run", metric.name)
+    for name, ratio in zip(names, relative_to(best, panel.baseline.measurement, metric), strict=True):
+        change = run_telling.change(100 * (ratio.value - 1), 100 * ratio.stderr)
+        yield Fact(name=name, value=change, note=f"at {panel.chosen.cap_w[0]:g} W, against the baseline")
+
+
+def _tables(summary: SweepSummary) -> Iterator[tuple[str, Table]]:
+    for panel in summary.panels:
+        yield f"Caps of {panel.curve}", telling.caps(panel, emulated=summary.plan.emulated)
+        if panel.baseline is not None:
+            yield f"Best caps of {panel.curve}", telling.bests(summary, panel, panel.baseline.measurement)
+            front = run_telling.front(panel.pareto, emulated=summary.plan.emulated)
+            yield f"Energy and time of {panel.curve} that no other cap beats", front

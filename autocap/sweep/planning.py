@@ -1,0 +1,93 @@
+"""The plan that a sweep's options mean on the devices that there are."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+from autocap.bounds import cap_grid, common_range
+from autocap.clock import Clock
+from autocap.config import COOL_DOWN_SECONDS, SweepConfig, TuneConfig
+from autocap.devices.base import Tunable
+from autocap.errors import DeviceError
+from autocap.opening import source
+from autocap.records import GpuInfo
+from autocap.sweep.plan import default_step_w
+from autocap.sweep.records import GpuSet, SweepPlan
+from autocap.tuning import limits_found
+
+
+def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepPlan, dict[str, Tunable]]:
+    """Look at the devices, and plan; nothing is set.
+
+    Also returns the devices of each set by its label, open until the stack closes; a set is not there where only the
+    command makes its devices. Raises AutocapError for what cannot be done on them.
+    """
+    sets: list[GpuSet] = []
+    ahead: dict[str, Tunable] = {}
+    emulated = False
+    for names in config.gpu_sets or (None,):
+        finder = stack.enter_context(source(config.run_on(names), clock, ()))
+        opened = finder.ahead()
+        device = opened or finder.known
+        if device is None:
+            raise DeviceError(
+                "which of the GPUs here the command uses shows only once it runs, and its caps are set before that; "
+                "pass --gpus, or set CUDA_VISIBLE_DEVICES"
+            )
+        one = gpu_set(config.run.tune, device.gpus, limits_found(device))
+        sets.append(one)
+        emulated = emulated or device.emulated
+        if opened is not None:
+            ahead[one.label] = stack.enter_context(closing(opened))
+            if opened.refusal is not None and not config.run.tune.observe:
+                raise DeviceError(opened.refusal)
+    label, times = Counter(one.label for one in sets).most_common(1)[0]
+    if times > 1:
+        raise DeviceError(f"--gpus names GPU {label} as a set {times} times; give each set once")
+    cool_down_s = config.cool_down_s
+    if cool_down_s is None:
+        cool_down_s = 0.0 if emulated else COOL_DOWN_SECONDS
+    plan = SweepPlan(
+        command=config.run.command,
+        name=config.name,
+        device=config.run.device,
+        emulated=emulated,
+        sets=tuple(sets),
+        repeats=config.repeats,
+        order=config.order,
+        seed=config.seed,
+        discard=config.discard,
+        cool_down_s=cool_down_s,
+        stop_slowdown=config.stop_slowdown,
+    )
+    return plan, ahead
+
+
+def observed(plan: SweepPlan) -> SweepPlan:
+    """What is left of a plan when nothing may be set: the runs at the limit found on arrival."""
+    sets = tuple(replace(one, caps_w=(one.baseline_w,)) for one in plan.sets)
+    return replace(plan, sets=sets, observe=True)
+
+
+def device_names(plan: SweepPlan, one: GpuSet) -> tuple[str, ...]:
+    """How to name the GPUs of a set in --gpus and to CUDA: by UUID, which no order of devices changes.
+
+    Emulated devices get theirs only with the job.
+    """
+    return tuple(str(gpu.index) if plan.emulated else gpu.uuid for gpu in one.gpus)
+
+
+def gpu_set(tune: TuneConfig, gpus: Sequence[GpuInfo], original_w: Sequence[float]) -> GpuSet:
+    """The caps of one set, with the limit found on arrival among them: what they are compared with."""
+    allowed = common_range(gpus)
+    baseline_w = min(max(min(original_w), allowed.min_w), allowed.max_w)
+    low_w, high_w = tune.min_cap_w or allowed.min_w, tune.max_cap_w or baseline_w
+    stepped = replace(tune, step_w=tune.step_w or default_step_w(low_w, high_w))
+    caps_w = {*cap_grid(stepped, gpus, original_w), baseline_w}
+    return GpuSet(
+        label=",".join(str(gpu.index) for gpu in gpus),
+        gpus=tuple(gpus),
+        baseline_w=baseline_w,
+        caps_w=tuple(sorted(caps_w, reverse=True)),
+    )

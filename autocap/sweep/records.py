@@ -1,0 +1,79 @@
+"""What a sweep plans, and what each of its runs used: the records that its events carry."""
+
+from dataclasses import dataclass
+
+from autocap.records import GpuInfo
+
+RANDOM, DESCENDING = "random", "descending"
+ORDERS = (RANDOM, DESCENDING)
+DISCARDED = 0  # the repeat of a run that only warms up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSet:
+    """The GPUs that the command runs on, and under which caps.
+
+    label: their indices, "0,1". baseline_w: the limit found on arrival, the lowest of several. caps_w: the common caps
+    to run, watts, the highest first; the baseline is one of them.
+    """
+
+    label: str
+    gpus: tuple[GpuInfo, ...]
+    baseline_w: float
+    caps_w: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if list(self.caps_w) != sorted(set(self.caps_w), reverse=True) or self.baseline_w not in self.caps_w:
+            raise ValueError(f"a sweep's caps descend, each once, with the baseline among them, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """All that decides which runs there are, and in which order.
+
+    name: of the curves. device: as --device has it. order: RANDOM (every repeat a shuffled round of all caps) or
+    DESCENDING (all repeats of a cap, then the next lower). seed: of the shuffling. discard: each set begins with a run
+    at the baseline that does not count. cool_down_s: pause between runs. stop_slowdown: 0.5 leaves out caps below one
+    whose mean time is beyond 1.5 times the baseline's. observe: nothing is set, so only the baseline is run.
+    """
+
+    command: tuple[str, ...]
+    name: str
+    device: str
+    emulated: bool
+    sets: tuple[GpuSet, ...]
+    repeats: int
+    order: str = RANDOM
+    seed: int = 0
+    discard: bool = True
+    cool_down_s: float = 0.0
+    stop_slowdown: float | None = None
+    observe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run of the command. gpus: the label of its set. repeat: 1 and up, or DISCARDED."""
+
+    gpus: str
+    cap_w: float
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What a whole run used. energy_j: of each GPU. missing: power readings that were missing or 0 W."""
+
+    time_s: float
+    energy_j: tuple[float, ...]
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """A run that ended. used: `None` where it was not measured. trouble: why it does not count; it is run again."""
+
+    run: PlannedRun
+    used: Used | None
+    exit_status: int
+    trouble: str | None = None

@@ -1,0 +1,178 @@
+"""Runs the command once under one cap, guarded, and says what it used.
+
+The cap is set before the command runs: where the devices are there by then, before its process is started, and for an
+emulated device, which that process makes, while it waits. Between runs the limits found on arrival are back.
+"""
+
+import logging
+import math
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+
+from autocap import events, target
+from autocap.config import SweepConfig
+from autocap.devices.base import Tunable
+from autocap.errors import AutocapError
+from autocap.guardian import Guardian
+from autocap.inbox import Inbox
+from autocap.opening import source
+from autocap.privileges import InvokingUser
+from autocap.procs import ProcessId
+from autocap.recorder import Recorder
+from autocap.records import Sample
+from autocap.runner import Order, Runner, follow
+from autocap.signals import Reaction, SignalClock, SignalPolicy
+from autocap.sweep.measuring import WholeRun
+from autocap.sweep.planning import device_names
+from autocap.sweep.records import FinishedRun, GpuSet, PlannedRun, SweepPlan
+from autocap.target import Target
+from autocap.tuning import put_back, sample_interval_s
+
+log = logging.getLogger(__name__)
+
+
+class EndingInbox(Inbox):
+    """Passes signals on to the command, and remembers which of them asked for an end. ended_by: its name."""
+
+    ended_by: str | None = None
+
+    def receive(self, signum: int, t_s: float) -> Order:
+        order = super().receive(signum, t_s)
+        if order is Order.STOP_TUNING:
+            self.ended_by = self.ended_by or signal.Signals(signum).name
+        return order
+
+
+class _EventsOnly:
+    """A sweep keeps no samples: its GPU sets differ in their number of columns, and every run is added up at once."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.event = recorder.event
+
+    def sample(self, sample: Sample) -> None:
+        return
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """Carries out the runs of a plan. ended_by: the name of the signal that asked for the end."""
+
+    config: SweepConfig
+    plan: SweepPlan
+    clock: SignalClock
+    recorder: Recorder
+    user: InvokingUser | None
+    ended_by: str | None = None
+    _signals: SignalPolicy = field(default_factory=SignalPolicy)
+
+    def run(self, run: PlannedRun, one: GpuSet, device: Tunable | None) -> FinishedRun:
+        """One run. device: opened before, `None` where the command makes it.
+
+        Raises AutocapError where the cap cannot be set before the command, or the command cannot be started. Whatever
+        fails once it runs does not end it: it is awaited at the limits found on arrival, and does not count.
+        """
+        with ExitStack() as stack, ExitStack() as waiting:
+            guardian = None if device is None else self._hold(device, run, None, stack)
+            job = self._start(one, waiting if device is None else None)
+            inbox = EndingInbox(job, self.recorder, self.config.run.kill_after_s)
+            try:
+                if device is None:
+                    device = stack.enter_context(self._made_by(job, one))
+                    guardian = self._hold(device, run, job.identity, stack)
+                waiting.close()
+                caps_w = (run.cap_w,) * len(device.gpus)
+                whole = WholeRun(caps_w, self.clock.now(), device.sensor.window_s)
+                self.recorder.event(events.SweepRunStarted(t_s=self.clock.now(), run=run))
+                status = self._measure(job, device, guardian, whole, inbox)
+            except Exception as error:  # whatever it is, the command runs already
+                log.debug("a run is not measured", exc_info=True)
+                why = str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"
+                waiting.close()
+                stack.close()  # its limits, before it is awaited
+                return self._finished(run, inbox, None, follow(job, self.clock, inbox), why)
+            return self._finished(run, inbox, whole, status, whole.trouble)
+
+    def cool_down(self) -> None:
+        """Wait between two runs; a signal that asks for an end ends the wait as well."""
+        end_s = self.clock.now() + self.plan.cool_down_s
+        while self.ended_by is None and (signum := self.clock.wait_until(end_s)) is not None:
+            match self._signals.receive(signum, self.clock.now()):
+                case Reaction.RESTORE_AND_FORWARD | Reaction.KILL:
+                    self.ended_by = signal.Signals(signum).name
+                case Reaction.SUSPEND:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                case _:
+                    pass
+
+    def _start(self, one: GpuSet, waiting: ExitStack | None) -> Target:
+        """Start the command; with a stack, it runs once that closes."""
+        environment = dict(os.environ)
+        if self.config.gpu_sets is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(device_names(self.plan, one))
+        with self.clock.lifted():
+            if waiting is None:
+                return target.start(self.plan.command, environment, self.user)
+            return waiting.enter_context(target.waiting_start(self.plan.command, environment, self.user))
+
+    @contextmanager
+    def _made_by(self, job: Target, one: GpuSet) -> Iterator[Tunable]:
+        """The device that a command makes once it runs."""
+        if job.identity is None:
+            raise AutocapError(f"process {job.pid} is hidden from /proc, so it can make no device")
+        with source(self.config.run_on(device_names(self.plan, one)), self.clock, ()) as finder:
+            device = finder.find(job.identity, math.inf)
+            if device is None:
+                raise AutocapError(f"process {job.pid} makes no device")
+            with closing(device):
+                yield device
+
+    def _hold(self, device: Tunable, run: PlannedRun, job: ProcessId | None, stack: ExitStack) -> Guardian | None:
+        """Guard the devices and set the cap; `None` under --observe. The limits are put back when the stack closes."""
+        if self.plan.observe:
+            return None
+        guardian = stack.enter_context(Guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job))
+        stack.callback(self._put_back, guardian)
+        caps_w = (run.cap_w,) * len(device.gpus)
+        guardian.set_caps(caps_w)
+        self.recorder.event(events.CapSet(t_s=self.clock.now(), cap_w=caps_w))
+        return guardian
+
+    def _measure(
+        self, job: Target, device: Tunable, guardian: Guardian | None, whole: WholeRun, inbox: "EndingInbox"
+    ) -> int:
+        inbox.actuator = guardian
+        runner = Runner(
+            clock=self.clock,
+            device=device,
+            controller=whole,
+            job=job,
+            sink=_EventsOnly(self.recorder),
+            interval_s=sample_interval_s(self.config.run, device),
+            steps=lambda: None,
+            actuator=guardian,
+            inbox=inbox,
+        )
+        try:
+            return runner.run()
+        finally:
+            inbox.actuator = None
+
+    def _put_back(self, guardian: Guardian) -> None:
+        put_back(guardian, self.recorder, self.clock.now())
+        for note in guardian.notes:
+            self.recorder.warn(self.clock.now(), note)
+
+    def _finished(
+        self, run: PlannedRun, inbox: "EndingInbox", whole: WholeRun | None, status: int, trouble: str | None
+    ) -> FinishedRun:
+        self.ended_by = inbox.ended_by
+        if inbox.ended_by is not None:
+            trouble = f"{inbox.ended_by} was passed on to it"
+        elif trouble is None and status != 0:
+            trouble = f"the command ended with status {status}"
+        elif trouble is None and whole is not None and whole.used is None:
+            trouble = "no power was read while it ran; let it run for longer than the sensor takes for a reading"
+        return FinishedRun(run=run, used=whole.used if whole else None, exit_status=status, trouble=trouble)

@@ -1,0 +1,166 @@
+"""A sweep from its options to its report: the plan, the run directory, the runs, and what they came to.
+
+An interrupted sweep goes on in its run directory, provided that its plan is still the same.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+
+from autocap import __version__, events, reporting
+from autocap.books import metric_info
+from autocap.codec import encode
+from autocap.config import SweepConfig
+from autocap.devices.base import Tunable
+from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
+from autocap.events import Event
+from autocap.privileges import InvokingUser, acting_as, invoking_user
+from autocap.recorder import Recorder
+from autocap.reporters import sweep as sweep_report
+from autocap.reporters.plain import PlainLines, Quiet
+from autocap.runlog import RESULT, SWEEP, RunDirectory, read_events
+from autocap.session import settle_leftovers
+from autocap.signals import SignalClock
+from autocap.sweep.plan import Schedule, differences
+from autocap.sweep.planning import observed, planned
+from autocap.sweep.records import SweepPlan
+from autocap.sweep.running import Running
+from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise, to_csv
+
+_COMPLETE = "every run is done"
+
+
+def sweep(config: SweepConfig, clock: SignalClock) -> int:
+    """Run the command under every cap, as often as asked for, and report; 0 when every run is done.
+
+    Raises AutocapError for what is wrong before the first run, and SweepStopped where runs are left.
+    """
+    user = invoking_user()
+    observe = config.run.tune.observe
+    notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
+    started = datetime.now().astimezone()
+    with ExitStack() as stack:
+        whole_plan, devices = planned(config, clock, stack)
+        plan = observed(whole_plan) if observe else whole_plan
+        directory, earlier = _directory(config, plan, user, started)
+        stack.enter_context(directory)
+        reporter = Quiet() if config.run.quiet else PlainLines(sys.stderr)
+        recorder = Recorder(directory, reporter)
+        recorder.events.extend(earlier)
+        schedule = Schedule(plan, finished_runs(earlier))
+        recorder.event(_started(config, plan, schedule, clock.now(), started))
+        for note in notes:
+            recorder.warn(clock.now(), note)
+        if observe:
+            caps_w = sorted({cap_w for one in whole_plan.sets for cap_w in one.caps_w}, reverse=True)
+            recorder.event(events.WouldTry(t_s=clock.now(), caps_w=tuple(caps_w)))
+        running = Running(config=config, plan=plan, clock=clock, recorder=recorder, user=user)
+        try:
+            why_not_all = _run_all(running, schedule, devices, directory)
+        except AutocapError as error:
+            if not finished_runs(recorder.events):  # not one run could be started, so there is nothing to keep
+                directory.discard()
+                raise
+            why_not_all = str(error)
+        recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why_not_all or _COMPLETE))
+        _report(config, directory, recorder, reporter, clock.now())
+    if why_not_all is not None:
+        raise SweepStopped(
+            f"{why_not_all}; runs left: {schedule.left}; to go on, give the same options and "
+            f"--out {shlex.quote(str(directory.path))}"
+        )
+    return 0
+
+
+def _started(
+    config: SweepConfig, plan: SweepPlan, schedule: Schedule, t_s: float, started: datetime
+) -> events.SweepStarted:
+    return events.SweepStarted(
+        t_s=t_s,
+        autocap_version=__version__,
+        started_at=started.isoformat(timespec="seconds"),
+        metric=metric_info(config.run.tune.metric),
+        plan=plan,
+        runs_left=schedule.left,
+    )
+
+
+def _directory(
+    config: SweepConfig, plan: SweepPlan, user: InvokingUser | None, started: datetime
+) -> tuple[RunDirectory, list[Event]]:
+    """The run directory, and the events of the interrupted sweep that goes on in it, if one does.
+
+    Raises RunDirectoryError where it holds a run, a sweep that is complete, or one of another plan.
+    """
+    out = config.run.out
+    if out is not None and not config.run.force:
+        with acting_as(user):
+            earlier = _interrupted(out)
+        if earlier:
+            before = last_start(earlier).plan
+            changed = differences(before, plan)
+            if changed:
+                raise RunDirectoryError(
+                    f"{out} holds an unfinished sweep with another plan: {'; '.join(changed)}; give its options to go "
+                    "on, choose another --out, or start over with --force"
+                )
+            return RunDirectory.reopen(out, user), earlier
+    return RunDirectory.create(out, config.run.force, user, started, samples=False), []
+
+
+def _interrupted(out: Path) -> list[Event]:
+    """The events of a sweep in a directory that is not complete; none where there is no such sweep."""
+    try:
+        earlier = read_events(out)
+    except RunDirectoryError:
+        return []
+    if not is_sweep(earlier):
+        return []
+    return earlier if summarise(earlier).runs_left else []
+
+
+def _run_all(
+    running: Running, schedule: Schedule, devices: Mapping[str, Tunable], directory: RunDirectory
+) -> str | None:
+    """Run what the schedule says until nothing is left, or something keeps us from it: the reason then."""
+    recorder, sets = running.recorder, {one.label: one for one in running.plan.sets}
+    first = True
+    while (run := schedule.next()) is not None:
+        if not first:
+            running.cool_down()
+        if running.ended_by is not None:
+            return f"{running.ended_by} ended the sweep"
+        finished = running.run(run, sets[run.gpus], devices.get(run.gpus))
+        schedule.tell(finished)
+        recorder.event(events.SweepRunEnded(t_s=running.clock.now(), finished=finished))
+        _put(directory, recorder, running.clock.now(), SWEEP, to_csv(summarise(recorder.events)))
+        if running.ended_by is None and schedule.hopeless is not None:
+            return schedule.hopeless
+        first = False
+    return None
+
+
+def _put(directory: RunDirectory, recorder: Recorder, t_s: float, name: str, text: str) -> None:
+    """Write a file; that it cannot be written is said once, and the sweep goes on."""
+    try:
+        directory.put(name, text)
+    except RunDirectoryError as error:
+        recorder.warn(t_s, str(error))
+
+
+def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: Quiet, t_s: float) -> None:
+    summary = summarise(recorder.events)
+    result = encode(summary)
+    _put(directory, recorder, t_s, RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
+    reporter.close()
+    why_no_page = reporting.put_page(directory, recorder.events)
+    if why_no_page is not None:
+        reporter.say([f"warning: {why_no_page}"])
+    reporter.say([*sweep_report.lines(summary, reporter.width), f"run directory: {directory.path}"])
+    if config.run.json:
+        with suppress(OSError):
+            print(json.dumps(result, allow_nan=False), flush=True)

@@ -1,0 +1,195 @@
+"""What several runs of one cap come to, and which runs do not count: the rules of data quality of BUTTER-E.
+
+Tripp et al. 2024 leave out runs with readings of 0 W, runs with missing readings, and runs whose log time is more than
+four standard deviations from the mean of their like. They had thousands of runs; with a few repeats a run cannot be
+that far from a mean that it is part of. So it is held against the others alone, with the scatter of all caps together,
+and against as improbable a deviation for that many degrees of freedom as four sigma are.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
+
+from autocap.records import Measurement
+from autocap.sweep.records import DISCARDED, FinishedRun, Used
+
+_SIGMAS = 4.0
+_FEWEST_LIKE = 3  # with two repeats nobody can say which of them is wrong
+_LEAST_SCATTER = 1e-3  # of times, relative: what starting a process takes varies by more than runs that agree exactly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A run that is not averaged, and why."""
+
+    finished: FinishedRun
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapRow:
+    """The runs of one cap. measurement: the mean run, an iteration of it being the whole command; its standard errors
+    come from the scatter that all caps of the set share. *_sd: sample standard deviations, `None` for a single run.
+    gpu_*: means of each GPU.
+    """
+
+    measurement: Measurement
+    repeats: int
+    time_sd_s: float | None
+    power_sd_w: float | None
+    energy_sd_j: float | None
+    gpu_energy_j: tuple[float, ...]
+    gpu_power_w: tuple[float, ...]
+
+    @property
+    def cap_w(self) -> float:
+        """The common cap, watts."""
+        return self.measurement.cap_w[0]
+
+
+def sound(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[LeftOut]]:
+    """The runs of one GPU set that are to be averaged, and those that are not; warming up is neither."""
+    good: list[FinishedRun] = []
+    out: list[LeftOut] = []
+    for finished in runs:
+        if finished.run.repeat == DISCARDED and finished.trouble is None:
+            continue
+        reason = finished.trouble or _fault(finished.used)
+        if reason is None:
+            good.append(finished)
+        else:
+            out.append(LeftOut(finished=finished, reason=reason))
+    while (outlier := _outlier(good)) is not None:
+        good.remove(outlier.finished)
+        out.append(outlier)
+    return good, out
+
+
+def cap_rows(runs: Sequence[FinishedRun]) -> tuple[CapRow, ...]:
+    """Sound runs of one GPU set, averaged by cap, the highest first."""
+    by_cap = _by_cap(runs)
+    scatter = _shared_scatter(list(by_cap.values()))
+    return tuple(_row(cap_w, used, scatter) for cap_w, used in sorted(by_cap.items(), reverse=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scatter:
+    """Relative standard deviations of time, energy and power from run to run, and the correlation of the first two."""
+
+    time: float
+    energy: float
+    power: float
+    corr: float
+
+
+def _fault(used: Used | None) -> str | None:
+    if used is None:
+        return "no power was read"
+    if used.missing:
+        return f"{used.missing} power readings were missing or 0 W"
+    if min(used.energy_j) <= 0 or used.time_s <= 0:
+        return "no energy was measured"
+    return None
+
+
+def _outlier(runs: Sequence[FinishedRun]) -> LeftOut | None:
+    """The run whose log time is farthest beyond what scatter explains; `None` where none is.
+
+    Each is compared with the mean of the others of its cap, by the scatter of all runs but itself (an externally
+    studentised residual).
+    """
+    by_cap: dict[float, list[FinishedRun]] = {}
+    for finished in runs:
+        by_cap.setdefault(finished.run.cap_w, []).append(finished)
+    groups = {cap_w: np.log([one.used.time_s for one in some if one.used]) for cap_w, some in by_cap.items()}
+    squares = sum(float(((logs - logs.mean()) ** 2).sum()) for logs in groups.values())
+    dof = sum(len(logs) - 1 for logs in groups.values()) - 1
+    if dof < 1:
+        return None
+    limit = -float(stdtrit(dof, ndtr(-_SIGMAS)))
+    found: tuple[float, FinishedRun] | None = None
+    for cap_w, logs in groups.items():
+        n = len(logs)
+        if n < _FEWEST_LIKE:
+            continue
+        for finished, log_time in zip(by_cap[cap_w], logs, strict=True):
+            apart = abs(float(log_time - logs.mean())) * n / (n - 1)  # from the mean of the others
+            others = max(0.0, squares - apart**2 * (n - 1) / n)
+            scatter = max(math.sqrt(others / dof), _LEAST_SCATTER)
+            beyond = apart / (scatter * math.sqrt(n / (n - 1))) / limit
+            if beyond > max(1.0, found[0] if found else 0.0):
+                found = beyond, finished
+    if found is None:
+        return None
+    return LeftOut(finished=found[1], reason="its time is more than 4 sigma from that of the other runs of its cap")
+
+
+def _by_cap(runs: Iterable[FinishedRun]) -> dict[float, list[Used]]:
+    by_cap: dict[float, list[Used]] = {}
+    for finished in runs:
+        if finished.used is not None:
+            by_cap.setdefault(finished.run.cap_w, []).append(finished.used)
+    return by_cap
+
+
+def _shared_scatter(groups: Sequence[Sequence[Used]]) -> _Scatter:
+    """Pooled over caps: with a few repeats, a cap's own deviation says little of its error. 0 for single runs."""
+    dof = sum(len(group) - 1 for group in groups)
+    if dof < 1:
+        return _Scatter(time=0.0, energy=0.0, power=0.0, corr=0.0)
+    logs = [_logs(group) for group in groups]
+    deviations = np.concatenate([some - some.mean(axis=0) for some in logs])
+    covariance = deviations.T @ deviations / dof
+    time, energy = math.sqrt(covariance[0, 0]), math.sqrt(covariance[1, 1])
+    power = math.sqrt(max(0.0, float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])))
+    corr = float(covariance[0, 1]) / (time * energy) if time * energy > 0 else 0.0
+    return _Scatter(time=time, energy=energy, power=power, corr=min(max(corr, -1.0), 1.0))
+
+
+def _logs(group: Sequence[Used]) -> NDArray[np.float64]:
+    """Log time and log energy of each run, shape (runs, 2)."""
+    return np.asarray(np.log([[used.time_s, sum(used.energy_j)] for used in group]))
+
+
+def _row(cap_w: float, group: Sequence[Used], scatter: _Scatter) -> CapRow:
+    n = len(group)
+    times_s = [used.time_s for used in group]
+    energies_j = [sum(used.energy_j) for used in group]
+    powers_w = [energy_j / time_s for energy_j, time_s in zip(energies_j, times_s, strict=True)]
+    by_gpu = list(zip(*(used.energy_j for used in group), strict=True))
+    measurement = Measurement(
+        cap_w=(cap_w,) * len(by_gpu),
+        start_s=0.0,
+        duration_s=sum(times_s),
+        iterations=n,
+        period_s=_mean(times_s),
+        period_rel_stderr=scatter.time / math.sqrt(n),
+        power_w=_mean(powers_w),
+        power_rel_stderr=scatter.power / math.sqrt(n),
+        energy_per_iteration_j=_mean(energies_j),
+        energy_rel_stderr=scatter.energy / math.sqrt(n),
+        time_energy_corr=scatter.corr,
+    )
+    return CapRow(
+        measurement=measurement,
+        repeats=n,
+        time_sd_s=_sd(times_s),
+        power_sd_w=_sd(powers_w),
+        energy_sd_j=_sd(energies_j),
+        gpu_energy_j=tuple(_mean(gpu) for gpu in by_gpu),
+        gpu_power_w=tuple(
+            _mean([energy_j / time_s for energy_j, time_s in zip(gpu, times_s, strict=True)]) for gpu in by_gpu
+        ),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _sd(values: Sequence[float]) -> float | None:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None

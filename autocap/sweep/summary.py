@@ -1,0 +1,164 @@
+"""What a sweep came to: the one record behind its table, `result.json`, `sweep.csv` and every picture of it.
+
+    summary = summarise(read_events(run_dir))      # of a finished, interrupted or running sweep
+    for panel in summary.panels: …                 # one per GPU set
+
+A panel's rows hold a Measurement per cap, so that whatever draws the trials of a run draws them as well.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autocap.errors import RunDirectoryError
+from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded, SweepStarted, Warned
+from autocap.gains import Measured, best_by_metric, pareto
+from autocap.metrics import Metric
+from autocap.summarise import UNFINISHED, metric_of
+from autocap.summary import MEASURED, SCHEMA, BestCap, ParetoPoint
+from autocap.sweep.plan import Schedule
+from autocap.sweep.records import FinishedRun, GpuSet, SweepPlan
+from autocap.sweep.statistics import CapRow, LeftOut, cap_rows, sound
+
+CSV_COLUMNS = (
+    "curve", "gpus", "cap_w", "power_w", "energy_j", "time_s", "repeats", "power_sd_w", "energy_sd_j", "time_sd_s",
+    "gpu_power_w", "gpu_energy_j", "baseline", "emulated",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One GPU set. rows: the highest cap first. baseline: the row of the limit found on arrival, `None` before it was
+    run; without it nothing can be compared. best_by_metric, pareto: as a run's summary has them. chosen: the cap that
+    is best by the metric asked for, within its limit on slowdown. left_out: runs that are not averaged.
+    """
+
+    curve: str
+    gpus: GpuSet
+    rows: tuple[CapRow, ...]
+    baseline: CapRow | None
+    best_by_metric: tuple[BestCap, ...]
+    chosen: BestCap | None
+    pareto: tuple[ParetoPoint, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def row(self, cap_w: float) -> CapRow:
+        """The row of a cap that was run."""
+        return next(row for row in self.rows if row.cap_w == cap_w)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSummary:
+    """A sweep: complete, interrupted, or as far as it has come. runs_left: how many of its runs are still due."""
+
+    schema: int = SCHEMA
+    autocap_version: str
+    mode: str = "sweep"
+    command: tuple[str, ...]
+    started_at: str
+    ended_because: str
+    runs_left: int
+    metric: MetricInfo
+    plan: SweepPlan
+    panels: tuple[Panel, ...]
+    warnings: tuple[str, ...]
+
+
+def is_sweep(events: Sequence[Event]) -> bool:
+    """Whether these are the events of a sweep, and not of a run."""
+    return any(isinstance(event, SweepStarted) for event in events)
+
+
+def last_start(events: Sequence[Event]) -> SweepStarted:
+    """How the sweep was started, or went on, the last time. Raises RunDirectoryError where there is no sweep."""
+    started = [event for event in events if isinstance(event, SweepStarted)]
+    if not started:
+        raise RunDirectoryError("these are not a sweep's events; pass the directory of an `autocap sweep`")
+    return started[-1]
+
+
+def finished_runs(events: Sequence[Event]) -> list[FinishedRun]:
+    """Every run that ended, oldest first."""
+    return [event.finished for event in events if isinstance(event, SweepRunEnded)]
+
+
+def summarise(events: Sequence[Event]) -> SweepSummary:
+    """The summary of a sweep's events, oldest first. Raises RunDirectoryError where there is no sweep in them."""
+    last = last_start(events)
+    first = next(event for event in events if isinstance(event, SweepStarted))
+    runs = finished_runs(events)
+    ended: str | None = None
+    for event in events:
+        if isinstance(event, SweepStarted):
+            ended = None  # it went on
+        elif isinstance(event, RunEnded):
+            ended = event.ended_because
+    return SweepSummary(
+        autocap_version=last.autocap_version,
+        command=last.plan.command,
+        started_at=first.started_at,
+        ended_because=ended or UNFINISHED,
+        runs_left=Schedule(last.plan, runs).left,
+        metric=last.metric,
+        plan=last.plan,
+        panels=panels(last.plan, metric_of(last.metric), runs),
+        warnings=tuple(event.text for event in events if isinstance(event, Warned)),
+    )
+
+
+def panels(plan: SweepPlan, metric: Metric, runs: Sequence[FinishedRun]) -> tuple[Panel, ...]:
+    """What the runs of each GPU set came to."""
+    return tuple(
+        _panel(plan, one, metric, [finished for finished in runs if finished.run.gpus == one.label])
+        for one in plan.sets
+    )
+
+
+def to_csv(summary: SweepSummary) -> str:
+    """`sweep.csv`: a row per GPU set and cap. power_w, energy_j: of all its GPUs; gpu_*: of each, by semicolon."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for panel in summary.panels:
+        for row in reversed(panel.rows):
+            mean = row.measurement
+            writer.writerow([
+                panel.curve, panel.gpus.label, f"{row.cap_w:g}", _cell(mean.power_w),
+                _cell(mean.energy_per_iteration_j), _cell(mean.period_s), row.repeats, _cell(row.power_sd_w),
+                _cell(row.energy_sd_j), _cell(row.time_sd_s), ";".join(map(_cell, row.gpu_power_w)),
+                ";".join(map(_cell, row.gpu_energy_j)), str(row is panel.baseline).lower(),
+                str(summary.plan.emulated).lower(),
+            ])  # fmt: skip
+    return text.getvalue()
+
+
+def _panel(plan: SweepPlan, one: GpuSet, metric: Metric, runs: Sequence[FinishedRun]) -> Panel:
+    good, left_out = sound(runs)
+    rows = cap_rows(good)
+    baseline = next((row for row in rows if row.cap_w == one.baseline_w), None)
+    measured = (
+        [Measured(measurement=row.measurement, baseline=baseline.measurement) for row in rows] if baseline else []
+    )
+    return Panel(
+        curve=plan.name if len(plan.sets) == 1 else f"{plan.name} on GPU {one.label}",
+        gpus=one,
+        rows=rows,
+        baseline=baseline,
+        best_by_metric=best_by_metric(measured, baseline.measurement) if baseline else (),
+        chosen=_chosen(metric, rows, baseline) if baseline else None,
+        pareto=pareto(measured, baseline.measurement) if baseline else (),
+        left_out=tuple(left_out),
+    )
+
+
+def _chosen(metric: Metric, rows: Sequence[CapRow], baseline: CapRow) -> BestCap:
+    base = baseline.measurement
+    allowed = [row.measurement for row in rows if row is baseline or metric.allows(row.measurement, base)]
+    best = min(allowed, key=lambda measurement: metric.cost(measurement, base).value)
+    cost = metric.cost(best, base)
+    return BestCap(metric=metric.name, cap_w=best.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=MEASURED)
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
