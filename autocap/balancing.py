@@ -23,7 +23,7 @@ from autocap.progress import Mark
 from autocap.records import Cost, Measurement, Sample
 from autocap.tally import Accounts
 
-_TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of the time per iteration in a window
+_TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
 _MOST_WAITS = 20  # windows at the common cap, until the job has saved up time for a trial
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
 
@@ -212,9 +212,9 @@ class Balancing:
         self._then, self._spending = then, False
         self._draws = DeviceDraws(len(self._out.original_w))
         self._out.set(caps_w)
-        self._prober.start(caps_w, _time_error, replace(self._prober.rules, target_stderr=error))
+        self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
 
 
-def _time_error(found: Measurement) -> Cost:
-    """A window is exact enough when its time is."""
-    return Cost(value=1.0, stderr=found.period_rel_stderr)
+def _larger_error(found: Measurement) -> Cost:
+    """A window is exact enough when both its time and its energy are."""
+    return Cost(value=1.0, stderr=max(found.period_rel_stderr, found.energy_rel_stderr))

@@ -9,10 +9,10 @@ from autocap.records import Cost, Measurement
 from autocap.window import as_at, pool
 
 _ENERGY = Metric(name="energy")
-_NEGLIGIBLE = 0.001  # of the time per iteration: less is not worth telling from noise
+_NEGLIGIBLE = 0.0005  # of the time per iteration: less is not worth telling from noise
 _SURE = 2.0  # standard errors
-_ROUNDS = (2, 6)  # fewest and most for a verdict
-_EXACT = 0.001  # an error of the time at which no more are needed
+_ROUNDS = (3, 6)  # fewest and most for a verdict
+_EXACT = 0.0008  # an error of the time at which no more are needed
 
 
 class Comparison:

@@ -10,6 +10,7 @@ COMMANDS = {
     "faults": "bench.faults",
     "node": "bench.node",
     "overhead": "bench.overhead",
+    "pergpu": "bench.pergpu",
     "period": "bench.period",
     "scenarios": "bench.scenarios",
     "strategies": "bench.strategies",

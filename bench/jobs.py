@@ -186,16 +186,21 @@ def regret_pct(profile: Profile, metric: Metric, grid: CapGrid, cap_w: float, or
 def exact(profile: Profile, cap_w: float) -> Measurement:
     """What a cap truly costs by the profile, without any error."""
     time_s, power_w = float(profile.time_s(cap_w)), float(profile.power_w(cap_w))
+    return certain((cap_w,), time_s, time_s * power_w)
+
+
+def certain(caps_w: tuple[float, ...], period_s: float, energy_j: float) -> Measurement:
+    """What caps truly cost per iteration, as a measurement without any error."""
     return Measurement(
-        cap_w=(cap_w,),
+        cap_w=caps_w,
         start_s=0.0,
-        duration_s=time_s,
+        duration_s=period_s,
         iterations=1,
-        period_s=time_s,
+        period_s=period_s,
         period_rel_stderr=0.0,
-        power_w=power_w,
+        power_w=energy_j / period_s,
         power_rel_stderr=0.0,
-        energy_per_iteration_j=time_s * power_w,
+        energy_per_iteration_j=energy_j,
         energy_rel_stderr=0.0,
         time_energy_corr=0.0,
     )
