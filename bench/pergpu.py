@@ -53,7 +53,7 @@ class Case:
 class Row:
     """What came of one job.
 
-    common_w, cap_w: the common cap, and what is held, watts. The changes are true ones, against the common cap, percent;
+    common_w, cap_w: the common cap, and what is held, watts. The changes are true ones against the common cap, percent.
     energy_off: the reported change of energy, off the truth by so many of its errors, `None` where the common cap is
     held. trials, search_s: what the search for caps per GPU took, its confirmation included.
     """
