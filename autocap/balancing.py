@@ -24,7 +24,6 @@ from autocap.records import Cost, Measurement, Sample
 from autocap.tally import Accounts
 
 _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
-_MOST_WAITS = 20  # windows at the common cap, until the job has saved up time for a trial
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
 
 
@@ -54,7 +53,6 @@ class Balancing:
         self._draws = DeviceDraws(len(outbox.original_w))
         self._draws_w: Caps | None = None  # of the caps that were tried last
         self._opening = common
-        self._waits = 0
         self._spending = False  # whether what is measured costs from the budget
 
     def begin(self) -> Decision | None:
@@ -101,18 +99,9 @@ class Balancing:
             return self._next_window(self._lowering.best, self._comparison(), _CONFIRMING_ERROR)
         if caps_w is None:
             return self._undo("no GPU waits for the others by so much that a lower cap of its own saves energy")
-        if self._saved_s() > 0:
-            return self._next_window(caps_w, self._comparison(), _TRIAL_ERROR)
-        self._waits += 1
-        if self._waits > _MOST_WAITS:
+        if self._saved_s() <= 0:
             return self._undo(_SPENT)
-        self._measure(self._lowering.common_w, _TRIAL_ERROR, self._end_wait)
-        return None
-
-    def _end_wait(self, result: ProbeResult) -> Decision | None:
-        if result.measurement is not None:
-            self._opening = result.measurement
-        return self._next_trial()
+        return self._next_window(caps_w, self._comparison(), _TRIAL_ERROR)
 
     def _next_window(self, caps_w: Caps, comparison: Comparison, error: float) -> Decision | None:
         next_w = self._lowering.common_w if comparison.common_next else caps_w

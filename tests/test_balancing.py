@@ -5,13 +5,23 @@ from dataclasses import replace
 import pytest
 
 from autocap import events, profiles
+from autocap.actions import Announce
+from autocap.balancing import Balancing
+from autocap.budget import SlowdownBudget
 from autocap.config import TuneConfig
 from autocap.devices.simulated import LimitChange, SimulatedJob, SimulatedNode, WorkloadChange
 from autocap.events import PerGpuDecided, PerGpuTried, State
 from autocap.metrics import Metric
-from autocap.progress import SpeedProgress
+from autocap.outbox import Outbox
+from autocap.pergpu import Lowering, Response
+from autocap.probing import Prober
+from autocap.progress import SpeedProgress, StepProgress
+from autocap.records import Measurement, SensorInfo
+from autocap.strategy import CapGrid
+from autocap.tally import Accounts
 from bench.jobs import Outcome, tune
 from bench.pergpu import Case, truth
+from tests.feeds import measurement, samples
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -106,6 +116,51 @@ def test_a_slowdown_limit_holds_for_caps_per_gpu_as_well() -> None:
     assert outcome.decided is not None
     assert outcome.decided.baseline is not None
     assert limited.metric.allows(end.as_confirmed, outcome.decided.baseline)
+
+
+class Purse(SlowdownBudget):
+    """What the job may still lose lasts for so many looks."""
+
+    def __init__(self, baseline: Measurement, looks: int) -> None:
+        super().__init__(0.05, baseline, settle_s=0.0, fewest=8)
+        self._looks = looks
+
+    def saved_s(self, tally: events.Tally) -> float:
+        self._looks -= 1
+        return float(self._looks)
+
+
+@pytest.mark.parametrize("looks", [0, 1, 10])
+def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks: int) -> None:
+    base = replace(measurement(350.0 * 0.5, 0.5), cap_w=(200.0, 200.0))
+    sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
+    outbox, accounts, progress = Outbox((260.0, 260.0)), Accounts(), StepProgress()
+    balancing = Balancing(
+        config=PER_GPU,
+        lowering=Lowering(200.0, 2, CapGrid.stepped(100.0, 260.0, 5.0), Response(draw=0.9, time=0.35)),
+        prober=Prober(PER_GPU, sensor),
+        outbox=outbox,
+        accounts=accounts,
+        budget=Purse(base, looks),
+        baseline=base,
+        common=base,
+    )
+    accounts.open()
+    balancing.begin()
+    decided = None
+    for one in samples(seconds=60.0):
+        sample = replace(one, readings=(one.readings[0], replace(one.readings[0], power_w=150.0)))
+        marks = progress.feed(sample)
+        outbox.open(sample.t_s)
+        accounts.feed(sample, marks, State.SEARCHING)
+        decided = decided or balancing.feed(sample, marks, paused=False)
+        if decided is not None:
+            break
+    assert decided is not None
+    assert decided.caps_w == (200.0, 200.0)
+    (said,) = [action.event for action in outbox.actions if isinstance(action, Announce)]
+    assert isinstance(said, PerGpuDecided)
+    assert said.reason == "the slowdown that --max-slowdown allows so far is used up"
 
 
 @pytest.mark.parametrize("end_s", [50.0, 70.0, 100.0, 250.0])
