@@ -19,5 +19,9 @@ def lines(summary: Summary) -> list[str]:
         ("time", versus.time_pct, versus.time_stderr_pct),
         (summary.metric.name, versus.metric_pct, versus.metric_stderr_pct),
     ]
-    told = ", ".join(f"{name} {with_error(pct or 0.0, stderr or 0.0)} %" for name, pct, stderr in changes)
+    told = ", ".join(f"{name} {_signed(pct or 0.0, stderr or 0.0)} %" for name, pct, stderr in changes)
     return [f"caps per GPU {caps_w} W: {told} per iteration, against the common cap"]
+
+
+def _signed(pct: float, stderr: float) -> str:
+    return f"{'+' if pct >= 0 else ''}{with_error(pct, stderr)}"
