@@ -29,12 +29,14 @@ def kept_last(events: Sequence[Event], devices: int) -> Kept | None:
 
 
 def last_per_gpu(events: Sequence[Event]) -> PerGpuDecided | None:
-    """The end of the last search for a cap per GPU, unless the job has been tuned anew since."""
+    """The end of the last search for a cap per GPU, unless the job has been tuned anew since, or no cap is kept."""
     last: PerGpuDecided | None = None
     for event in events:
         if isinstance(event, PerGpuDecided):
             last = event
-        elif isinstance(event, StateEntered) and event.state is State.BASELINE:
+        elif (isinstance(event, StateEntered) and event.state is State.BASELINE) or (
+            isinstance(event, Decided) and event.cap_w is None
+        ):
             last = None
     return last
 

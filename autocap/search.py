@@ -23,7 +23,8 @@ _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the ta
 class Search:
     """Asks the strategy and checks its answers; every method raises StrategyError when the strategy misbehaves.
 
-    prune_sigmas: a trial this many standard errors worse than the best is not worth finishing.
+    prune_sigmas: a trial this many standard errors worse than the best is not worth finishing. baseline: as measured
+    last; first: as measured at the beginning.
     """
 
     def __init__(

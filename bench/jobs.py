@@ -73,7 +73,7 @@ class SimulatedProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One finished job. final_cap_w: what was held at the end, watts. log: everything that was announced."""
+    """One finished job. final_cap_w: the common cap that was kept at the end, watts. log: all that was announced."""
 
     final_cap_w: float
     log: Log

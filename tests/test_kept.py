@@ -112,7 +112,9 @@ def test_caps_per_gpu_that_were_looked_at_again_stay_chosen() -> None:
     assert summary.chosen.cap_w == OWN_W
     assert summary.versus_common is not None
     put_back = replace(again, cap_w=None, confirmed=False, measurement=None, baseline=None)
-    assert summarise([*SEARCHED, KEPT, put_back]).chosen is None
+    gone = summarise([*SEARCHED, KEPT, put_back])
+    assert gone.chosen is None
+    assert gone.versus_common is None
 
 
 def test_a_job_tuned_anew_claims_nothing_of_the_caps_before() -> None:
