@@ -29,6 +29,7 @@ from autocap.waiting import SteadinessWatch
 
 _TALLY_EVERY_S = 5.0
 _MOST_BASELINES = 3  # that cannot be measured, in a row
+_DISTURBED = "no iteration was seen without a gap in the power, or heat,"
 _RETRY_S = 300.0  # after a search that was disturbed, or ended in doubt
 
 
@@ -174,8 +175,8 @@ class Controller:
             return
         if steady is None and self._watch.iterations == 0:
             self._fail(
-                f"{self._progress.trouble} within {self._config.wait_s:g} s, so nothing is tuned; pass a larger --wait "
-                "if the job starts slowly, or call autocap.step() once an iteration"
+                f"{self._progress.trouble or _DISTURBED} within {self._config.wait_s:g} s, so nothing is tuned; pass a "
+                "larger --wait if the job starts slowly, or call autocap.step() once an iteration"
             )
             return
         if steady is None:

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from autocap import events, registry
+from autocap.arrival import limits_found, limits_known
 from autocap.bounds import cap_grid
 from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
@@ -180,7 +181,7 @@ class Tuning:
             guardian = stack.enter_context(self._guardian(device))
             self.inbox.actuator = guardian
             stack.callback(self._forget_guardian)
-        original_w = limits_found(device) if guardian is None else _known(guardian.original_w)
+        original_w = limits_found(device) if guardian is None else limits_known(guardian.original_w)
         self._pass_on_notes(guardian)
         controller = self._controller(device, original_w)
         if guardian is not None:
@@ -286,20 +287,3 @@ def sample_interval_s(config: RunConfig, device: Device) -> float:
 def _said_of(error: Exception) -> str:
     log.debug("tuning cannot begin", exc_info=True)
     return str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"
-
-
-def limits_found(device: Device) -> tuple[float, ...]:
-    """The limits found on arrival, watts, read without a guardian; the default where a device does not say."""
-    readings = device.read()
-    limits_w = [reading.enforced_w if reading.requested_w is None else reading.requested_w for reading in readings]
-    return tuple(
-        gpu.cap_range.default_w if limit_w is None else limit_w
-        for gpu, limit_w in zip(device.gpus, limits_w, strict=True)
-    )
-
-
-def _known(limits_w: Sequence[float | None]) -> tuple[float, ...]:
-    unknown = [index for index, limit in enumerate(limits_w) if limit is None]
-    if unknown:
-        raise DeviceError(f"the limit of GPU {unknown[0]} cannot be read, so it could not be put back; not tuned")
-    return tuple(limit for limit in limits_w if limit is not None)

@@ -14,6 +14,7 @@ SCIENCE = frozenset({"numpy", "scipy"})
 BASE = frozenset(
     {
         "actions",
+        "arrival",
         "clock",
         "codec",
         "config",

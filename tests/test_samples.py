@@ -20,7 +20,7 @@ def sample(t_s: float, *powers_w: float | None, steps: int | None = None) -> Sam
 
 
 def written(*samples: Sample) -> bytes:
-    return gzipped(header(len(samples[0].readings)) + "".join(map(row, samples)))
+    return gzipped(header(samples[0]) + "".join(map(row, samples)))
 
 
 def test_one_devices_samples_come_back_and_what_was_not_read_is_no_number() -> None:

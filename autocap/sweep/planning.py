@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
+from autocap.arrival import limits_found
 from autocap.bounds import cap_grid, common_range
 from autocap.clock import Clock
 from autocap.config import COOL_DOWN_SECONDS, SweepConfig, TuneConfig
@@ -14,7 +15,6 @@ from autocap.opening import source
 from autocap.records import GpuInfo
 from autocap.sweep.plan import default_step_w
 from autocap.sweep.records import GpuSet, SweepPlan
-from autocap.tuning import limits_found
 
 
 def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepPlan, dict[str, Tunable]]:
