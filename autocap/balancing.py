@@ -7,7 +7,6 @@ energy falls beyond noise as well, and the metric with it, is told by several ro
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from autocap import events
 from autocap.budget import SlowdownBudget
 from autocap.comparison import Comparison
 from autocap.config import TuneConfig
@@ -17,6 +16,7 @@ from autocap.drift import changed_since
 from autocap.events import State
 from autocap.outbox import Outbox
 from autocap.pergpu import Caps, Lowering, Shown
+from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.probe import ProbeResult
 from autocap.probing import Prober
 from autocap.progress import Mark
@@ -150,7 +150,7 @@ class Balancing:
     def _say(self, caps_w: Caps, why_not: str | None, comparison: Comparison, then: Measurement) -> None:
         cost = self._config.metric.cost(then, self._baseline)
         self._out.announce(
-            events.PerGpuTried(
+            PerGpuTried(
                 t_s=self._out.now_s,
                 cap_w=caps_w,
                 accepted=why_not is None,
@@ -175,7 +175,7 @@ class Balancing:
 
     def _decide(self, caps_w: Caps, reason: str, comparison: Comparison | None = None) -> Decision:
         self._out.announce(
-            events.PerGpuDecided(
+            PerGpuDecided(
                 t_s=self._out.now_s,
                 cap_w=caps_w,
                 kept=comparison is not None,

@@ -7,6 +7,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.records import GpuInfo, Measurement, Prediction, Trial
 from autocap.sweep.records import FinishedRun, PlannedRun, SweepPlan
 
@@ -176,42 +177,6 @@ class Decided:
     measurement: Measurement | None = None
     baseline: Measurement | None = None
     expected: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PerGpuTried:
-    """Caps per GPU, watts, measured in turn with the common cap that was kept.
-
-    accepted: whether they may be kept; reason: a sentence with numbers. cost: of
-    `measurement`, which is as at the time when the common cap was confirmed; its error leaves out the baseline's.
-    `None` where they could not be measured to the end.
-    """
-
-    t_s: float
-    cap_w: tuple[float, ...]
-    accepted: bool
-    reason: str
-    cost: float | None = None
-    cost_stderr: float | None = None
-    measurement: Measurement | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PerGpuDecided:
-    """The end of the search for a cap per GPU: the caps held from here on, watts, and why.
-
-    kept: whether they are other than the common cap. measurement, common: the windows of the kept caps and those of the
-    common cap in between; `None` where the common cap is held. as_confirmed: `measurement` as at the time when the
-    common cap was confirmed against the baseline.
-    """
-
-    t_s: float
-    cap_w: tuple[float, ...]
-    kept: bool
-    reason: str
-    measurement: Measurement | None = None
-    common: Measurement | None = None
-    as_confirmed: Measurement | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autocap.events import Decided, Event, PerGpuDecided, State, StateEntered
+from autocap.events import Decided, Event, State, StateEntered
+from autocap.pergpuevents import PerGpuDecided
 from autocap.records import Measurement
 
 

@@ -270,8 +270,7 @@ def read_samples(run_dir: Path) -> bytes:
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
-    """What `result.json` holds, schema 1, with keys of its own where the machine's power was counted, or a cap per GPU
-    was looked for."""
+    """What `result.json` holds, schema 1, with more keys where node power was counted or a cap per GPU looked for."""
     result = _fields(summary)
     if summary.versus_common is None:
         del result["versus_common"]

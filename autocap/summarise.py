@@ -14,7 +14,6 @@ from autocap.events import (
     LimitRestored,
     MetricInfo,
     NodeMetered,
-    PerGpuTried,
     Predicted,
     ProgressFound,
     RunEnded,
@@ -29,6 +28,7 @@ from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, r
 from autocap.kept import Kept, kept_last, last_per_gpu
 from autocap.metrics import Metric
 from autocap.nodesummary import node_summary
+from autocap.pergpuevents import PerGpuTried
 from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.summary import (
     BestCap,

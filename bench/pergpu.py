@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autocap import events, profiles
+from autocap import profiles
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.simulated import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.metrics import DEFAULT_K, Metric
+from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.records import Measurement
 from bench.cases import metric_named
 from bench.jobs import certain, tune
@@ -106,7 +107,7 @@ def play(case: Case) -> Row | None:
     metric = metric_named(case.metric, DEFAULT_K)
     config = TuneConfig(metric=metric, per_gpu=True)
     outcome = tune(case.job, config, _STRATEGY, node=case.node, seed=case.seed, stop_when_held=True)
-    ends = [event for event in outcome.log.events if isinstance(event, events.PerGpuDecided)]
+    ends = [event for event in outcome.log.events if isinstance(event, PerGpuDecided)]
     if not ends or outcome.decided is None:
         return None
     common = truth(case, (outcome.final_cap_w,) * case.gpus)
@@ -121,7 +122,7 @@ def play(case: Case) -> Row | None:
         time_pct=100 * (held.period_s / common.period_s - 1),
         metric_pct=100 * (metric.cost(held, common).value - 1),
         energy_off=_energy_off(ends[-1], energy_pct),
-        trials=sum(isinstance(event, events.PerGpuTried) for event in outcome.log.events),
+        trials=sum(isinstance(event, PerGpuTried) for event in outcome.log.events),
         search_s=ends[-1].t_s - outcome.decided.t_s,
     )
 
@@ -141,7 +142,7 @@ def truth(case: Case, caps_w: Sequence[float]) -> Measurement:
     return certain(tuple(caps_w), _TRUTH_S / iterations, energy_j / iterations)
 
 
-def _energy_off(end: events.PerGpuDecided, true_pct: float) -> float | None:
+def _energy_off(end: PerGpuDecided, true_pct: float) -> float | None:
     if end.measurement is None or end.common is None:
         return None
     told = Metric(name="energy").versus(end.measurement, end.common)

@@ -10,10 +10,11 @@ from autocap.balancing import Balancing
 from autocap.budget import SlowdownBudget
 from autocap.config import TuneConfig
 from autocap.devices.simulated import LimitChange, SimulatedJob, SimulatedNode, WorkloadChange
-from autocap.events import PerGpuDecided, PerGpuTried, State
+from autocap.events import State
 from autocap.metrics import Metric
 from autocap.outbox import Outbox
 from autocap.pergpu import Lowering, Response
+from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.probing import Prober
 from autocap.progress import SpeedProgress, StepProgress
 from autocap.records import Measurement, SensorInfo

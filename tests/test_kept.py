@@ -10,13 +10,12 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
-    PerGpuDecided,
-    PerGpuTried,
     State,
     StateEntered,
     TrialEnded,
 )
 from autocap.figures.curve import of_run
+from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.records import CapRange, GpuInfo, Measurement, Trial, TrialState
 from autocap.reporters.summary import lines
 from autocap.reporters.wording import Wording

@@ -24,6 +24,7 @@ BASE = frozenset(
         "events",
         "metrics",
         "outsider",
+        "pergpuevents",
         "powersource",
         "procs",
         "records",

@@ -31,8 +31,6 @@ from autocap.events import (
     MetricInfo,
     NodeMetered,
     OptionValue,
-    PerGpuDecided,
-    PerGpuTried,
     Predicted,
     ProgressFound,
     RunEnded,
@@ -48,6 +46,7 @@ from autocap.events import (
     Warned,
     WouldTry,
 )
+from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.privileges import InvokingUser
 from autocap.records import (
     CapRange,

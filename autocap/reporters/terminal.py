@@ -9,7 +9,8 @@ from typing import TextIO
 
 from rich.console import Console
 
-from autocap.events import Decided, DeviceFound, Event, PerGpuDecided, Warned
+from autocap.events import Decided, DeviceFound, Event, Warned
+from autocap.pergpuevents import PerGpuDecided
 from autocap.records import Sample
 from autocap.reporters.footer import Footer
 from autocap.reporters.plain import PREFIX, PlainLines, Quiet

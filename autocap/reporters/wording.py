@@ -2,6 +2,7 @@
 
 from autocap import events
 from autocap.events import Event, State
+from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.records import Measurement, Trial, TrialState
 from autocap.rounding import common_caps
 from autocap.sweep.records import DISCARDED, FinishedRun
@@ -45,11 +46,11 @@ class Wording:
                 return f"keeping {cap_w:g} W, confirmed: {reason}"
             case events.Decided(cap_w=cap_w, reason=reason, expected=expected):
                 return f"keeping {cap_w:g} W, confirmed: {reason}; expected {expected}"
-            case events.PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
+            case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
                 return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
-            case events.PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
+            case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
                 return f"keeping {common_caps(cap_w)} W per GPU, confirmed: {reason}"
-            case events.PerGpuDecided(cap_w=cap_w, reason=reason):
+            case PerGpuDecided(cap_w=cap_w, reason=reason):
                 return f"keeping the common cap of {common_caps(cap_w)} W: {reason}"
             case events.Warned(text=text):
                 return f"warning: {text}"
