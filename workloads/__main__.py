@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -209,6 +210,9 @@ def _entry() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # left alone where it is ignored, as under nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # OpenMP reads it as torch is loaded. Threads that spin at a barrier use CPU time without getting anywhere: where
+    # something else runs on the machine they take several times as long, and an emulated GPU takes them for load.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(main())
 
 
