@@ -17,14 +17,16 @@ from autocap.cli import main
 from bench.nvml_emulation import FileBoard, Machine, environment
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
-# A job that steps by hand: 10 ms of work an iteration, for so many seconds, or until it is stopped.
+# A job that steps by hand for so many seconds, or until it is stopped. Half of each iteration it waits, as for a GPU, so
+# that the tests beside it get on.
 JOB = """
 import os, sys, time, autocap
 end = time.monotonic() + float(sys.argv[1])
 done = 0
 while time.monotonic() < end and not os.path.exists("stop"):
-    for _ in range(100_000):
+    for _ in range(50_000):
         pass
+    time.sleep(0.002)
     autocap.step()
     done += 1
     print(done, flush=True)
