@@ -17,8 +17,8 @@ from autocap.cli import main
 from bench.nvml_emulation import FileBoard, Machine, environment
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
-# A job that steps by hand for so many seconds, or until it is stopped. Half of each iteration it waits, as for a GPU, so
-# that the tests beside it get on.
+# A job that steps by hand, for so many seconds or until it is stopped. Half of each iteration it waits, as for a GPU,
+# so that the tests beside it get on.
 JOB = """
 import os, sys, time, autocap
 end = time.monotonic() + float(sys.argv[1])
