@@ -158,7 +158,7 @@ def cli(tmp_path: Path) -> Iterator[Scripts]:
 def test_a_training_is_tuned_from_its_begin_to_its_end(cli: Scripts, script: str) -> None:
     trainer = cli.start(script + "tell(tune.result)\n")
     until(lambda: cli.events("progress_found"))
-    (cli.folder / "stop").touch()
+    cli.stop()
     assert trainer.wait(20) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED
     assert cli.leftovers() == []
@@ -175,7 +175,7 @@ def test_a_lightning_training_that_fails_has_its_limits_back_at_once(cli: Script
         "    tell(tune.result)\n"
     )
     until(lambda: cli.events("progress_found"))
-    (cli.folder / "stop").touch()
+    cli.stop()
     assert trainer.wait(20) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED
     assert cli.leftovers() == []
@@ -195,7 +195,7 @@ def test_a_lightning_training_that_fails_has_its_limits_back_at_once(cli: Script
     ids=["huggingface", "lightning"],
 )
 def test_other_ranks_of_a_machine_start_nothing(cli: Scripts, script: str) -> None:
-    (cli.folder / "stop").touch()
+    cli.stop()
     done = cli(script)
     assert (done.returncode, done.stderr) == (0, "")
     assert not (cli.folder / "run").exists()

@@ -14,7 +14,7 @@ from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.privileges import InvokingUser
 from autocap.session import _plan
-from tests.test_cli import EMULATED, Cli
+from tests.test_cli import EMULATED, Cli, until
 from tests.test_runlog import rows
 
 
@@ -72,15 +72,17 @@ def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli) -> N
 
 def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(cli: Cli) -> None:
     meter = "echo $$ > meter.pid; while :; do echo 700.5; sleep 0.1; done"
-    done = cli(
+    run = cli.start(
         "run", *EMULATED, "--node-power", f"command:{meter}", "--idle-power", "300", "--standard-idle", "200",
-        "--observe", "--target-stderr", "50%", "--out", "run", "--json", "--", sys.executable, "job.py", "4",
+        "--observe", "--target-stderr", "50%", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+    until(lambda: cli.events("baseline_measured"))
+    cli.stop()
+    assert run.wait(20) == 0
+    result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
     baseline = result["baseline"]
     assert baseline["power_w"] == pytest.approx(700.5, rel=1e-3)
-    assert 50 < baseline["gpu"]["power_w"] < 260
+    assert 25 < baseline["gpu"]["power_w"] < 260  # idle, 20 W
     node = result["node"]
     assert (node["source"], node["whole"], node["idle_source"]) == (f"command:{meter}", True, "given")
     assert node["refresh_s"] == pytest.approx(0.1, rel=0.5)
@@ -88,6 +90,7 @@ def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(c
     standard_j = baseline["energy_per_iteration_j"] - 100 * baseline["period_s"]
     assert node["standard"][0]["energy_per_iteration_j"] == pytest.approx(standard_j)
     assert {row["node_power_w"] for row in rows(cli.folder / "run")} == {"700.5"}
-    assert done.stderr.count("energy is the whole node's, as its meter reads it: command:") == 1
-    assert "energy is the whole node's, without the emulated GPUs', as command:" in done.stderr
+    said = (cli.folder / "err").read_text()
+    assert said.count("energy is the whole node's, as its meter reads it: command:") == 1
+    assert "energy is the whole node's, without the emulated GPUs', as command:" in said
     assert not Path("/proc", (cli.folder / "meter.pid").read_text().strip()).exists()

@@ -43,18 +43,6 @@ def saved(path: Path, signals: Sequence[Signal], *, energy: bool = False) -> Pat
     return path
 
 
-def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command as a user starts it; also the faster way, for only a fresh process may choose numpy's threads."""
-    root = str(Path(__file__).resolve().parent.parent)
-    return subprocess.run(
-        [sys.executable, "-m", "autocap", "period", *map(str, words)],
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("trace") / "job.csv", [job(25.0)])
@@ -89,19 +77,22 @@ def test_where_nothing_repeats_the_closest_miss_is_no_period() -> None:
     assert line(EMPTY, found) == "0.0–20.0 s: aperiodic, no period, confidence 0.00, not verified; nothing repeats"
 
 
-def test_the_whole_trace_gives_one_line_on_stdout(trace: Path) -> None:
-    done = command(trace)
-    assert done.returncode == 0
-    found = re.fullmatch(r"0\.0–24\.\d s: periodic, (1\.\d+) ± 0\.\d+ s, .* not verified; .*\n", done.stdout)
+def test_the_whole_trace_gives_one_line_on_stdout(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["period", str(trace)]) == 0
+    out, err = capsys.readouterr()
+    found = re.fullmatch(r"0\.0–24\.\d s: periodic, (1\.\d+) ± 0\.\d+ s, .* not verified; .*\n", out)
     assert found
     assert float(found[1]) == pytest.approx(1.3, rel=0.01)
-    assert re.fullmatch(r"autocap: \S*job.csv: 250 readings over 24.9 s, one every 0\.\d+ s\n", done.stderr)
+    assert re.fullmatch(r"autocap: \S*job.csv: 250 readings over 24.9 s, one every 0\.\d+ s\n", err)
 
 
-def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(tmp_path: Path) -> None:
+def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     still = record_noise("constant", SENSOR, 50.0, np.random.default_rng(5))
     path = saved(tmp_path / "both.csv", [job(25.0), still])
-    seen, _, blank = json.loads(command(path, "--window", "25", "--json").stdout)
+    assert main(["period", str(path), "--window", "25", "--json"]) == 0
+    seen, _, blank = json.loads(capsys.readouterr().out)
     assert list(seen) == list(blank) == KEYS
     assert (seen["verdict"], blank["verdict"]) == ("periodic", "aperiodic")
     assert seen["period_s"] == pytest.approx(1.3, rel=0.01)
@@ -111,8 +102,12 @@ def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(tmp_path
     assert seen["verified"] is False
 
 
-def test_an_energy_counter_that_repeats_as_well_verifies_the_period(tmp_path: Path) -> None:
-    (seen,) = json.loads(command(saved(tmp_path / "counter.csv", [job(25.0)], energy=True), "--json").stdout)
+def test_an_energy_counter_that_repeats_as_well_verifies_the_period(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path / "counter.csv", [job(25.0)], energy=True)
+    assert main(["period", str(path), "--json"]) == 0
+    (seen,) = json.loads(capsys.readouterr().out)
     assert seen["verified"] is True
     assert seen["period_s"] == pytest.approx(1.3, rel=0.01)
 
@@ -127,17 +122,17 @@ def test_a_window_without_readings_is_a_line_too(tmp_path: Path, capsys: pytest.
     assert found[1]["verdict"] != "periodic"
 
 
-def test_each_window_is_drawn_whatever_its_verdict(tmp_path: Path) -> None:
+def test_each_window_is_drawn_whatever_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     noise = record_noise("white", SENSOR, 15.0, np.random.default_rng(3))
     path = saved(tmp_path / "both.csv", [job(15.0), noise])
     plots = tmp_path / "new" / "plots"
-    done = command(path, "--window", "15", "--plots", plots)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 2
+    assert main(["period", str(path), "--window", "15", "--plots", str(plots)]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
     drawn = sorted(plots.iterdir())
     assert [file.name for file in drawn] == ["period-0.png", "period-1.png"]
     assert all(file.read_bytes().startswith(PNG) and file.stat().st_size > 20_000 for file in drawn)
-    assert [f"autocap: drew {file}" in done.stderr for file in drawn] == [True, True]
+    assert [f"autocap: drew {file}" in err for file in drawn] == [True, True]
 
 
 @pytest.mark.parametrize("count", [0, 8, 30])
@@ -182,6 +177,10 @@ def test_a_long_trace_without_a_period_is_answered_with_the_option_to_try(
 
 
 def test_a_real_process_exits_1_with_one_line_where_the_trace_cannot_be_read(tmp_path: Path) -> None:
-    done = command(tmp_path / "none.csv")
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", "autocap", "period", str(tmp_path / "none.csv")],
+        env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True,
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"autocap: there is no file {tmp_path}/none.csv; pass a CSV file with columns t_s,power_w\n"

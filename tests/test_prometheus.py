@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from autocap.cli import main
 from autocap.errors import ExporterError
 from autocap.events import Decided, DeviceFound, Event, State, TrialStarted
 from autocap.records import Reading, Sample
@@ -165,7 +166,6 @@ def test_without_its_package_the_exporter_says_what_to_install_before_the_child_
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "x", "127.0.0.1:", "-1"])
-def test_what_is_no_port_is_a_usage_error(cli: Cli, text: str) -> None:
-    done = cli("run", *EMULATED, f"--prometheus={text}", "--", "true")
-    assert done.returncode == 2
-    assert f"argument --prometheus: '{text}' is no port; give 1 to 65535, or ADDRESS:PORT" in done.stderr
+def test_what_is_no_port_is_a_usage_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *EMULATED, f"--prometheus={text}", "--", "true"]) == 2
+    assert f"argument --prometheus: '{text}' is no port; give 1 to 65535, or ADDRESS:PORT" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autocap.cli import main
 from autocap.cli.sweep import Sweep, sweep_config
 from bench import curves
 from bench.nvml_emulation import machine
@@ -66,20 +67,31 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "message"),
+    ("words", "message"),
     [
-        (["sweep"], 2, "a command is missing; write `autocap sweep [options] -- CMD …`"),
-        (["sweep", "--repeats", "0", "--", "true"], 2, "argument --repeats: '0' is not a whole number above 0"),
-        (["sweep", "--gpus", "0;;1", "--", "true"], 2, "argument --gpus: '' is no GPU; give indices, ranges"),
-        (["sweep", "--gpus", "0;0", "--", "true"], 2, "--gpus gives a set of GPUs twice; give each once"),
-        (["sweep", "--order", "up", "--", "true"], 2, "argument --order: invalid choice: 'up'"),
+        (["sweep"], "a command is missing; write `autocap sweep [options] -- CMD …`"),
+        (["sweep", "--repeats", "0", "--", "true"], "argument --repeats: '0' is not a whole number above 0"),
+        (["sweep", "--gpus", "0;;1", "--", "true"], "argument --gpus: '' is no GPU; give indices, ranges"),
+        (["sweep", "--gpus", "0;0", "--", "true"], "--gpus gives a set of GPUs twice; give each once"),
+        (["sweep", "--order", "up", "--", "true"], "argument --order: invalid choice: 'up'"),
         (
             ["sweep", "--order", "random", "--stop-slowdown", "50%", "--", "true"],
-            2,
             "--stop-slowdown ends a descent, and the order is random",
         ),
-        (["sweep", "--cool-down", "-1", "--", "true"], 2, "argument --cool-down: -1 is below 0"),
-        (["sweep", "--metric", "foo", "--", "true"], 2, "unknown metric 'foo'"),
+        (["sweep", "--cool-down", "-1", "--", "true"], "argument --cool-down: -1 is below 0"),
+        (["sweep", "--metric", "foo", "--", "true"], "unknown metric 'foo'"),
+    ],
+)
+def test_a_wrong_command_line_is_status_2_with_a_reason(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
         (["sweep", "--device", "nvml", "--", "true"], 1, "no NVIDIA GPU can be used"),
         (["sweep", "--", "true"], 1, "no NVIDIA GPU can be used"),
         (["sweep", *EMULATED, "--gpus", "0;0,1", "--", "true"], 1, "--gpus 0,1: the emulated device has GPU 0 alone"),

@@ -52,10 +52,6 @@ class Scripts(Cli):
         """Wait until the script's steps are counted."""
         until(lambda: self.events("progress_found"))
 
-    def stop(self) -> None:
-        """Let the training end."""
-        (self.folder / "stop").touch()
-
     def said(self) -> object:
         return json.loads((self.folder / "out").read_text())
 
