@@ -12,7 +12,6 @@ from autocap.clock import VirtualClock
 from autocap.codec import decode, encode
 from autocap.devices.simulated import SimulatedDevice, SimulatedJob
 from autocap.events import Event
-from autocap.metrics import Metric
 from autocap.nodepower.constant import ConstantPower
 from autocap.powersource import PowerSource
 from autocap.records import NodeReading, Reading, Sample
@@ -134,7 +133,7 @@ class Meter:
     name, whole, refresh_s = "a meter", True, 0.1
 
     def __init__(self, clock: VirtualClock, watts: Iterator[float | None]) -> None:
-        self._clock, self._watts, self.said = clock, watts, ()
+        self._clock, self._watts = clock, watts
 
     def read(self) -> NodeReading:
         return NodeReading(t_s=self._clock.now(), power_w=next(self._watts), whole=True)
@@ -262,10 +261,10 @@ def test_another_source_is_another_plan_and_a_log_from_before_there_were_any_had
     assert decode(SweepPlan, old) == plan()
 
 
-def test_a_metrics_choice_is_by_the_node() -> None:
+def test_what_is_asked_for_is_chosen_by_the_node() -> None:
     log = node_log()
     start = log[0]
     assert isinstance(start, events.SweepStarted)
-    (panel,) = summarise([replace(start, metric=events.MetricInfo(name=Metric(name="energy").name)), *log[1:]]).panels
+    (panel,) = summarise([replace(start, metric=events.MetricInfo(name="energy")), *log[1:]]).panels
     assert panel.chosen is not None
     assert panel.chosen.cap_w == (200.0,)

@@ -117,7 +117,7 @@ class Running:
         while self.ended_by is None:
             if self._resting is not None and self.clock.now() >= next_s:
                 self._resting.look(run, device)
-                next_s += LOOK_EVERY_S
+                next_s = self.clock.now() + LOOK_EVERY_S
             signum = self.clock.wait_until(end_s if self._resting is None else min(end_s, next_s))
             if signum is not None:
                 self._obey(signum)

@@ -28,6 +28,7 @@ from autocap.signals import SignalClock
 from autocap.sweep.plan import Schedule, differences
 from autocap.sweep.planning import observed, planned
 from autocap.sweep.records import SweepPlan
+from autocap.sweep.resting import LOOK_EVERY_S
 from autocap.sweep.running import Running
 from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise, to_csv
 
@@ -134,9 +135,9 @@ def _run_all(
 ) -> str | None:
     """Run what the schedule says until nothing is left, or something keeps us from it: the reason then."""
     recorder, sets = running.recorder, {one.label: one for one in running.plan.sets}
-    cool_down_s = 0.0
+    pause_s = 0.0 if running.node is None else LOOK_EVERY_S  # rapl has no reading at once
     while (run := schedule.next()) is not None:
-        running.rest(run, devices.get(run.gpus), cool_down_s)
+        running.rest(run, devices.get(run.gpus), pause_s)
         if running.ended_by is not None:
             return f"{running.ended_by} ended the sweep"
         finished = running.run(run, sets[run.gpus], devices.get(run.gpus))
@@ -145,7 +146,7 @@ def _run_all(
         _put(directory, recorder, running.clock.now(), SWEEP, to_csv(summarise(recorder.events)))
         if running.ended_by is None and schedule.hopeless is not None:
             return schedule.hopeless
-        cool_down_s = running.plan.cool_down_s
+        pause_s = running.plan.cool_down_s
     return None
 
 
