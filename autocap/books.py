@@ -80,16 +80,7 @@ class Books:
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
-            self._recorder.event(
-                events.NodeMetered(
-                    t_s=self._clock.now(),
-                    source=self._node.name,
-                    whole=self._node.whole,
-                    refresh_s=self._node.refresh_s,
-                    idle_w=self._config.idle_w,
-                    standard_idle_w=self._config.standard_idle_w,
-                )
-            )
+            self._recorder.event(node_metered(self._node, self._config, self._clock.now()))
 
     def _run_started(self, plan: SearchPlan, mode: str, pid: int) -> events.RunStarted:
         return events.RunStarted(
@@ -104,6 +95,18 @@ class Books:
             strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
             observe=self._config.tune.observe,
         )
+
+
+def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.NodeMetered:
+    """What is known of the source of the machine's power, and of the machine at rest."""
+    return events.NodeMetered(
+        t_s=t_s,
+        source=node.name,
+        whole=node.whole,
+        refresh_s=node.refresh_s,
+        idle_w=config.idle_w,
+        standard_idle_w=config.standard_idle_w,
+    )
 
 
 def metric_info(metric: Metric) -> MetricInfo:

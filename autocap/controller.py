@@ -188,7 +188,7 @@ class Controller:
     def _end_baseline(self, result: ProbeResult) -> None:
         if result.measurement is not None:
             self._failed_baselines = 0
-            doubt = implausible(result.measurement)
+            doubt = implausible(result.measurement.power_w, result.measurement.of_gpus().power_w)
             if doubt is not None:
                 self._out.warn(doubt)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))

@@ -7,7 +7,7 @@ A machine's reading that holds the GPUs' power already, as a wall meter's, stand
 import math
 from dataclasses import dataclass
 
-from autocap.records import Measurement, NodeReading, Sample
+from autocap.records import NodeReading, Sample
 
 
 def disturbance(sample: Sample) -> str | None:
@@ -32,13 +32,12 @@ def node_power_w(sample: Sample) -> float | None:
     return node.power_w + sum(known) if len(known) == len(of_gpus) else None
 
 
-def implausible(found: Measurement) -> str | None:
+def implausible(node_w: float, gpus_w: float) -> str | None:
     """Why what a meter of the whole machine reads cannot be that; `None` where it can."""
-    gpus_w = found.of_gpus().power_w
-    if found.power_w >= gpus_w:
+    if node_w >= gpus_w:
         return None
     return (
-        f"the node's meter reads {found.power_w:.0f} W while the GPUs alone draw {gpus_w:.0f} W; let it read the whole "
+        f"the node's meter reads {node_w:.0f} W while the GPUs alone draw {gpus_w:.0f} W; let it read the whole "
         "machine, in watts"
     )
 

@@ -93,11 +93,16 @@ class NodeMetered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleEstimated:
-    """What the machine drew at rest before the first iteration, watts, and over how many seconds that was seen."""
+    """What the machine drew at rest, watts, and over how many seconds that was seen.
+
+    Of a run, before the first iteration; of a sweep, between its runs so far. gpus: the label of the set whose power is
+    counted with it, `None` where what is read holds the power of all GPUs.
+    """
 
     t_s: float
     power_w: float
     seen_s: float
+    gpus: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,12 @@ def best_by_metric(
     return tuple(found)
 
 
+def best_by_gpus(measured: Sequence[Measured], baseline: Measurement) -> tuple[BestCap, ...]:
+    """The same by the GPUs' own energy, where that of the whole machine was measured."""
+    of_gpus = [Measured(measurement=one.measurement.of_gpus(), baseline=one.baseline.of_gpus()) for one in measured]
+    return best_by_metric(of_gpus, baseline.of_gpus())
+
+
 def pareto(
     measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction] = ()
 ) -> tuple[ParetoPoint, ...]:

@@ -1,4 +1,4 @@
-"""What the machine draws while it has nothing to do, estimated from what was seen before the job's first iteration.
+"""What the machine draws while it has nothing to do: before a job's first iteration, or between the runs of a sweep.
 
 The 2nd percentile of the power seen, as Tripp et al. 2024 (BUTTER-E, section 4) take it over months of a node.
 """
@@ -18,19 +18,46 @@ _MOST_SAMPLES = 100_000
 _TELLS_WHEN_IT_BEGINS = ("steps", "regex")
 
 
-class IdleWatch:
-    """Fed from the start of a run until the first iteration has ended. seen_s: over how long it has looked."""
+class RestPower:
+    """Estimates it from what was seen while nothing ran. seen_s: over how long it has looked."""
 
     def __init__(self) -> None:
         self._watts: list[float] = []
-        self._done = False
-        self._first_s: float | None = None
+        self._last_s: float | None = None
         self.seen_s = 0.0
+
+    def see(self, t_s: float, power_w: float | None) -> None:
+        """What the machine draws now, watts; `None` where that is not known."""
+        if power_w is not None and len(self._watts) < _MOST_SAMPLES:
+            self.seen_s += 0.0 if self._last_s is None else t_s - self._last_s
+            self._last_s = t_s
+            self._watts.append(power_w)
+
+    def look_away(self) -> None:
+        """Until the next look something runs."""
+        self._last_s = None
+
+    def estimate(self) -> float | None:
+        """Watts; `None` where there was too little to see."""
+        return float(np.percentile(self._watts, _PERCENTILE)) if self.seen_s >= _SHORTEST_S else None
+
+
+class IdleWatch:
+    """Fed from the start of a run until the first iteration has ended."""
+
+    def __init__(self) -> None:
+        self._rest = RestPower()
+        self._done = False
+
+    @property
+    def seen_s(self) -> float:
+        """Over how long it has looked."""
+        return self._rest.seen_s
 
     def before(self, t_s: float, node: NodeReading) -> None:
         """A reading from before the devices are known; it tells of the machine only where theirs is in it."""
         if node.whole:
-            self._see(t_s, node.power_w)
+            self._rest.see(t_s, node.power_w)
 
     def feed(self, sample: Sample, marks: Sequence[Mark], progress: Progress) -> float | None:
         """The idle power, watts, once: with the first marks that `progress` made; `None` before and afterwards, and
@@ -39,13 +66,6 @@ class IdleWatch:
             return None
         if marks:
             self._done = True
-            usable = progress.kind in _TELLS_WHEN_IT_BEGINS and self.seen_s >= _SHORTEST_S
-            return float(np.percentile(self._watts, _PERCENTILE)) if usable else None
-        self._see(sample.t_s, node_power_w(sample))
+            return self._rest.estimate() if progress.kind in _TELLS_WHEN_IT_BEGINS else None
+        self._rest.see(sample.t_s, node_power_w(sample))
         return None
-
-    def _see(self, t_s: float, power_w: float | None) -> None:
-        if power_w is not None and len(self._watts) < _MOST_SAMPLES:
-            self._first_s = t_s if self._first_s is None else self._first_s
-            self._watts.append(power_w)
-            self.seen_s = t_s - self._first_s

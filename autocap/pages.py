@@ -68,7 +68,7 @@ def _headline(summary: Summary) -> str:
 def _of_node(summary: Summary) -> list[str]:
     if summary.node is None:
         return []
-    return [*nodetelling.heading(summary), *nodetelling.at_rest(summary.node)]
+    return [*nodetelling.heading(summary.node, telling.kind(summary)), *nodetelling.at_rest(summary.node)]
 
 
 def _tables(summary: Summary) -> Iterator[tuple[str, Table]]:
@@ -77,7 +77,7 @@ def _tables(summary: Summary) -> Iterator[tuple[str, Table]]:
         if summary.node is not None:
             yield "The GPUs' part", nodetelling.of_gpus(summary, summary.baseline)
     if summary.trials:
-        yield "Best cap by metric", telling.bests(summary) if summary.node is None else nodetelling.bests(summary)
+        yield "Best cap by metric", nodetelling.bests(summary) or telling.bests(summary)
         yield (
             "Energy and time that no other cap beats",
             telling.front(summary.pareto, emulated=telling.modelled(summary)),

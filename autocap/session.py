@@ -156,18 +156,39 @@ def _source_or_why(
 
 
 def _node_power(config: RunConfig, plan: SearchPlan, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
-    """The source that --node-power names, opened until the stack ends; `None` for none.
-
-    Raises DeviceUnavailable where it tells no power, and WarmStartRefused where the earlier run had another.
-    """
-    node = None
-    if config.node_power != NODE_POWER:
-        with clock.lifted():  # a meter must feel it when it is asked to end
-            node = nodepower.open_source(config.node_power, clock)
-        stack.callback(node.close)
+    """As `open_node_power`. Raises WarmStartRefused where the earlier run had another."""
+    node = open_node_power(config, clock, stack)
     if plan.earlier is not None:
         plan.earlier.require_node(None if node is None else node.name)
     return node
+
+
+def open_node_power(config: RunConfig, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
+    """The source that --node-power names, open until the stack closes; `None` for none.
+
+    Raises DeviceUnavailable where it tells no power.
+    """
+    if config.node_power == NODE_POWER:
+        return None
+    with clock.lifted():  # a meter must feel it when it is asked to end
+        node = nodepower.open_source(config.node_power, clock)
+    stack.callback(node.close)
+    return node
+
+
+def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
+    """Raises UsageError where code of the user who called sudo would run with root's rights. user: `None` without
+    sudo."""
+    if user is None:
+        return
+    if ":" in config.strategy:
+        raise UsageError(
+            f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
+        )
+    if config.node_power.startswith(nodepower.COMMAND):
+        raise UsageError(
+            f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
+        )
 
 
 def settle_leftovers(*, observe: bool) -> list[str]:
@@ -181,14 +202,7 @@ def settle_leftovers(*, observe: bool) -> list[str]:
 
 
 def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
-    if user is not None and ":" in config.strategy:
-        raise UsageError(
-            f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
-        )
-    if user is not None and config.node_power.startswith(nodepower.COMMAND):
-        raise UsageError(
-            f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
-        )
+    refuse_as_root(config, user)
     factory = registry.find(config.strategy)
     return SearchPlan(
         factory=factory,

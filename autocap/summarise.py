@@ -24,14 +24,13 @@ from autocap.events import (
     TrialEnded,
     Warned,
 )
-from autocap.gains import Measured, best_by_metric, break_even_s, net, pareto, relative_to
+from autocap.gains import Measured, best_by_gpus, best_by_metric, break_even_s, net, pareto, relative_to
 from autocap.kept import Kept, kept_last, last_per_gpu
 from autocap.metrics import Metric
 from autocap.nodesummary import node_summary
 from autocap.pergpuevents import PerGpuTried
 from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.summary import (
-    BestCap,
     ChosenSummary,
     DeviceSummary,
     GpuSummary,
@@ -92,7 +91,7 @@ def summarise(events: Sequence[Event]) -> Summary:
         states=_states(events),
         warnings=tuple(event.text for event in _all(Warned, events)),
         node=node,
-        best_by_metric_gpu=_best_by_gpus(measured, baseline) if baseline and node else (),
+        best_by_metric_gpu=best_by_gpus(measured, baseline) if baseline and node else (),
     )
 
 
@@ -177,11 +176,6 @@ def measured_trials(events: Sequence[Event]) -> list[Measured]:
         elif isinstance(event, TrialEnded) and event.trial.measurement and baseline:
             measured.append(Measured(measurement=event.trial.measurement, baseline=baseline))
     return measured
-
-
-def _best_by_gpus(measured: Sequence[Measured], baseline: Measurement) -> tuple[BestCap, ...]:
-    of_gpus = [Measured(measurement=one.measurement.of_gpus(), baseline=one.baseline.of_gpus()) for one in measured]
-    return best_by_metric(of_gpus, baseline.of_gpus())
 
 
 def _chosen(kept: Kept | None) -> ChosenSummary | None:

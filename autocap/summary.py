@@ -52,9 +52,9 @@ class NodeSummary:
     """The machine around the GPUs, whose power counts.
 
     source, whole, refresh_s, standard_idle_w: as NodeMetered has them. idle_w: what the machine draws at rest, watts;
-    idle_source: GIVEN or ESTIMATED, from idle_seen_s seconds before the first iteration. idle_share: of the baseline's
-    energy, what the machine would have used at rest in the same time. standard: of the baseline and of the cap kept, on
-    the machine to compare with; the error of the idle power is not in it.
+    idle_source: GIVEN or ESTIMATED, from idle_seen_s seconds before the first iteration, or between a sweep's runs.
+    idle_share: of the baseline's energy, what the machine would have used at rest in the same time. standard: of the
+    baseline and of the cap kept, on the machine to compare with; the error of the idle power is not in it.
     """
 
     source: str

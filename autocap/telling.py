@@ -90,6 +90,11 @@ def trials(summary: Summary, baseline: Measurement) -> Table:
     return Table(titles=titles, rows=tuple(rows))
 
 
+def kind(summary: Summary) -> str | None:
+    """Of the devices, `None` for none."""
+    return None if summary.device is None else summary.device.kind
+
+
 def bests(summary: Summary) -> Table:
     """The best cap by each metric, whatever the run minimised."""
     rows = [(one.metric, *best(one), one.source) for one in summary.best_by_metric]

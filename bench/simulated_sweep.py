@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.simulated import SimulatedDevice, SimulatedJob
+from autocap.devices.simulated_meter import SimulatedMeter
 from autocap.metrics import Metric
 from autocap.profiles import Profile
 from autocap.runner import Runner
@@ -25,17 +26,21 @@ _METRIC = Metric(name="energy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What is run: so many iterations of a profile's job, with their relative jitter."""
+    """What is run: so many iterations of a profile's job, with their relative jitter.
+
+    rest_w: what the machine draws around the GPU, as a wall meter shows it; `None` where only the GPU counts.
+    """
 
     profile: Profile
     iterations: int
     jitter: float
+    rest_w: float | None = None
 
 
-def sweep(command: Command, repeats: int, seed: int) -> Panel:
-    """Every cap of the card at 5 W, as often as asked for."""
+def sweep(command: Command, repeats: int, seed: int, step_w: float | None = None) -> Panel:
+    """Every cap of the card, as often as asked for. step_w: from cap to cap, `None` for 5 W."""
     device = _device(command, VirtualClock(), seed)
-    one = gpu_set(TuneConfig(metric=_METRIC), device.gpus, [device.gpus[0].cap_range.default_w])
+    one = gpu_set(TuneConfig(metric=_METRIC, step_w=step_w), device.gpus, [device.gpus[0].cap_range.default_w])
     name = command.profile.name
     plan = SweepPlan(command=(name,), name=name, device="simulated", emulated=True, sets=(one,), repeats=repeats,
                      seed=seed, discard=False)  # fmt: skip
@@ -51,11 +56,12 @@ def measure(command: Command, run: PlannedRun, seed: int) -> FinishedRun:
     """One whole run under one cap."""
     clock = VirtualClock()
     device = _device(command, clock, zlib.crc32(f"{command.profile.name} {run} {seed}".encode()))
+    node = None if command.rest_w is None else SimulatedMeter(device, clock, rest_w=command.rest_w, seed=seed)
     actuator = SimulatedActuator(device, [device.gpus[0].cap_range.default_w])
     caps_w = (run.cap_w,)
     actuator.set_caps(caps_w)
     clock.wait_until(_START_S)
-    whole = WholeRun(caps_w, clock.now(), device.sensor.window_s)
+    whole = WholeRun(caps_w, clock.now(), device.sensor.window_s, None if node is None else node.refresh_s)
     runner = Runner(
         clock=_ChildClock(clock, device),
         device=device,
@@ -65,6 +71,7 @@ def measure(command: Command, run: PlannedRun, seed: int) -> FinishedRun:
         interval_s=INTERVAL_S,
         steps=lambda: None,
         actuator=actuator,
+        node=node,
     )
     status = runner.run()
     return FinishedRun(run=run, used=whole.used, exit_status=status, trouble=whole.trouble)

@@ -4,7 +4,6 @@ import pytest
 
 from autocap.energy import EnergyMeter, NodeUpdates, disturbance, implausible, node_power_w
 from autocap.records import NodeReading, Reading, Sample
-from tests.feeds import measurement
 
 
 def sample(t_s: float, *, gpu_w: float | None = 100.0, node: NodeReading | None = None, gpus: int = 1) -> Sample:
@@ -92,9 +91,8 @@ def test_what_the_power_has_told_a_counter_that_comes_back_does_not_count_again(
 
 
 def test_a_node_that_draws_less_than_its_gpus_is_doubted() -> None:
-    gpus = measurement(100.0, 0.5)
-    assert implausible(gpus) is None
-    assert implausible(measurement(150.0, 0.5).with_gpus(gpus)) is None
-    assert implausible(measurement(50.0, 0.5).with_gpus(gpus)) == (
+    assert implausible(200.0, 200.0) is None
+    assert implausible(300.0, 200.0) is None
+    assert implausible(100.0, 200.0) == (
         "the node's meter reads 100 W while the GPUs alone draw 200 W; let it read the whole machine, in watts"
     )

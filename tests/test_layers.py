@@ -51,6 +51,7 @@ JOINERS = frozenset(
         "reporting",
         "session",
         "sweep.planning",
+        "sweep.resting",
         "sweep.running",
         "sweep.session",
         "tuning",

@@ -80,6 +80,15 @@ def test_a_steady_machine_has_fresh_readings_all_the_same() -> None:
     assert len(stamps) == 20
 
 
+def test_a_meter_that_is_quicker_than_it_need_be_has_fresh_readings_from_the_start() -> None:
+    held = HeldPower("the meter", 1.0)
+    stamps = []
+    for tick in range(4):
+        held.put(0.1 * tick, 400.0)
+        stamps.append(held.at(0.1 * tick).t_s)
+    assert stamps == [pytest.approx(0.1 * tick) for tick in range(4)]
+
+
 @pytest.fixture
 def meter() -> Iterator[Callable[[str], CommandMeter]]:
     started = []

@@ -1,4 +1,4 @@
-"""The options of a run that are about the power of the whole machine."""
+"""The options of a run or sweep that are about the power of the whole machine."""
 
 import argparse
 
@@ -7,8 +7,8 @@ from autocap.cli import values
 from autocap.errors import UsageError
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
+def declare(parser: argparse.ArgumentParser, *, at_rest: str) -> None:
+    """Add them. at_rest: when the machine can be seen to be."""
     node = parser.add_argument_group("the whole machine")
     node.add_argument(
         "--node-power",
@@ -22,7 +22,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--idle-power",
         metavar="W",
         type=values.positive("watts"),
-        help="what the whole machine draws at rest (default: estimated before the first iteration)",
+        help=f"what the whole machine draws at rest (default: estimated {at_rest})",
     )
     node.add_argument(
         "--standard-idle",

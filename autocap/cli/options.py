@@ -102,7 +102,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         help=f"{', '.join(CHILD_PROGRESS if child else ATTACH_PROGRESS)} (default: auto)",
     )
 
-    nodepower.declare(parser)
+    nodepower.declare(parser, at_rest="before the first iteration")
     run = parser.add_argument_group("running and reporting")
     declare_running(run, child=child)
     run.add_argument(
@@ -189,12 +189,13 @@ def attach_config(args: argparse.Namespace, progress: Sequence[str] = ATTACH_PRO
 
 
 def shared_config(args: argparse.Namespace) -> RunConfig:
-    """What a run and a sweep have in common: the metric, the caps, the device, and what is recorded and printed.
+    """What a run and a sweep have in common: metric, caps, device, node power, and what is recorded and printed.
 
     Raises UsageError as `run_config` does.
     """
     _check_device(args.device)
     _check_bounds(args)
+    nodepower.check(args)
     return RunConfig(
         command=(),
         tune=TuneConfig(
@@ -212,12 +213,14 @@ def shared_config(args: argparse.Namespace) -> RunConfig:
         force=args.force,
         json=args.json,
         quiet=args.quiet,
+        node_power=args.node_power,
+        idle_w=args.idle_power,
+        standard_idle_w=args.standard_idle,
     )
 
 
 def _config(args: argparse.Namespace) -> RunConfig:
     shared = shared_config(args)
-    nodepower.check(args)
     return replace(
         shared,
         tune=replace(
@@ -235,9 +238,6 @@ def _config(args: argparse.Namespace) -> RunConfig:
         gpus=args.gpus,
         warm_start=args.warm_start,
         prometheus=args.prometheus,
-        node_power=args.node_power,
-        idle_w=args.idle_power,
-        standard_idle_w=args.standard_idle,
     )
 
 

@@ -59,7 +59,10 @@ class HeldPower:
     def put(self, t_s: float, watts: float) -> None:
         """The meter says so now."""
         if self._word_s is not None and t_s > self._word_s:
-            self._words_s += 0.2 * (t_s - self._word_s - self._words_s)
+            since_s = t_s - self._word_s
+            if self._words == 1 and since_s < self._words_s:  # which was only the most that was to be expected
+                self._words_s = since_s
+            self._words_s += 0.2 * (since_s - self._words_s)
         self._word_s = t_s
         self._words += 1
         if watts != self._watts:

@@ -18,7 +18,7 @@ def lines(summary: Summary, width: int = WIDTH) -> list[str]:
     if not summary.trials:
         return told
     front = telling.front(summary.pareto, emulated=telling.modelled(summary))
-    bests = telling.bests(summary) if summary.node is None else nodetelling.bests(summary)
+    bests = nodetelling.bests(summary) or telling.bests(summary)
     return [*told, "", *drawn(bests, width), "", *drawn(front, width)]
 
 
@@ -29,5 +29,5 @@ def _heading(summary: Summary) -> list[str]:
     return [
         f"{telling.device(summary)}{label}",
         f"minimising {telling.aim(summary)}; ended: {summary.ended_because}",
-        *nodetelling.heading(summary),
+        *nodetelling.heading(summary.node, telling.kind(summary)),
     ]

@@ -15,7 +15,7 @@ class Wording:
         self.metric = "cost"
         self.power, self._noun = "", "GPU"
         self._metered_s: float | None = None
-        self._runs_left = 0  # of a sweep
+        self._sweeps, self._runs_left = False, 0
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
@@ -27,7 +27,7 @@ class Wording:
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
                 self._metered_s = t_s  # told again at the end, for its refresh period
                 return _node(event)
-            case events.IdleEstimated(power_w=power_w, seen_s=seen_s):
+            case events.IdleEstimated(power_w=power_w, seen_s=seen_s) if not self._sweeps:
                 return f"at rest the node draws {power_w:.0f} W, as seen over {seen_s:.0f} s before the first iteration"
             case events.ProgressFound(kind=kind):
                 return f"counting iterations from {kind}"
@@ -74,7 +74,8 @@ class Wording:
     def _sweep(self, event: events.SweepStarted) -> str:
         plan = event.plan
         self.power = "(emulated)" if plan.emulated else ""
-        self._runs_left = event.runs_left
+        self._sweeps, self._runs_left = True, event.runs_left
+        self._noun = plan.sets[0].gpus[0].noun
         label = "; power is emulated, not measured" if plan.emulated else ""
         caps = "; ".join(f"caps on GPU {one.label}: {len(one.caps_w)}" for one in plan.sets)
         return f"sweep of {plan.name}: {caps}; repeats: {plan.repeats}; runs to come: {event.runs_left}{label}"
@@ -87,8 +88,9 @@ class Wording:
         if finished.trouble is not None:
             return f"{where}: does not count: {finished.trouble}"
         assert used is not None  # or it would be in trouble
-        power_w = sum(used.energy_j) / used.time_s
-        told = f"{used.time_s:.2f} s, {power_w:.1f} W, {sum(used.energy_j):.1f} J {self.power}".rstrip()
+        of_gpus = "" if used.node_j is None else f", {self._noun}s {used.gpus_j:.1f} J"
+        power_w = used.counted_j / used.time_s
+        told = f"{used.time_s:.2f} s, {power_w:.1f} W, {used.counted_j:.1f} J{of_gpus} {self.power}".rstrip()
         return f"{where}: {told}; {self._runs_left} to come"
 
     def _measured(self, m: Measurement) -> str:

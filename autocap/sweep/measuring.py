@@ -1,39 +1,40 @@
 """What one whole run of the command used, from its start to its end: the controller of a run whose cap is fixed."""
 
+from dataclasses import replace
+
 from autocap.actions import Action, SetCaps
 from autocap.energy import EnergyMeter
-from autocap.records import Reading, Sample
+from autocap.records import NodeReading, Reading, Sample
 from autocap.sweep.records import Used
 
 _SILENT_S = 1.0  # a sensor may be so late with its first reading
 
 
-class GpuMeter:
-    """One GPU's energy from the start of a run to its end.
+class _Filled:
+    """The energy of one part of the machine from the start of a run to its end.
 
     Between the first and the last point that readings give, energy is theirs; the ends before and after are filled
-    with the first and the last power known. A reading that is missing after that counts as such. window_s: what a
-    reading is the mean of; one whose window reaches back before the run is not of it.
+    with the first and the last power known.
     """
 
-    def __init__(self, begin_s: float, window_s: float) -> None:
-        self._begin_s, self._window_s = begin_s, window_s
+    def __init__(self, begin_s: float) -> None:
+        self._begin_s = begin_s
         self._meter = EnergyMeter()
         self._points: list[tuple[float, float]] = []  # t_s, energy_j: the first and the newest
-        self._power_w: tuple[float, float] | None = None  # the first reading and the last
-        self.missing = 0
+        self._power_w: tuple[float, float] | None = None  # the first and the last
 
-    def feed(self, t_s: float, reading: Reading) -> None:
-        """Add a reading of this GPU, taken at t_s."""
-        inside = reading.t_s >= self._begin_s + self._window_s
-        if reading.power_w is None:
-            late = t_s > self._begin_s + self._window_s + _SILENT_S
-            self.missing += late or self._power_w is not None
-        elif inside:
-            self._power_w = (self._power_w or (reading.power_w,))[0], reading.power_w
-        elif reading.energy_j is None:
-            return
-        point = self._meter.feed(Sample(t_s=t_s, readings=(reading,)))
+    @property
+    def known(self) -> bool:
+        """Whether any power is."""
+        return self._power_w is not None
+
+    def power(self, watts: float) -> None:
+        """Such a power was read, of the run alone."""
+        self._power_w = (self._power_w or (watts,))[0], watts
+
+    def feed(self, sample: Sample) -> None:
+        """Add a sample of this part alone."""
+        point = self._meter.feed(sample)
         if point is not None:
             self._points = [*self._points[:1], (point.t_s, point.energy_j)]
 
@@ -48,19 +49,94 @@ class GpuMeter:
         return first_w * (first_s - self._begin_s) + last_j - first_j + last_w * (end_s - last_s)
 
 
+class GpuMeter:
+    """One GPU's energy over a run. missing: readings that were, once the first had come.
+
+    window_s: what a reading is the mean of; one whose window reaches back before the run is not of it.
+    """
+
+    def __init__(self, begin_s: float, window_s: float) -> None:
+        self._begin_s, self._window_s = begin_s, window_s
+        self._filled = _Filled(begin_s)
+        self.missing = 0
+
+    def feed(self, t_s: float, reading: Reading) -> None:
+        """Add a reading of this GPU, taken at t_s."""
+        inside = reading.t_s >= self._begin_s + self._window_s
+        if reading.power_w is None:
+            late = t_s > self._begin_s + self._window_s + _SILENT_S
+            self.missing += late or self._filled.known
+        elif inside:
+            self._filled.power(reading.power_w)
+        elif reading.energy_j is None:
+            return
+        self._filled.feed(Sample(t_s=t_s, readings=(reading,)))
+
+    def energy_j(self, end_s: float) -> float | None:
+        """Joules up to the end of the run; `None` where no power was ever read."""
+        return self._filled.energy_j(end_s)
+
+
+class NodeMeter:
+    """The energy of the machine around the GPUs over a run, as its source tells it.
+
+    refresh_s: between two fresh readings, each the mean since the last. One that only holds what was read before the
+    run, or began to be read then, is not of it. A gap lasts from a reading that is missing to the next.
+    """
+
+    def __init__(self, begin_s: float, refresh_s: float) -> None:
+        self._inside_s = begin_s + refresh_s
+        self._filled = _Filled(begin_s)
+        self._gap_since_s: float | None = None
+        self._gap_s = 0.0
+        self._whole = False
+
+    @property
+    def known(self) -> bool:
+        """Whether any reading was of the run."""
+        return self._filled.known
+
+    def feed(self, t_s: float, node: NodeReading) -> None:
+        """Add a reading, as it stands at t_s."""
+        self._whole = node.whole
+        self._gap_s = self._gap_until_s(t_s)
+        self._gap_since_s = t_s if node.power_w is None else None
+        if node.power_w is not None:
+            if node.t_s < self._inside_s:
+                return
+            self._filled.power(node.power_w)
+        self._filled.feed(Sample(t_s=t_s, readings=(), node=node))
+
+    def beside(self, gpus: Used, end_s: float) -> Used | None:
+        """What the node used in a run that ended then, with the GPUs' part; `None` where no reading was of the run."""
+        energy_j = self._filled.energy_j(end_s)
+        if energy_j is None:
+            return None
+        return replace(
+            gpus, node_j=energy_j + (0.0 if self._whole else gpus.gpus_j), node_gap_s=self._gap_until_s(end_s)
+        )
+
+    def _gap_until_s(self, t_s: float) -> float:
+        return self._gap_s + (0.0 if self._gap_since_s is None else t_s - self._gap_since_s)
+
+
 class WholeRun:
     """Holds one cap per GPU from the start of a run to its end, and adds up what the run uses. For `Runner`.
 
     caps_w: watts, set before the run began. begin_s: when the command was started. window_s: of the sensor.
-    trouble: why the run is not comparable with others, once something has happened.
+    node_refresh_s: of the source of the node's power, `None` where the GPUs' is all that counts. trouble: why the run
+    is not comparable with others, once something has happened.
     """
 
-    def __init__(self, caps_w: tuple[float, ...], begin_s: float, window_s: float) -> None:
+    def __init__(
+        self, caps_w: tuple[float, ...], begin_s: float, window_s: float, node_refresh_s: float | None = None
+    ) -> None:
         self.caps_w = caps_w
         self.trouble: str | None = None
         self._begin_s = begin_s
         self._end_s: float | None = None
         self._gpus = tuple(GpuMeter(begin_s, window_s) for _ in caps_w)
+        self._node = None if node_refresh_s is None else NodeMeter(begin_s, node_refresh_s)
 
     @property
     def ended_because(self) -> str | None:
@@ -69,7 +145,7 @@ class WholeRun:
 
     @property
     def used(self) -> Used | None:
-        """What the run used, once it has ended; `None` before, or where a GPU gave no reading at all."""
+        """What the run used, once it has ended; `None` before, or where a GPU or the node gave no reading at all."""
         if self._end_s is None:
             return None
         energies_j = [gpu.energy_j(self._end_s) for gpu in self._gpus]
@@ -77,12 +153,25 @@ class WholeRun:
         if len(known_j) < len(energies_j):
             return None
         missing = sum(gpu.missing for gpu in self._gpus)
-        return Used(time_s=self._end_s - self._begin_s, energy_j=known_j, missing=missing)
+        used = Used(time_s=self._end_s - self._begin_s, energy_j=known_j, missing=missing)
+        return used if self._node is None else self._node.beside(used, self._end_s)
+
+    @property
+    def silence(self) -> str:
+        """Why there is nothing that a run used, and what to do."""
+        if self._node is not None and not self._node.known:
+            return (
+                "the node's power was not read while it ran; let it run for longer than the meter takes for a reading, "
+                "and see that the meter tells it"
+            )
+        return "no power was read while it ran; let it run for longer than the sensor takes for a reading"
 
     def feed(self, sample: Sample) -> list[Action]:
         """Add a sample; nothing is ever to be done about it."""
         for gpu, reading in zip(self._gpus, sample.readings, strict=True):
             gpu.feed(sample.t_s, reading)
+        if self._node is not None and sample.node is not None:
+            self._node.feed(sample.t_s, sample.node)
         return []
 
     def interrupted(self, t_s: float) -> list[Action]:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
+from autocap import nodetelling
 from autocap import telling as run_telling
 from autocap.events import Event
 from autocap.figures.caps import caps
@@ -78,9 +79,12 @@ def _headline(summary: SweepSummary) -> str:
 
 
 def _remarks(summary: SweepSummary) -> Iterator[str]:
-    """Which cap is best on each GPU set, where there are several."""
-    for panel in summary.panels if len(summary.panels) > 1 else ():
-        if panel.chosen is not None:
+    """What is counted, what the machine draws at rest, and which cap is best on each GPU set of several."""
+    yield from telling.heading(summary)
+    several = len(summary.panels) > 1
+    for panel in summary.panels:
+        yield from (f"{panel.curve}: {text}" if several else text for text in telling.at_rest(panel))
+        if several and panel.chosen is not None:
             cost = f"{panel.chosen.cost:.4f} ± {panel.chosen.cost_stderr:.4f}"
             yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
 
@@ -89,7 +93,7 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
     if panel.chosen is None or panel.baseline is None:
         return
     best = panel.row(panel.chosen.cap_w[0]).measurement
-    names = ("energy per run" + (" (emulated)" if summary.plan.emulated else ""), "time per run", metric.name)
+    names = ("energy per run" + (" (emulated)" if summary.modelled else ""), "time per run", metric.name)
     for name, ratio in zip(names, relative_to(best, panel.baseline.measurement, metric), strict=True):
         change = run_telling.change(100 * (ratio.value - 1), 100 * ratio.stderr)
         yield Fact(name=name, value=change, note=f"at {panel.chosen.cap_w[0]:g} W, against the baseline")
@@ -97,8 +101,13 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
 
 def _tables(summary: SweepSummary) -> Iterator[tuple[str, Table]]:
     for panel in summary.panels:
-        yield f"Caps of {panel.curve}", telling.caps(panel, emulated=summary.plan.emulated)
+        yield f"Caps of {panel.curve}", telling.caps(panel, emulated=summary.modelled)
+        if panel.rows and panel.node is not None:
+            yield f"The GPUs' part of {panel.curve}", telling.of_gpus(panel, emulated=summary.plan.emulated)
         if panel.baseline is not None:
             yield f"Best caps of {panel.curve}", telling.bests(summary, panel, panel.baseline.measurement)
-            front = run_telling.front(panel.pareto, emulated=summary.plan.emulated)
+            by_both = nodetelling.bests(panel)
+            if by_both is not None:
+                yield f"Best caps of {panel.curve}, by the node and by the GPUs alone", by_both
+            front = run_telling.front(panel.pareto, emulated=summary.modelled)
             yield f"Energy and time of {panel.curve} that no other cap beats", front

@@ -60,6 +60,7 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
         discard=config.discard,
         cool_down_s=cool_down_s,
         stop_slowdown=config.stop_slowdown,
+        node_power=config.run.node_power,
     )
     return plan, ahead
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from autocap.config import NODE_POWER
 from autocap.records import GpuInfo
 
 RANDOM, DESCENDING = "random", "descending"
@@ -35,6 +36,7 @@ class SweepPlan:
     DESCENDING (all repeats of a cap, then the next lower). seed: of the shuffling. discard: each set begins with a run
     at the baseline that does not count. cool_down_s: pause between runs. stop_slowdown: 0.5 leaves out caps below one
     whose mean time is beyond 1.5 times the baseline's. observe: nothing is set, so only the baseline is run.
+    node_power: as --node-power has it.
     """
 
     command: tuple[str, ...]
@@ -49,6 +51,7 @@ class SweepPlan:
     cool_down_s: float = 0.0
     stop_slowdown: float | None = None
     observe: bool = False
+    node_power: str = NODE_POWER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +65,27 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """What a whole run used. energy_j: of each GPU. missing: power readings that were missing or 0 W."""
+    """What a whole run used.
+
+    energy_j: of each GPU. missing: power readings of theirs that were missing or 0 W. node_j: of the whole node, `None`
+    where the GPUs are all that counts; node_gap_s: seconds during which its power was not known.
+    """
 
     time_s: float
     energy_j: tuple[float, ...]
     missing: int = 0
+    node_j: float | None = None
+    node_gap_s: float = 0.0
+
+    @property
+    def gpus_j(self) -> float:
+        """Of all GPUs together."""
+        return sum(self.energy_j)
+
+    @property
+    def counted_j(self) -> float:
+        """What the metric counts: the node's energy, where that is known."""
+        return self.gpus_j if self.node_j is None else self.node_j
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

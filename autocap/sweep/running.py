@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from autocap import events, target
 from autocap.config import SweepConfig
 from autocap.devices.base import Tunable
+from autocap.energy import implausible
 from autocap.errors import AutocapError
 from autocap.guardian import Guardian
 from autocap.inbox import Inbox
 from autocap.opening import source
+from autocap.powersource import PowerSource
 from autocap.privileges import InvokingUser
 from autocap.procs import ProcessId
 from autocap.recorder import Recorder
@@ -27,7 +29,8 @@ from autocap.runner import Order, Runner, follow
 from autocap.signals import Reaction, SignalClock, SignalPolicy
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.planning import device_names
-from autocap.sweep.records import FinishedRun, GpuSet, PlannedRun, SweepPlan
+from autocap.sweep.records import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
+from autocap.sweep.resting import LOOK_EVERY_S, Resting
 from autocap.target import Target
 from autocap.tuning import put_back, sample_interval_s
 
@@ -58,15 +61,24 @@ class _EventsOnly:
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """Carries out the runs of a plan. ended_by: the name of the signal that asked for the end."""
+    """Carries out the runs of a plan. node: of the machine's power, `None` where only the GPUs' counts. ended_by: the
+    name of the signal that asked for the end.
+    """
 
     config: SweepConfig
     plan: SweepPlan
     clock: SignalClock
     recorder: Recorder
     user: InvokingUser | None
+    node: PowerSource | None = None
     ended_by: str | None = None
+    _doubted: bool = False
     _signals: SignalPolicy = field(default_factory=SignalPolicy)
+    _resting: Resting | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.node is not None:
+            self._resting = Resting(node=self.node, clock=self.clock, announce=self.recorder.event)
 
     def run(self, run: PlannedRun, one: GpuSet, device: Tunable | None) -> FinishedRun:
         """One run. device: opened before, `None` where the command makes it.
@@ -84,7 +96,8 @@ class Running:
                     guardian = self._hold(device, run, job.identity, stack)
                 waiting.close()
                 caps_w = (run.cap_w,) * len(device.gpus)
-                whole = WholeRun(caps_w, self.clock.now(), device.sensor.window_s)
+                refresh_s = None if self.node is None else self.node.refresh_s or 0.0
+                whole = WholeRun(caps_w, self.clock.now(), device.sensor.window_s, refresh_s)
                 self.recorder.event(events.SweepRunStarted(t_s=self.clock.now(), run=run))
                 status = self._measure(job, device, guardian, whole, inbox)
             except Exception as error:  # whatever it is, the command runs already
@@ -95,17 +108,33 @@ class Running:
                 return self._finished(run, inbox, None, follow(job, self.clock, inbox), why)
             return self._finished(run, inbox, whole, status, whole.trouble)
 
-    def cool_down(self) -> None:
-        """Wait between two runs; a signal that asks for an end ends the wait as well."""
-        end_s = self.clock.now() + self.plan.cool_down_s
-        while self.ended_by is None and (signum := self.clock.wait_until(end_s)) is not None:
-            match self._signals.receive(signum, self.clock.now()):
-                case Reaction.RESTORE_AND_FORWARD | Reaction.KILL:
-                    self.ended_by = signal.Signals(signum).name
-                case Reaction.SUSPEND:
-                    os.kill(os.getpid(), signal.SIGSTOP)
-                case _:
-                    pass
+    def rest(self, run: PlannedRun, device: Tunable | None, seconds: float) -> None:
+        """Wait before that run, and look at what the machine draws meanwhile, where that counts.
+
+        A signal that asks for an end ends the wait as well.
+        """
+        end_s, next_s = self.clock.now() + seconds, self.clock.now()
+        while self.ended_by is None:
+            if self._resting is not None and self.clock.now() >= next_s:
+                self._resting.look(run, device)
+                next_s = self.clock.now() + LOOK_EVERY_S
+            signum = self.clock.wait_until(end_s if self._resting is None else min(end_s, next_s))
+            if signum is not None:
+                self._obey(signum)
+            elif self.clock.now() >= end_s:
+                break
+        if self._resting is not None:
+            self._resting.end(run)
+
+    def _obey(self, signum: int) -> None:
+        """A signal while no command runs."""
+        match self._signals.receive(signum, self.clock.now()):
+            case Reaction.RESTORE_AND_FORWARD | Reaction.KILL:
+                self.ended_by = signal.Signals(signum).name
+            case Reaction.SUSPEND:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case _:
+                pass
 
     def _start(self, one: GpuSet, waiting: ExitStack | None) -> Target:
         """Start the command; with a stack, it runs once that closes."""
@@ -154,6 +183,7 @@ class Running:
             steps=lambda: None,
             actuator=guardian,
             inbox=inbox,
+            node=self.node,
         )
         try:
             return runner.run()
@@ -174,5 +204,15 @@ class Running:
         elif trouble is None and status != 0:
             trouble = f"the command ended with status {status}"
         elif trouble is None and whole is not None and whole.used is None:
-            trouble = "no power was read while it ran; let it run for longer than the sensor takes for a reading"
-        return FinishedRun(run=run, used=whole.used if whole else None, exit_status=status, trouble=trouble)
+            trouble = whole.silence
+        used = whole.used if whole else None
+        if used is not None:
+            self._doubt(used)
+        return FinishedRun(run=run, used=used, exit_status=status, trouble=trouble)
+
+    def _doubt(self, used: Used) -> None:
+        """Say once what no meter of the whole machine can have read."""
+        why = implausible(used.counted_j / used.time_s, used.gpus_j / used.time_s)
+        if why is not None and not self._doubted:
+            self._doubted = True
+            self.recorder.warn(self.clock.now(), why)

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from autocap import __version__, events, reporting
-from autocap.books import metric_info
+from autocap.books import metric_info, node_metered
 from autocap.codec import encode
 from autocap.config import SweepConfig
 from autocap.devices.base import Tunable
@@ -23,11 +23,12 @@ from autocap.recorder import Recorder
 from autocap.reporters import sweep as sweep_report
 from autocap.reporters.plain import PlainLines, Quiet
 from autocap.runlog import RESULT, SWEEP, RunDirectory, read_events
-from autocap.session import settle_leftovers
+from autocap.session import open_node_power, refuse_as_root, settle_leftovers
 from autocap.signals import SignalClock
 from autocap.sweep.plan import Schedule, differences
 from autocap.sweep.planning import observed, planned
 from autocap.sweep.records import SweepPlan
+from autocap.sweep.resting import LOOK_EVERY_S
 from autocap.sweep.running import Running
 from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise, to_csv
 
@@ -41,11 +42,13 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
     """
     user = invoking_user()
     observe = config.run.tune.observe
+    refuse_as_root(config.run, user)
     notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
     started = datetime.now().astimezone()
     with ExitStack() as stack:
         whole_plan, devices = planned(config, clock, stack)
         plan = observed(whole_plan) if observe else whole_plan
+        node = open_node_power(config.run, clock, stack)
         directory, earlier = _directory(config, plan, user, started)
         stack.enter_context(directory)
         reporter = Quiet() if config.run.quiet else PlainLines(sys.stderr)
@@ -53,12 +56,14 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
         recorder.events.extend(earlier)
         schedule = Schedule(plan, finished_runs(earlier))
         recorder.event(_started(config, plan, schedule, clock.now(), started))
+        if node is not None:
+            recorder.event(node_metered(node, config.run, clock.now()))
         for note in notes:
             recorder.warn(clock.now(), note)
         if observe:
             caps_w = sorted({cap_w for one in whole_plan.sets for cap_w in one.caps_w}, reverse=True)
             recorder.event(events.WouldTry(t_s=clock.now(), caps_w=tuple(caps_w)))
-        running = Running(config=config, plan=plan, clock=clock, recorder=recorder, user=user)
+        running = Running(config=config, plan=plan, clock=clock, recorder=recorder, user=user, node=node)
         try:
             why_not_all = _run_all(running, schedule, devices, directory)
         except AutocapError as error:
@@ -66,6 +71,8 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
                 directory.discard()
                 raise
             why_not_all = str(error)
+        if node is not None:  # by now its refresh period is known
+            recorder.event(node_metered(node, config.run, clock.now()))
         recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why_not_all or _COMPLETE))
         _report(config, directory, recorder, reporter, clock.now())
     if why_not_all is not None:
@@ -128,10 +135,9 @@ def _run_all(
 ) -> str | None:
     """Run what the schedule says until nothing is left, or something keeps us from it: the reason then."""
     recorder, sets = running.recorder, {one.label: one for one in running.plan.sets}
-    first = True
+    pause_s = 0.0 if running.node is None else LOOK_EVERY_S  # rapl has no reading at once
     while (run := schedule.next()) is not None:
-        if not first:
-            running.cool_down()
+        running.rest(run, devices.get(run.gpus), pause_s)
         if running.ended_by is not None:
             return f"{running.ended_by} ended the sweep"
         finished = running.run(run, sets[run.gpus], devices.get(run.gpus))
@@ -140,7 +146,7 @@ def _run_all(
         _put(directory, recorder, running.clock.now(), SWEEP, to_csv(summarise(recorder.events)))
         if running.ended_by is None and schedule.hopeless is not None:
             return schedule.hopeless
-        first = False
+        pause_s = running.plan.cool_down_s
     return None
 
 

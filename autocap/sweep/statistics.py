@@ -7,11 +7,10 @@ and against as improbable a deviation for that many degrees of freedom as four s
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from autocap.records import Measurement
@@ -33,8 +32,8 @@ class LeftOut:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapRow:
     """The runs of one cap. measurement: the mean run, an iteration of it being the whole command; its standard errors
-    come from the scatter that all caps of the set share. *_sd: sample standard deviations, `None` for a single run.
-    gpu_*: means of each GPU.
+    come from the scatter that all caps of the set share. *_sd: sample standard deviations, `None` for a single run, of
+    what the measurement counts; gpus_*_sd: of all GPUs together. gpu_*: means of each GPU.
     """
 
     measurement: Measurement
@@ -42,6 +41,8 @@ class CapRow:
     time_sd_s: float | None
     power_sd_w: float | None
     energy_sd_j: float | None
+    gpus_power_sd_w: float | None
+    gpus_energy_sd_j: float | None
     gpu_energy_j: tuple[float, ...]
     gpu_power_w: tuple[float, ...]
 
@@ -72,14 +73,27 @@ def sound(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[LeftOut]
 def cap_rows(runs: Sequence[FinishedRun]) -> tuple[CapRow, ...]:
     """Sound runs of one GPU set, averaged by cap, the highest first."""
     by_cap = _by_cap(runs)
-    scatter = _shared_scatter(list(by_cap.values()))
-    return tuple(_row(cap_w, used, scatter) for cap_w, used in sorted(by_cap.items(), reverse=True))
+    groups = list(by_cap.values())
+    counted, of_gpus = _shared_scatter(groups, _counted_j), _shared_scatter(groups, _gpus_j)
+    return tuple(_row(cap_w, used, counted, of_gpus) for cap_w, used in sorted(by_cap.items(), reverse=True))
+
+
+def _counted_j(used: Used) -> float:
+    return used.counted_j
+
+
+def _gpus_j(used: Used) -> float:
+    return used.gpus_j
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scatter:
-    """Relative standard deviations of time, energy and power from run to run, and the correlation of the first two."""
+    """Relative standard deviations of time, energy and power from run to run, and the correlation of the first two.
 
+    of: the energy of a run that it is about, joules.
+    """
+
+    of: Callable[[Used], float]
     time: float
     energy: float
     power: float
@@ -93,6 +107,8 @@ def _fault(used: Used | None) -> str | None:
         return f"{used.missing} power readings were missing or 0 W"
     if min(used.energy_j) <= 0 or used.time_s <= 0:
         return "no energy was measured"
+    if used.node_gap_s:
+        return f"the node's power was not known for {used.node_gap_s:.1f} s"
     return None
 
 
@@ -136,54 +152,52 @@ def _by_cap(runs: Iterable[FinishedRun]) -> dict[float, list[Used]]:
     return by_cap
 
 
-def _shared_scatter(groups: Sequence[Sequence[Used]]) -> _Scatter:
+def _shared_scatter(groups: Sequence[Sequence[Used]], of: Callable[[Used], float]) -> _Scatter:
     """Pooled over caps: with a few repeats, a cap's own deviation says little of its error. 0 for single runs."""
     dof = sum(len(group) - 1 for group in groups)
     if dof < 1:
-        return _Scatter(time=0.0, energy=0.0, power=0.0, corr=0.0)
-    logs = [_logs(group) for group in groups]
+        return _Scatter(of=of, time=0.0, energy=0.0, power=0.0, corr=0.0)
+    logs = [np.log([[used.time_s, of(used)] for used in group]) for group in groups]
     deviations = np.concatenate([some - some.mean(axis=0) for some in logs])
     covariance = deviations.T @ deviations / dof
     time, energy = math.sqrt(covariance[0, 0]), math.sqrt(covariance[1, 1])
     power = math.sqrt(max(0.0, float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])))
     corr = float(covariance[0, 1]) / (time * energy) if time * energy > 0 else 0.0
-    return _Scatter(time=time, energy=energy, power=power, corr=min(max(corr, -1.0), 1.0))
+    return _Scatter(of=of, time=time, energy=energy, power=power, corr=min(max(corr, -1.0), 1.0))
 
 
-def _logs(group: Sequence[Used]) -> NDArray[np.float64]:
-    """Log time and log energy of each run, shape (runs, 2)."""
-    return np.asarray(np.log([[used.time_s, sum(used.energy_j)] for used in group]))
+def _row(cap_w: float, group: Sequence[Used], counted: _Scatter, of_gpus: _Scatter) -> CapRow:
+    measurement, gpus = _mean_run(cap_w, group, counted), _mean_run(cap_w, group, of_gpus)
+    each_j = list(zip(*(used.energy_j for used in group), strict=True))
+    return CapRow(
+        measurement=measurement if group[0].node_j is None else measurement.with_gpus(gpus),
+        repeats=len(group),
+        time_sd_s=_sd([used.time_s for used in group]),
+        power_sd_w=_sd([used.counted_j / used.time_s for used in group]),
+        energy_sd_j=_sd([used.counted_j for used in group]),
+        gpus_power_sd_w=_sd([used.gpus_j / used.time_s for used in group]),
+        gpus_energy_sd_j=_sd([used.gpus_j for used in group]),
+        gpu_energy_j=tuple(map(_mean, each_j)),
+        gpu_power_w=tuple(
+            _mean([energy_j / used.time_s for energy_j, used in zip(one_j, group, strict=True)]) for one_j in each_j
+        ),
+    )
 
 
-def _row(cap_w: float, group: Sequence[Used], scatter: _Scatter) -> CapRow:
+def _mean_run(cap_w: float, group: Sequence[Used], scatter: _Scatter) -> Measurement:
     n = len(group)
-    times_s = [used.time_s for used in group]
-    energies_j = [sum(used.energy_j) for used in group]
-    powers_w = [energy_j / time_s for energy_j, time_s in zip(energies_j, times_s, strict=True)]
-    by_gpu = list(zip(*(used.energy_j for used in group), strict=True))
-    measurement = Measurement(
-        cap_w=(cap_w,) * len(by_gpu),
+    return Measurement(
+        cap_w=(cap_w,) * len(group[0].energy_j),
         start_s=0.0,
-        duration_s=sum(times_s),
+        duration_s=sum(used.time_s for used in group),
         iterations=n,
-        period_s=_mean(times_s),
+        period_s=_mean([used.time_s for used in group]),
         period_rel_stderr=scatter.time / math.sqrt(n),
-        power_w=_mean(powers_w),
+        power_w=_mean([scatter.of(used) / used.time_s for used in group]),
         power_rel_stderr=scatter.power / math.sqrt(n),
-        energy_per_iteration_j=_mean(energies_j),
+        energy_per_iteration_j=_mean([scatter.of(used) for used in group]),
         energy_rel_stderr=scatter.energy / math.sqrt(n),
         time_energy_corr=scatter.corr,
-    )
-    return CapRow(
-        measurement=measurement,
-        repeats=n,
-        time_sd_s=_sd(times_s),
-        power_sd_w=_sd(powers_w),
-        energy_sd_j=_sd(energies_j),
-        gpu_energy_j=tuple(_mean(gpu) for gpu in by_gpu),
-        gpu_power_w=tuple(
-            _mean([energy_j / time_s for energy_j, time_s in zip(gpu, times_s, strict=True)]) for gpu in by_gpu
-        ),
     )
 
 

@@ -9,21 +9,32 @@ A panel's rows hold a Measurement per cap, so that whatever draws the trials of 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.errors import RunDirectoryError
-from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded, SweepStarted, Warned
-from autocap.gains import Measured, best_by_metric, pareto
+from autocap.events import (
+    Event,
+    IdleEstimated,
+    MetricInfo,
+    NodeMetered,
+    RunEnded,
+    SweepRunEnded,
+    SweepStarted,
+    Warned,
+)
+from autocap.gains import Measured, best_by_gpus, best_by_metric, pareto
 from autocap.metrics import Metric
+from autocap.nodesummary import node_summary
 from autocap.summarise import UNFINISHED, metric_of
-from autocap.summary import MEASURED, SCHEMA, BestCap, ParetoPoint
+from autocap.summary import MEASURED, SCHEMA, BestCap, NodeSummary, ParetoPoint
 from autocap.sweep.plan import Schedule
 from autocap.sweep.records import FinishedRun, GpuSet, SweepPlan
 from autocap.sweep.statistics import CapRow, LeftOut, cap_rows, sound
 
 CSV_COLUMNS = (
     "curve", "gpus", "cap_w", "power_w", "energy_j", "time_s", "repeats", "power_sd_w", "energy_sd_j", "time_sd_s",
-    "gpu_power_w", "gpu_energy_j", "baseline", "emulated",
+    "gpu_power_w", "gpu_energy_j", "baseline", "emulated", "node_power", "gpus_power_w", "gpus_energy_j",
+    "gpus_power_sd_w", "gpus_energy_sd_j",
 )  # fmt: skip
 
 
@@ -31,7 +42,8 @@ CSV_COLUMNS = (
 class Panel:
     """One GPU set. rows: the highest cap first. baseline: the row of the limit found on arrival, `None` before it was
     run; without it nothing can be compared. best_by_metric, pareto: as a run's summary has them. chosen: the cap that
-    is best by the metric asked for, within its limit on slowdown. left_out: runs that are not averaged.
+    is best by the metric asked for, within its limit on slowdown. left_out: runs that are not averaged. node,
+    best_by_metric_gpu: the machine around the GPUs, and the best caps without it, where its energy counts.
     """
 
     curve: str
@@ -42,6 +54,8 @@ class Panel:
     chosen: BestCap | None
     pareto: tuple[ParetoPoint, ...]
     left_out: tuple[LeftOut, ...]
+    best_by_metric_gpu: tuple[BestCap, ...] = ()
+    node: NodeSummary | None = None
 
     def row(self, cap_w: float) -> CapRow:
         """The row of a cap that was run."""
@@ -63,6 +77,12 @@ class SweepSummary:
     plan: SweepPlan
     panels: tuple[Panel, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the energy that counts is; what a meter of the whole node reads is not."""
+        node = self.panels[0].node
+        return self.plan.emulated and not (node is not None and node.whole)
 
 
 def is_sweep(events: Sequence[Event]) -> bool:
@@ -102,7 +122,7 @@ def summarise(events: Sequence[Event]) -> SweepSummary:
         runs_left=Schedule(last.plan, runs).left,
         metric=last.metric,
         plan=last.plan,
-        panels=panels(last.plan, metric_of(last.metric), runs),
+        panels=tuple(_with_node(panel, events) for panel in panels(last.plan, metric_of(last.metric), runs)),
         warnings=tuple(event.text for event in events if isinstance(event, Warned)),
     )
 
@@ -116,19 +136,24 @@ def panels(plan: SweepPlan, metric: Metric, runs: Sequence[FinishedRun]) -> tupl
 
 
 def to_csv(summary: SweepSummary) -> str:
-    """`sweep.csv`: a row per GPU set and cap. power_w, energy_j: of all its GPUs; gpu_*: of each, by semicolon."""
+    """`sweep.csv`: a row per GPU set and cap.
+
+    power_w, energy_j: what the metric counts, of all GPUs or of the node; gpus_*: of all GPUs; gpu_*: of each, by
+    semicolon.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     for panel in summary.panels:
         for row in reversed(panel.rows):
-            mean = row.measurement
+            mean, gpus = row.measurement, row.measurement.of_gpus()
             writer.writerow([
                 panel.curve, panel.gpus.label, f"{row.cap_w:g}", _cell(mean.power_w),
                 _cell(mean.energy_per_iteration_j), _cell(mean.period_s), row.repeats, _cell(row.power_sd_w),
                 _cell(row.energy_sd_j), _cell(row.time_sd_s), ";".join(map(_cell, row.gpu_power_w)),
                 ";".join(map(_cell, row.gpu_energy_j)), str(row is panel.baseline).lower(),
-                str(summary.plan.emulated).lower(),
+                str(summary.plan.emulated).lower(), summary.plan.node_power, _cell(gpus.power_w),
+                _cell(gpus.energy_per_iteration_j), _cell(row.gpus_power_sd_w), _cell(row.gpus_energy_sd_j),
             ])  # fmt: skip
     return text.getvalue()
 
@@ -149,7 +174,20 @@ def _panel(plan: SweepPlan, one: GpuSet, metric: Metric, runs: Sequence[Finished
         chosen=_chosen(metric, rows, baseline) if baseline else None,
         pareto=pareto(measured, baseline.measurement) if baseline else (),
         left_out=tuple(left_out),
+        best_by_metric_gpu=(
+            best_by_gpus(measured, baseline.measurement) if baseline and baseline.measurement.gpu else ()
+        ),
     )
+
+
+def _with_node(panel: Panel, events: Sequence[Event]) -> Panel:
+    """The same with the machine around its GPUs, where that counts."""
+    metered = next((event for event in reversed(events) if isinstance(event, NodeMetered)), None)
+    at_rest = (event for event in reversed(events) if isinstance(event, IdleEstimated))
+    estimated = next((event for event in at_rest if event.gpus in (None, panel.gpus.label)), None)
+    baseline = None if panel.baseline is None else panel.baseline.measurement
+    chosen = None if panel.chosen is None else panel.row(panel.chosen.cap_w[0]).measurement
+    return replace(panel, node=node_summary(metered, estimated, baseline, chosen if chosen is not baseline else None))
 
 
 def _chosen(metric: Metric, rows: Sequence[CapRow], baseline: CapRow) -> BestCap:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from autocap import nodetelling
 from autocap.gains import METRICS
 from autocap.records import Measurement
 from autocap.rounding import with_error
@@ -21,20 +22,29 @@ def caps(panel: Panel, *, emulated: bool) -> Table:
     base = None if panel.baseline is None else panel.baseline.measurement
     rows = []
     for row in panel.rows:
-        mean = row.measurement
-        compared = ["–"] * 5
-        if base is not None:
-            compared = [_change(mean.energy_per_iteration_j, base.energy_per_iteration_j)]
-            compared.append(_change(mean.period_s, base.period_s))
-            compared += [f"{METRICS[name].cost(mean, base).value:.4f}" for name in _RATIOS]
-        rows.append((f"{row.cap_w:g}", str(row.repeats), *_means(row), *compared, _remark(panel, row)))
+        energy, *rest = _compared(row.measurement, base)
+        time = "–" if base is None else _change(row.measurement.period_s, base.period_s)
+        rows.append((f"{row.cap_w:g}", str(row.repeats), *_means(row), energy, time, *rest, _remark(panel, row)))
     titles = ("cap W", "runs", f"W{label}", f"J{label}", "s", "energy %", "time %", *_RATIOS, "")
     return Table(titles=titles, rows=tuple(rows))
 
 
+def of_gpus(panel: Panel, *, emulated: bool) -> Table:
+    """The GPUs' part in what the table of caps has of the whole node."""
+    label = " (emulated)" if emulated else ""
+    base = None if panel.baseline is None else panel.baseline.measurement.of_gpus()
+    rows = []
+    for row in panel.rows:
+        mean = row.measurement.of_gpus()
+        watts = _with_sd(mean.power_w, row.gpus_power_sd_w, 1)
+        joules = _with_sd(mean.energy_per_iteration_j, row.gpus_energy_sd_j, 1)
+        rows.append(("", f"{row.cap_w:g}", watts, joules, *_compared(mean, base), _remark(panel, row)))
+    return Table(titles=("GPUs alone", "cap W", f"W{label}", f"J{label}", "energy %", *_RATIOS, ""), rows=tuple(rows))
+
+
 def bests(summary: SweepSummary, panel: Panel, base: Measurement) -> Table:
     """The best cap by each metric, as tables 2 and 3 of Krzywaniak et al. 2022 have it."""
-    joules = "energy J (emulated)" if summary.plan.emulated else "energy J"
+    joules = "energy J (emulated)" if summary.modelled else "energy J"
     rows = [_best_row("baseline", panel.row(panel.gpus.baseline_w), base)]
     rows += [_best_row(f"min {best.metric}", panel.row(best.cap_w[0]), base, best) for best in panel.best_by_metric]
     if panel.chosen is not None:
@@ -52,6 +62,16 @@ def asked_for(summary: SweepSummary) -> str:
     within = "" if limit is None else f", at most {100 * limit:g} % slower"
     k = "" if summary.metric.k is None else f" k={summary.metric.k:g}"
     return f"{summary.metric.name}{k}{within}"
+
+
+def heading(summary: SweepSummary) -> list[str]:
+    """What the energy in the report is of; nothing where it is the GPUs' own."""
+    return nodetelling.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
+
+
+def at_rest(panel: Panel) -> list[str]:
+    """What the machine around the GPUs draws between the runs; nothing where only they count."""
+    return [] if panel.node is None else nodetelling.at_rest(panel.node, when="between the runs", per="run")
 
 
 def left_out(panel: Panel) -> Iterator[str]:
@@ -73,6 +93,14 @@ def _means(row: CapRow) -> list[str]:
         _with_sd(mean.energy_per_iteration_j, row.energy_sd_j, 1),
         _with_sd(mean.period_s, row.time_sd_s, 2),
     ]
+
+
+def _compared(mean: Measurement, base: Measurement | None) -> list[str]:
+    """Energy and the ratios that every cap is shown with."""
+    if base is None:
+        return ["–"] * (1 + len(_RATIOS))
+    change = _change(mean.energy_per_iteration_j, base.energy_per_iteration_j)
+    return [change, *(f"{METRICS[name].cost(mean, base).value:.4f}" for name in _RATIOS)]
 
 
 def _with_sd(mean: float, sd: float | None, digits: int) -> str:
