@@ -8,9 +8,10 @@ from datetime import datetime
 
 from autocap import __version__, events, reporting
 from autocap.clock import Clock
+from autocap.codec import Json
 from autocap.config import RunConfig
 from autocap.errors import ExporterError, RunDirectoryError
-from autocap.events import MetricInfo, OptionValue
+from autocap.events import Event, MetricInfo, OptionValue
 from autocap.metrics import Metric
 from autocap.powersource import PowerSource
 from autocap.privileges import InvokingUser
@@ -68,15 +69,9 @@ class Books:
             self.directory.close()  # so that the page shows the last samples as well
         except RunDirectoryError as error:
             self._reporter.say([f"warning: {error}"])
-        why_no_page = reporting.put_page(self.directory, self._recorder.events)
-        if why_no_page is not None:
-            self._reporter.say([f"warning: {why_no_page}"])
         untuned = result.device is None  # which was said when it began
         told = [] if untuned else summary_report.lines(result, self._reporter.width)
-        self._reporter.say([*told, f"run directory: {self.directory.path}"])
-        if self._config.json:
-            with suppress(OSError):
-                print(json.dumps(to_json_dict(result), allow_nan=False), flush=True)
+        hand_out(self.directory, self._recorder.events, self._reporter, told, to_json_dict(result), self._config)
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
@@ -107,6 +102,27 @@ def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.Nod
         idle_w=config.idle_w,
         standard_idle_w=config.standard_idle_w,
     )
+
+
+def hand_out(
+    directory: RunDirectory,
+    recorded: Sequence[Event],
+    reporter: Quiet,
+    told: Sequence[str],
+    result: Json,
+    config: RunConfig,
+) -> None:
+    """What whoever ran it gets at the end: the page, the table, and the result on stdout where that was asked for.
+
+    recorded: all events. told: the table, line by line. result: what `result.json` holds.
+    """
+    why_no_page = reporting.put_page(directory, recorded)
+    if why_no_page is not None:
+        reporter.say([f"warning: {why_no_page}"])
+    reporter.say([*told, f"run directory: {directory.path}"])
+    if config.json:
+        with suppress(OSError):
+            print(json.dumps(result, allow_nan=False), flush=True)
 
 
 def metric_info(metric: Metric) -> MetricInfo:

@@ -5,7 +5,7 @@ is the start of the run. An unknown is `None`, never 0 or -1.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 # Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and
@@ -194,28 +194,11 @@ class Measurement:
         """The same window with the GPUs' own power and energy."""
         if self.gpu is None:
             return self
-        return replace(
-            self,
-            power_w=self.gpu.power_w,
-            power_rel_stderr=self.gpu.power_rel_stderr,
-            energy_per_iteration_j=self.gpu.energy_per_iteration_j,
-            energy_rel_stderr=self.gpu.energy_rel_stderr,
-            time_energy_corr=self.gpu.time_energy_corr,
-            gpu=None,
-        )
+        return replace(self, gpu=None, **{field.name: getattr(self.gpu, field.name) for field in fields(GpuEnergy)})
 
     def with_gpus(self, gpus: "Measurement") -> "Measurement":
         """This one, of the machine, with the GPUs' part of the same window."""
-        return replace(
-            self,
-            gpu=GpuEnergy(
-                power_w=gpus.power_w,
-                power_rel_stderr=gpus.power_rel_stderr,
-                energy_per_iteration_j=gpus.energy_per_iteration_j,
-                energy_rel_stderr=gpus.energy_rel_stderr,
-                time_energy_corr=gpus.time_energy_corr,
-            ),
-        )
+        return replace(self, gpu=GpuEnergy(**{field.name: getattr(gpus, field.name) for field in fields(GpuEnergy)}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

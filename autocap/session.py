@@ -37,7 +37,7 @@ def run(config: RunConfig, clock: SignalClock) -> int:
     user = invoking_user()
     plan = _plan(config, user)
     with ExitStack() as stack:
-        device, why_not = _source_if_any(config, clock, plan)
+        device, why_not = _source_or_why(config, clock, plan, required=True)
         if device is not None:
             stack.enter_context(device)
         if plan.earlier is not None:
@@ -104,7 +104,7 @@ def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
     plan = _plan(config, user)
     with ExitStack() as stack:
         job, config = _joined(config, plan, pid, stack)
-        device, why_not = _source_or_why(config, clock, plan, _owner_uid(user))
+        device, why_not = _source_or_why(config, clock, plan, _owner_uid(user), required=False)
         if device is not None:
             stack.enter_context(device)
         notes = settle_leftovers(observe=config.tune.observe)
@@ -135,23 +135,18 @@ def _owner_uid(user: InvokingUser | None) -> int:
     return os.getuid() if user is None else user.uid
 
 
-def _source_if_any(config: RunConfig, clock: SignalClock, plan: SearchPlan) -> tuple[Source | None, str]:
-    """The source of devices; under `auto` none where there is none, with the reason."""
-    try:
-        return source(config, clock, plan.required_w), ""
-    except DeviceUnavailable as error:
-        if config.device != "auto":
-            raise
-        return None, f"no device to tune: {error}"
-
-
 def _source_or_why(
-    config: RunConfig, clock: SignalClock, plan: SearchPlan, owner_uid: int
+    config: RunConfig, clock: SignalClock, plan: SearchPlan, owner_uid: int | None = None, *, required: bool
 ) -> tuple[Source | None, str]:
-    """The source of devices; where there is none that can be used, the reason."""
+    """The source of devices; where there is none that can be used, the reason. owner_uid: as `source` takes it.
+
+    required: then raises DeviceError for that, unless --device is auto and there is no device at all.
+    """
     try:
         return source(config, clock, plan.required_w, owner_uid), ""
     except DeviceError as error:
+        if required and not (config.device == "auto" and isinstance(error, DeviceUnavailable)):
+            raise
         return None, f"no device to tune: {error}"
 
 

@@ -23,6 +23,7 @@ BASE = frozenset(
         "errors",
         "events",
         "metrics",
+        "notes",
         "outsider",
         "pergpuevents",
         "powersource",

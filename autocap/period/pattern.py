@@ -61,8 +61,7 @@ class Fit:
         return self.phase_at(self.u)
 
     def phase_at(self, u: Floats) -> Floats:
-        wander: Floats = np.interp(u, self.knots, self.theta)
-        return u * (1.0 + self.slope) + wander
+        return _phase_at(u, self.knots, self.theta, self.slope)
 
     def cycles_between(self, spans_u: list[tuple[float, float]]) -> tuple[float, float]:
         """Cycles in some spans (in nominal cycles) together, and their standard error."""
@@ -256,7 +255,7 @@ class _Problem:
         )
         amplitudes = self.linear[levels:]
         u = (t_s - t_s[0]) / self.period_s
-        phase = u * (1.0 + self.slope) + np.interp(u, self.knots, self.theta)
+        phase = _phase_at(u, self.knots, self.theta, self.slope)
         level = np.interp(u, self.level_knots, self.linear[:levels])
         flat = y - level
         return Fit(
@@ -277,6 +276,11 @@ class _Problem:
             rest=flat - fourier(phase, self.harmonics) @ amplitudes,
             level=level,
         )
+
+
+def _phase_at(u: Floats, knots: Floats, theta: Floats, slope: float) -> Floats:
+    wander: Floats = np.interp(u, knots, theta)
+    return u * (1.0 + slope) + wander
 
 
 def _inverse(matrix: Floats) -> tuple[Floats, float]:

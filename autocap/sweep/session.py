@@ -7,12 +7,12 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-from autocap import __version__, events, reporting
-from autocap.books import metric_info, node_metered
+from autocap import __version__, events
+from autocap.books import hand_out, metric_info, node_metered
 from autocap.codec import encode
 from autocap.config import SweepConfig
 from autocap.devices.base import Tunable
@@ -163,10 +163,4 @@ def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, re
     result = encode(summary)
     _put(directory, recorder, t_s, RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
     reporter.close()
-    why_no_page = reporting.put_page(directory, recorder.events)
-    if why_no_page is not None:
-        reporter.say([f"warning: {why_no_page}"])
-    reporter.say([*sweep_report.lines(summary, reporter.width), f"run directory: {directory.path}"])
-    if config.run.json:
-        with suppress(OSError):
-            print(json.dumps(result, allow_nan=False), flush=True)
+    hand_out(directory, recorder.events, reporter, sweep_report.lines(summary, reporter.width), result, config.run)

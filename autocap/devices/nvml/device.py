@@ -8,6 +8,7 @@ from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.probe import SensorProbe, probe_sensors
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
+from autocap.notes import Notes
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
 KIND = "nvml"
@@ -40,8 +41,7 @@ class NvmlDevice:
         self._found = tuple(_find(inventory, uuid, library.unreadable) for uuid in uuids)
         self._gpus = tuple(_info(gpu) for gpu in self._found)
         self._cards = tuple(Card(library, gpu.uuid, f"GPU {gpu.index}", clock) for gpu in self._found)
-        self._notes: list[str] = []
-        self._said: set[str] = set()
+        self._notes = Notes()
         self._held_since_s: dict[str, float] = {}  # below its requested limit, by what messages call the card
         self.probes = probe_sensors(self._cards, clock, library.pause)
         self._sensor = self._apply(self.probes)
@@ -73,18 +73,17 @@ class NvmlDevice:
             readings.append(card.read())
             if card.power_trace.gap is not None:
                 # Kept apart by their first words: how long a sensor is stuck differs each time.
-                self._say(f"{card.where} {card.power_trace.gap.split(' W')[0]}", _gap(card, card.power_trace.gap))
+                self._notes.say(f"{card.where} {card.power_trace.gap.split(' W')[0]}", _gap(card, card.power_trace.gap))
             if believed and card.energy_trace.trouble is not None:
-                self._say(f"{card.where} counter", _dropped(card))
+                self._notes.say(f"{card.where} counter", _dropped(card))
             self._watch_enforced(card, readings[-1])
             for failure in card.failures():
-                self._say(failure, f"{failure}; it is asked again at the next reading")
+                self._notes.say(failure, f"{failure}; it is asked again at the next reading")
         return tuple(readings)
 
     def notes(self) -> tuple[str, ...]:
         """What the user should know and was not told yet: sentences, each of them once."""
-        notes, self._notes = tuple(self._notes), []
-        return notes
+        return self._notes.take()
 
     def limits(self) -> NvmlLimits:
         """The setter. Raises DeviceError under `observe`, where there is none, and LimitRefused (`refusal`) where a GPU
@@ -105,9 +104,11 @@ class NvmlDevice:
                 card.energy_trace.expect(self._clock.now())
             if probe.counter_trouble is not None:
                 card.energy_trace.drop(probe.counter_trouble)
-                self._say(f"{card.where} counter", _dropped(card))
+                self._notes.say(f"{card.where} counter", _dropped(card))
             if probe.source is Source.MODULE:
-                self._say(f"{card.where} module", f"{card.where} reports the power of its whole module, CPU included")
+                self._notes.say(
+                    f"{card.where} module", f"{card.where} reports the power of its whole module, CPU included"
+                )
         update_s = max(card.power_trace.update_s for card in self._cards)
         if any(card.source is Source.USAGE for card in self._cards):
             return SensorInfo(update_s=update_s, window_s=_USAGE_WINDOW_S, settle_s=_USAGE_SETTLE_S)
@@ -120,7 +121,7 @@ class NvmlDevice:
             return
         volatile = ", ".join(str(gpu.index) for gpu in self._found if gpu.persistence is False)
         if volatile:
-            self._say(
+            self._notes.say(
                 "persistence",
                 f"persistence mode is off on GPU {volatile}: once no program uses it, the driver may unload, and every "
                 "power limit, also one that was set before autocap came, falls back to the default; "
@@ -139,16 +140,11 @@ class NvmlDevice:
             self._say_held(card.where, requested_w, enforced_w)
 
     def _say_held(self, where: str, requested_w: float, enforced_w: float) -> None:
-        self._say(
+        self._notes.say(
             f"{where} limited",
             f"something outside autocap holds {where} at {enforced_w:g} W, although {requested_w:g} W is requested; "
             "caps above that change nothing",
         )
-
-    def _say(self, about: str, text: str) -> None:
-        if about not in self._said:
-            self._said.add(about)
-            self._notes.append(text)
 
 
 def _find(inventory: dict[str, NvmlGpu], uuid: str, unreadable: Sequence[str]) -> NvmlGpu:

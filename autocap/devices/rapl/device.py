@@ -10,6 +10,7 @@ from autocap.devices.rapl.longterm import CAP_WINDOW_US
 from autocap.devices.rapl.meter import UPDATE_S, PackageMeter
 from autocap.devices.rapl.packages import NO_LIMIT_W, RaplPackage
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
+from autocap.notes import Notes
 from autocap.records import GpuInfo, Reading, SensorInfo, same_limit
 
 KIND = "rapl"
@@ -37,8 +38,7 @@ class RaplDevice:
             self._meters = tuple(PackageMeter(one.package, one.where, clock.now()) for one in packages)
         except ZoneError as error:
             raise DeviceUnavailable(f"no energy, so nothing to measure: {error}") from error
-        self._notes: list[str] = []
-        self._said: set[str] = set()
+        self._notes = Notes()
         self._note_limits()
 
     @property
@@ -61,8 +61,7 @@ class RaplDevice:
 
     def notes(self) -> tuple[str, ...]:
         """What the user should know and was not told yet: sentences, each of them once."""
-        notes, self._notes = tuple(self._notes), []
-        return notes
+        return self._notes.take()
 
     def limits(self) -> RaplLimits:
         """The setter. Raises DeviceError under `observe`, where there is none, and LimitRefused (`refusal`) where a
@@ -79,7 +78,7 @@ class RaplDevice:
     def _read(self, package: RaplPackage, meter: PackageMeter) -> Reading:
         found = meter.read(self._clock.now())
         if meter.gap is not None:
-            self._say(meter.gap, f"{meter.gap}; such readings are left out, as gaps")
+            self._notes.say(meter.gap, f"{meter.gap}; such readings are left out, as gaps")
         requested_w = None if package.limit is None else self._ask(package.limit.limit_w)
         enforced_w = self._ask(package.enforced_w)
         self._watch_enforced(package, requested_w, enforced_w)
@@ -100,18 +99,18 @@ class RaplDevice:
         except ZoneError as error:
             if error.lost:
                 raise
-            self._say(str(error), f"{error}; it is asked again at the next reading")
+            self._notes.say(str(error), f"{error}; it is asked again at the next reading")
             return None
 
     def _note_limits(self) -> None:
         for package in self._packages:
             if package.limit is None:
-                self._say(
+                self._notes.say(
                     package.uuid,
                     f"{package.where} takes no power limit; {NO_LIMIT_W:g} W stands for none in what follows",
                 )
             elif not package.limit.in_force():
-                self._say(
+                self._notes.say(
                     package.uuid,
                     f"the limit of {package.where}, {package.limit.limit_w():g} W, is switched off; the baseline is "
                     "measured without one, and a cap switches it on until the end",
@@ -125,16 +124,11 @@ class RaplDevice:
             or same_limit(enforced_w, requested_w)
         ):
             return
-        self._say(
+        self._notes.say(
             f"{package.uuid} held",
             f"another interface of {package.where} holds it at {enforced_w:g} W, although {requested_w:g} W is "
             "requested; caps above that change nothing",
         )
-
-    def _say(self, about: str, text: str) -> None:
-        if about not in self._said:
-            self._said.add(about)
-            self._notes.append(text)
 
 
 def _binding(mean_w: float | None, enforced_w: float | None) -> bool | None:
