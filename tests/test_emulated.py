@@ -71,12 +71,13 @@ def set_cap(device, cap_w):
 
 
 def attended(device, seconds):
-    """Let time pass while somebody reads the device; the mean of its power over the last half."""
-    end_s, powers_w = time.monotonic() + seconds, []
+    """Let time pass while somebody reads the device; the means of its power and its load over the last half."""
+    end_s, seen = time.monotonic() + seconds, []
     while time.monotonic() < end_s:
-        time.sleep(0.05)
-        powers_w.append(device.read()[0].power_w or 0.0)
-    return float(np.mean(powers_w[len(powers_w) // 2 :]))
+        time.sleep(0.02)
+        reading = device.read()[0]
+        seen.append((reading.power_w or 0.0, reading.utilisation))
+    return np.mean(seen[len(seen) // 2 :], axis=0)
 
 
 @pytest.fixture(scope="module")
@@ -263,15 +264,19 @@ def test_an_observed_device_stops_nothing_and_has_no_limits():
 
 def test_power_follows_the_load_and_the_cap():
     with bound(SLEEPING) as (device, _):
-        assert attended(device, 0.6) == pytest.approx(20.0, rel=0.05)
+        power_w, load = attended(device, 0.6)
+        assert power_w == pytest.approx(20.0, rel=0.05)
+        assert load < 0.01
     with bound(BUSY) as (device, _):
-        full_w = attended(device, 0.6)
-        set_cap(device, 100.0)
-        capped_w = attended(device, 0.6)
+        # One busy thread is a whole load, but others may keep it from its CPU: judged by the load that there was.
+        power_w, load = attended(device, 1.0)
+        assert load > 0.25 / len(os.sched_getaffinity(0))
+        assert power_w == pytest.approx(20.0 + load * 180.0, rel=0.2)
 
-        # idle + load × (power at the cap − idle), at about the same load; one busy thread on all our CPUs
-        assert full_w > 20.0 + 0.25 * 180.0 / len(os.sched_getaffinity(0))
-        assert (capped_w - 20.0) / (full_w - 20.0) == pytest.approx(80.0 / 180.0, rel=0.5)
+        set_cap(device, 100.0)
+
+        power_w, load = attended(device, 1.0)
+        assert power_w == pytest.approx(20.0 + load * 80.0, rel=0.2)
 
 
 def test_the_end_of_the_job_ends_the_throttling_and_leaves_idle_power():
