@@ -1,8 +1,7 @@
 """What the job has used since its first steady iteration, and which part of it the search took."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
-
-import numpy as np
 
 from autocap.energy import EnergyMeter
 from autocap.events import State, Tally
@@ -88,18 +87,30 @@ class Accounts:
         """Time and energy from mark to mark, which may lie in the past, without those over which the count stood still
         (pauses, and caps at which no iteration could be counted) and those with a gap in the power; returns the
         iterations of the latter."""
-        times_s, energies_j, gaps_s = zip(*self._curve, strict=True)
-        at_s = np.array([self._marked_s or marks[0].t_s, *(mark.t_s for mark in marks)])
-        done = np.array([self._counted[2], *(mark.iterations for mark in marks)])
-        unknown = np.diff(np.interp(at_s, times_s, gaps_s)) > _SHORTEST_GAP_S
-        goes_on = (np.diff(done) > 0) & ~unknown
-        used_j = np.diff(np.interp(at_s, times_s, energies_j))
-        counted_s, counted_j, _ = self._counted
-        self._counted = (
-            counted_s + float(np.diff(at_s)[goes_on].sum()),
-            counted_j + float(used_j[goes_on].sum()),
-            marks[-1].iterations,
-        )
-        self._marked_s = marks[-1].t_s
-        self._curve = [point for point in self._curve if point[0] > self._marked_s - _APART_S] or self._curve[-1:]
-        return float(np.diff(done)[unknown].sum())
+        # One mark at a time, as they usually come: arrays of one or two cost more than all the rest of a sample.
+        counted_s, counted_j, done = self._counted
+        last_s = self._marked_s or marks[0].t_s
+        last_j, last_gap_s = self._used_by(last_s)
+        unknown = 0.0
+        for mark in marks:
+            used_j, gap_s = self._used_by(mark.t_s)
+            if gap_s - last_gap_s > _SHORTEST_GAP_S:
+                unknown += mark.iterations - done
+            elif mark.iterations > done:
+                counted_s += mark.t_s - last_s
+                counted_j += used_j - last_j
+            last_s, last_j, last_gap_s, done = mark.t_s, used_j, gap_s, mark.iterations
+        self._counted = (counted_s, counted_j, done)
+        self._marked_s = last_s
+        self._curve = [point for point in self._curve if point[0] > last_s - _APART_S] or self._curve[-1:]
+        return unknown
+
+    def _used_by(self, t_s: float) -> tuple[float, float]:
+        """The energy curve at a moment, and the gaps in it until then: joules and seconds."""
+        after = bisect_right(self._curve, t_s, key=lambda point: point[0])
+        if after in (0, len(self._curve)):
+            _, energy_j, gap_s = self._curve[min(after, len(self._curve) - 1)]
+            return energy_j, gap_s
+        (t0_s, energy0_j, gap0_s), (t1_s, energy1_j, gap1_s) = self._curve[after - 1 : after + 1]
+        share = (t_s - t0_s) / (t1_s - t0_s)
+        return energy0_j + share * (energy1_j - energy0_j), gap0_s + share * (gap1_s - gap0_s)
