@@ -92,9 +92,8 @@ def _peaks(even: Floats, step_s: float, shortest_s: float, longest_s: float) -> 
     tapered = np.abs(np.fft.rfft(even * np.hanning(len(even)), _PADDING * len(even))) ** 2
     size = _PADDING * len(even) * step_s
     lines = _highest(tapered, int(size / longest_s), int(size / shortest_s) + 2)
-    found = [float(lag) * step_s for lag in lags]
-    found += [size / float(line) * multiple for line in lines if line > 0 for multiple in _MULTIPLES]
-    return [_sharpened(tapered, size, period) for period in found]
+    multiples = size / lines[lines > 0, None] * np.array(_MULTIPLES)
+    return _sharpened(tapered, size, np.concatenate((lags * step_s, multiples.ravel())))
 
 
 def fold(t_s: Floats, y: Floats, *, step_s: float, window_s: float, shortest_s: float, longest_s: float) -> list[float]:
@@ -128,16 +127,17 @@ def _highest(values: Floats, first: int, end: int) -> Floats:
     return np.asarray(inner[tops] + (after[tops] - before[tops]) / (2 * bend), dtype=np.float64)
 
 
-def _sharpened(tapered: Floats, size: float, period_s: float) -> float:
-    """The period near the given one whose harmonics hold the most of the spectrum."""
+def _sharpened(tapered: Floats, size: float, periods_s: Floats) -> list[float]:
+    """For each of some periods the one near it whose harmonics hold the most of the spectrum."""
     width = _PADDING * 1.5
-    centre = size / period_s
-    places = np.linspace(max(centre - width, 0.5 * centre), min(centre + width, 1.5 * centre), 25)
-    orders = np.arange(1, _SHARPENING_HARMONICS + 1)
-    at = np.outer(orders, places)
+    centres = size / periods_s
+    lowest, highest = np.maximum(centres - width, 0.5 * centres), np.minimum(centres + width, 1.5 * centres)
+    places = np.linspace(lowest, highest, 25, axis=-1)
+    at = places[:, None, :] * np.arange(1, _SHARPENING_HARMONICS + 1)[:, None]
     usable = at < len(tapered) - 1
-    power = np.where(usable, np.interp(at, np.arange(len(tapered)), tapered), 0.0).sum(axis=0)
-    return size / float(places[int(np.argmax(power))])
+    power = np.where(usable, np.interp(at, np.arange(len(tapered)), tapered), 0.0).sum(axis=1)
+    best = places[np.arange(len(places)), np.argmax(power, axis=1)]
+    return [size / float(place) for place in best]
 
 
 def _distinct(periods: list[float]) -> list[float]:

@@ -7,6 +7,7 @@ but a half or a double of the period has another shape altogether, and is told a
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ _REPEATS = 0.2
 _SURPRISE = 0.10
 _FEWEST_CYCLES = 8.0
 _MOST_COMPARED = 10
+_TURNS = 256
 
 
 def lock(t_s: Floats, power_w: Floats, estimate: PeriodEstimate, *, update_s: float, window_s: float = 0.0) -> Template:
@@ -142,11 +144,15 @@ def _repeats_another(item: tuple[float, Fit, float], found: Sequence[tuple[float
 def likeness(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> float:
     """How alike two waveforms are when the one is turned as well as it can be: their correlation, -1 to 1."""
     size = min(len(one), len(other), _MOST_COMPARED)
-    orders = np.arange(1, size + 1)
-    turns = np.exp(2j * np.pi * np.outer(orders, np.arange(256) / 256))
-    best = float(np.max(np.real((one[:size] * np.conj(other[:size])) @ turns)))
+    best = float(np.max(np.real((one[:size] * np.conj(other[:size])) @ _turns(size))))
     norm = float(np.linalg.norm(one[:size]) * np.linalg.norm(other[:size]))
     return best / norm if norm > 0 else 0.0
+
+
+@cache
+def _turns(harmonics: int) -> NDArray[np.complex128]:
+    """What turning a waveform by each of many phases does to its harmonics, shape (harmonics, phases)."""
+    return np.asarray(np.exp(2j * np.pi * np.outer(np.arange(1, harmonics + 1), np.arange(_TURNS) / _TURNS)))
 
 
 def _doubt(

@@ -90,11 +90,10 @@ def _idle(t_s: Floats, power_w: Floats) -> Bools:
     edges = np.flatnonzero(np.diff(low.astype(int)))
     idle = np.zeros(len(t_s), dtype=bool)
     for start, end in zip(edges[::2], edges[1::2], strict=True):
-        run = power_w[start:end]
-        calm, lively = np.percentile(run, [10, 90])
-        still = lively - calm < _STILL_LEVEL * lively
-        if still and t_s[end - 1] - t_s[start] > _LONG * (t_s[-1] - t_s[0]):
-            idle[start:end] = True
+        if t_s[end - 1] - t_s[start] <= _LONG * (t_s[-1] - t_s[0]):
+            continue
+        calm, lively = np.percentile(power_w[start:end], [10, 90])
+        idle[start:end] = lively - calm < _STILL_LEVEL * lively
     return idle if np.mean(idle) < 0.5 else np.zeros(len(t_s), dtype=bool)
 
 

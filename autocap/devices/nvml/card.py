@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _TYPICAL_UPDATE_S = 0.1  # until the sensor's own is known
 # How old what changes slowly may be: every call costs, and takes the driver's lock for a moment.
-_CLOCK_S, _TEMPERATURE_S = 0.2, 1.0
+_CLOCKS_S, _TEMPERATURE_S = 0.2, 1.0
 _OLDEST_S = 2.5  # the driver's buffer reaches back 2.4 s; an older stamp, or a future one, is another clock's
 _SW_POWER_CAP = 0x4
 _THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # HW slowdown, SW thermal, HW thermal, HW power brake
@@ -69,7 +69,7 @@ class Card:
         self._absent: set[str] = set()  # quantities that the GPU does not offer
         self._failed: dict[str, str] = {}  # the last failure of each quantity that has one
         self._sample: tuple[int, float] | None = None  # the buffer's newest: its stamp in µs, watts
-        self._held: dict[str, tuple[float, float | None]] = {}  # what changes slowly: when it was asked for, and it
+        self._held: dict[str, tuple[float, int | None]] = {}  # what changes slowly: when it was asked for, and it
         self._fields = self._offered_fields()
         self.source = self._find_source()
 
@@ -85,9 +85,9 @@ class Card:
         now_s = self._clock.now()
         counted_j = self.counter_j()
         busy_pct = self._ask("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
-        clock_mhz = self._lately(now_s, "SM clock", _CLOCK_S, self._sm_clock_mhz)
-        temperature_c = self._lately(now_s, "temperature", _TEMPERATURE_S, self._temperature_c)
-        reasons = self._clock_reasons()
+        clock_mhz = self._lately(now_s, _CLOCKS_S, self._sm_clock_mhz)
+        temperature_c = self._lately(now_s, _TEMPERATURE_S, self._temperature_c)
+        reasons = self._lately(now_s, _CLOCKS_S, self._clock_reasons)
         energy_j = self.energy_trace.take(now_s, counted_j, raw.power_w)
         t_s, power_w = self.power_trace.take(raw.stamp_s, raw.power_w, energy_j=energy_j, busy=busy_pct != 0)
         return Reading(
@@ -100,7 +100,7 @@ class Card:
             cap_binding=None if reasons is None else bool(reasons & _SW_POWER_CAP),
             throttled=reasons is not None and bool(reasons & _THROTTLED),
             utilisation=None if busy_pct is None else busy_pct / 100,
-            temperature_c=temperature_c,
+            temperature_c=None if temperature_c is None else float(temperature_c),
         )
 
     def raw_power(self) -> RawPower:
@@ -201,19 +201,20 @@ class Card:
             return None  # not answered this time
         return self._ask(f"limit {field}", otherwise)
 
-    def _lately(self, now_s: float, quantity: str, oldest_s: float, ask: Callable[[], float | None]) -> float | None:
-        """A quantity that changes slowly, at most so old."""
-        asked_s, value = self._held.get(quantity, (-math.inf, None))
+    def _lately(self, now_s: float, oldest_s: float, ask: Callable[[], int | None]) -> int | None:
+        """What changes slowly, at most so old."""
+        asked_s, value = self._held.get(ask.__name__, (-math.inf, None))
         if now_s >= asked_s + oldest_s:
-            value = self._ask(quantity, ask)
-            self._held[quantity] = now_s, value
+            value = ask()
+            self._held[ask.__name__] = now_s, value
         return value
 
-    def _sm_clock_mhz(self) -> float:
-        return float(pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
+    def _sm_clock_mhz(self) -> int | None:
+        return self._ask("SM clock", lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
 
-    def _temperature_c(self) -> float:
-        return float(pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU))
+    def _temperature_c(self) -> int | None:
+        sensor = pynvml.NVML_TEMPERATURE_GPU
+        return self._ask("temperature", lambda: pynvml.nvmlDeviceGetTemperature(self._handle, sensor))
 
     def _clock_reasons(self) -> int | None:
         reasons = self._ask("clock reasons", lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
