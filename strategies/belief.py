@@ -254,23 +254,26 @@ class Costs:
         """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""
         return np.asarray(self.weight @ (self.value > cost))
 
-    def gain_over(self, place: int | None, cost: float, power_error: float, time_error: float) -> tuple[Floats, Floats]:
-        """What a trial of each cap is expected to gain over the cap at `place`, and to lose to it while it lasts.
+    def gain_over(
+        self, place: int | None, cost: float, power_error: float, time_error: float, *, of: Sequence[int]
+    ) -> tuple[Floats, Floats]:
+        """What a trial of some caps is expected to gain over the cap at `place`, and to lose to it while it lasts.
 
-        With `None` for the place, over a cost that is known. The gain is the knowledge gradient (Frazier, Powell and
-        Dayanik 2008): a trial of these errors moves what is believed by less than the cap may truly differ. Both of
-        shape (caps,).
+        With `None` for the place, over a cost that is known. of: the indices of those caps. The gain is the knowledge
+        gradient (Frazier, Powell and Dayanik 2008): a trial of these errors moves what is believed by less than the cap
+        may truly differ. Both in the order of `of`.
         """
-        variance = self._variance
+        value, by_power, by_time = (each[:, of] for each in (self.value, self.by_power, self.by_time))
+        variance = self._variance[:, of]
         if place is None:
-            better = cost - self.value
+            better = cost - value
         else:
-            better = self.value[:, [place]] - self.value
-            for slope, posterior in ((self.by_power, self.power), (self.by_time, self.time)):
-                own, cov = slope[:, [place]], posterior.cov_with(place)
-                variance = variance + own**2 * cov[:, [place]] - 2 * own * slope * cov
+            better = self.value[:, [place]] - value
+            for slopes, slope, posterior in ((self.by_power, by_power, self.power), (self.by_time, by_time, self.time)):
+                own, cov = slopes[:, [place]], posterior.cov_with(place)
+                variance = variance + own**2 * cov[:, [place]] - 2 * own * slope * cov[:, of]
         variance = np.maximum(variance, _JITTER)
-        noise = (self.by_power * power_error) ** 2 + (self.by_time * time_error) ** 2
+        noise = (by_power * power_error) ** 2 + (by_time * time_error) ** 2
         gain = _above_zero(better, variance / np.sqrt(variance + noise))
         loss = _above_zero(-better, np.sqrt(variance))
         return np.asarray(self.weight @ gain), np.asarray(self.weight @ loss)

@@ -135,19 +135,18 @@ class Model(Strategy):
             return None
         kept_w = self.recommend()
         place = None if kept_w is None else self._places[kept_w]
-        errors = self.baseline.power_rel_stderr, self.baseline.period_rel_stderr
-        gain, loss = self._costs.gain_over(place, 1.0, *errors)
-        gain = gain * self._chance_allowed()
-        worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
         open_caps = [cap_w for cap_w in self._candidates if not self.tried(cap_w)]
-        promising = [
-            cap_w
-            for cap_w in self._within_reach(open_caps, 1.0 if place is None else float(self._costs.mean[place]))
-            if worth[self._places[cap_w]] or not self.findings  # one is measured in any case
-        ]
-        if promising:
-            choice = _PATIENCE * gain - loss
-            return max(promising, key=lambda cap_w: float(choice[self._places[cap_w]]))
+        best = 1.0 if place is None else float(self._costs.mean[place])
+        reach = [self._places[cap_w] for cap_w in self._within_reach(open_caps, best)]
+        errors = self.baseline.power_rel_stderr, self.baseline.period_rel_stderr
+        gain, loss = self._costs.gain_over(place, 1.0, *errors, of=reach)
+        gain = gain * self._chance_allowed()[reach]
+        worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
+        if not self.findings:
+            worth[:] = True  # one is measured in any case
+        if worth.any():
+            choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
+            return float(self._caps_w[reach[int(np.argmax(choice))]])
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
         nothing_found = kept_w is None and open_caps and self.metric.max_slowdown is None
         return open_caps[-1] if nothing_found else None
