@@ -121,13 +121,13 @@ def spent(root):
 
 @pytest.mark.parametrize(("wanted", "within"), [(1.05, 0.03), (1.27, 0.08), (2.0, 0.1)])
 def test_a_cap_slows_the_job_as_the_profile_says(practised, wanted, within):
-    for _ in range(3):
+    for _ in range(4):
         result = slowed(*practised, wanted)
         if abs(result.slowdown / wanted - 1) < within:
             return
         # Where others take the CPUs, only what the device itself did can be judged; its efficiency has its bounds.
-        assert result.disturbed
         assert 1 / (1.25 * wanted) < result.runnable < 1 / (0.6 * wanted)
+    assert result.disturbed
 
 
 def test_a_grandchild_is_slowed_too():
