@@ -217,12 +217,7 @@ def _versus(
     if tally and held and kept and not anew:
         paid_back_s = break_even_s(tally, kept, reference, metric, search_end_s=held.t_s)
     return VersusBaseline(
-        energy_pct=_change_pct(energy),
-        energy_stderr_pct=_stderr_pct(energy),
-        time_pct=_change_pct(time),
-        time_stderr_pct=_stderr_pct(time),
-        metric_pct=_change_pct(cost),
-        metric_stderr_pct=_stderr_pct(cost),
+        **_changes(energy, time, cost),
         net_energy_j=whole[0] if whole else None,
         net_metric_pct=_change_pct(whole[1] if whole else None),
         net_metric_stderr_pct=_stderr_pct(whole[1] if whole else None),
@@ -243,13 +238,20 @@ def _versus_common(info: MetricInfo, events: Sequence[Event]) -> VersusCommon | 
         cap_w=last.cap_w,
         kept=last.kept,
         reason=last.reason,
-        energy_pct=_change_pct(energy),
-        energy_stderr_pct=_stderr_pct(energy),
-        time_pct=_change_pct(time),
-        time_stderr_pct=_stderr_pct(time),
-        metric_pct=_change_pct(cost),
-        metric_stderr_pct=_stderr_pct(cost),
+        **_changes(energy, time, cost),
     )
+
+
+def _changes(energy: Cost | None, time: Cost | None, cost: Cost | None) -> dict[str, float | None]:
+    """The fields of `Changes`, from ratios."""
+    return {
+        "energy_pct": _change_pct(energy),
+        "energy_stderr_pct": _stderr_pct(energy),
+        "time_pct": _change_pct(time),
+        "time_stderr_pct": _stderr_pct(time),
+        "metric_pct": _change_pct(cost),
+        "metric_stderr_pct": _stderr_pct(cost),
+    }
 
 
 def _tuned_anew(events: Sequence[Event]) -> bool:

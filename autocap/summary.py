@@ -142,15 +142,9 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersusBaseline:
-    """What tuning gained; negative is less.
-
-    energy_pct, time_pct, metric_pct: the kept cap per iteration, from interleaved windows, errors of both included;
-    `None` when no cap was kept. net_energy_j: what the whole run spent beyond as many iterations at the baseline.
-    net_metric_pct: the metric of the whole run, search and all; its error is the baseline's.
-    break_even_s: when the search had, or will have, paid for itself in the metric; `None` when it never does.
-    gpu_energy_pct: as energy_pct for the GPUs alone, where energy is the machine's.
-    """
+class Changes:
+    """Energy, time and metric per iteration against something else, from windows taken in turn, errors of both
+    included; negative is less. `None` where there is nothing to compare."""
 
     energy_pct: float | None
     energy_stderr_pct: float | None
@@ -158,6 +152,18 @@ class VersusBaseline:
     time_stderr_pct: float | None
     metric_pct: float | None
     metric_stderr_pct: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersusBaseline(Changes):
+    """What tuning gained: the changes at the kept cap, `None` when no cap was kept, and those of the whole run.
+
+    net_energy_j: what the whole run spent beyond as many iterations at the baseline.
+    net_metric_pct: the metric of the whole run, search and all; its error is the baseline's.
+    break_even_s: when the search had, or will have, paid for itself in the metric; `None` when it never does.
+    gpu_energy_pct: as energy_pct for the GPUs alone, where energy is the machine's.
+    """
+
     net_energy_j: float | None
     net_metric_pct: float | None
     net_metric_stderr_pct: float | None
@@ -167,23 +173,15 @@ class VersusBaseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersusCommon:
-    """What a cap per GPU gained over the common cap that the search had kept; negative is less.
+class VersusCommon(Changes):
+    """What a cap per GPU gained over the common cap that the search had kept; no changes where that one is held.
 
     cap_w: the caps held after it, watts. kept: whether they are other than the common one; reason: why, in a sentence.
-    The changes are per iteration, from windows in turn with the common cap, errors of both included; `None` where the
-    common cap was held.
     """
 
     cap_w: tuple[float, ...]
     kept: bool
     reason: str
-    energy_pct: float | None
-    energy_stderr_pct: float | None
-    time_pct: float | None
-    time_stderr_pct: float | None
-    metric_pct: float | None
-    metric_stderr_pct: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,10 +137,11 @@ class Model(Strategy):
         place = None if kept_w is None else self._places[kept_w]
         open_caps = [cap_w for cap_w in self._candidates if not self.tried(cap_w)]
         best = 1.0 if place is None else float(self._costs.mean[place])
-        reach = [self._places[cap_w] for cap_w in self._within_reach(open_caps, best)]
+        chance = self._chance_allowed()
+        reach = [self._places[cap_w] for cap_w in self._within_reach(open_caps, best, chance)]
         errors = self.baseline.power_rel_stderr, self.baseline.period_rel_stderr
         gain, loss = self._costs.gain_over(place, 1.0, *errors, of=reach)
-        gain = gain * self._chance_allowed()[reach]
+        gain = gain * chance[reach]
         worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
         if not self.findings:
             worth[:] = True  # one is measured in any case
@@ -163,15 +164,15 @@ class Model(Strategy):
         doubtful = [finding for finding in self.findings.values() if in_doubt(finding)]
         return min(doubtful, key=lambda finding: finding.slowdown).cap_w if doubtful else None
 
-    def _within_reach(self, caps_w: Sequence[float], best: float) -> list[float]:
-        """The caps that are neither a long step below all that was measured, nor likely to be much worse than best."""
+    def _within_reach(self, caps_w: Sequence[float], best: float, chance: Floats) -> list[float]:
+        """The caps that are neither a long step below all that was measured, nor likely to be much worse than best.
+        chance: of each to be allowed."""
         if self.findings:
             lowest_w = _STEP * min(self.findings)
         else:
             lowest_w = _FIRST_STEP * min(self._baseline_w, self._gpu_w / _USUAL_SHARE)
         slowest_w = self._slow_w()
         risk = self._costs.chance_above((1 + _MUCH_WORSE) * min(best, 1.0))
-        chance = self._chance_allowed()
 
         def reachable(cap_w: float) -> bool:
             place = self._places[cap_w]

@@ -36,6 +36,14 @@ BASELINE = window((260.0, 260.0), 100.0, 0.5)
 TRIAL = Trial(
     cap_w=200.0, state=TrialState.COMPLETE, cost=0.9, cost_stderr=0.01, measurement=window(COMMON_W, 80.0, 0.52)
 )
+DECIDED = Decided(
+    t_s=60.0,
+    cap_w=200.0,
+    confirmed=True,
+    reason="better",
+    measurement=window(COMMON_W, 80.0, 0.52),
+    baseline=BASELINE,
+)
 SEARCHED: list[Event] = [
     STARTED,
     DeviceFound(t_s=0.1, kind="simulated", emulated=True, gpus=GPUS, original_w=(260.0, 260.0)),
@@ -44,14 +52,7 @@ SEARCHED: list[Event] = [
     StateEntered(t_s=20.0, state=State.SEARCHING),
     TrialEnded(t_s=40.0, trial=TRIAL),
     StateEntered(t_s=40.0, state=State.CONFIRMING),
-    Decided(
-        t_s=60.0,
-        cap_w=200.0,
-        confirmed=True,
-        reason="better",
-        measurement=window(COMMON_W, 80.0, 0.52),
-        baseline=BASELINE,
-    ),
+    DECIDED,
     StateEntered(t_s=60.0, state=State.SEARCHING),
 ]
 TRIED = PerGpuTried(
@@ -98,14 +99,7 @@ def test_where_it_was_undone_the_common_cap_is_chosen_and_nothing_claimed() -> N
 
 
 def test_caps_per_gpu_that_were_looked_at_again_stay_chosen() -> None:
-    again = Decided(
-        t_s=900.0,
-        cap_w=200.0,
-        confirmed=True,
-        reason="still better",
-        measurement=window(OWN_W, 77.0, 0.52),
-        baseline=BASELINE,
-    )
+    again = replace(DECIDED, t_s=900.0, reason="still better", measurement=window(OWN_W, 77.0, 0.52))
     summary = summarise([*SEARCHED, KEPT, StateEntered(t_s=880.0, state=State.CONFIRMING), again])
     assert summary.chosen is not None
     assert summary.chosen.cap_w == OWN_W

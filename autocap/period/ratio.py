@@ -7,7 +7,6 @@ but a half or a double of the period has another shape altogether, and is told a
 
 import math
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from autocap.period.locate import evidence, locate
 from autocap.period.pattern import Fit
 from autocap.period.repetition import repetition, surprise
 from autocap.period.series import Series, prepare
+from autocap.period.track import turns
 
 _CANDIDATES = 4
 _MARGIN = 0.02
@@ -144,15 +144,9 @@ def _repeats_another(item: tuple[float, Fit, float], found: Sequence[tuple[float
 def likeness(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> float:
     """How alike two waveforms are when the one is turned as well as it can be: their correlation, -1 to 1."""
     size = min(len(one), len(other), _MOST_COMPARED)
-    best = float(np.max(np.real((one[:size] * np.conj(other[:size])) @ _turns(size))))
+    best = float(np.max(np.real((np.conj(one[:size]) * other[:size]) @ turns(size, _TURNS))))
     norm = float(np.linalg.norm(one[:size]) * np.linalg.norm(other[:size]))
     return best / norm if norm > 0 else 0.0
-
-
-@cache
-def _turns(harmonics: int) -> NDArray[np.complex128]:
-    """What turning a waveform by each of many phases does to its harmonics, shape (harmonics, phases)."""
-    return np.asarray(np.exp(2j * np.pi * np.outer(np.arange(1, harmonics + 1), np.arange(_TURNS) / _TURNS)))
 
 
 def _doubt(

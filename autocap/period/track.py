@@ -73,7 +73,7 @@ def _misfit(
     """Squared misfit of each block at each phase, shape (blocks, phases), and readings per block."""
     harmonics = len(coefficients)
     waves = fourier(u, harmonics)
-    turned = coefficients[:, None] * _turns(harmonics)
+    turned = coefficients[:, None] * turns(harmonics, _PHASES)
     modelled = waves[:, :harmonics] @ turned.real + waves[:, harmonics:] @ turned.imag
     squares = (y[:, None] - modelled) ** 2
     sizes = np.bincount(block, minlength=blocks).astype(np.float64)
@@ -91,9 +91,9 @@ def _square_gaps() -> Floats:
 
 
 @cache
-def _turns(harmonics: int) -> NDArray[np.complex128]:
-    """What each phase does to each harmonic, shape (harmonics, phases)."""
-    return np.asarray(np.exp(-2j * np.pi * np.outer(np.arange(1, harmonics + 1), np.arange(_PHASES) / _PHASES)))
+def turns(harmonics: int, phases: int) -> NDArray[np.complex128]:
+    """What each of many phases, all round the cycle, does to each harmonic, shape (harmonics, phases)."""
+    return np.asarray(np.exp(-2j * np.pi * np.outer(np.arange(1, harmonics + 1), np.arange(phases) / phases)))
 
 
 def _shortest(costs: Floats, moves: Floats, out_costs: Floats) -> tuple[NDArray[np.int_], Bools]:
