@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 LEAST_ERROR = 0.001  # of an observation, relative: drift and the like are there even where no error is stated
 _SLOW_LENGTH, _BUMP_LENGTH = 0.22, 0.06  # of the baseline's cap
 _JITTER = 1e-10
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a standard normal
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
 _NEGLIGIBLE = 1e-5  # a curve with less weight than this share of the likeliest is left out: it only costs time
 
 
@@ -89,6 +91,10 @@ class Posterior:
     def cov_with(self, place: int) -> Floats:
         """The covariance of the residual with that at `place`, shape (curves, caps)."""
         return np.asarray(self.cov[self.kind, place])
+
+    def cov_among(self, places: Sequence[int]) -> Floats:
+        """The covariance of the residuals at some caps, shape (curves, places, places)."""
+        return np.asarray(self.cov[:, places][:, :, places][self.kind])
 
 
 def condition(
@@ -249,6 +255,24 @@ class Costs:
     def _variance(self) -> Floats:
         """Of the cost by the residuals, shape (curves, caps)."""
         return np.asarray(self.by_power**2 * self.power.variance + self.by_time**2 * self.time.variance)
+
+    def gain_again(self, places: Sequence[int], power_error: float, time_error: float) -> Floats:
+        """What one more trial of each of these measured caps is expected to gain for the choice among them.
+
+        The knowledge gradient for correlated beliefs (Frazier, Powell and Dayanik 2009), with the costs taken as
+        jointly normal: a trial of these errors moves all of them along one direction. In the order of `places`.
+        """
+        value, by_power, by_time = (each[:, places] for each in (self.value, self.by_power, self.by_time))
+        mean = self.weight @ value
+        away = value - mean
+        cov = np.einsum("k,ki,kj->ij", self.weight, away, away)
+        for slopes, posterior in ((by_power, self.power), (by_time, self.time)):
+            cov += np.einsum("k,ki,kj,kij->ij", self.weight, slopes, slopes, posterior.cov_among(places))
+        errors = max(power_error, LEAST_ERROR), max(time_error, LEAST_ERROR)
+        noise = self.weight @ ((by_power * errors[0]) ** 2 + (by_time * errors[1]) ** 2)
+        moved = cov / np.sqrt(np.diagonal(cov) + noise + _JITTER)[:, None]
+        after = mean[:, None] + moved[:, :, None] * _NODES  # (the one tried again, the one it tells of, outcome)
+        return np.asarray(mean.min() - after.min(axis=1) @ _SHARES)
 
     def chance_above(self, cost: float) -> Floats:
         """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""

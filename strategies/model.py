@@ -9,7 +9,8 @@ A few thousand curves that power and time may follow (`shapes`), smooth or with 
 the trials, and bent to them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial
 is worth it if the rest of the job is expected to gain more from it, its own error considered, than the trial itself is
 expected to lose; of such trials the one that loses little comes before the one that gains a little more, which can
-still be made later. Above the draw, where all caps are one, nothing is to be gained. The cap kept is the one that was
+still be made later. When none is worth it, a measured cap is tried once more if that is expected to tell which of those
+measured is the best. Above the draw, where all caps are one, nothing is to be gained. The cap kept is the one that was
 measured and is expected to be the cheapest, with its neighbours' measurements taken into account.
 
 Downward it goes in steps: not below 0.85 of the lowest cap measured (at first, half of the draw), and to no cap with
@@ -39,6 +40,7 @@ _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must 
 _PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
 _WORTH = 0.125  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
+_LEAST_AGAIN = 1.5e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
 _MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.85, 0.5
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
@@ -148,9 +150,19 @@ class Model(Strategy):
         if worth.any():
             choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
             return float(self._caps_w[reach[int(np.argmax(choice))]])
+        if kept_w is not None:
+            return self._again(*errors)
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
-        nothing_found = kept_w is None and open_caps and self.metric.max_slowdown is None
-        return open_caps[-1] if nothing_found else None
+        return open_caps[-1] if open_caps and self.metric.max_slowdown is None else None
+
+    def _again(self, power_error: float, time_error: float) -> float | None:
+        """The measured cap of which one more trial tells most about which of them is the best; `None` if too little."""
+        caps_w = [finding.cap_w for finding in self._keepable() if not self.failures[finding.cap_w]]
+        if len(caps_w) < 2:
+            return None
+        gain = self._costs.gain_again([self._places[cap_w] for cap_w in caps_w], power_error, time_error)
+        best = int(np.argmax(gain))
+        return caps_w[best] if gain[best] > _LEAST_AGAIN else None
 
     def _doubtful(self) -> float | None:
         """A cap that may be the best, of which only the slowdown limit is in doubt, is measured once more."""

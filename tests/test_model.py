@@ -9,7 +9,7 @@ import pytest
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.registry import option_values
-from autocap.strategies.belief import Belief, Observation
+from autocap.strategies.belief import Belief, Costs, Floats, Observation
 from autocap.strategies.model import Model
 from autocap.strategies.shapes import shapes
 from autocap.strategy import CapGrid, OptionScalar
@@ -226,3 +226,57 @@ def test_a_trial_of_large_error_is_expected_to_gain_little_over_the_best_cap() -
     exact, _ = costs.gain_over(best, 1.0, 0.0, 0.0, of=every)
     rough, _ = costs.gain_over(best, 1.0, 0.04, 0.1, of=every)
     assert rough.max() < 0.5 * exact.max()
+
+
+def test_a_further_trial_gains_where_two_measured_caps_are_close_and_nothing_where_they_are_far_apart() -> None:
+    costs = believed(*physical_logs(0.0)).costs(ENERGY.terms(measured(PHYSICAL[2], GRID[-1])))
+    best = int(costs.mean.argmin())
+    near, far = [best, best + 1], [best, len(GRID) - 1]
+    gain = costs.gain_again(near, 0.002, 0.005).max()
+    assert gain > 100 * costs.gain_again(far, 0.002, 0.005).max()
+    assert gain > 1.5 * costs.gain_again(near, 0.02, 0.05).max() > 0
+
+
+def test_what_a_further_trial_gains_is_what_drawn_outcomes_say() -> None:
+    costs = believed(*physical_logs(0.0)).costs(EDP.terms(measured(PHYSICAL[2], GRID[-1])))
+    best = int(costs.mean.argmin())
+    places = [best, best + 1, best + 2]
+    rng = np.random.default_rng(0)
+    cost_cov = _covariance(costs, places)
+    mean = costs.mean[places]
+    drawn = rng.multivariate_normal(mean, cost_cov, 200_000)
+    noise = float(costs.weight @ ((costs.by_power[:, best] * 0.002) ** 2 + (costs.by_time[:, best] * 0.005) ** 2))
+    seen = drawn[:, 0] + rng.normal(0, math.sqrt(noise), len(drawn))
+    after = mean + np.outer(seen - mean[0], cost_cov[0] / (cost_cov[0, 0] + noise))
+    expected = mean.min() - after.min(axis=1).mean()
+    assert costs.gain_again(places, 0.002, 0.005)[0] == pytest.approx(expected, rel=0.05)
+
+
+def _covariance(costs: Costs, places: Sequence[int]) -> Floats:
+    """Of the costs of some caps, summed curve by curve."""
+    total = np.zeros((len(places), len(places)))
+    for curve, weight in enumerate(costs.weight):
+        off = costs.value[curve, places] - costs.mean[places]
+        total += weight * np.outer(off, off)
+        for slopes, posterior in ((costs.by_power, costs.power), (costs.by_time, costs.time)):
+            slope = slopes[curve, places]
+            total += weight * np.outer(slope, slope) * posterior.cov[posterior.kind[curve]][np.ix_(places, places)]
+    return total
+
+
+def test_a_measured_cap_is_tried_again_only_where_noise_leaves_the_choice_open() -> None:
+    def repeats(noise: float) -> int:
+        found = [fit(curve, EDP, noise=noise, seed=seed) for curve in PHYSICAL for seed in range(3)]
+        return sum(len(each.asks) - len(set(each.asks)) for each in found)
+
+    assert repeats(0.0002) == 0 < repeats(0.005)
+
+
+def test_a_repeat_that_failed_is_not_asked_for_again() -> None:
+    def refuse(cap_w: float, count: int) -> bool:
+        return count > 0
+
+    for curve in PHYSICAL:
+        baseline = measured(curve, GRID[-1], stated=0.0025)
+        found = search(model(EDP, baseline), curve, EDP, baseline, 0.005, fails=refuse)
+        assert max(found.asks.count(cap_w) for cap_w in found.asks) <= 2
