@@ -20,7 +20,8 @@ class TrainConfig:
     iterations, epochs, seconds: training ends at whichever comes first; `None` is no limit, and all three `None` is one
     epoch. data: "device" makes each batch where it is used, "loader" in `workers` processes. host_share: share of a
     step that the host phase takes, in [0, 1). validate_every, checkpoint_every: iterations, `None` for never.
-    precision: "amp" is float16 with loss scaling on a GPU and bfloat16 on a CPU, "bf16" bfloat16 everywhere.
+    precision: "amp" is float16 with loss scaling on a GPU and bfloat16 on a CPU, "bf16" bfloat16 everywhere;
+        the recurrent layer of the load forecast stays in float32 on a CPU.
     threads: torch's CPU threads, `None` for its own choice.
     """
 

@@ -3,6 +3,7 @@
 9,792 parameters in the recurrent layer, the paper's 9.79K, and 49 in the output layer.
 """
 
+import torch
 from torch import Tensor, nn
 
 _UNITS = 48
@@ -26,6 +27,7 @@ class LoadForecast(nn.Module):
         self.head = nn.Linear(_UNITS, 1)
 
     def forward(self, load: Tensor) -> Tensor:
-        hidden, _ = self.recurrent(load.unsqueeze(-1))
+        with torch.autocast("cpu", enabled=False):  # CPUs without AVX-512 have no bfloat16 LSTM; GPUs are not concerned
+            hidden, _ = self.recurrent(load.unsqueeze(-1))
         forecast: Tensor = self.head(hidden).squeeze(-1)
         return forecast
