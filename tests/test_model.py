@@ -266,7 +266,7 @@ def _covariance(costs: Costs, places: Sequence[int]) -> Floats:
 
 def test_a_measured_cap_is_tried_again_only_where_noise_leaves_the_choice_open() -> None:
     def repeats(noise: float) -> int:
-        found = [fit(curve, EDP, noise=noise, seed=seed) for curve in PHYSICAL for seed in range(3)]
+        found = [fit(curve, EDP, noise=noise) for curve in PHYSICAL[:4]]
         return sum(len(each.asks) - len(set(each.asks)) for each in found)
 
     assert repeats(0.0002) == 0 < repeats(0.005)
@@ -274,9 +274,12 @@ def test_a_measured_cap_is_tried_again_only_where_noise_leaves_the_choice_open()
 
 def test_a_repeat_that_failed_is_not_asked_for_again() -> None:
     def refuse(cap_w: float, count: int) -> bool:
-        return count > 0
+        return count > 1
 
-    for curve in PHYSICAL:
+    repeats = 0
+    for curve in PHYSICAL[:4]:
         baseline = measured(curve, GRID[-1], stated=0.0025)
         found = search(model(EDP, baseline), curve, EDP, baseline, 0.005, fails=refuse)
         assert max(found.asks.count(cap_w) for cap_w in found.asks) <= 2
+        repeats += len(found.asks) - len(set(found.asks))
+    assert repeats > 0
