@@ -31,7 +31,8 @@ import numpy as np
 
 from autocap.evidence import Finding
 from autocap.records import Measurement, Prediction, Trial
-from autocap.strategies.belief import POWER, Belief, Costs, Observation
+from autocap.strategies.belief import Belief, Costs
+from autocap.strategies.residual import POWER, Observation
 from autocap.strategies.shapes import Floats, shapes, with_rest
 from autocap.strategy import Option, Strategy
 

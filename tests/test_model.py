@@ -9,9 +9,10 @@ import pytest
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.registry import option_values
-from autocap.strategies.belief import Belief, Costs, Floats, Observation
+from autocap.strategies.belief import Belief, Costs
 from autocap.strategies.model import Model
-from autocap.strategies.shapes import shapes
+from autocap.strategies.residual import Observation
+from autocap.strategies.shapes import Floats, shapes
 from autocap.strategy import CapGrid, OptionScalar
 from tests.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
 from tests.strategy_contract import BUDGET, EDP, EDS, ENERGY, StrategyContract
