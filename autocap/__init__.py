@@ -1,15 +1,16 @@
 """autocap finds the best power cap for a training job while the job runs."""
 
+from autocap.version import __version__
+
 TYPE_CHECKING = False  # importing typing costs more than all the rest here; type checkers take this name as true
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
     from autocap import integrations, metrics, records
-    from autocap.inside import OptionValue, Tuned
+    from autocap.integrations.tuned import OptionValue, Tuned
 
-__version__ = "0.1.0"
-__all__ = ["integrations", "metrics", "records", "step", "tune"]
+__all__ = ["__version__", "integrations", "metrics", "records", "step", "tune"]
 
 _count_step: "Callable[[], None] | None" = None
 
@@ -23,7 +24,7 @@ def step() -> None:
     """
     global _count_step
     if _count_step is None:
-        from autocap.steps import count_step
+        from autocap.progress.steps.map import count_step
 
         _count_step = count_step()
     _count_step()
@@ -39,7 +40,7 @@ def tune(**options: "OptionValue") -> "Tuned":
 
     Raises UsageError for options that are wrong. Whatever else fails, the block runs untuned, with one warning.
     """
-    from autocap.inside import Tuned
+    from autocap.integrations.tuned import Tuned
 
     return Tuned(options)
 

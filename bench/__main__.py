@@ -7,15 +7,15 @@ from importlib import import_module
 
 # Each module has main(argv) -> int.
 COMMANDS = {
-    "faults": "bench.faults",
-    "node": "bench.node",
-    "overhead": "bench.overhead",
+    "faults": "bench.faults.command",
+    "node": "bench.node.command",
+    "overhead": "bench.overhead.command",
     "pergpu": "bench.pergpu",
-    "period": "bench.period",
-    "scenarios": "bench.scenarios",
-    "strategies": "bench.strategies",
+    "period": "bench.period.command",
+    "scenarios": "bench.scenarios.command",
+    "strategies": "bench.strategies.command",
     "suite": "bench.suite",
-    "tables": "bench.tables",
+    "tables": "bench.tables.command",
 }
 
 

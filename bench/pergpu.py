@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autocap import profiles
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
-from autocap.devices.simulated import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.metrics import DEFAULT_K, Metric
-from autocap.pergpuevents import PerGpuDecided, PerGpuTried
 from autocap.records import Measurement
-from bench.cases import metric_named
-from bench.jobs import certain, tune
+from bench.simulation.jobs import certain, tune
+from bench.strategies.cases import metric_named
 
 _SETTLE_S, _TRUTH_S = 10.0, 60.0
 _SHARE, _SLOWER_PCT, _WORSE_PCT = 0.9, 0.3, 0.3  # what is promised

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autocap import registry
-from autocap.codec import decode
 from autocap.errors import UsageError
 from autocap.records import Measurement
-from autocap.summary import ChosenSummary, DeviceSummary, Totals, VersusBaseline
+from autocap.reports.summary.record import ChosenSummary, DeviceSummary, Totals, VersusBaseline
+from autocap.runlog.codec import decode
+from autocap.strategies import registry
 from autocap.workloads import WorkloadError
 from autocap.workloads.models import NETWORKS, find
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.records import Trial
-from autocap.strategy import Option, Strategy
+from autocap.strategies.base import Option, Strategy
 
 Floats = NDArray[np.float64]
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from autocap.records import TrialLength
-from autocap.strategy import Strategy
+from autocap.strategies.base import Strategy
 
 _PHI = (math.sqrt(5) - 1) / 2
 # A cap's place in the order of a search: standing first, then cost. What has no cost comes last.

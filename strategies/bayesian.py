@@ -33,7 +33,7 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
 from autocap.errors import UsageError
 from autocap.records import Trial
-from autocap.strategy import Option, Strategy
+from autocap.strategies.base import Option, Strategy
 
 _HAS_TORCH = find_spec("torch") is not None
 if _HAS_TORCH:

@@ -8,7 +8,7 @@
 from typing import ClassVar
 
 from autocap.errors import UsageError
-from autocap.strategy import Option, Strategy
+from autocap.strategies.base import Option, Strategy
 
 
 class Fixed(Strategy):

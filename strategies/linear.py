@@ -12,7 +12,7 @@ A warm start's history changes nothing here.
 
 from typing import ClassVar
 
-from autocap.strategy import Option, Strategy
+from autocap.strategies.base import Option, Strategy
 
 
 class Linear(Strategy):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from autocap.config import TuneConfig
-from autocap.devices.simulated import SimulatedJob
+from autocap.devices.simulated.device import SimulatedJob
 from autocap.metrics import Metric
-from bench.jobs import regret_pct, seed_profiles, tune
+from bench.simulation.jobs import regret_pct, seed_profiles, tune
 
 EDP_BY_15_W = TuneConfig(metric=Metric(name="edp"), step_w=15.0)  # linear measures every cap: at 5 W it takes seconds
 EDS = TuneConfig(metric=Metric(name="eds", k=2.0))

@@ -47,9 +47,9 @@ def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
     assert not [name for name in names if not name.startswith(("autocap/", "autocap-"))]
     for needed in (
         "autocap/py.typed",
-        "autocap/stephook/sitecustomize.py",
-        "autocap/profiles/krzywaniak2022.json",
-        "autocap/reporters/report.css",
+        "autocap/progress/steps/hook/sitecustomize.py",
+        "autocap/devices/model/krzywaniak2022.json",
+        "autocap/reports/report.css",
         "autocap/strategies/golden.py",
         "autocap/workloads/models/resnet.py",
         "autocap/guardian/watchdog.py",

@@ -10,8 +10,8 @@ import sys
 from importlib import import_module
 from typing import NoReturn, Protocol
 
-from autocap import __version__
 from autocap.errors import AutocapError, UsageError
+from autocap.version import __version__
 
 # name -> module:class and the line that `autocap --help` shows.
 _COMMANDS = {

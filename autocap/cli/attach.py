@@ -3,8 +3,8 @@
 import argparse
 
 from autocap.cli import options, values
-from autocap.cli.blas import one_thread
-from autocap.signals import SignalClock
+from autocap.cli.numpy_threads import one_thread
+from autocap.job.signals import SignalClock
 
 
 class Attach:
@@ -25,6 +25,6 @@ class Attach:
         config = options.attach_config(args)
         with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
             with one_thread():
-                from autocap.session import attach
+                from autocap.session.modes import attach
 
             return attach(config, clock, args.pid)

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from autocap import permission
-from autocap.cli import packages
+from autocap.cli import cpu_packages as packages
 from autocap.clock import MonotonicClock
+from autocap.devices import permission
 from autocap.errors import DeviceError
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autocap.clock import Clock
-from autocap.eventlog import EventTail
 from autocap.events import Event, RunEnded
-from autocap.reporters.plain import Quiet
+from autocap.reports.live.plain import Quiet
+from autocap.runlog.event_log import EventTail
 
 _LOOK_EVERY_S = 1.0
 _LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the file

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from autocap.cli import Parser, options, values
-from autocap.cli.blas import one_thread
+from autocap.cli.numpy_threads import one_thread
 from autocap.config import RunConfig
 from autocap.errors import AutocapError
-from autocap.signals import SignalClock
+from autocap.job.signals import SignalClock
 
 
 class Inside:
@@ -29,7 +29,7 @@ class Inside:
         try:
             with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
                 with one_thread():
-                    from autocap.session import inside
+                    from autocap.session.modes import inside
 
                 return inside(config, clock, args.pid)
         except AutocapError as error:  # nothing is tuned, which is no reason to disturb the job

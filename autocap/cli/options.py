@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from autocap import config
-from autocap.cli import metric_options, nodepower, values
+from autocap.cli import metric_options, values
+from autocap.cli import node_options as nodepower
 from autocap.config import RunConfig, TuneConfig
 from autocap.errors import UsageError
-from autocap.relay import compile_pattern
+from autocap.progress.regex import compile_pattern
 
 CHILD_PROGRESS = ("auto", "steps", "period", "regex:PATTERN", "speed")
 ATTACH_PROGRESS = ("auto", "period", "speed")
@@ -262,7 +263,7 @@ def _check_device(name: str) -> None:
     if kind not in ("auto", "nvml", "rapl", "emulated") or (colon and kind != "emulated"):
         raise UsageError(f"unknown device '{name}'; choose auto, nvml, rapl or emulated[:PROFILE]")
     if colon:
-        from autocap import profiles  # reads package data, so only where it is asked for
+        from autocap.devices.model import profiles
 
         profiles.load(profile)
 

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autocap.cli.blas import one_thread
+from autocap.cli.numpy_threads import one_thread
 from autocap.cli.values import positive
 from autocap.errors import AutocapError
-from autocap.rounding import with_error
+from autocap.reports.wording.numbers import with_error
 
 if TYPE_CHECKING:
-    from autocap.period import PeriodEstimate
-    from autocap.traces import Trace
+    from autocap.progress.period import PeriodEstimate
+    from autocap.runlog.traces import Trace
 
 _LONG = 1200  # readings; of more than that the detector averages neighbours
 
@@ -34,7 +34,7 @@ class Period:
 
     def run(self, args: argparse.Namespace) -> int:
         with one_thread():
-            from autocap.traces import read
+            from autocap.runlog.traces import read
 
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
@@ -61,7 +61,7 @@ class _Plots:
 
     def __init__(self, folder: Path, parts: int) -> None:
         # Only here: matplotlib is optional and takes half a second to load.
-        from autocap.reporters import period_plots, plots
+        from autocap.reports import period_plots, plots
 
         plots.require()
         self._draw = period_plots.draw
@@ -104,7 +104,7 @@ def _period(estimate: "PeriodEstimate") -> tuple[float | None, float | None]:
 
 
 def _estimate(part: "Trace") -> "PeriodEstimate":
-    from autocap.period import detect
+    from autocap.progress.period import detect
 
     # What a reading averages over is not in the trace, so it counts as unknown.
     return detect(part.t_s, part.power_w, update_s=part.update_s, window_s=0.0, witness=part.witnesses)

@@ -5,9 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-from autocap.cli.blas import one_thread
+from autocap.cli.numpy_threads import one_thread
 from autocap.events import Event
-from autocap.privileges import acting_as, invoking_user
+from autocap.job.invoking_user import acting_as, invoking_user
 
 
 class Report:
@@ -28,8 +28,8 @@ class Report:
     def run(self, args: argparse.Namespace) -> int:
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
-            from autocap import reporting
-            from autocap.runlog import read_events
+            from autocap.reports import rendering as reporting
+            from autocap.runlog.directory import read_events
 
         events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
         with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
@@ -53,7 +53,7 @@ def _followed(directory: Path, as_json: bool) -> list[Event]:
     """The events of a run, once it is over; shown meanwhile, beside the JSON that was asked for or in front of it."""
     from autocap.cli.follow import follow
     from autocap.clock import MonotonicClock
-    from autocap.reporters import terminal
+    from autocap.reports.live import terminal
 
     reporter = terminal.for_stream(sys.stderr) if as_json else terminal.for_stream(sys.stdout, prefix="")
     try:

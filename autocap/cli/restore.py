@@ -5,8 +5,8 @@ import json
 from dataclasses import asdict
 
 from autocap.cli.options import observing
-from autocap.guardian.leftovers import UNSETTLED, settle
-from autocap.guardian.statedir import default_path
+from autocap.guardian.recovery import UNSETTLED, settle
+from autocap.guardian.state_dir import default_path
 
 
 class Restore:

@@ -3,8 +3,8 @@
 import argparse
 
 from autocap.cli import options
-from autocap.cli.blas import one_thread
-from autocap.signals import SignalClock
+from autocap.cli.numpy_threads import one_thread
+from autocap.job.signals import SignalClock
 
 
 class Run:
@@ -18,6 +18,6 @@ class Run:
         run = options.run_config(args)
         with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
             with one_thread():
-                from autocap.session import run as run_session
+                from autocap.session.modes import run as run_session
 
             return run_session(run, clock)

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from autocap import config
-from autocap.cli import metric_options, nodepower, options, values
-from autocap.cli.blas import one_thread
+from autocap.cli import metric_options, options, values
+from autocap.cli import node_options as nodepower
+from autocap.cli.numpy_threads import one_thread
 from autocap.config import SweepConfig
 from autocap.errors import UsageError
-from autocap.signals import SignalClock
-from autocap.sweep.records import DESCENDING, ORDERS, RANDOM
+from autocap.events.sweep import DESCENDING, ORDERS, RANDOM
+from autocap.job.signals import SignalClock
 
 
 class Sweep:

@@ -9,7 +9,7 @@ from typing import cast
 
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceUnavailable
-from autocap.procs import ProcessId
+from autocap.job.processes import ProcessId
 
 # kind -> module, imported only where it is used. Other packages add theirs through entry points of this group: the
 # kind as the name, a module laid out like ours as the value.

@@ -1,7 +1,7 @@
 """Whatever changes a cap holds a Guardian: lock, journal, watchdog process, restore."""
 
-from autocap.guardian.guard import Guardian
-from autocap.guardian.guarded import ForeignLimit, Restored
-from autocap.guardian.leftovers import UNSETTLED, Fate, Settled, settle
+from autocap.guardian.guarded_limit import ForeignLimit, Restored
+from autocap.guardian.guardian import Guardian
+from autocap.guardian.recovery import UNSETTLED, Fate, Settled, settle
 
 __all__ = ["UNSETTLED", "Fate", "ForeignLimit", "Guardian", "Restored", "Settled", "settle"]

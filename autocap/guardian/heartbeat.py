@@ -13,7 +13,7 @@ from typing import Protocol
 
 from autocap.errors import GuardError
 from autocap.guardian.watchdog import ANSWER, BEAT, FAILED, GOODBYE, PUT_BACK, READY, Duty
-from autocap.procs import ProcessId, import_path
+from autocap.job.processes import ProcessId, import_path
 
 _STUCK_S = 5.0  # a watchdog that leaves beats unanswered for so long does not watch
 _END_S = 2.0  # to leave after a goodbye

@@ -13,8 +13,8 @@ from typing import Any
 
 from autocap.devices.base import Setting
 from autocap.errors import GuardError
-from autocap.guardian.statedir import TEMPORARY, StateDir
-from autocap.procs import ProcessId
+from autocap.guardian.state_dir import TEMPORARY, StateDir
+from autocap.job.processes import ProcessId
 from autocap.records import same_limit
 
 SCHEMA = 1

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from autocap.errors import DeviceLocked, GuardError
 from autocap.guardian.journal import LOCK, file_name
-from autocap.guardian.statedir import StateDir
+from autocap.guardian.state_dir import StateDir
 
 _RETRY_S = 0.01
 

@@ -16,11 +16,11 @@ from autocap.devices import outside_limits
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked
 from autocap.guardian.journal import Journal
-from autocap.guardian.leftovers import Fate, settle_locked
 from autocap.guardian.lock import DeviceLock, holder_pid
-from autocap.guardian.putback import put_back
-from autocap.guardian.statedir import StateDir
-from autocap.procs import ProcessId
+from autocap.guardian.recovery import Fate, settle_locked
+from autocap.guardian.restore import put_back
+from autocap.guardian.state_dir import StateDir
+from autocap.job.processes import ProcessId
 
 # What goes over the heartbeat and what comes back, a byte each. PUT_BACK is said before the first limit is changed
 # behind a silent controller's back: whoever finds a changed limit and reads the channel after that knows who did it.

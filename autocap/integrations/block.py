@@ -1,8 +1,8 @@
 """A tuned block that a framework begins and ends."""
 
 import autocap
-from autocap.inside import OptionValue, Tuned
-from autocap.summary import Summary
+from autocap.integrations.tuned import OptionValue, Tuned
+from autocap.reports.summary.record import Summary
 
 
 class Block:

@@ -8,9 +8,9 @@ from typing import Any
 from transformers import TrainerCallback
 
 import autocap
-from autocap.inside import OptionValue
 from autocap.integrations.block import Block
-from autocap.summary import Summary
+from autocap.integrations.tuned import OptionValue
+from autocap.reports.summary.record import Summary
 
 
 class TuneCallback(TrainerCallback):  # type: ignore[misc]  # without transformers its type is not known

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import autocap
-from autocap.inside import OptionValue
 from autocap.integrations.block import Block
-from autocap.summary import Summary
+from autocap.integrations.tuned import OptionValue
+from autocap.reports.summary.record import Summary
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from autocap.actions import Action, SetCaps
-from autocap.energy import EnergyMeter
+from autocap.controller.actions import Action, SetCaps
+from autocap.events.sweep import Used
+from autocap.measurement.energy import EnergyMeter
 from autocap.records import NodeReading, Reading, Sample
-from autocap.sweep.records import Used
 
 _SILENT_S = 1.0  # a sensor may be so late with its first reading
 

@@ -3,20 +3,20 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
-from autocap import nodetelling
-from autocap import telling as run_telling
 from autocap.events import Event
-from autocap.figures.caps import caps
-from autocap.figures.curve import Curve, front_of, with_own
-from autocap.figures.model import Picture
-from autocap.figures.tradeoff import tradeoff
-from autocap.gains import Measured, costs_by_cap, relative_to
 from autocap.metrics import Metric
-from autocap.pages import Page
-from autocap.summarise import metric_of
-from autocap.sweep import telling
+from autocap.reports.figures.caps import caps
+from autocap.reports.figures.curve import Curve, front_of, with_own
+from autocap.reports.figures.model import Picture
+from autocap.reports.figures.tradeoff import tradeoff
+from autocap.reports.page import Page
+from autocap.reports.summary.gains import Measured, costs_by_cap, relative_to
+from autocap.reports.summary.summarise import metric_of
+from autocap.reports.wording import node as nodetelling
+from autocap.reports.wording import run as run_telling
+from autocap.reports.wording.run import Fact, Table
+from autocap.sweep import wording as telling
 from autocap.sweep.summary import Panel, SweepSummary, summarise
-from autocap.telling import Fact, Table
 
 
 def sweep_page(events: Sequence[Event]) -> Page:

@@ -1,132 +1,94 @@
-"""Which run of a sweep is next: the order, what a resumed sweep has done already, and where a descent ends."""
+"""The plan that a sweep's options mean on the devices that there are."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 
-import numpy as np
-
-from autocap.strategy import DEFAULT_STEP_W
-from autocap.sweep.records import DISCARDED, RANDOM, FinishedRun, GpuSet, PlannedRun, SweepPlan
-
-_WIDE_W = 200.0  # a range of caps beyond this is stepped through coarsely
-_WIDE_STEP_W = 25.0
-_TRIES = 2  # of one run, before something is taken to be wrong with the command
-
-
-def default_step_w(min_w: float, max_w: float) -> float:
-    """The spacing of a sweep's caps where none is asked for, watts: each costs whole runs of the command."""
-    return DEFAULT_STEP_W if max_w - min_w <= _WIDE_W else _WIDE_STEP_W
+from autocap.clock import Clock
+from autocap.config import COOL_DOWN_SECONDS, SweepConfig, TuneConfig
+from autocap.devices.base import Tunable
+from autocap.devices.sources import source
+from autocap.errors import DeviceError
+from autocap.events.sweep import GpuSet, SweepPlan
+from autocap.records import GpuInfo
+from autocap.session.arrival import limits_found
+from autocap.session.caps import cap_grid, common_range
+from autocap.sweep.schedule import default_step_w
 
 
-def in_order(plan: SweepPlan) -> Iterator[PlannedRun]:
-    """Every run of the plan, set by set. The same plan gives the same order."""
-    for place, one in enumerate(plan.sets):
-        if plan.discard:
-            yield PlannedRun(gpus=one.label, cap_w=one.baseline_w, repeat=DISCARDED)
-        repeats = range(1, plan.repeats + 1)
-        if plan.order == RANDOM:  # in rounds, so that a drift of the machine meets all caps alike
-            rng = np.random.default_rng([plan.seed, place])
-            pairs = [(one.caps_w[index], repeat) for repeat in repeats for index in rng.permutation(len(one.caps_w))]
-        else:
-            pairs = [(cap_w, repeat) for cap_w in one.caps_w for repeat in repeats]
-        for cap_w, repeat in pairs:
-            yield PlannedRun(gpus=one.label, cap_w=cap_w, repeat=repeat)
+def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepPlan, dict[str, Tunable]]:
+    """Look at the devices, and plan; nothing is set.
 
-
-class Schedule:
-    """The caller runs what `next` says and tells what came of it, until there is nothing more.
-
-    done: the finished runs of an earlier, interrupted sweep of the same plan; those that count are not run again.
+    Also returns the devices of each set by its label, open until the stack closes; a set is not there where only the
+    command makes its devices. Raises AutocapError for what cannot be done on them.
     """
-
-    def __init__(self, plan: SweepPlan, done: Sequence[FinishedRun] = ()) -> None:
-        self._plan = plan
-        self._runs = tuple(in_order(plan))
-        self._counted: dict[PlannedRun, FinishedRun] = {}
-        self._failed: Counter[PlannedRun] = Counter()
-        self.hopeless: str | None = None
-        for finished in done:
-            if finished.trouble is None:
-                self._count(finished)
-
-    @property
-    def left(self) -> int:
-        """How many runs are to come, as far as is known."""
-        return sum(self._is_due(run) for run in self._runs)
-
-    def next(self) -> PlannedRun | None:
-        """The run that is due; `None` when the sweep is complete."""
-        return next((run for run in self._runs if self._is_due(run)), None)
-
-    def tell(self, finished: FinishedRun) -> None:
-        """Take in a run. One with trouble is due again; after the second time `hopeless` says why to stop."""
-        if finished.trouble is None:
-            self._count(finished)
-            return
-        run = finished.run
-        self._failed[run] += 1
-        if self._failed[run] >= _TRIES:
-            self.hopeless = f"the run at {run.cap_w:g} W on GPU {run.gpus} failed {_TRIES} times: {finished.trouble}"
-
-    def _count(self, finished: FinishedRun) -> None:
-        self._counted[finished.run] = finished
-
-    def _is_due(self, run: PlannedRun) -> bool:
-        return run not in self._counted and not self._is_beyond_stop(run)
-
-    def _is_beyond_stop(self, run: PlannedRun) -> bool:
-        limit = self._plan.stop_slowdown
-        if limit is None:
-            return False
-        (one,) = [one for one in self._plan.sets if one.label == run.gpus]
-        baseline_s = self._mean_time_s(one, one.baseline_w)
-        if baseline_s is None:
-            return False
-        times_s = [self._mean_time_s(one, cap_w) for cap_w in one.caps_w if run.cap_w < cap_w < one.baseline_w]
-        return any(time_s is not None and time_s > (1 + limit) * baseline_s for time_s in times_s)
-
-    def _mean_time_s(self, one: GpuSet, cap_w: float) -> float | None:
-        """`None` before all repeats of the cap are done."""
-        used = [
-            finished.used.time_s
-            for run, finished in self._counted.items()
-            if run.gpus == one.label and run.cap_w == cap_w and run.repeat != DISCARDED and finished.used
-        ]
-        return sum(used) / len(used) if len(used) == self._plan.repeats else None
+    sets: list[GpuSet] = []
+    ahead: dict[str, Tunable] = {}
+    emulated = False
+    for names in config.gpu_sets or (None,):
+        finder = stack.enter_context(source(config.run_on(names), clock, ()))
+        opened = finder.ahead()
+        device = opened or finder.known
+        if device is None:
+            raise DeviceError(
+                "which of the GPUs here the command uses shows only once it runs, and its caps are set before that; "
+                "pass --gpus, or set CUDA_VISIBLE_DEVICES"
+            )
+        one = gpu_set(config.run.tune, device.gpus, limits_found(device))
+        sets.append(one)
+        emulated = emulated or device.emulated
+        if opened is not None:
+            ahead[one.label] = stack.enter_context(closing(opened))
+            if opened.refusal is not None and not config.run.tune.observe:
+                raise DeviceError(opened.refusal)
+    label, times = Counter(one.label for one in sets).most_common(1)[0]
+    if times > 1:
+        raise DeviceError(f"--gpus names GPU {label} as a set {times} times; give each set once")
+    cool_down_s = config.cool_down_s
+    if cool_down_s is None:
+        cool_down_s = 0.0 if emulated else COOL_DOWN_SECONDS
+    plan = SweepPlan(
+        command=config.run.command,
+        name=config.name,
+        device=config.run.device,
+        emulated=emulated,
+        sets=tuple(sets),
+        repeats=config.repeats,
+        order=config.order,
+        seed=config.seed,
+        discard=config.discard,
+        cool_down_s=cool_down_s,
+        stop_slowdown=config.stop_slowdown,
+        node_power=config.run.node_power,
+    )
+    return plan, ahead
 
 
-def differences(before: SweepPlan, now: SweepPlan) -> list[str]:
-    """What keeps a plan from going on with an earlier one's runs: sentences; none where it can."""
-    found: list[str] = []
-    for field in fields(SweepPlan):
-        old, new = getattr(before, field.name), getattr(now, field.name)
-        if field.name == "sets":
-            found += _set_differences(before.sets, now.sets)
-        elif old != new:
-            found.append(f"{field.name} was {_said(old)} and is {_said(new)}")
-    return found
+def observed(plan: SweepPlan) -> SweepPlan:
+    """What is left of a plan when nothing may be set: the runs at the limit found on arrival."""
+    sets = tuple(replace(one, caps_w=(one.baseline_w,)) for one in plan.sets)
+    return replace(plan, sets=sets, observe=True)
 
 
-def _set_differences(before: Sequence[GpuSet], now: Sequence[GpuSet]) -> Iterator[str]:
-    labels = [[one.label for one in sets] for sets in (before, now)]
-    if labels[0] != labels[1]:
-        yield f"the GPU sets were {'; '.join(labels[0])} and are {'; '.join(labels[1])}"
-        return
-    for old, new in zip(before, now, strict=True):
-        if old.baseline_w != new.baseline_w:
-            yield f"the limit found on GPU {old.label} was {old.baseline_w:g} W and is {new.baseline_w:g} W"
-        elif old.caps_w != new.caps_w:
-            yield f"the caps were {_said(old.caps_w)} W and are {_said(new.caps_w)} W"
-        elif old.gpus != new.gpus:
-            yield f"GPU {old.label} was {_names(old)} and is {_names(new)}"
+def device_names(plan: SweepPlan, one: GpuSet) -> tuple[str, ...]:
+    """How to name the GPUs of a set in --gpus and to CUDA: by UUID, which no order of devices changes.
+
+    Emulated devices get theirs only with the job.
+    """
+    return tuple(str(gpu.index) if plan.emulated else gpu.uuid for gpu in one.gpus)
 
 
-def _names(one: GpuSet) -> str:
-    return ", ".join(f"{gpu.name} ({gpu.uuid})" for gpu in one.gpus)
-
-
-def _said(value: object) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(_said, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def gpu_set(tune: TuneConfig, gpus: Sequence[GpuInfo], original_w: Sequence[float]) -> GpuSet:
+    """The caps of one set, with the limit found on arrival among them: what they are compared with."""
+    allowed = common_range(gpus)
+    baseline_w = min(max(min(original_w), allowed.min_w), allowed.max_w)
+    low_w, high_w = tune.min_cap_w or allowed.min_w, tune.max_cap_w or baseline_w
+    stepped = replace(tune, step_w=tune.step_w or default_step_w(low_w, high_w))
+    caps_w = {*cap_grid(stepped, gpus, original_w), baseline_w}
+    return GpuSet(
+        label=",".join(str(gpu.index) for gpu in gpus),
+        gpus=tuple(gpus),
+        baseline_w=baseline_w,
+        caps_w=tuple(sorted(caps_w, reverse=True)),
+    )

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from autocap.clock import Clock
 from autocap.devices.base import Device
-from autocap.energy import node_power_w
+from autocap.devices.powersource import PowerSource
 from autocap.errors import DeviceError
 from autocap.events import Event, IdleEstimated, Warned
-from autocap.idle import RestPower
-from autocap.powersource import PowerSource
+from autocap.events.sweep import PlannedRun
+from autocap.measurement.energy import node_power_w
+from autocap.measurement.idle import RestPower
 from autocap.records import Sample
-from autocap.sweep.records import PlannedRun
 
 LOOK_EVERY_S = 0.5
 

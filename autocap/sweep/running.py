@@ -12,27 +12,28 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
-from autocap import events, target
+from autocap import events
 from autocap.config import SweepConfig
 from autocap.devices.base import Tunable
-from autocap.energy import implausible
+from autocap.devices.powersource import PowerSource
+from autocap.devices.sources import source
 from autocap.errors import AutocapError
+from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.guardian import Guardian
-from autocap.inbox import Inbox
-from autocap.opening import source
-from autocap.powersource import PowerSource
-from autocap.privileges import InvokingUser
-from autocap.procs import ProcessId
-from autocap.recorder import Recorder
+from autocap.job import child as target
+from autocap.job.child import Target
+from autocap.job.invoking_user import InvokingUser
+from autocap.job.processes import ProcessId
+from autocap.job.signals import Reaction, SignalClock, SignalPolicy
+from autocap.measurement.energy import implausible
 from autocap.records import Sample
-from autocap.runner import Order, Runner, follow
-from autocap.signals import Reaction, SignalClock, SignalPolicy
+from autocap.session.inbox import Inbox
+from autocap.session.recorder import Recorder
+from autocap.session.runner import Order, Runner, follow
+from autocap.session.tuning import put_back, sample_interval_s
 from autocap.sweep.measuring import WholeRun
-from autocap.sweep.planning import device_names
-from autocap.sweep.records import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
+from autocap.sweep.plan import device_names
 from autocap.sweep.resting import LOOK_EVERY_S, Resting
-from autocap.target import Target
-from autocap.tuning import put_back, sample_interval_s
 
 log = logging.getLogger(__name__)
 

@@ -11,26 +11,27 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-from autocap import __version__, events
-from autocap.books import hand_out, metric_info, node_metered
-from autocap.codec import encode
+from autocap import events
 from autocap.config import SweepConfig
 from autocap.devices.base import Tunable
 from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
 from autocap.events import Event
-from autocap.privileges import InvokingUser, acting_as, invoking_user
-from autocap.recorder import Recorder
-from autocap.reporters import sweep as sweep_report
-from autocap.reporters.plain import PlainLines, Quiet
-from autocap.runlog import RESULT, SWEEP, RunDirectory, read_events
-from autocap.session import open_node_power, refuse_as_root, settle_leftovers
-from autocap.signals import SignalClock
-from autocap.sweep.plan import Schedule, differences
-from autocap.sweep.planning import observed, planned
-from autocap.sweep.records import SweepPlan
+from autocap.events.sweep import SweepPlan
+from autocap.job.invoking_user import InvokingUser, acting_as, invoking_user
+from autocap.job.signals import SignalClock
+from autocap.reports.live.plain import PlainLines, Quiet
+from autocap.runlog.codec import encode
+from autocap.runlog.directory import RESULT, SWEEP, RunDirectory, read_events
+from autocap.session.modes import open_node_power, refuse_as_root, settle_leftovers
+from autocap.session.output import hand_out, metric_info, node_metered
+from autocap.session.recorder import Recorder
+from autocap.sweep import text as sweep_report
+from autocap.sweep.plan import observed, planned
 from autocap.sweep.resting import LOOK_EVERY_S
 from autocap.sweep.running import Running
+from autocap.sweep.schedule import Schedule, differences
 from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise, to_csv
+from autocap.version import __version__
 
 _COMPLETE = "every run is done"
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
+from autocap.events.sweep import DISCARDED, FinishedRun, Used
 from autocap.records import Measurement
-from autocap.sweep.records import DISCARDED, FinishedRun, Used
 
 _SIGMAS = 4.0
 _FEWEST_LIKE = 3  # with two repeats nobody can say which of them is wrong

@@ -22,13 +22,13 @@ from autocap.events import (
     SweepStarted,
     Warned,
 )
-from autocap.gains import Measured, best_by_gpus, best_by_metric, pareto
+from autocap.events.sweep import FinishedRun, GpuSet, SweepPlan
 from autocap.metrics import Metric
-from autocap.nodesummary import node_summary
-from autocap.summarise import UNFINISHED, metric_of
-from autocap.summary import MEASURED, SCHEMA, BestCap, NodeSummary, ParetoPoint
-from autocap.sweep.plan import Schedule
-from autocap.sweep.records import FinishedRun, GpuSet, SweepPlan
+from autocap.reports.summary.gains import Measured, best_by_gpus, best_by_metric, pareto
+from autocap.reports.summary.node import node_summary
+from autocap.reports.summary.record import MEASURED, SCHEMA, BestCap, NodeSummary, ParetoPoint
+from autocap.reports.summary.summarise import UNFINISHED, metric_of
+from autocap.sweep.schedule import Schedule
 from autocap.sweep.statistics import CapRow, LeftOut, cap_rows, sound
 
 CSV_COLUMNS = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from autocap.codec import decode, encode
+from autocap.runlog.codec import decode, encode
 from bench.nvml_emulation.machine import Change, Machine
 
 

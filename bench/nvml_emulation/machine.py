@@ -101,7 +101,7 @@ class Change:
 class Machine:
     """The whole machine.
 
-    profile: of the job (`autocap.profiles`). sensor: a preset of `autocap.sensor`. job_gpus: which cards the job uses,
+    profile: of the job (`autocap.devices.model.profiles`). sensor: a preset of `autocap.devices.model.sensor`. job_gpus: which cards the job uses,
     `None` for all. job_pid: who the driver says computes there; `None` until a player registers. start_s: when its
     first iteration begins; `None` as job_pid. changes: limits that somebody else sets. missing: C functions that this
     driver lacks. has_driver: without one the library cannot be loaded.
@@ -133,7 +133,7 @@ def machine(profile: str, *, gpus: int = 1, arrivals_mw: Sequence[int] | None = 
 
     arrivals_mw: the limits requested when the machine appears, one a card; the default limit unless given.
     """
-    from autocap import profiles  # numpy, which only the maker of a machine needs
+    from autocap.devices.model import profiles
 
     caps = profiles.load(profile).cap_range
     name = f"{profiles.load(profile).gpu_name} (emulated NVML)"

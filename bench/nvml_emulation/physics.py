@@ -8,13 +8,13 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 
-from autocap import profiles
 from autocap.clock import Clock
-from autocap.devices.simulated import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
-from autocap.devices.simulated_node import CardView
-from autocap.procs import identify
+from autocap.devices.model import profiles
+from autocap.devices.model.sensor import PRESETS
+from autocap.devices.simulated.device import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.node import CardView
+from autocap.job.processes import identify
 from autocap.records import StepReading
-from autocap.sensor import PRESETS
 from bench.nvml_emulation.board import State, timeline
 from bench.nvml_emulation.machine import Change
 

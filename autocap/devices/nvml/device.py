@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from autocap.clock import Clock
+from autocap.devices.notes import Notes
 from autocap.devices.nvml.card import Card, Source
 from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.probe import SensorProbe, probe_sensors
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
-from autocap.notes import Notes
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
 KIND = "nvml"

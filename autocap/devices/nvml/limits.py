@@ -11,7 +11,7 @@ from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import LimitState, to_milliwatts
 from autocap.errors import LimitNotEnforced, LimitOvertaken, LimitRefused
-from autocap.procs import ProcessId
+from autocap.job.processes import ProcessId
 
 _NO_PERMISSION, _NOT_SUPPORTED = 4, 3
 _TRIES = 2

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autocap.clock import Clock
+from autocap.devices.notes import Notes
 from autocap.devices.powercap import ZoneError
 from autocap.devices.rapl.limits import RaplLimits
 from autocap.devices.rapl.longterm import CAP_WINDOW_US
 from autocap.devices.rapl.meter import UPDATE_S, PackageMeter
 from autocap.devices.rapl.packages import NO_LIMIT_W, RaplPackage
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
-from autocap.notes import Notes
 from autocap.records import GpuInfo, Reading, SensorInfo, same_limit
 
 KIND = "rapl"

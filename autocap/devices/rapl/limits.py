@@ -11,7 +11,7 @@ from autocap.devices.powercap import find_packages
 from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window, limit_of
 from autocap.devices.rapl.packages import RaplPackage, uuid_of
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
-from autocap.procs import ProcessId
+from autocap.job.processes import ProcessId
 from autocap.records import same_limit
 
 

@@ -1,0 +1,1 @@
+"""A cap for each GPU instead of a common one."""

@@ -1,0 +1,209 @@
+"""SEARCHING and CONFIRMING with a cap per GPU: from a common cap that was kept to caps per GPU, or back to it.
+
+Every window at caps per GPU lies between two at the common cap. In a trial the time must not grow beyond noise; whether
+energy falls beyond noise as well, and the metric with it, is told by several rounds at the end, or all is undone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from autocap.config import TuneConfig
+from autocap.controller.budget import SlowdownBudget
+from autocap.controller.decision import Decision
+from autocap.controller.outbox import Outbox
+from autocap.controller.per_gpu.comparison import Comparison
+from autocap.controller.per_gpu.device_power import DeviceDraws
+from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown
+from autocap.events import State
+from autocap.events.search import PerGpuDecided, PerGpuTried
+from autocap.measurement.drift import changed_since
+from autocap.measurement.probe import ProbeResult
+from autocap.measurement.prober import Prober
+from autocap.measurement.totals import Accounts
+from autocap.progress import Mark
+from autocap.records import Cost, Measurement, Sample
+
+_TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
+_SPENT = "the slowdown that --max-slowdown allows so far is used up"
+
+
+class Balancing:
+    """One search for a cap per GPU.
+
+    baseline, common: the limits found on arrival and the common cap, as they were confirmed. budget: what trials may
+    cost the job in time, `None` where nothing limits it.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: TuneConfig,
+        lowering: Lowering,
+        prober: Prober,
+        outbox: Outbox,
+        accounts: Accounts,
+        budget: SlowdownBudget | None,
+        baseline: Measurement,
+        common: Measurement,
+    ) -> None:
+        self._config, self._lowering, self._prober, self._out = config, lowering, prober, outbox
+        self._accounts, self._budget = accounts, budget
+        self._baseline, self._common = baseline, common
+        self._then: Callable[[ProbeResult], Decision | None] = self._end_opening
+        self._draws = DeviceDraws(len(outbox.original_w))
+        self._draws_w: Caps | None = None  # of the caps that were tried last
+        self._opening = common
+        self._spending = False  # whether what is measured costs from the budget
+
+    def begin(self) -> Decision | None:
+        """Start with a window at the common cap."""
+        self._out.enter(State.SEARCHING)
+        self._measure(self._lowering.common_w, _TRIAL_ERROR, self._end_opening)
+        return None
+
+    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> Decision | None:
+        """A decision once there is one."""
+        result = self._prober.feed(sample, marks, paused=paused)
+        if result is None and self._spending and marks and self._saved_s() < 0:
+            result = self._prober.cut(_SPENT)
+        if result is not None:
+            return self._then(result)
+        if self._prober.collecting:
+            self._draws.feed(sample, paused=paused)
+        else:
+            self._draws = DeviceDraws(len(self._out.original_w))
+        return None
+
+    def abandon(self, reason: str) -> None:
+        """Nothing more is measured, and no cap per GPU is kept."""
+        self._decide(self._lowering.common_w, reason)
+
+    # Searching.
+
+    def _end_opening(self, result: ProbeResult) -> Decision | None:
+        draws_w = self._draws.mean_w()
+        if result.measurement is None or draws_w is None:
+            return self._undo(f"the common cap could not be measured: {result.reason or 'a GPU shows no power'}")
+        changed = self._changed(result.measurement)
+        if changed is not None:
+            return changed
+        self._opening = result.measurement
+        unmoved = Cost(value=1.0, stderr=0.0)
+        self._lowering.learn(Shown(caps_w=self._lowering.common_w, draws_w=draws_w, time=unmoved, accepted=True))
+        return self._next_trial()
+
+    def _next_trial(self) -> Decision | None:
+        caps_w = self._lowering.ask()
+        if caps_w is None and self._lowering.lowered:
+            self._out.enter(State.CONFIRMING)
+            return self._next_window(self._lowering.best, self._comparison(), _CONFIRMING_ERROR)
+        if caps_w is None:
+            return self._undo("no GPU waits for the others by so much that a lower cap of its own saves energy")
+        if self._saved_s() <= 0:
+            return self._undo(_SPENT)
+        return self._next_window(caps_w, self._comparison(), _TRIAL_ERROR)
+
+    def _next_window(self, caps_w: Caps, comparison: Comparison, error: float) -> Decision | None:
+        next_w = self._lowering.common_w if comparison.common_next else caps_w
+        self._measure(next_w, error, lambda result: self._end_window(caps_w, comparison, error, result))
+        self._spending = self._budget is not None and not comparison.common_next
+        return None
+
+    def _end_window(self, caps_w: Caps, comparison: Comparison, error: float, result: ProbeResult) -> Decision | None:
+        if result.reason == _SPENT:
+            return self._undo(_SPENT)
+        if result.measurement is None:
+            return self._undo(f"a window could not be measured: {result.reason}")
+        if not comparison.common_next:
+            self._draws_w = self._draws.mean_w()
+        comparison.add(result.measurement)
+        if not comparison.common_next:
+            self._opening = result.measurement
+            changed = self._changed(result.measurement)
+            if changed is not None:
+                return changed
+        confirming = self._out.state is State.CONFIRMING
+        if comparison.common_next or (confirming and not comparison.settled):
+            return self._next_window(caps_w, comparison, error)
+        return self._judge(caps_w, comparison)
+
+    def _judge(self, caps_w: Caps, comparison: Comparison) -> Decision | None:
+        """After a trial, or after the rounds that confirm it."""
+        if self._draws_w is None:
+            return self._undo("a GPU shows no power")
+        then = comparison.as_at(self._common)
+        confirming = self._out.state is State.CONFIRMING
+        why_not = comparison.objection() if confirming else comparison.hindrance()
+        if why_not is None and not self._config.metric.allows(then, self._baseline):
+            why_not = "not surely within the slowdown limit"
+        self._say(caps_w, why_not, comparison, then)
+        self._lowering.learn(
+            Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=why_not is None)
+        )
+        if not confirming:
+            return self._next_trial()
+        if why_not is None:
+            return self._decide(caps_w, comparison.gain(), comparison)
+        self._out.enter(State.SEARCHING)
+        return self._next_trial()
+
+    def _say(self, caps_w: Caps, why_not: str | None, comparison: Comparison, then: Measurement) -> None:
+        cost = self._config.metric.cost(then, self._baseline)
+        self._out.announce(
+            PerGpuTried(
+                t_s=self._out.now_s,
+                cap_w=caps_w,
+                accepted=why_not is None,
+                reason=why_not or comparison.gain(),
+                cost=cost.value,
+                cost_stderr=cost.stderr,
+                measurement=then,
+            )
+        )
+
+    # Ends.
+
+    def _changed(self, common: Measurement) -> Decision | None:
+        changed = changed_since(self._common, common, "at the common cap")
+        if changed is None:
+            return None
+        self._decide(self._lowering.common_w, changed)
+        return Decision(caps_w=None, reference=common, changed=changed)
+
+    def _undo(self, reason: str) -> Decision:
+        return self._decide(self._lowering.common_w, reason)
+
+    def _decide(self, caps_w: Caps, reason: str, comparison: Comparison | None = None) -> Decision:
+        self._out.announce(
+            PerGpuDecided(
+                t_s=self._out.now_s,
+                cap_w=caps_w,
+                kept=comparison is not None,
+                reason=reason,
+                measurement=None if comparison is None else comparison.tried,
+                common=None if comparison is None else comparison.common,
+                as_confirmed=None if comparison is None else comparison.as_at(self._common),
+            )
+        )
+        return Decision(caps_w=caps_w, reference=self._opening if comparison is None else comparison.tried)
+
+    # Measuring.
+
+    def _comparison(self) -> Comparison:
+        return Comparison(self._opening, self._config.metric)
+
+    def _saved_s(self) -> float:
+        """Seconds that the job may still lose."""
+        tally = self._accounts.tally(self._out.now_s)
+        return float("inf") if self._budget is None or tally is None else self._budget.saved_s(tally)
+
+    def _measure(self, caps_w: Caps, error: float, then: Callable[[ProbeResult], Decision | None]) -> None:
+        self._then, self._spending = then, False
+        self._draws = DeviceDraws(len(self._out.original_w))
+        self._out.set(caps_w)
+        self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
+
+
+def _larger_error(found: Measurement) -> Cost:
+    """A window is exact enough when both its time and its energy are."""
+    return Cost(value=1.0, stderr=max(found.period_rel_stderr, found.energy_rel_stderr))

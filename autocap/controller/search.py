@@ -1,0 +1,179 @@
+"""One search: a strategy kept at arm's length, and the trials it was told.
+
+A strategy may be a stranger's: whatever it raises or returns, the job must not feel it.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from autocap.errors import AutocapError, StrategyError
+from autocap.measurement.probe import ProbeRules
+from autocap.measurement.window import as_at
+from autocap.metrics import Metric, slowdown
+from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
+from autocap.strategies.base import CapGrid, StrategyLike
+
+_MOST_FAILED = 3
+_FINEST = 0.0025  # of the time per iteration
+_REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
+
+
+class Search:
+    """Asks the strategy and checks its answers; every method raises StrategyError when the strategy misbehaves.
+
+    prune_sigmas: a trial this many standard errors worse than the best is not worth finishing. baseline: as measured
+    last; first: as measured at the beginning.
+    """
+
+    def __init__(
+        self,
+        new_strategy: Callable[[Measurement], StrategyLike],
+        grid: CapGrid,
+        metric: Metric,
+        baseline: Measurement,
+        prune_sigmas: float,
+    ) -> None:
+        self.grid, self._metric, self._sigmas = grid, metric, prune_sigmas
+        self.baseline = self.first = baseline
+        self.history: tuple[Trial, ...] = ()  # all that were measured, as at the first baseline, oldest first
+        self._complete: list[Trial] = []
+        self._failed = 0  # in a row
+        with _arms_length():
+            self._strategy = new_strategy(baseline)
+            self._length: TrialLength | None = getattr(self._strategy, "trial_length", None)
+
+    def rebase(self, baseline: Measurement) -> None:
+        """The baseline was measured again: what follows is compared with this one, so that a slow drift of the machine
+        cancels. The strategy is told what the cap would have shown at the first one."""
+        self.baseline = baseline
+
+    def ask(self) -> float | None:
+        """The next cap to try, watts; `None` when the search is over."""
+        with _arms_length():
+            cap_w = self._strategy.ask()
+            if cap_w is not None and cap_w not in self.grid.caps_w:
+                raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
+            return None if cap_w is None else float(cap_w)
+
+    def rules(self, cap_w: float, usual: ProbeRules) -> ProbeRules:
+        """When the trial of a cap ends, given when one does that the strategy has no rule of its own for."""
+        if self._length is not None:
+            return usual.lasting(self._length)
+        return replace(usual, target_stderr=_REPEAT_ERROR * usual.target_stderr) if self.measured(cap_w) else usual
+
+    def tell(self, trial: Trial) -> None:
+        """The fate of the cap that was asked for last."""
+        self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
+        if trial.measurement is not None:
+            trial = replace(trial, measurement=as_at(trial.measurement, self.baseline, self.first))
+            self.history = (*self.history, trial)
+        if trial.state is TrialState.COMPLETE:
+            self._complete.append(trial)
+        with _arms_length():
+            self._strategy.tell(trial)
+
+    @property
+    def blind(self) -> bool:
+        """Whether trials fail one after the other, so that going on would only cost the job time."""
+        return self._failed >= _MOST_FAILED
+
+    def recommend(self) -> float | None:
+        """The cap to keep, watts, one that was measured to the end; `None` when there is none."""
+        with _arms_length():
+            cap_w = self._strategy.recommend()
+            if cap_w is not None and not self.measured(cap_w):
+                raise StrategyError(f"it recommended {cap_w!r} W, which was never measured to the end")
+            return None if cap_w is None else float(cap_w)
+
+    def runner_up(self, refused: Collection[float]) -> float | None:
+        """The best cap that was measured, allowed and better than the baseline, above all that were refused for being
+        too slow, watts; `None` when there is none."""
+        rivals = [
+            trial
+            for trial in self._complete
+            if trial.cap_w > max(refused)
+            and trial.measurement is not None
+            and trial.cost is not None
+            and trial.cost < 1
+            and self._metric.allows(trial.measurement, self.first)
+        ]
+        best = min(rivals, key=lambda trial: trial.cost or 0.0, default=None)
+        return None if best is None else best.cap_w
+
+    def expectation(self) -> str | None:
+        """What the strategy expects of the cap it recommends, in a sentence; `None` where it does not say."""
+        with _arms_length():
+            explain = getattr(self._strategy, "explain", None)
+            text = None if explain is None else explain()
+            return None if text is None else str(text)
+
+    def predictions(self) -> tuple[Prediction, ...]:
+        """What the strategy predicts of caps that were not measured; nothing where it does not predict."""
+        with _arms_length():
+            predict = getattr(self._strategy, "predict", None)
+            found = () if predict is None else tuple(predict())
+            for one in found:
+                if not isinstance(one, Prediction) or one.cap_w not in self.grid.caps_w:
+                    raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
+            return found
+
+    @property
+    def expected_trials(self) -> int | None:
+        """How many trials the strategy is likely to need; `None` where it does not say."""
+        with _arms_length():
+            expected = getattr(self._strategy, "expected_trials", None)
+            return int(expected) if expected is not None else None
+
+    def measured(self, cap_w: float) -> bool:
+        """Whether a trial of that cap was completed."""
+        return any(trial.cap_w == cap_w for trial in self._complete)
+
+    def cost(self, measurement: Measurement) -> Cost:
+        """The metric against the baseline as it was measured last."""
+        return self._metric.cost(measurement, self.baseline)
+
+    def decided(self, measurement: Measurement) -> bool:
+        """Whether it is known if the cap is within the limit on slowdown, as far as that can be known."""
+        return (
+            self._metric.max_slowdown is None
+            or self._metric.allows(measurement, self.baseline)
+            or self._metric.forbids(measurement, self.baseline)
+            or measurement.period_rel_stderr < _FINEST
+        )
+
+    def hopeless(self, measurement: Measurement, cost: Cost) -> str | None:
+        """Why measuring on is of no use: too slow, or worse than the baseline or the best trial; `None` if it is.
+
+        It always is of use to a strategy whose trials have a length of their own.
+        """
+        if self._length is not None:
+            return None
+        if self._metric.forbids(measurement, self.baseline, self._sigmas):
+            ratio, _ = slowdown(measurement, self.baseline)
+            return f"{100 * (ratio - 1):.1f} % slower, {100 * (self._metric.max_slowdown or 0):g} % allowed"
+        versus = self._metric.versus(measurement, self.baseline)
+        if versus.value - self._sigmas * versus.stderr > 1:
+            return "worse than the baseline"
+        for trial in self._complete:
+            assert trial.cost is not None
+            assert trial.cost_stderr is not None
+            assert trial.measurement is not None
+            if trial.measurement.cap_w == measurement.cap_w:
+                continue  # a repeat is pooled with its first trial
+            if self._metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
+                continue  # a lower cap may yet turn out to be too slow
+            if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
+                return f"worse than {trial.cap_w:g} W"
+        return None
+
+
+@contextmanager
+def _arms_length() -> Iterator[None]:
+    try:
+        yield
+    except AutocapError as error:
+        raise StrategyError(f"the strategy failed: {error}") from error
+    except Exception as error:  # a plug-in may raise anything
+        raise StrategyError(f"the strategy failed: {type(error).__name__}: {error}") from error

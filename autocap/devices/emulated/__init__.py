@@ -1,0 +1,1 @@
+"""autocap/devices/emulated."""

@@ -1,0 +1,1 @@
+"""What emulated and simulated devices share: published profiles and how sensors read."""

@@ -1,0 +1,27 @@
+"""Sources of the machine's power for `--node-power`: a constant, RAPL, the BMC by IPMI, or a meter of the user's.
+
+What is added to the GPUs' power, and what stands in its place:
+
+    a number, rapl      the rest of the machine, on top of what the GPUs' own sensors say
+    ipmi, command:CMD   the whole machine, the GPUs included
+"""
+
+from autocap.clock import Clock
+from autocap.devices.node.command import CommandMeter
+from autocap.devices.node.constant import ConstantPower
+from autocap.devices.node.ipmi import IpmiMeter
+from autocap.devices.node.rapl import RaplPower
+from autocap.devices.powersource import PowerSource
+
+COMMAND = "command:"
+
+
+def open_source(name: str, clock: Clock) -> PowerSource:
+    """The source of that name, once it has given its first reading. Raises DeviceUnavailable where it gives none."""
+    if name.startswith(COMMAND):
+        return CommandMeter(name.removeprefix(COMMAND), clock)
+    if name == "ipmi":
+        return IpmiMeter(clock)
+    if name == "rapl":
+        return RaplPower(clock)
+    return ConstantPower(float(name), clock)

@@ -1,0 +1,149 @@
+"""`--node-power command:CMD`: a meter of the user's, which prints watts, a line a reading, as yokotool does."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from typing import IO
+
+from autocap.clock import Clock
+from autocap.devices.node.held import HeldPower, watts
+from autocap.errors import DeviceUnavailable
+from autocap.records import NodeReading
+
+_SHELL = "/bin/sh"
+_FIRST_WITHIN_S = 10.0
+_EVERY_S = 1.0  # between lines, until they have come
+_MOST_BYTES = 1 << 16  # what a pipe holds; a line is no longer
+_END_S = 1.0  # for a meter that is asked to end
+_LOOK_EVERY_S = 0.01  # while it begins and ends; in between it is looked at with every sample
+_SHOWN = 80
+
+
+class CommandMeter:
+    """A PowerSource: the whole machine's power, as lines of a process that runs beside us, in a session of its own.
+
+    It is given its first line before the job starts, and is ended with us; should we be killed, it loses its reader.
+    Raises DeviceUnavailable where the first line does not come, or is no power.
+    """
+
+    whole = True
+
+    def __init__(self, command: str, clock: Clock) -> None:
+        self._command, self._clock = command, clock
+        self._held = HeldPower(f"the meter `{command}`", _EVERY_S)
+        self._rest = b""  # of a line whose end has not come yet
+        self._last_words = ""  # of its standard error
+        self._child: subprocess.Popen[bytes] = subprocess.Popen(
+            (_SHELL, "-c", command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        for stream in (self._stdout, self._stderr):
+            os.set_blocking(stream.fileno(), False)
+        try:
+            self._await_first_line()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        return f"command:{self._command}"
+
+    @property
+    def refresh_s(self) -> float | None:
+        return self._held.refresh_s
+
+    @property
+    def _stdout(self) -> IO[bytes]:
+        assert self._child.stdout is not None  # a pipe, as asked for
+        return self._child.stdout
+
+    @property
+    def _stderr(self) -> IO[bytes]:
+        assert self._child.stderr is not None  # a pipe, as asked for
+        return self._child.stderr
+
+    def read(self) -> NodeReading:
+        now_s = self._clock.now()
+        self._take(now_s)
+        if self._child.returncode is None and self._child.poll() is not None:
+            self._take(now_s)  # its last lines
+            self._held.lose(f"has ended{self._ending()}")
+        return self._held.at(now_s)
+
+    def notes(self) -> tuple[str, ...]:
+        return self._held.notes()
+
+    def close(self) -> None:
+        """End the meter with all that it started."""
+        if self._child.returncode is None:  # until it is reaped its number, which is its group's, stays its own
+            os.killpg(self._child.pid, signal.SIGTERM)
+            deadline_s = time.monotonic() + _END_S
+            while not _has_ended(self._child.pid) and time.monotonic() < deadline_s:
+                time.sleep(_LOOK_EVERY_S)
+            os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+        self._stdout.close()
+        self._stderr.close()
+
+    def _await_first_line(self) -> None:
+        deadline_s = time.monotonic() + _FIRST_WITHIN_S
+        while not self._held.known:
+            ended = self._child.poll() is not None
+            self._take(self._clock.now())
+            if self._held.known:
+                break
+            if ended:
+                raise self._useless(f"it ended{self._ending()} before its first reading")
+            if time.monotonic() > deadline_s:
+                raise self._useless(f"no line with a power in watts came within {_FIRST_WITHIN_S:g} s")
+            time.sleep(_LOOK_EVERY_S)
+        self._held.notes()  # what came before it, such as a heading, is no loss
+
+    def _take(self, now_s: float) -> None:
+        """What has come since the last look. Of several lines the mean is what the machine drew meanwhile."""
+        self._last_words = _last_line(_available(self._stderr)) or self._last_words
+        *lines, self._rest = (self._rest + _available(self._stdout)).split(b"\n")
+        self._rest = self._rest[-_MOST_BYTES:]
+        texts = [line.decode(errors="replace") for line in lines if line.strip()]
+        values = [watts(text) for text in texts]
+        known = [value for value in values if value is not None]
+        if not texts:
+            return
+        if values[-1] is None:
+            self._held.refuse(now_s, texts[-1])
+        else:
+            self._held.put(now_s, sum(known) / len(known))
+
+    def _ending(self) -> str:
+        said = f": {self._last_words[:_SHOWN]}" if self._last_words else ""
+        return f" with status {self._child.returncode}{said}"
+
+    def _useless(self, why: str) -> DeviceUnavailable:
+        notes = "".join(f" ({note.partition(';')[0]})" for note in self._held.notes()[:1])
+        return DeviceUnavailable(
+            f"--node-power {self.name}: {why}{notes}; try it by hand: it must print watts, a line a reading, and not "
+            "keep them in a buffer (stdbuf -oL helps)"
+        )
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has, without reaping it."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _available(stream: IO[bytes]) -> bytes:
+    """What can be read without waiting."""
+    with suppress(BlockingIOError):
+        return os.read(stream.fileno(), _MOST_BYTES)
+    return b""
+
+
+def _last_line(data: bytes) -> str:
+    lines = data.decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,74 @@
+"""What /proc tells of processes that may use a GPU: their numbers, device files and CUDA's variables. Linux only."""
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from autocap.devices.nvml.job_gpus import ProcessFacts
+from autocap.job import processes as procs
+from autocap.job.processes import ProcessId
+
+_PROC = Path("/proc")
+_GPU_FILE = re.compile(r"/dev/nvidia(\d+)")
+_CUDA_FILES = frozenset({"/dev/nvidia-uvm", "/dev/dxg"})  # the second one under WSL; monitors open neither
+
+
+def of_tree(root: ProcessId, proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
+    """The facts of every process of a job. proc: instead of /proc."""
+    return of_pids((process.pid for process in procs.tree(root)), proc)
+
+
+def of_pids(pids: Iterable[int], proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
+    """The facts of those processes that are there."""
+    found = [_facts(proc / str(pid)) for pid in pids]
+    return tuple(facts for facts in found if facts is not None)
+
+
+def keep_from_children(proc: Path = _PROC) -> None:
+    """Mark the GPU files that a library of ours has opened: a child that inherited them would seem to use them."""
+    for link in (proc / "self/fd").iterdir():
+        with suppress(OSError):  # the listing's own descriptor
+            if os.readlink(link).startswith("/dev/nvidia"):
+                os.set_inheritable(int(link.name), False)
+
+
+def _facts(folder: Path) -> ProcessFacts | None:
+    try:
+        lines = (folder / "status").read_text().splitlines()
+    except OSError:  # it has ended
+        return None
+    status = dict(line.split(":", 1) for line in lines)
+    # Kernels before 4.1 have no NSpid line.
+    ns_pids = tuple(map(int, status.get("NSpid", status["Pid"]).split()))
+    uid = int(status["Uid"].split()[0])
+    try:
+        files = _open_files(folder / "fd")
+        environ = (folder / "environ").read_bytes()
+    except PermissionError:
+        return ProcessFacts(ns_pids=ns_pids, uid=uid, readable=False)
+    except OSError:
+        return None
+    variables = dict(entry.partition(b"=")[::2] for entry in environ.split(b"\0"))
+    return ProcessFacts(
+        ns_pids=ns_pids,
+        uid=uid,
+        readable=True,
+        cuda=not _CUDA_FILES.isdisjoint(files),
+        minors=frozenset(int(match[1]) for match in map(_GPU_FILE.fullmatch, files) if match),
+        visible=_text(variables.get(b"CUDA_VISIBLE_DEVICES")),
+        order=_text(variables.get(b"CUDA_DEVICE_ORDER")),
+    )
+
+
+def _open_files(folder: Path) -> set[str]:
+    files = set()
+    for link in folder.iterdir():
+        with suppress(FileNotFoundError):  # closed since the folder was listed
+            files.add(os.readlink(link))
+    return files
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")

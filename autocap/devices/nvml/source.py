@@ -1,0 +1,139 @@
+"""The GPUs of the machine as a source of devices: which of them a job uses, and whether it has them to itself."""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from autocap.config import RunConfig
+from autocap.devices.base import Tunable
+from autocap.devices.nvml import job_gpus as gpuset
+from autocap.devices.nvml import processes as holders
+from autocap.devices.nvml.job_gpus import InstalledGpu, JobGpus, Listing
+from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.job.processes import ProcessId
+from autocap.records import CapRange, GpuInfo
+from autocap.session.caps import cap_grid
+
+# A job of several ranks comes to its GPUs one by one: they are its GPUs once they have stayed the same for so long.
+_UNCHANGED_S = 5.0
+# CUDA opens every GPU that it may see, long before it computes on one; so the driver's own list is waited for.
+_LISTED_WITHIN_S = 20.0
+
+
+class GpuLister(Protocol):
+    """The driver's knowledge of what is there, and of who computes on it."""
+
+    def inventory(self) -> Sequence["ListedGpu"]: ...
+
+    def compute_pids(self, uuid: str) -> tuple[int, ...]: ...
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Why GPUs that there are do not stand in the inventory."""
+
+    def close(self) -> None: ...
+
+
+class ListedGpu(InstalledGpu, Protocol):
+    """cap_range: `None` where the limits of the GPU cannot be set."""
+
+    @property
+    def cap_range(self) -> CapRange | None: ...
+
+
+class GpuSource:
+    """The GPUs of the machine that a job uses, or those that --gpus names.
+
+    library: closed at the end. open_device: opens some by UUID.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        library: GpuLister,
+        open_device: Callable[[tuple[str, ...]], Tunable],
+        required_w: Sequence[float],
+    ) -> None:
+        self._config, self._library, self._open = config, library, open_device
+        try:
+            gpus = library.inventory()
+        except DeviceError as error:
+            raise DeviceUnavailable(str(error)) from error
+        if not gpus:
+            raise DeviceUnavailable("; ".join(["the NVIDIA driver shows no GPU here", *library.unreadable]))
+        self._named = None if config.gpus is None else gpuset.named(gpus, config.gpus)
+        self._check_caps([gpu for gpu in gpus if self._named is None or gpu.uuid in self._named], required_w)
+        self._seen: JobGpus | None = None
+        self._seen_s = 0.0
+
+    @property
+    def known(self) -> None:
+        """The GPUs are known once the job uses them."""
+
+    def __enter__(self) -> "GpuSource":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._library.close()
+
+    def ahead(self, environ: Mapping[str, str] = os.environ) -> Tunable | None:
+        """Those that --gpus names, or else CUDA_VISIBLE_DEVICES, which our child inherits, or the only one there is."""
+        listings = self._listings()
+        gpus = [listing.gpu for listing in listings]
+        visible = gpuset.visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER"))
+        uuids = self._named or tuple(gpu.uuid for gpu in gpus if visible is None or gpu.uuid in visible)
+        if not uuids or (len(uuids) > 1 and self._named is None and visible is None):
+            return None
+        if not self._config.shared_gpu:
+            others = holders.of_pids(pid for listing in listings for pid in listing.pids)
+            gpuset.refuse_strangers(gpuset.strangers(listings, uuids, (), others))
+        return self._open(uuids)
+
+    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+        listings = self._listings()
+        tree = holders.of_tree(job)
+        ours = {process.pid for process in tree}
+        others = holders.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
+        uuids = self._named
+        if uuids is None:
+            found = _unless_waiting(lambda: gpuset.used(listings, tree, others), waited_s)
+            if found is None or not self._is_settled(found, waited_s):
+                return None
+            uuids = found.uuids
+        if not self._config.shared_gpu:
+            gpuset.refuse_strangers(gpuset.strangers(listings, uuids, tree, others))
+        return self._open(uuids)
+
+    def _listings(self) -> list[Listing]:
+        return [Listing(gpu=gpu, pids=self._library.compute_pids(gpu.uuid)) for gpu in self._library.inventory()]
+
+    def _is_settled(self, found: JobGpus, waited_s: float) -> bool:
+        if found != self._seen:
+            self._seen, self._seen_s = found, waited_s
+        listed = found.computing or waited_s >= _LISTED_WITHIN_S
+        return math.isinf(waited_s) or (listed and waited_s - self._seen_s >= _UNCHANGED_S)
+
+    def _check_caps(self, gpus: Sequence[ListedGpu], required_w: Sequence[float]) -> None:
+        """Refuse caps that no choice among these GPUs could take, before the job starts."""
+        ranges = {gpu.cap_range for gpu in gpus}
+        if self._named is None and len(ranges) > 1:
+            return
+        infos = [
+            GpuInfo(index=gpu.index, uuid=gpu.uuid, name=gpu.name, cap_range=gpu.cap_range)
+            for gpu in gpus
+            if gpu.cap_range is not None
+        ]
+        if infos:
+            cap_grid(self._config.tune, infos, [], required_w)
+
+
+def _unless_waiting(look: Callable[[], JobGpus | None], waited_s: float) -> JobGpus | None:
+    """What a look finds; while there are more to come, one that cannot tell has found nothing."""
+    try:
+        return look()
+    except DeviceError:
+        if math.isinf(waited_s):
+            raise
+        return None

@@ -1,0 +1,79 @@
+"""The CPU packages of the machine as a source of devices: those that a job computes on."""
+
+import math
+from collections.abc import Collection, Sequence
+from types import TracebackType
+
+from autocap.clock import Clock
+from autocap.config import RunConfig
+from autocap.devices.base import Device, Tunable
+from autocap.devices.nvml import job_gpus as gpuset
+from autocap.devices.rapl import RaplDevice, RaplPackage, inventory
+from autocap.devices.rapl.cpu_use import CpuUse
+from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.job.processes import ProcessId
+from autocap.session.caps import cap_grid
+
+_UNCHANGED_S = 5.0  # ranks are bound to their packages one after the other
+
+
+class PackageSource:
+    """The packages that a job's processes may run on, or those that --gpus names.
+
+    Raises DeviceUnavailable where there is none, or where its energy cannot be read, and DeviceError for caps that they
+    do not take.
+    """
+
+    def __init__(self, config: RunConfig, clock: Clock, required_w: Sequence[float]) -> None:
+        self._clock, self._observe = clock, config.tune.observe
+        packages = _chosen(config)
+        self._cpus = {package.uuid: package.cpus for package in packages}
+        self._certain = config.gpus is not None or len(packages) == 1
+        device = RaplDevice(packages, clock, observe=self._observe)  # what cannot be read shows before the job starts
+        self.known: Device | None = device if self._certain else None
+        if self._certain or len({package.cap_range for package in packages}) == 1:
+            cap_grid(config.tune, device.gpus, [], required_w)
+        self._use: CpuUse | None = None
+        self._seen: list[str] = []
+        self._seen_s = 0.0
+
+    def __enter__(self) -> "PackageSource":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Nothing is held."""
+
+    def ahead(self) -> Tunable:
+        """Those that --gpus names, or else all: where a command will compute is not known before it runs."""
+        return self._open(self._cpus)
+
+    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+        if self._certain:
+            return self._open(self._cpus)
+        self._use = self._use or CpuUse(job)
+        used = self._use.look()
+        found = [uuid for uuid, cpus in self._cpus.items() if cpus & used]
+        if not found and (used or math.isinf(waited_s)):  # where it computes, or which CPUs those are, does not show
+            found = list(self._cpus)
+        if found != self._seen:
+            self._seen, self._seen_s = found, waited_s
+        settled = math.isinf(waited_s) or waited_s - self._seen_s >= _UNCHANGED_S
+        return self._open(found) if found and settled else None
+
+    def _open(self, uuids: Collection[str]) -> RaplDevice:
+        # As they are now: what a dead run had left on them was put back since.
+        packages = [package for package in inventory() if package.uuid in uuids]
+        if len(packages) < len(uuids):
+            raise DeviceError("a CPU package that was there is gone, or capped by another interface; start again")
+        return RaplDevice(packages, self._clock, observe=self._observe)
+
+
+def _chosen(config: RunConfig) -> tuple[RaplPackage, ...]:
+    try:
+        packages = inventory()
+    except DeviceError as error:
+        raise DeviceUnavailable(str(error)) from error
+    if config.gpus is None:
+        return packages
+    uuids = gpuset.named(packages, config.gpus)
+    return tuple(package for package in packages if package.uuid in uuids)

@@ -1,0 +1,180 @@
+"""One device's limit under guard: what was found, what was set, and putting it back."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from autocap.devices.base import LimitPort
+from autocap.errors import GuardError, LimitNotEnforced, LimitOvertaken, LimitRefused
+from autocap.guardian.journal import Entry, Journal
+from autocap.guardian.restore import Outcome, PutBack, put_back
+from autocap.records import same_limit
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 3  # to put a limit back before it is left to the watchdog and to `autocap restore`
+_BETWEEN_TRIES_S = 0.05
+
+
+class ForeignLimit(GuardError):
+    """Somebody else has changed a limit that is guarded; it is left alone from then on. Limits in watts."""
+
+    def __init__(self, *, uuid: str, expected_w: float, found_w: float) -> None:
+        super().__init__(
+            f"the limit of {uuid} is {found_w:g} W, where {expected_w:g} W is ours: somebody else has changed it, so "
+            "no cap is set there any more; start again once nothing else sets limits"
+        )
+        self.uuid, self.expected_w, self.found_w = uuid, expected_w, found_w
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What became of one device's limit, watts. final_w: as read afterwards, `None` where the device does not say.
+
+    restored: the limit found on arrival holds again. note: why not.
+    """
+
+    uuid: str
+    original_w: float | None
+    final_w: float | None
+    restored: bool
+    note: str | None = None
+
+
+class GuardedLimit:
+    """The limit of one device, whose lock is held.
+
+    entry: what was found, written to the journal at once (GuardError). maybe_original: the watchdog may have put the
+    original back since the last set. settled: nothing is left to put back.
+    """
+
+    def __init__(self, limits: LimitPort, journal: Journal, entry: Entry) -> None:
+        journal.save(entry)
+        self._limits = limits
+        self._journal = journal
+        self._entry = entry  # as on disk
+        self._foreign: ForeignLimit | None = None
+        self.maybe_original = False
+        self.settled = True
+
+    @property
+    def original_w(self) -> float | None:
+        return self._entry.original_w
+
+    def rehearse(self, listen: Callable[[], None]) -> None:
+        """Request the limit found on arrival, which is there already. Raises as `set_w` does."""
+        original_w = self._entry.original_w
+        if original_w is None:
+            raise self._unknown()
+        if self._entry.settings:  # those are changed even so
+            self.set_w(original_w, listen)
+            return
+        self._require_ours(listen)
+        try:
+            self._limits.set_limit_w(self._entry.uuid, original_w)
+        except LimitNotEnforced:
+            pass  # nor was it before we came
+        except LimitOvertaken:
+            raise
+        except LimitRefused:
+            self._adopt()
+            raise
+
+    def set_w(self, cap_w: float, listen: Callable[[], None]) -> None:
+        """Journal the cap, then request it.
+
+        listen: hear from the watchdog, which updates `maybe_original`. Raises ForeignLimit, GuardError, LimitRefused.
+        """
+        uuid = self._entry.uuid
+        if self._entry.original_w is None:
+            raise self._unknown()
+        self._save(self._entry.before_set(cap_w, self._require_ours(listen)))
+        self.settled = False
+        try:
+            self._limits.set_limit_w(uuid, cap_w)
+        except LimitNotEnforced:
+            if not same_limit(cap_w, self._entry.original_w):
+                self._adopt()
+                raise
+            # The baseline's limit, which was no more enforced when we came.
+        except LimitOvertaken as error:
+            self._foreign = ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w)
+            raise self._foreign from error
+        except Exception:
+            self._adopt()
+            raise
+        self.maybe_original = False
+        self._save(self._entry.after_set())
+
+    def restore(self) -> Restored:
+        """Put the limit found on arrival back; a failure is in the note. A cap may be set again afterwards."""
+        uuid, original_w = self._entry.uuid, self._entry.original_w
+        try:
+            done = self._put_back()
+        except Exception as error:  # of whatever kind, it must not keep the other devices from theirs
+            why = f"{uuid}: {original_w:g} W could not be put back: {error}; run `autocap restore`"
+            logger.debug("%s", why, exc_info=True)
+            return Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=why)
+        self.settled = True
+        final_w = done.final_w
+        if done.outcome is Outcome.UNTOUCHED:
+            with suppress(Exception):  # only reported
+                final_w = self._limits.requested_w(uuid)
+        elif done.outcome is not Outcome.FOREIGN:
+            with suppress(GuardError):  # the entry as it stands covers a device that is back at its original
+                self._save(self._entry.after_restore())
+        restored = final_w is None or original_w is None or same_limit(final_w, original_w)
+        note = None if restored else f"{uuid}: {final_w:g} W was set by somebody else meanwhile, and stays"
+        return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=restored, note=note)
+
+    def delete_entry(self) -> None:
+        """Remove the entry, unless a limit is still to be put back. Raises GuardError."""
+        if self.settled:
+            self._journal.delete(self._entry.uuid)
+
+    def _require_ours(self, listen: Callable[[], None]) -> float | None:
+        """The requested limit, which is one of ours or not known. Raises ForeignLimit."""
+        if self._foreign is not None:
+            raise self._foreign
+        entry = self._entry
+        requested_w = self._limits.requested_w(entry.uuid)
+        if requested_w is None or entry.is_ours(requested_w):
+            return requested_w
+        if not self.maybe_original:
+            listen()  # the watchdog speaks before it puts a limit back, so by now its word has arrived
+        original_w = entry.original_w
+        if self.maybe_original and original_w is not None and same_limit(requested_w, original_w):
+            return requested_w
+        expected_w = next(w for w in (entry.next_w, entry.last_w, original_w, requested_w) if w is not None)
+        self._foreign = ForeignLimit(uuid=entry.uuid, expected_w=expected_w, found_w=requested_w)
+        raise self._foreign
+
+    def _unknown(self) -> GuardError:
+        uuid = self._entry.uuid
+        return GuardError(f"the limit found on {uuid} cannot be read, so it could not be put back; no cap is set")
+
+    def _adopt(self) -> None:
+        """After a set that failed: what the device took instead of our cap is our doing, so it is put back as well."""
+        with suppress(Exception):  # the failure of the set itself is what is reported
+            found_w = self._limits.requested_w(self._entry.uuid)
+            if found_w is not None and not self._entry.is_ours(found_w):
+                self._save(self._entry.before_set(found_w, self._entry.last_w))
+                self.settled = False
+
+    def _put_back(self) -> PutBack:
+        for _ in range(_TRIES - 1):
+            with suppress(Exception):  # a device that is busy for a moment; the last try says what is wrong
+                try:
+                    return put_back(self._limits, self._entry)
+                except LimitOvertaken:  # the next try finds somebody else's, and leaves it
+                    raise
+                except LimitRefused:
+                    self._adopt()
+            time.sleep(_BETWEEN_TRIES_S)
+        return put_back(self._limits, self._entry)
+
+    def _save(self, entry: Entry) -> None:
+        self._journal.save(entry)
+        self._entry = entry

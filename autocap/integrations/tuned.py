@@ -1,0 +1,169 @@
+"""`autocap.tune`: a training script that has itself tuned.
+
+A process of its own does it, as under `autocap attach`: a thread would wait for the interpreter's lock when it has to
+beat, and would die with the script before it has put a limit back. The process is no descendant of the script (the
+emulated device stops the whole job), and ends with it.
+"""
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from multiprocessing import parent_process
+from pathlib import Path
+from types import TracebackType
+
+import autocap
+from autocap.cli.inside import checked
+from autocap.errors import AutocapError, RunDirectoryError, UsageError
+from autocap.job.attached import AttachedJob
+from autocap.job.processes import import_path
+from autocap.progress.steps.map import StepMap, are_counted, counted
+from autocap.reports.summary.record import Summary
+from autocap.runlog.directory import default_directory, read_events
+
+log = logging.getLogger(__name__)
+# What torchrun and Lightning, mpirun and srun tell a rank: which it is on this machine, and how many there are.
+_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_COUNTS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
+# A shell starts it, says its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it.
+_DETACHED = '"$@" >/dev/null & echo $!'
+_LONGEST_END_S = 10.0  # limits are back within 1 s; the report may take a moment
+_LOOK_EVERY_S = 0.02
+
+OptionValue = None | bool | str | int | float | Path | Iterable[object] | Mapping[str, object]
+
+
+class Tuned:
+    """A block of a training script, tuned while it runs.
+
+    directory: the run directory. result: what came of it, once the block has ended; `None` where nothing was tuned.
+    """
+
+    def __init__(self, options: Mapping[str, OptionValue]) -> None:
+        """Raises UsageError for options that are wrong by themselves."""
+        words = _words(options)
+        config = checked(words)
+        if config.json:
+            raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
+        self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
+        self.result: Summary | None = None
+        self._words = [*words, f"--out={self.directory}"]  # the last one counts
+        self._stack = ExitStack()
+        self._owner: int | None = None  # the process that is tuned: a fork of it leaves the block too, and ends nothing
+        self._job = 0
+
+    def __enter__(self) -> "Tuned":
+        if _is_another_rank():
+            return self
+        if are_counted():
+            log.warning("autocap: this block is not tuned: the job is being tuned already")
+            return self
+        with ExitStack() as stack:
+            try:
+                self._job = _job()
+                step_map = stack.enter_context(StepMap.create())
+                tuner = stack.enter_context(AttachedJob(_start(self._job, step_map.path, self._words)))
+                stack.callback(_end, tuner)
+                stack.enter_context(counted(step_map))
+            except (AutocapError, OSError, ValueError, subprocess.SubprocessError) as error:
+                log.warning("autocap: the job runs untuned: %s", error)
+                return self
+            self._stack = stack.pop_all()
+        self._owner = os.getpid()
+        autocap._count_step = None  # what autocap.step() did before
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if os.getpid() != self._owner:
+            return
+        self._owner = None
+        self._stack.close()
+        # Only here: what a summary needs would make the script wait when the block begins.
+        from autocap.reports.summary.summarise import summarise
+
+        with suppress(RunDirectoryError):  # it never began
+            summary = summarise(read_events(self.directory))
+            if summary.device is not None and summary.pid == self._job:  # not an older run that was in the way
+                self.result = summary
+
+
+def _words(options: Mapping[str, OptionValue]) -> list[str]:
+    """Options as words of a command line: metric="eds" is --metric=eds, and True an option without a value."""
+    words = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        match value:
+            case None | False:
+                pass
+            case True:
+                words.append(option)
+            case Mapping():
+                words += [f"{option}={key}={of_key}" for key, of_key in value.items()]
+            case str() | int() | float() | Path():
+                words.append(f"{option}={value}")
+            case _:
+                words.append(f"{option}={','.join(map(str, value))}")
+    return words
+
+
+def _is_another_rank() -> bool:
+    """Whether this is a rank of a job whose first rank (of this machine, where that is known) has it tuned."""
+    told = _told(_RANKS)
+    return (told if told is not None else _distributed()[0]) != 0
+
+
+def _job() -> int:
+    """The process that all ranks of the job on this machine descend from: our own, or the one that started them."""
+    spawned = parent_process() is not None and _distributed()[1] > 1
+    return os.getppid() if spawned or (_told(_COUNTS) or 1) > 1 else os.getpid()
+
+
+def _told(names: Sequence[str]) -> int | None:
+    """The number that the first of these variables begins with (srun writes `2(x3)`); `None` where none is set."""
+    text = next((os.environ[name] for name in names if name in os.environ), "")
+    number = re.match(r"\s*(\d+)", text)
+    return int(number[1]) if number else None
+
+
+def _distributed() -> tuple[int, int]:
+    """Rank and number of ranks, by torch; 0 of 1 where it does not say."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is None or not (torch.is_available() and torch.is_initialized()):
+        return 0, 1
+    return torch.get_rank(), torch.get_world_size()
+
+
+def _start(job: int, step_map: Path, words: Sequence[str]) -> int:
+    """Start the process that tunes; its PID."""
+    tuner = [sys.executable, "-P", "-m", "autocap", "inside", f"--pid={job}", f"--step-map={step_map}", *words]
+    done = subprocess.run(
+        ["/bin/sh", "-c", _DETACHED, "sh", *tuner],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+def _end(tuner: AttachedJob) -> None:
+    """Have the limits put back and the report written."""
+    if tuner.poll() is None:
+        with suppress(ProcessLookupError):
+            os.kill(tuner.pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + _LONGEST_END_S
+    while tuner.poll() is None:
+        if time.monotonic() > deadline_s:
+            log.warning("autocap: process %d, which tunes, has not ended within %g s", tuner.pid, _LONGEST_END_S)
+            return
+        time.sleep(_LOOK_EVERY_S)

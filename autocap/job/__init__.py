@@ -1,0 +1,1 @@
+"""The training job as processes: started or attached to, signals, whose rights."""

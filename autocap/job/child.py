@@ -1,0 +1,249 @@
+"""The training command as our child: started with its user's rights, signalled, awaited, its status passed on.
+
+The child leads a session of its own, so the terminal's signals reach it through us alone, in the order in which we
+want them, and its process group is the whole job as the terminal would have seen it.
+"""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
+from autocap.job import processes as procs
+from autocap.job.invoking_user import InvokingUser
+
+_SHELL = "/bin/sh"
+# Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
+# two signals that a command expects at their default.
+_WAITING = """
+import errno, os, signal, sys
+gate, path, *argv = sys.argv[1:]
+os.read(int(gate), 1)
+os.close(int(gate))
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+try:
+    os.execv(path, argv)
+except OSError as error:
+    if error.errno == errno.ENOEXEC:
+        os.execv("/bin/sh", ["/bin/sh", path, *argv[1:]])
+    print(f"{path}: {error.strerror}", file=sys.stderr)
+    sys.exit(126)
+"""
+_FIRST_LINE_BYTES = 80  # as much as bash looks at to tell a script from a binary
+
+
+class Target:
+    """A started command.
+
+    pid: its process number, also that of its session and process group. identity: `None` where /proc hides the
+    child (hidepid and a setuid program). Statuses are a shell's: 128 + n for a death by signal n.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        self.pid = child.pid
+        self.identity = procs.identify(child.pid)  # still ours to see: nobody has reaped it
+
+    def poll(self) -> int | None:
+        """The exit status; `None` while the child lives, stopped or not. Reaps it when it has ended."""
+        code = self._child.poll()
+        return None if code is None else _status(code)
+
+    def wait(self) -> int:
+        """The exit status, once there is one."""
+        return _status(self._child.wait())
+
+    def forward(self, signum: int, *, from_terminal: bool = False) -> None:
+        """Send a signal on: to the job's process group if the terminal sent it, as the terminal would have, else to
+        the child alone. Nothing happens after its end. Raises TargetError where the kernel forbids it (a setuid
+        child)."""
+        if self._child.poll() is not None:
+            return  # reaped: the number may be somebody else's by now
+        with self._sending(signum):
+            if from_terminal:
+                os.killpg(self.pid, signum)
+            else:
+                os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """SIGKILL to the job's process group. Raises TargetError as `forward` does."""
+        self.forward(signal.SIGKILL, from_terminal=True)
+
+    def suspend(self, *, from_terminal: bool = False) -> None:
+        """Pass SIGTSTP on, stop ourselves too, and return, with the job continued, when somebody continues us.
+
+        The kernel ignores SIGTSTP in a process group whose leader's parent is in another session, and the child's is
+        one, so processes that leave SIGTSTP at its default get SIGSTOP, which is what that default means.
+        Put the caps back first. Raises TargetError as `forward` does.
+        """
+        if self._child.poll() is not None:
+            return  # nothing is left to stop, and we are about to end ourselves
+        for pid in self._group() if from_terminal else (self.pid,):
+            with self._sending(signal.SIGTSTP):
+                os.kill(pid, signal.SIGTSTP if _takes(pid, signal.SIGTSTP) else signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self.forward(signal.SIGCONT, from_terminal=from_terminal)
+
+    def _group(self) -> tuple[int, ...]:
+        if self.identity is None:
+            return (self.pid,)
+        return tuple(process.pid for process in procs.tree(self.identity) if _group_of(process.pid) == self.pid)
+
+    @contextmanager
+    def _sending(self, signum: int) -> Iterator[None]:
+        try:
+            yield
+        except ProcessLookupError:
+            pass  # it ended on its own: there is nothing left to tell
+        except OSError as error:
+            name = signal.Signals(signum).name
+            raise TargetError(
+                f"{name} could not be passed on to process {self.pid}: {error.strerror}; send it with: "
+                f"sudo kill -{name.removeprefix('SIG')} {self.pid}"
+            ) from error
+
+
+def start(
+    command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None, stdout: int | None = None
+) -> Target:
+    """Start the command in a session of its own, as `user` if one is given; streams and directory are inherited.
+
+    stdout: a descriptor to write to instead of our standard output; the caller closes it afterwards.
+
+    It inherits the calling thread's signal mask: start it inside `SignalClock.lifted()`. Every file descriptor that
+    we were given is passed on, as `env` or `nice` would; those that Python opens are not inheritable.
+
+    Raises CommandNotFound or CommandNotExecutable, with the status a shell would give.
+    """
+    _require_named(command)
+    environment = {**env, **(user.environment() if user else {})}
+    try:
+        return Target(_spawn(command, environment, user, stdout))
+    except OSError as error:
+        path = _located(command[0], environment)
+        if error.errno != errno.ENOEXEC or path is None or _is_binary(path):
+            raise _diagnosed(command[0], path, error) from error
+    try:  # a script without #!, which execvp and shells hand to the shell
+        return Target(_spawn((_SHELL, path, *command[1:]), environment, user, stdout))
+    except OSError as error:
+        raise _diagnosed(_SHELL, _SHELL, error) from error
+
+
+@contextmanager
+def waiting_start(command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None) -> Iterator[Target]:
+    """The process of a command that is executed when the block is left; until then it waits and has done nothing.
+
+    For what must know the process before the command runs in it. Otherwise as `start`; but what the kernel alone can
+    say against executing it is status 126.
+    """
+    _require_named(command)
+    environment = {**env, **(user.environment() if user else {})}
+    path = _executable(command[0], environment)
+    gate, ours = os.pipe()
+    try:
+        try:
+            os.set_inheritable(gate, True)
+            waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), path, *command)
+            job = Target(_spawn(waiting, environment, user, None))
+        finally:
+            os.close(gate)
+        yield job
+    finally:
+        os.close(ours)
+
+
+def _require_named(command: Sequence[str]) -> None:
+    if not command or not command[0]:
+        raise CommandNotFound("the command is empty; give one after --")
+
+
+def _executable(name: str, environment: Mapping[str, str]) -> str:
+    """The file that a command names. Raises as `start` does."""
+    path = _located(name, environment)
+    if path is None:
+        raise _diagnosed(name, None, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    if not os.access(path, os.X_OK) or Path(path).is_dir():
+        raise _diagnosed(name, path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
+    return path
+
+
+def _spawn(
+    argv: Sequence[str], environment: Mapping[str, str], user: InvokingUser | None, stdout: int | None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        env=environment,
+        stdout=stdout,
+        start_new_session=True,
+        close_fds=False,
+        user=user.uid if user else None,
+        group=user.gid if user else None,
+        extra_groups=user.groups if user else None,
+    )
+
+
+def _located(name: str, environment: Mapping[str, str]) -> str | None:
+    """The file that a command names, executable or not."""
+    if os.sep in name:
+        return name if os.path.lexists(name) else None
+    path = os.pathsep.join(os.get_exec_path(environment))
+    return shutil.which(name, path=path) or shutil.which(name, mode=os.F_OK, path=path)
+
+
+def _is_binary(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return b"\0" in file.read(_FIRST_LINE_BYTES).split(b"\n", 1)[0]
+    except OSError:  # unreadable for us: let the shell say so
+        return False
+
+
+def _diagnosed(name: str, path: str | None, error: OSError) -> TargetError:
+    """What the kernel's refusal to execute a command means, and what to do about it."""
+    if path is None and error.errno == errno.ENOENT:
+        if os.sep in name:
+            return CommandNotFound(f"command '{name}' does not exist; check its path")
+        return CommandNotFound(f"command '{name}' was not found in PATH; check its spelling or give its full path")
+    if error.errno == errno.ENOENT:
+        return CommandNotExecutable(
+            f"command '{name}' cannot be executed: an interpreter it needs does not exist; check its first line"
+        )
+    if Path(path or name).is_dir():
+        return CommandNotExecutable(f"'{name}' is a directory; name a program in it")
+    if error.errno == errno.EACCES:
+        return CommandNotExecutable(
+            f"command '{name}' is not executable: {error.strerror}; allow it with: chmod +x {path or name}"
+        )
+    if error.errno == errno.ENOEXEC:
+        return CommandNotExecutable(
+            f"command '{name}' is neither a script nor a program for this machine; name one that is"
+        )
+    return CommandNotExecutable(f"command '{name}' cannot be executed: {error.strerror}; check its path and arguments")
+
+
+def _status(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+def _takes(pid: int, signum: int) -> bool:
+    """Whether a process catches or ignores a signal, by /proc/PID/status; an unreadable one counts as not."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
+    return any(mask >> (signum - 1) & 1 for mask in masks)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None

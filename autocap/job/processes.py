@@ -1,0 +1,93 @@
+"""Processes by identity: a PID may be recycled, a PID with its start time is not. Linux, standard library only."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """pid: process number. start_ticks: start time in clock ticks since boot (`/proc/PID/stat`, field 22)."""
+
+    pid: int
+    start_ticks: int
+
+    def is_alive(self) -> bool:
+        """Whether this very process, not a later one of the same number, still runs (a zombie does not)."""
+        stat = _stat(self.pid)
+        return stat is not None and stat.start_ticks == self.start_ticks and stat.state not in ("Z", "X")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    state: str
+    ppid: int
+    session: int
+    start_ticks: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:  # gone, or hidden from us: not ours to speak of
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the command's name may hold spaces and brackets
+    return _Stat(state=fields[0].decode(), ppid=int(fields[1]), session=int(fields[3]), start_ticks=int(fields[19]))
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The identity of a running process, or `None` when there is none of that number."""
+    stat = _stat(pid)
+    return None if stat is None else ProcessId(pid, stat.start_ticks)
+
+
+def own_identity() -> ProcessId:
+    """The calling process."""
+    identity = identify(os.getpid())
+    if identity is None:
+        raise OSError("/proc does not show this process; autocap needs a Linux /proc")
+    return identity
+
+
+def tree(root: ProcessId) -> tuple[ProcessId, ...]:
+    """Every live process that descends from `root` or stands in the session it leads, `root` first.
+
+    The session finds children whose parent has died; descent finds those that began a session of their own.
+    """
+    stats = {pid: stat for pid in _pids() if (stat := _stat(pid)) is not None}
+    if root.pid in stats and stats[root.pid].start_ticks != root.start_ticks:
+        return ()  # the number was given to another process, so its session and children are not ours either
+    found = {root.pid} if root.pid in stats else set()
+    found |= {pid for pid, stat in stats.items() if stat.session == root.pid}
+    grown = True
+    while grown:
+        more = {pid for pid, stat in stats.items() if stat.ppid in found and pid not in found}
+        found |= more
+        grown = bool(more)
+    ordered = sorted(found, key=lambda pid: (pid != root.pid, pid))
+    return tuple(ProcessId(pid, stats[pid].start_ticks) for pid in ordered if stats[pid].state not in ("Z", "X"))
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
+
+
+def boot_id() -> str:
+    """The kernel's identifier of this boot."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def import_path() -> list[str]:
+    """Where this process imports from, in absolute terms, with the place of this very autocap (an editable install's
+    is in no path)."""
+    path = [os.path.abspath(entry) for entry in sys.path]
+    home = package_root()
+    return path if home in path else [*path, home]
+
+
+def package_root() -> str:
+    """The folder that holds this very autocap, in absolute terms."""
+    return str(Path(__file__).resolve().parents[2])

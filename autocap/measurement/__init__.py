@@ -1,0 +1,1 @@
+"""From samples and marks to a Measurement with its errors; pauses, drift, idle power, running totals."""

@@ -1,0 +1,131 @@
+"""Has the workload changed since the cap was chosen? Cumulative sums over time and energy per iteration.
+
+Page's test (E. S. Page, Continuous inspection schemes, Biometrika 1954), both ways, on the logarithm of each quantity
+over its reference. An allowance of half the smallest change that matters is taken off every iteration, so that the few
+percent of a warming card never add up.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from autocap.measurement.energy import EnergyMeter, disturbance
+from autocap.progress import Mark
+from autocap.records import Measurement, Sample
+
+_ALLOWANCE = 0.045  # half of a change of 10 %, a little less
+_ALARM = 1.0  # 20 iterations of a change of 10 %
+_SIGMAS = 200.0  # times the variance: exp(2 · allowance · alarm / variance) iterations between false alarms
+_CLIP = 0.4  # one long iteration is no change
+_SHORTEST_S = 0.5
+_REMEMBERED = 100  # blocks
+_FEWEST = 8  # blocks that tell the spread
+_CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
+
+
+class Page:
+    """One quantity. `add` takes ln(value / reference) over some iterations; `level` is in units of the alarm."""
+
+    def __init__(self) -> None:
+        self._up = self._down = self._square = 0.0
+        self._before: float | None = None
+        self._blocks = 0
+        self._since_up = self._since_down = 0
+
+    def add(self, deviation: float, iterations: float) -> None:
+        deviation = min(max(deviation, -_CLIP), _CLIP)
+        if self._before is not None:
+            # Successive differences: a change adds to them once only.
+            self._square += iterations * (deviation - self._before) ** 2 / 2
+            self._blocks += 1
+        self._before = deviation
+        self._up = max(0.0, self._up + iterations * (deviation - _ALLOWANCE))
+        self._down = max(0.0, self._down - iterations * (deviation + _ALLOWANCE))
+        self._since_up = self._since_up + 1 if self._up else 0
+        self._since_down = self._since_down + 1 if self._down else 0
+
+    @property
+    def blocks(self) -> int:
+        """Since the change seems to have begun, as calls of `add`; at least 1."""
+        return max(1, self._since_up if self._up > self._down else self._since_down)
+
+    @property
+    def level(self) -> float:
+        """1 or more is an alarm."""
+        if self._blocks < _FEWEST:
+            return 0.0
+        return max(self._up, self._down) / max(_ALARM, _SIGMAS * self._square / self._blocks)
+
+
+class DriftWatch:
+    """Fed with what happens at a cap that is held; says once why the workload is no longer the one measured.
+
+    reference: what the cap, or the baseline, cost per iteration.
+    """
+
+    def __init__(self, reference: Measurement) -> None:
+        self._reference = reference
+        self._time, self._energy = Page(), Page()
+        self._meter = EnergyMeter()
+        self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
+        self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
+
+    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> str | None:
+        """The reason for an alarm; `None` while there is none. paused: these marks, or none yet, belong to a pause."""
+        self._meter.feed(sample)
+        if disturbance(sample) is not None or paused:
+            self._from = None
+            return None
+        if not marks:
+            return None
+        mark = marks[-1]
+        if self._from is None:
+            self._from = (sample.t_s, self._meter.energy_j, mark.iterations)
+            return None
+        seconds = sample.t_s - self._from[0]
+        joules, iterations = self._meter.energy_j - self._from[1], mark.iterations - self._from[2]
+        if seconds < _SHORTEST_S or iterations <= 0 or joules <= 0:
+            return None
+        self._from = (sample.t_s, self._meter.energy_j, mark.iterations)
+        return self._block(seconds, joules, iterations)
+
+    def _block(self, seconds: float, joules: float, iterations: float) -> str | None:
+        time = seconds / iterations / self._reference.period_s
+        energy = joules / iterations / self._reference.energy_per_iteration_j
+        self._time.add(math.log(time), iterations)
+        self._energy.add(math.log(energy), iterations)
+        self._latest.append((seconds, joules, iterations))
+        if max(self._time.level, self._energy.level) < 1:
+            return None
+        changed = self._time if self._time.level >= self._energy.level else self._energy
+        sums = [sum(part) for part in zip(*list(self._latest)[-changed.blocks :], strict=True)]
+        time = sums[0] / sums[2] / self._reference.period_s
+        energy = sums[1] / sums[2] / self._reference.energy_per_iteration_j
+        return (
+            f"the workload has changed: {100 * (time - 1):+.0f} % time and {100 * (energy - 1):+.0f} % energy per "
+            f"iteration over the last {sums[2]:.0f} iterations"
+        )
+
+
+def ratios(before: Measurement, now: Measurement) -> dict[str, tuple[float, float]]:
+    """Time and energy per iteration over what they were, with the relative errors of these."""
+    return {
+        "time": (now.period_s / before.period_s, math.hypot(before.period_rel_stderr, now.period_rel_stderr)),
+        "energy": (
+            now.energy_per_iteration_j / before.energy_per_iteration_j,
+            math.hypot(before.energy_rel_stderr, now.energy_rel_stderr),
+        ),
+    }
+
+
+def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:
+    """Why two measurements of the same caps are of different workloads; `None` where they agree. where: at which caps,
+    in words."""
+    told = [
+        f"{100 * (ratio - 1):+.0f} % {what}"
+        for what, (ratio, error) in ratios(before, now).items()
+        if abs(ratio - 1) > max(_CHANGED, _CHANGED_SIGMAS * error)
+    ]
+    if not told:
+        return None
+    return f"{where} the job has changed during the search: {' and '.join(told)} per iteration"

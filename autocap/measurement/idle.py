@@ -1,0 +1,71 @@
+"""What the machine draws while it has nothing to do: before a job's first iteration, or between the runs of a sweep.
+
+The 2nd percentile of the power seen, as Tripp et al. 2024 (BUTTER-E, section 4) take it over months of a node.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autocap.measurement.energy import node_power_w
+from autocap.progress import Mark, Progress
+from autocap.records import NodeReading, Sample
+
+_PERCENTILE = 2.0
+_SHORTEST_S = 1.0
+_MOST_SAMPLES = 100_000
+# A period in the power is recognised long after the job began to train, and a job that was attached to trains already.
+_TELLS_WHEN_IT_BEGINS = ("steps", "regex")
+
+
+class RestPower:
+    """Estimates it from what was seen while nothing ran. seen_s: over how long it has looked."""
+
+    def __init__(self) -> None:
+        self._watts: list[float] = []
+        self._last_s: float | None = None
+        self.seen_s = 0.0
+
+    def see(self, t_s: float, power_w: float | None) -> None:
+        """What the machine draws now, watts; `None` where that is not known."""
+        if power_w is not None and len(self._watts) < _MOST_SAMPLES:
+            self.seen_s += 0.0 if self._last_s is None else t_s - self._last_s
+            self._last_s = t_s
+            self._watts.append(power_w)
+
+    def look_away(self) -> None:
+        """Until the next look something runs."""
+        self._last_s = None
+
+    def estimate(self) -> float | None:
+        """Watts; `None` where there was too little to see."""
+        return float(np.percentile(self._watts, _PERCENTILE)) if self.seen_s >= _SHORTEST_S else None
+
+
+class IdleWatch:
+    """Fed from the start of a run until the first iteration has ended."""
+
+    def __init__(self) -> None:
+        self._rest = RestPower()
+        self._done = False
+
+    @property
+    def seen_s(self) -> float:
+        """Over how long it has looked."""
+        return self._rest.seen_s
+
+    def before(self, t_s: float, node: NodeReading) -> None:
+        """A reading from before the devices are known; it tells of the machine only where theirs is in it."""
+        if node.whole:
+            self._rest.see(t_s, node.power_w)
+
+    def feed(self, sample: Sample, marks: Sequence[Mark], progress: Progress) -> float | None:
+        """The idle power, watts, once: with the first marks that `progress` made; `None` before and afterwards, and
+        where there was too little to see."""
+        if self._done or sample.node is None:
+            return None
+        if marks:
+            self._done = True
+            return self._rest.estimate() if progress.kind in _TELLS_WHEN_IT_BEGINS else None
+        self._rest.see(sample.t_s, node_power_w(sample))
+        return None

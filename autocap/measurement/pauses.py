@@ -1,0 +1,106 @@
+"""Is the job training just now? A validation pass, a checkpoint or a stall is no iteration and no slowdown.
+
+Two signs: an iteration is overdue, and the draw stays low for longer than an iteration lasts. Both need progress that
+says at once when an iteration has ended; a period in the power is recognised too late for that, and leaves its own
+pauses out.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from autocap.measurement.window import far_longer
+from autocap.progress import Mark, Progress
+from autocap.records import Sample
+
+_KEPT = 64  # iterations that say what is usual
+_FEWEST = 4
+_OVERDUE = 3.0  # usual iterations without an end
+_OVERDUE_AT_NEW_CAP = 6.0  # a low cap alone may slow a job down four times
+_SHORTEST_S = 1.0
+_LOW = 0.6  # of the usual draw
+_DRAW_MEMORY = 0.02  # weight of a new reading in the usual draw
+_LIVE = ("steps", "regex")
+_MOST_IN_A_ROW = 3  # long iterations; more of them are how the job goes from here on
+
+
+class PauseWatch:
+    """Fed with every sample and its marks. paused: whether the job does something other than training now.
+
+    ended: whether the stretch that the last mark ended held a pause.
+    """
+
+    def __init__(self) -> None:
+        self.paused = self.ended = False
+        self._times: deque[float] = deque(maxlen=_KEPT)
+        self._usual_s = 0.0  # their median
+        self._at_cap = 0  # iterations seen since the caps changed
+        self._caps_w: tuple[float, ...] = ()
+        self._last: Mark | None = None
+        self._in_a_row = 0
+        self._draw_w: float | None = None
+        self._low_since_s: float | None = None
+
+    def feed(self, sample: Sample, marks: Sequence[Mark], progress: Progress, caps_w: tuple[float, ...]) -> None:
+        """Take in a sample at these caps, watts, with the marks that `progress` made of it."""
+        self.ended = False
+        if caps_w != self._caps_w:
+            self._caps_w, self._at_cap, self._low_since_s = caps_w, 0, None
+        if progress.kind not in _LIVE:
+            return
+        self._feel(sample)
+        if marks:
+            self._count(marks[-1])
+        elif self._last is not None and len(self._times) >= _FEWEST:
+            since_s = sample.t_s - self._last.t_s
+            overdue = _OVERDUE if self._at_cap >= _FEWEST else _OVERDUE_AT_NEW_CAP
+            self.paused = since_s > max(overdue * self._usual_s, _SHORTEST_S) or self._idle(sample.t_s)
+
+    def _feel(self, sample: Sample) -> None:
+        """Whether the draw is low."""
+        powers = [reading.power_w for reading in sample.readings]
+        known = [power for power in powers if power is not None]
+        if len(known) < len(powers):
+            return
+        draw_w = sum(known)
+        if self._draw_w is None:
+            self._draw_w = draw_w
+        if draw_w >= _LOW * self._draw_w:
+            self._low_since_s = None
+        elif self._low_since_s is None:
+            self._low_since_s = sample.t_s
+        if not self.paused:
+            self._draw_w += _DRAW_MEMORY * (draw_w - self._draw_w)
+
+    def _idle(self, now_s: float) -> bool:
+        if self._low_since_s is None or self._at_cap < _FEWEST or self._last is None:
+            return False
+        low_s = now_s - max(self._low_since_s, self._last.t_s)
+        return low_s > max(1.2 * self._usual_s, _SHORTEST_S)
+
+    def _count(self, mark: Mark) -> None:
+        was_paused, self.paused = self.paused, False
+        last, self._last = self._last, mark
+        if last is None or mark.iterations <= last.iterations:
+            return
+        iterations = mark.iterations - last.iterations
+        seconds = mark.t_s - last.t_s
+        self.ended = was_paused or self._far_longer(seconds, iterations)
+        self._at_cap += 1
+        self._in_a_row = self._in_a_row + 1 if self.ended else 0
+        if self._in_a_row > _MOST_IN_A_ROW:
+            self._times.clear()
+            self.ended = False
+        if not self.ended:
+            self._times.append(seconds / iterations)
+            self._usual_s = median(self._times)
+
+    def _far_longer(self, seconds: float, iterations: float) -> bool:
+        if self._at_cap < _FEWEST or len(self._times) < 2 * _FEWEST or seconds < _OVERDUE / 2 * self._usual_s:
+            return False
+        times = np.array([*self._times, seconds / iterations])
+        counts = np.ones_like(times)
+        counts[-1] = iterations
+        return bool(far_longer(times * counts, counts)[-1])

@@ -1,0 +1,223 @@
+"""One cap, measured: settle, then as few whole iterations as the target error needs."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from autocap.measurement.energy import NodeUpdates, disturbance
+from autocap.measurement.window import Window
+from autocap.progress import Mark
+from autocap.records import Cost, Measurement, Sample, Trial, TrialLength, TrialState
+
+# A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
+# stop on lucky moments.
+_GROWTH = 1.1
+_RETAKES = 3
+_CALM_S = 1.0  # after a disturbance
+# Of the machine's readings since the cap settled: the first may still average over what was before.
+_NODE_UPDATES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRules:
+    """When a probe ends.
+
+    settle_s: seconds discarded after the cap was set, then warm_up iterations more: the first was cut by the change.
+    target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, without
+    pauses of the job and disturbances, and longest time of disturbances. min_batches: fewest batch means. least_s,
+    least_iterations: of the window, however exact it is. level: only once the job gets neither faster nor slower.
+    """
+
+    settle_s: float
+    target_stderr: float
+    limit_s: float
+    min_batches: int
+    warm_up: int = 1
+    least_s: float = 1.0
+    least_iterations: int = 0
+    level: bool = False
+
+    def lasting(self, length: TrialLength) -> "ProbeRules":
+        """The same limit on time, but otherwise a window of this length."""
+        return replace(
+            self,
+            settle_s=length.settle_s,
+            target_stderr=math.inf,
+            min_batches=min(self.min_batches, length.iterations),
+            warm_up=length.warm_up,
+            least_s=length.seconds,
+            least_iterations=length.iterations,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """How a probe ended; a failed one has neither cost nor measurement."""
+
+    state: TrialState
+    reason: str | None = None
+    measurement: Measurement | None = None
+    cost: Cost | None = None
+
+    def as_trial(self, cap_w: float, trouble: str | None) -> Trial:
+        """The trial of a cap that ended so. trouble: of the progress, which says better why a failed one failed."""
+        return Trial(
+            cap_w=cap_w,
+            state=self.state,
+            reason=self.reason if self.cost is not None else trouble or self.reason,
+            cost=None if self.cost is None else self.cost.value,
+            cost_stderr=None if self.cost is None else self.cost.stderr,
+            measurement=self.measurement,
+        )
+
+
+class Probe:
+    """Fed with samples until it gives a result.
+
+    caps_w: the cap per device while it lasts. cost: what a measurement costs, with its error. hopeless: why a
+    measurement is already lost, `None` while it is not. decided: whether what else is asked of it is answered. window:
+    samples collected before, at the same cap.
+    """
+
+    def __init__(
+        self,
+        caps_w: tuple[float, ...],
+        rules: ProbeRules,
+        cost: Callable[[Measurement], Cost],
+        *,
+        hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
+        decided: Callable[[Measurement], bool] = lambda measurement: True,
+        window: Window | None = None,
+    ) -> None:
+        self.caps_w, self._rules = caps_w, rules
+        self._cost, self._hopeless, self._decided = cost, hopeless, decided
+        self._window = window
+        # The count of iterations from which the window's are whole; not known before the cap has settled.
+        self._whole_from = None if window is None else -math.inf
+        self._start_s: float | None = None  # the first sample after the cap was set, or after a disturbance
+        self._last_s = 0.0
+        self._paused_s = self._disturbed_s = 0.0
+        self._settled_s = math.inf
+        self._node, self._node_updates = NodeUpdates(), 0
+        self._look_at = self._first_look
+        self._retakes = 0
+
+    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool = False) -> ProbeResult | None:
+        """The result once there is one. paused: the job is not training now."""
+        if self._start_s is None:
+            self._start_s = self._last_s = sample.t_s
+            self._settled_s = sample.t_s + self._rules.settle_s
+        if paused:
+            self._paused_s += sample.t_s - self._last_s
+        since_s, self._last_s = self._last_s, sample.t_s
+        trouble = disturbance(sample)
+        if trouble is not None:
+            return self._disturbed(sample.t_s, sample.t_s - since_s, trouble)
+        if self._window is None and self._has_settled(sample):
+            self._window = Window(self.caps_w)
+        if self._window is not None:
+            self._window.feed(sample, self._whole(marks))
+            if self._due(self._window):
+                result = self._look(self._window)
+                if result is not None:
+                    return result
+        return self._late(sample.t_s - self._start_s - self._paused_s)
+
+    @property
+    def collecting(self) -> bool:
+        """Whether the cap has settled, so that what is fed counts."""
+        return self._window is not None
+
+    def cut(self, why: str) -> ProbeResult:
+        """End now: pruned with what was measured, failed where that is too little."""
+        measurement = None if self._window is None else self._window.measure(self._rules.min_batches)
+        if measurement is None:
+            return ProbeResult(state=TrialState.FAILED, reason=why)
+        return ProbeResult(state=TrialState.PRUNED, reason=why, measurement=measurement, cost=self._cost(measurement))
+
+    def _has_settled(self, sample: Sample) -> bool:
+        """Whether readings describe the new cap alone; of the machine's this shows only as they come."""
+        fresh = self._node.fresh(sample.node)
+        if sample.t_s < self._settled_s:
+            return False
+        if sample.node is None:
+            return True
+        self._node_updates += fresh
+        if self._node_updates < _NODE_UPDATES:
+            return False
+        self._settled_s = sample.t_s  # no iteration before counts
+        return True
+
+    @property
+    def _first_look(self) -> float:
+        return float(max(self._rules.min_batches, self._rules.least_iterations))
+
+    def _due(self, window: Window) -> bool:
+        if window.iterations < self._look_at or window.span_s < self._rules.least_s:
+            return False
+        self._look_at = window.iterations * _GROWTH
+        return True
+
+    def _whole(self, marks: Sequence[Mark]) -> Sequence[Mark]:
+        """The marks from which whole iterations of the window count: not the first after settling, which may end an
+        iteration that began before. Marks found afterwards, as from the power signal, come many at a time."""
+        settled = [mark for mark in marks if mark.t_s >= self._settled_s]
+        if self._whole_from is None:
+            if not settled:
+                return []
+            self._whole_from = settled[0].iterations + self._rules.warm_up
+        return [mark for mark in settled if mark.iterations >= self._whole_from]
+
+    def _look(self, window: Window) -> ProbeResult | None:
+        if self._rules.level and window.drifts():
+            window.newer_half()
+            self._look_at = self._first_look
+            return None
+        measurement = window.measure(self._rules.min_batches)
+        if measurement is None:
+            return None
+        cost = self._cost(measurement)
+        lost = self._hopeless(measurement, cost)
+        if lost is not None:
+            return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
+        if cost.stderr <= self._rules.target_stderr * cost.value and self._decided(measurement):
+            return ProbeResult(state=TrialState.COMPLETE, measurement=measurement, cost=cost)
+        return None
+
+    def _late(self, elapsed_s: float) -> ProbeResult | None:
+        if elapsed_s < self._rules.limit_s:
+            return None
+        if self._rules.level and self._retakes < _RETAKES and self._window is not None and self._window.drifts():
+            self._retakes += 1
+            self._start_s, self._paused_s = self._last_s, 0.0
+            return None
+        measurement = self._window.measure(self._rules.min_batches) if self._window is not None else None
+        if measurement is None:
+            needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
+            too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
+            return ProbeResult(
+                state=TrialState.FAILED,
+                reason=f"only {too_few} within {self._rules.limit_s:g} s, {needed} are needed; pass a larger "
+                "--trial-seconds",
+            )
+        return ProbeResult(
+            state=TrialState.COMPLETE,
+            reason=f"time limit of {self._rules.limit_s:g} s",
+            measurement=measurement,
+            cost=self._cost(measurement),
+        )
+
+    def _disturbed(self, now_s: float, lasted_s: float, why: str) -> ProbeResult | None:
+        """What overlaps a disturbance does not count: the window begins anew once it is over."""
+        self._disturbed_s += lasted_s
+        if self._disturbed_s > self._rules.limit_s:
+            return ProbeResult(state=TrialState.FAILED, reason=f"for {self._rules.limit_s:g} s: {why}")
+        if self._window is not None:
+            self._retakes += 1
+            if self._retakes > _RETAKES:
+                return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
+            self._window, self._whole_from = None, None
+            self._look_at = self._first_look
+        self._start_s, self._paused_s, self._node_updates = now_s, 0.0, 0
+        self._settled_s = max(self._settled_s, now_s + _CALM_S)
+        return None

@@ -1,0 +1,91 @@
+"""The probe that is under way, and how to begin it anew after an interruption."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from autocap.config import TuneConfig
+from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
+from autocap.measurement.window import Window
+from autocap.progress import Mark
+from autocap.records import Cost, Measurement, Sample, SensorInfo
+
+_SHARPER = 0.5
+
+
+class Prober:
+    """Measures one cap at a time by the rules of the run; at rest where nothing is to be measured.
+
+    rules: those of a trial.
+    """
+
+    def __init__(self, config: TuneConfig, sensor: SensorInfo) -> None:
+        self.rules = ProbeRules(
+            settle_s=sensor.settle_s,
+            target_stderr=config.target_stderr,
+            limit_s=config.trial_s,
+            min_batches=config.min_batches,
+        )
+        self._metric = config.metric
+        # Whatever is held against a limit on slowdown is held against the baseline.
+        self._baseline_error = 1.0 if config.metric.max_slowdown is None else _SHARPER
+        self._build: Callable[[], Probe] | None = None
+        self._probe: Probe | None = None
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is measured."""
+        return self._probe is None
+
+    @property
+    def collecting(self) -> bool:
+        """Whether what is fed counts: the cap has settled, and nothing disturbs."""
+        return self._probe is not None and self._probe.collecting
+
+    def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None) -> None:
+        """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
+        collected before."""
+        rules = replace(self.rules, level=True, target_stderr=self.rules.target_stderr * self._baseline_error)
+        self._begin(lambda: Probe(caps_w, rules, self._own_cost))
+        if window is not None:
+            self._probe = Probe(caps_w, rules, self._own_cost, window=window)
+
+    def start(
+        self,
+        caps_w: tuple[float, ...],
+        cost: Callable[[Measurement], Cost],
+        rules: ProbeRules,
+        *,
+        hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
+        decided: Callable[[Measurement], bool] = lambda measurement: True,
+    ) -> None:
+        """Measure at these caps, watts; the rest as Probe has it."""
+        self._begin(lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided))
+
+    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> ProbeResult | None:
+        """The result, once; `None` before, and while nothing is measured."""
+        result = None if self._probe is None else self._probe.feed(sample, marks, paused=paused)
+        if result is not None:
+            self.rest()
+        return result
+
+    def cut(self, why: str) -> ProbeResult | None:
+        """End the present measurement with what it has shown so far."""
+        result = None if self._probe is None else self._probe.cut(why)
+        self.rest()
+        return result
+
+    def again(self) -> None:
+        """Begin the present measurement anew."""
+        if self._build is not None:
+            self._probe = self._build()
+
+    def rest(self) -> None:
+        """Measure nothing."""
+        self._build = self._probe = None
+
+    def _own_cost(self, found: Measurement) -> Cost:
+        return self._metric.cost(found, found)
+
+    def _begin(self, build: Callable[[], Probe]) -> None:
+        self._build = build
+        self._probe = build()

@@ -1,0 +1,76 @@
+"""When is a job's activity steady? Start-up, data loading and kernel autotuning differ from steady training."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autocap.measurement.window import Floats, Window
+from autocap.progress import Mark
+from autocap.records import Sample
+
+_HALF_ITERATIONS = 4
+_HALF_SECONDS = 1.0
+_ALIKE = 0.10
+_SLOW = 1.5
+
+
+class SteadinessWatch:
+    """Fed with samples from the start of the job until two neighbouring spans of iterations look alike.
+
+    Each span is at least 4 iterations and 1 s long; they are alike when the medians of their iteration times and
+    their mean powers agree within 10 %, or within what their scatter explains.
+    """
+
+    def __init__(self, caps_w: tuple[float, ...]) -> None:
+        self._caps_w = caps_w
+        self._window = Window(caps_w)
+
+    @property
+    def iterations(self) -> float:
+        """Iterations seen so far."""
+        return self._window.iterations
+
+    def feed(self, sample: Sample, marks: Sequence[Mark]) -> Window | None:
+        """The window of what was already steady, to begin the baseline with; `None` while it is not steady."""
+        self._window.feed(sample, marks)
+        if self._window.broken is not None:
+            self._window = Window(self._caps_w)
+            return None
+        if not marks:
+            return None
+        t_s, counts = self._window.marks()
+        goes_on = np.append(np.diff(counts) > 0, True)[: counts.size]  # of a pause, only its end
+        t_s, counts = t_s[goes_on], counts[goes_on]
+        if t_s.size == 0:  # the mark came before the first reading
+            return None
+        second = _back(t_s, len(t_s) - 1)
+        first = _back(t_s, second) if second is not None else None
+        if first is None or second is None:
+            return None
+        self._window.trim(float(t_s[first]))
+        edges_s = t_s[[first, second, -1]]
+        energy_j = self._window.energy_at(edges_s)
+        times = np.diff(t_s[first:]) / np.diff(counts[first:])
+        earlier, later = times[: second - first], times[second - first :]
+        if energy_j is None or not _alike(earlier, later):
+            return None
+        before_w, after_w = np.diff(energy_j) / np.diff(edges_s)
+        if abs(after_w - before_w) > _ALIKE * before_w:
+            return None
+        slow = np.flatnonzero(earlier > _SLOW * np.median(later))
+        if slow.size:  # the tail of the start-up: it must not reach the baseline
+            self._window.trim(float(t_s[first + slow[-1] + 1]))
+        return self._window
+
+
+def _back(t_s: Floats, end: int) -> int | None:
+    """The mark at which the shortest span that is long enough and ends at mark `end` begins."""
+    start = min(end - _HALF_ITERATIONS, int(np.searchsorted(t_s, t_s[end] - _HALF_SECONDS, side="right")) - 1)
+    return start if start >= 0 else None
+
+
+def _alike(a: Floats, b: Floats) -> bool:
+    """Whether the medians of two sets of iteration times agree (median's error: 1.25 σ/√n)."""
+    middle_a, middle_b = float(np.median(a)), float(np.median(b))
+    error = 1.25 * float(np.hypot(np.std(a) / np.sqrt(len(a)), np.std(b) / np.sqrt(len(b))))
+    return abs(middle_b - middle_a) <= max(_ALIKE * middle_a, 2 * error)

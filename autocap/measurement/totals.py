@@ -1,0 +1,116 @@
+"""What the job has used since its first steady iteration, and which part of it the search took."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from autocap.events import State, Tally
+from autocap.measurement.energy import EnergyMeter
+from autocap.progress import Mark
+from autocap.records import Sample
+
+_EXPLORING = (State.SEARCHING, State.CONFIRMING)
+_APART_S = 0.2  # of the points of the energy curve that are kept until the next mark
+_MOST_POINTS = 10_000
+_SHORTEST_GAP_S = 1e-6
+
+
+class Accounts:
+    """Adds up time, energy and iterations, sample by sample, from the moment `open` is called."""
+
+    def __init__(self) -> None:
+        self._meter = EnergyMeter()
+        self._curve: list[tuple[float, float, float]] = []  # t_s, energy_j, gap_s, from before the last mark on
+        self._counted = (0.0, 0.0, 0.0)  # seconds, joules and iterations up to the last mark, without pauses
+        self._marked_s: float | None = None  # the last mark
+        self._counted_from = self._counted
+        self._since: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
+        self._now = (0.0, 0.0, 0.0)
+        self._exploration = (0.0, 0.0, 0.0)
+        self._paused = (0.0, 0.0, 0.0)
+        self._unknown = 0.0  # iterations over which the energy was not known, so that nothing of them is counted
+
+    def feed(self, sample: Sample, marks: Sequence[Mark], state: State, *, paused: bool = False) -> None:
+        """Add a sample, taken while the controller was in `state`. paused: its marks end a stretch with a pause."""
+        self._meter.feed(sample)
+        self._extend_curve(sample.t_s)
+        if marks:
+            counted = self._counted
+            unknown = self._count(marks)
+            if paused and self._since is not None:
+                parts = zip(self._paused, self._counted, counted, strict=True)
+                t_s, energy_j, iterations = (total + now - then for total, now, then in parts)
+                self._paused = (t_s, energy_j, iterations)
+            elif self._since is not None:
+                self._unknown += unknown
+        before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._counted[2])
+        if state in _EXPLORING:
+            spent = zip(self._exploration, self._now, before, strict=True)
+            t_s, energy_j, iterations = (total + now - then for total, now, then in spent)
+            self._exploration = (t_s, energy_j, iterations)
+
+    def open(self) -> None:
+        """Begin to count here, once activity is steady; a second call changes nothing."""
+        if self._since is None:
+            self._since, self._counted_from = self._now, self._counted
+
+    def tally(self, t_s: float) -> Tally | None:
+        """The totals so far; `None` before `open`."""
+        if self._since is None:
+            return None
+        elapsed_s, energy_j, iterations = (now - then for now, then in zip(self._now, self._since, strict=True))
+        return Tally(
+            t_s=t_s,
+            since_s=self._since[0],
+            elapsed_s=elapsed_s,
+            energy_j=energy_j,
+            iterations=iterations,
+            counted_s=self._counted[0] - self._counted_from[0],
+            counted_j=self._counted[1] - self._counted_from[1],
+            exploration_s=self._exploration[0],
+            exploration_energy_j=self._exploration[1],
+            exploration_iterations=self._exploration[2],
+            paused_s=self._paused[0],
+            paused_j=self._paused[1],
+            paused_iterations=self._paused[2] + self._unknown,
+        )
+
+    def _extend_curve(self, t_s: float) -> None:
+        point = (t_s, self._meter.energy_j, self._meter.gap_s)
+        if len(self._curve) > 1 and t_s - self._curve[-2][0] < _APART_S:
+            self._curve[-1] = point
+        else:
+            self._curve.append(point)
+        if len(self._curve) > _MOST_POINTS:  # no mark for long
+            self._curve = self._curve[::2]
+
+    def _count(self, marks: Sequence[Mark]) -> float:
+        """Time and energy from mark to mark, which may lie in the past, without those over which the count stood still
+        (pauses, and caps at which no iteration could be counted) and those with a gap in the power; returns the
+        iterations of the latter."""
+        # One mark at a time, as they usually come: arrays of one or two cost more than all the rest of a sample.
+        counted_s, counted_j, done = self._counted
+        last_s = self._marked_s or marks[0].t_s
+        last_j, last_gap_s = self._used_by(last_s)
+        unknown = 0.0
+        for mark in marks:
+            used_j, gap_s = self._used_by(mark.t_s)
+            if gap_s - last_gap_s > _SHORTEST_GAP_S:
+                unknown += mark.iterations - done
+            elif mark.iterations > done:
+                counted_s += mark.t_s - last_s
+                counted_j += used_j - last_j
+            last_s, last_j, last_gap_s, done = mark.t_s, used_j, gap_s, mark.iterations
+        self._counted = (counted_s, counted_j, done)
+        self._marked_s = last_s
+        self._curve = [point for point in self._curve if point[0] > last_s - _APART_S] or self._curve[-1:]
+        return unknown
+
+    def _used_by(self, t_s: float) -> tuple[float, float]:
+        """The energy curve at a moment, and the gaps in it until then: joules and seconds."""
+        after = bisect_right(self._curve, t_s, key=lambda point: point[0])
+        if after in (0, len(self._curve)):
+            _, energy_j, gap_s = self._curve[min(after, len(self._curve) - 1)]
+            return energy_j, gap_s
+        (t0_s, energy0_j, gap0_s), (t1_s, energy1_j, gap1_s) = self._curve[after - 1 : after + 1]
+        share = (t_s - t0_s) / (t1_s - t0_s)
+        return energy0_j + share * (energy1_j - energy0_j), gap0_s + share * (gap1_s - gap0_s)

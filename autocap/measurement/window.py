@@ -1,0 +1,251 @@
+"""From samples and marks to a Measurement: whole iterations only."""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.measurement.batches import MIN_BATCHES, BatchErrors, batch_errors
+from autocap.measurement.energy import EnergyMeter, NodeUpdates, disturbance
+from autocap.progress import Mark
+from autocap.records import Measurement, Sample
+
+Floats = NDArray[np.float64]
+_LONGER = 1.0  # an iteration of twice the usual time holds something else
+_SPREADS = 8.0
+_MOST_LONG = 0.15  # of all
+_LEVEL = 0.01
+_FEWEST_OF_HALF = 4
+
+
+class Window:
+    """Collects what is measured at one cap; `measure` gives the Measurement so far.
+
+    caps_w: the cap per device while the window lasts.
+    """
+
+    def __init__(self, caps_w: tuple[float, ...]) -> None:
+        self.caps_w = caps_w
+        self.broken: str | None = None
+        self._meter = EnergyMeter()
+        self._energy_t: list[float] = []
+        self._energy_j: list[float] = []
+        self._gpu_j: list[float] = []
+        self._updates = NodeUpdates()
+        self._node_t: list[float] | None = None  # stamps of the machine's fresh readings, where it is read
+        self._mark_t: list[float] = []
+        self._mark_n: list[float] = []
+        self._binding = [0, 0]  # readings that said no, yes
+
+    @property
+    def iterations(self) -> float:
+        """Whole iterations of which the energy is known as well."""
+        known = self._known
+        return self._mark_n[known - 1] - self._mark_n[0] if known else 0.0
+
+    @property
+    def span_s(self) -> float:
+        """Seconds that they took."""
+        known = self._known
+        return self._mark_t[known - 1] - self._mark_t[0] if known else 0.0
+
+    @property
+    def _known(self) -> int:
+        """How many marks lie where the energy is known: its last reading may be older than the last of them."""
+        return bisect_right(self._mark_t, self._energy_t[-1]) if self._energy_t else 0
+
+    def feed(self, sample: Sample, marks: Sequence[Mark]) -> None:
+        """Add a sample and the marks it brought. A missing reading or a throttled device breaks the window."""
+        point = self._meter.feed(sample)
+        if point is not None:
+            self._energy_t.append(point.t_s)
+            self._energy_j.append(point.energy_j)
+            self._gpu_j.append(point.gpu_j)
+        if sample.node is not None:
+            self._node_t = self._node_t or []
+            if self._updates.fresh(sample.node):
+                self._node_t.append(sample.node.t_s)
+        self.broken = disturbance(sample) or self.broken
+        for reading in sample.readings:
+            if reading.cap_binding is not None:
+                self._binding[reading.cap_binding] += 1
+        for mark in marks:
+            if self._energy_t and mark.t_s >= self._energy_t[0]:
+                self._mark_t.append(mark.t_s)
+                self._mark_n.append(mark.iterations)
+
+    def marks(self) -> tuple[Floats, Floats]:
+        """Times (seconds) and iteration counts of the marks, each of shape (marks,)."""
+        return np.array(self._mark_t), np.array(self._mark_n)
+
+    def energy_at(self, t_s: Floats) -> Floats | None:
+        """Cumulative energy in joules at times of the window, any shape; `None` where it is not known yet."""
+        if not self._energy_t or t_s.min() < self._energy_t[0] or t_s.max() > self._energy_t[-1]:
+            return None
+        return np.interp(t_s, self._energy_t, self._energy_j)
+
+    def trim(self, start_s: float) -> None:
+        """Forget what came before start_s, but for the point that energy is interpolated from."""
+        first = bisect_left(self._mark_t, start_s)
+        self._mark_t, self._mark_n = self._mark_t[first:], self._mark_n[first:]
+        first = max(0, bisect_right(self._energy_t, start_s) - 1)
+        self._energy_t, self._energy_j = self._energy_t[first:], self._energy_j[first:]
+        self._gpu_j = self._gpu_j[first:]
+
+    def drifts(self) -> bool:
+        """Whether the job gets faster or slower: the second half of the iterations took another time than the first, by
+        more than both 1 % and three standard errors."""
+        t, n = self.marks()
+        spans_s, counts = np.diff(t), np.diff(n)
+        usual = (counts > 0) & ~far_longer(spans_s, np.maximum(counts, 1e-9))
+        times = spans_s[usual] / counts[usual]
+        if times.size < 2 * _FEWEST_OF_HALF:
+            return False
+        halves = np.array_split(times, 2)
+        first, second = (float(half.mean()) for half in halves)
+        error = math.hypot(*(float(half.std(ddof=1)) / math.sqrt(half.size) for half in halves))
+        return abs(second - first) > max(_LEVEL * first, 3 * error)
+
+    def newer_half(self) -> None:
+        """Forget the older half of the iterations."""
+        self.trim(self._mark_t[len(self._mark_t) // 2])
+
+    def shortage(self, min_batches: int = MIN_BATCHES) -> str | None:
+        """What there is too little of for so many batches; `None` where there is enough.
+
+        Each batch needs an iteration of its own and, where the machine's power is read, a fresh reading of that: held
+        ones would make the batches look alike.
+        """
+        if self._known < min_batches + 1:
+            return f"{self.iterations:g} iterations"
+        if self._node_t is not None:
+            last = bisect_right(self._node_t, self._mark_t[self._known - 1])
+            fresh = last - bisect_left(self._node_t, self._mark_t[0])
+            if fresh < min_batches:
+                return f"{fresh} readings of the node's power"
+        return None
+
+    def measure(self, min_batches: int = MIN_BATCHES) -> Measurement | None:
+        """What the window shows so far; `None` where that is too little for so many batches."""
+        if self.shortage(min_batches) is not None:
+            return None
+        found = self._measured(self._energy_j, min_batches)
+        more_counts = self._gpu_j[-1] != self._energy_j[-1]
+        gpus = found and more_counts and self._measured(self._gpu_j, min_batches)
+        return found.with_gpus(gpus) if found and gpus else found
+
+    def _measured(self, curve_j: list[float], min_batches: int) -> Measurement | None:
+        """The measurement by one energy curve; `None` with fewer whole iterations than batches, pauses left out."""
+        t, n = (marks[: self._known] for marks in self.marks())
+        start_s = float(t[0])
+        t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
+        if t.size < min_batches + 1 or not (t[-1] > t[0] and e[-1] > e[0]):
+            return None
+        errors = batch_errors(t, e, n, min_batches)
+        iterations = float(n[-1] - n[0])
+        duration_s = float(t[-1] - t[0])
+        no, yes = self._binding
+        return Measurement(
+            cap_w=self.caps_w,
+            start_s=start_s,
+            duration_s=duration_s,
+            iterations=iterations,
+            period_s=duration_s / iterations,
+            period_rel_stderr=errors.time,
+            power_w=float(e[-1] - e[0]) / duration_s,
+            power_rel_stderr=errors.power,
+            energy_per_iteration_j=float(e[-1] - e[0]) / iterations,
+            energy_rel_stderr=errors.energy,
+            time_energy_corr=errors.correlation,
+            cap_binding=None if no + yes == 0 else yes > no,
+            valid=self.broken is None,
+            reason=self.broken,
+        )
+
+
+def _without_pauses(t_s: Floats, energy_j: Floats, iterations: Floats) -> tuple[Floats, Floats, Floats]:
+    """Cumulative time, energy and iterations without pauses: stretches in which the count stood still (recognised by
+    the progress), or in which an iteration took far longer than the rest; all of shape (marks − pauses,)."""
+    goes_on = np.diff(iterations) > 0
+    goes_on[goes_on] = ~far_longer(np.diff(t_s)[goes_on], np.diff(iterations)[goes_on])
+    return (
+        np.concatenate([[0.0], np.cumsum(np.diff(t_s)[goes_on])]),
+        np.concatenate([[0.0], np.cumsum(np.diff(energy_j)[goes_on])]),
+        np.concatenate([[0.0], np.cumsum(np.diff(iterations)[goes_on])]),
+    )
+
+
+def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
+    """Which stretches hold a validation pass, a checkpoint or a stall besides their iterations.
+
+    seconds, iterations: of each stretch, shape (n,). What a stretch takes beyond the median time of its iterations is
+    held against the median itself and against the spread (median absolute deviation). Where many are long, that is
+    how the job goes, and none is left out.
+    """
+    if seconds.size == 0:
+        return np.zeros(0, dtype=np.bool_)
+    times = seconds / iterations
+    middle = float(np.median(times))
+    spread = 1.4826 * float(np.median(np.abs(times - middle)))
+    long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * spread)
+    return long if long.mean() <= _MOST_LONG else np.zeros_like(long)
+
+
+def pool(measurements: list[Measurement]) -> Measurement:
+    """One measurement from several windows at the same cap, each weighted by its iterations."""
+    whole = _pooled(measurements)
+    if any(m.gpu is None for m in measurements):
+        return whole
+    return whole.with_gpus(_pooled([m.of_gpus() for m in measurements]))
+
+
+def _pooled(measurements: list[Measurement]) -> Measurement:
+    iterations = sum(m.iterations for m in measurements)
+    duration_s = sum(m.duration_s for m in measurements)
+    energy_j = sum(m.energy_per_iteration_j * m.iterations for m in measurements)
+    var_t = sum((m.period_rel_stderr * m.duration_s / duration_s) ** 2 for m in measurements)
+    shares = [m.energy_per_iteration_j * m.iterations / energy_j for m in measurements]
+    var_e = sum((m.energy_rel_stderr * share) ** 2 for m, share in zip(measurements, shares, strict=True))
+    covariance = sum(
+        m.time_energy_corr * m.period_rel_stderr * m.energy_rel_stderr * m.duration_s / duration_s * share
+        for m, share in zip(measurements, shares, strict=True)
+    )
+    time, energy = math.sqrt(var_t), math.sqrt(var_e)
+    correlation = covariance / (time * energy) if time > 0 and energy > 0 else 0.0
+    errors = BatchErrors(time=time, energy=energy, correlation=min(1.0, max(-1.0, correlation)))
+    reasons = [m.reason for m in measurements if m.reason is not None]
+    return Measurement(
+        cap_w=measurements[0].cap_w,
+        start_s=min(m.start_s for m in measurements),
+        duration_s=duration_s,
+        iterations=iterations,
+        period_s=duration_s / iterations,
+        period_rel_stderr=errors.time,
+        power_w=energy_j / duration_s,
+        power_rel_stderr=errors.power,
+        energy_per_iteration_j=energy_j / iterations,
+        energy_rel_stderr=errors.energy,
+        time_energy_corr=errors.correlation,
+        cap_binding=measurements[-1].cap_binding,
+        valid=all(m.valid for m in measurements),
+        reason=reasons[0] if reasons else None,
+    )
+
+
+def as_at(measurement: Measurement, then: Measurement, first: Measurement) -> Measurement:
+    """What caps would have shown while those compared with showed `first`, given what they showed beside `then`."""
+    if measurement.gpu is not None and then.gpu is not None and first.gpu is not None:
+        gpus = as_at(measurement.of_gpus(), then.of_gpus(), first.of_gpus())
+        return as_at(replace(measurement, gpu=None), then, first).with_gpus(gpus)
+    time = first.period_s / then.period_s
+    energy = first.energy_per_iteration_j / then.energy_per_iteration_j
+    return replace(
+        measurement,
+        duration_s=measurement.duration_s * time,
+        period_s=measurement.period_s * time,
+        power_w=measurement.power_w * energy / time,
+        energy_per_iteration_j=measurement.energy_per_iteration_j * energy,
+    )

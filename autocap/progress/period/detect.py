@@ -1,0 +1,198 @@
+"""The absolute question: does the power signal repeat, and how long is a cycle?"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from autocap.progress.period import candidates
+from autocap.progress.period.cycles import kept_spans
+from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
+from autocap.progress.period.locate import evidence, harmonics_for, locate, refined, settle
+from autocap.progress.period.pattern import Fit
+from autocap.progress.period.repetition import repetition, slowness, surprise
+from autocap.progress.period.series import Series, prepare
+
+_SHORTEST_UPDATES = 2.2
+_RESOLVED_UPDATES = 3.0
+_ALIAS_COST = 15.0  # in log evidence: what may be an alias must be clearly better than what may not
+_FEWEST_CYCLES = 8.0
+_FEWEST_CYCLES_OF_HALF = 5.0
+_HALVES = ((0.0, 0.4), (0.0, 0.5), (0.5, 1.0), (0.6, 1.0))
+_STEPS = 4
+_GOOD = 0.97
+_CANDIDATES = 4
+_MULTIPLES = (2, 3, 4, 5)
+_WELL_EXPLAINED = 0.985
+_REPEATS = 0.30
+_AMBIGUOUS = 0.15
+_FLAT = 0.001
+_SLOW = 0.3
+# Nats per reading. Where the rest is no more than a sensor's own noise little is asked; a load that varies beyond its
+# pattern, or a cycle of so few readings that many periods were tried, must show that the pattern is no accident.
+_DENSE = 6.0
+_SENSOR_NOISE = 0.008
+_BETTER = 0.10
+_MUCH_BETTER = 0.50
+_WITNESS_REPEATS = 0.10
+
+Witness = tuple[Floats, Floats]
+
+
+def detect(
+    t_s: Floats,
+    power_w: Floats,
+    *,
+    update_s: float,
+    window_s: float = 0.0,
+    witness: Witness | Sequence[Witness] | None = None,
+) -> PeriodEstimate:
+    """Look for a period in readings with their own stamps.
+
+    t_s, power_w: fresh readings only, ascending, shape (n,), seconds and watts. update_s, window_s: of the sensor; 0
+    for a window that is not known. witness: other signals of the same job, each as (stamps, values): differences of
+    the energy counter, utilisation, PCIe traffic; any that repeats at the same period verifies it.
+    """
+    series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
+    if series is None:
+        return _nothing(t_s, Verdict.APERIODIC, "the signal is constant or holds fewer than 24 readings")
+    fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
+    if fit is None:
+        return _nothing(t_s, Verdict.APERIODIC, "no stretch of the signal repeats the one before it")
+    return _judged(refined(fit, series, period_of(fit)), series, update_s, _witnesses(witness))
+
+
+def search(series: Series, *, shortest_s: float) -> Fit | None:
+    """The pattern that explains the series best. Where a stretch is unlike the others, what one half shows is looked
+    for in the whole as well.
+    """
+    best = _search(series, shortest_s, series.span_s / _FEWEST_CYCLES)
+    if not series.uneven() or (best is not None and best.explained > _GOOD and doubt(best, series) is None):
+        return best
+    fits = [] if best is None else [best]
+    for start, end in _HALVES:
+        part = series.part(start, end)
+        seen = _search(part, shortest_s, part.span_s / _FEWEST_CYCLES_OF_HALF)
+        if seen is not None:
+            seen = settle(series, period_of(seen), seen.coefficients, noise=seen.residual, walk=seen.walk, steps=_STEPS)
+            fits += [seen] if seen is not None else []
+    return max(fits, key=lambda fit: (doubt(fit, series) is None, evidence(fit)), default=None)
+
+
+def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
+    """The pattern that runs through the whole series and explains it best."""
+    shortest_s = max(shortest_s, _SHORTEST_UPDATES * series.step_s)
+    if longest_s <= shortest_s:
+        return None
+    grid = {"step_s": series.step_s, "window_s": series.window_s, "shortest_s": shortest_s, "longest_s": longest_s}
+    fits = _fitted(series, candidates.find(series.t_s, series.y, **grid, count=_CANDIDATES))
+    if not fits or max(fit.explained for fit in fits) < _WELL_EXPLAINED:
+        fits += _fitted(series, candidates.fold(series.t_s, series.y, **grid))
+    if not fits:
+        return None
+    resolved_s = shortest_s * _RESOLVED_UPDATES / _SHORTEST_UPDATES
+
+    def merit(fit: Fit) -> float:
+        return evidence(fit) - (_ALIAS_COST if fit.period_s < resolved_s else 0.0)
+
+    best = max(fits, key=merit)
+    longer = [multiple * period_of(best) for multiple in _MULTIPLES]
+    new = [period for period in longer if period < longest_s and not _near(period, map(period_of, fits))]
+    wider = [period for period in new if harmonics_for(period, series) > len(best.coefficients)]
+    return max([best, *_fitted(series, wider)], key=merit)
+
+
+def _fitted(series: Series, periods: Iterable[float]) -> list[Fit]:
+    return [fit for period in periods if (fit := locate(series, period)) is not None]
+
+
+def _near(period_s: float, others_s: Iterable[float]) -> bool:
+    return any(abs(period_s / other - 1) < 0.02 for other in others_s)
+
+
+def period_of(fit: Fit) -> float:
+    """The mean period over what belongs to the pattern, seconds."""
+    return kept_spans(fit).period_s
+
+
+def _judged(fit: Fit, series: Series, update_s: float, witnesses: Sequence[Witness]) -> PeriodEstimate:
+    spans = kept_spans(fit)
+    found = doubt(fit, series)
+    verdict, reason = (Verdict.PERIODIC, "the signal repeats") if found is None else found
+    seen = [witness for witness in witnesses if _agrees(witness, spans.period_s)]
+    resolved = spans.period_s >= _RESOLVED_UPDATES * update_s
+    if verdict is Verdict.PERIODIC and not resolved:
+        reason = f"{spans.period_s:.3f} s is under three updates of the sensor: it may be an alias"
+        verdict = Verdict.UNRESOLVABLE
+    elif verdict is Verdict.PERIODIC and not seen:
+        reason = "the signal repeats; no second witness confirms it"
+    return PeriodEstimate(
+        start_s=spans.start_s,
+        end_s=spans.end_s,
+        verdict=verdict,
+        period_s=spans.period_s,
+        rel_stderr=spans.rel_stderr,
+        cycles=spans.cycles,
+        confidence=float(np.clip(repetition(fit, series), 0.0, 1.0)),
+        verified=bool(verdict is Verdict.PERIODIC and resolved and seen),
+        reason=reason,
+    )
+
+
+def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
+    """Why a fit does not count as a period; `None` when it does."""
+    cycles, repeats, better = kept_spans(fit).cycles, repetition(fit, series), surprise(fit, series)
+    if cycles < _FEWEST_CYCLES:
+        return Verdict.UNRESOLVABLE, f"only {cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
+    if repeats < _REPEATS:
+        verdict = Verdict.AMBIGUOUS if repeats > _AMBIGUOUS else Verdict.APERIODIC
+        return verdict, f"one half of the signal predicts only {100 * max(repeats, 0.0):.0f} % of the other"
+    if amplitude(fit, series) < _FLAT:
+        return Verdict.APERIODIC, f"what repeats is less than {100 * _FLAT} % of the power"
+    if slowness(fit, series) > _SLOW:
+        return Verdict.AMBIGUOUS, "what repeats at a few readings may be a slow change"
+    dense = len(fit.u) / float(fit.u[-1]) >= _DENSE
+    if better < (_BETTER if dense and noise(fit, series) <= _SENSOR_NOISE else _MUCH_BETTER):
+        return Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
+    return None
+
+
+def amplitude(fit: Fit, series: Series) -> float:
+    """Root mean square of the waveform over the level."""
+    return float(np.sqrt(0.5 * np.sum(np.abs(fit.coefficients) ** 2))) * series.spread_w / series.centre_w
+
+
+def noise(fit: Fit, series: Series) -> float:
+    """What the pattern leaves unexplained, over the level."""
+    return fit.residual * series.spread_w / series.centre_w
+
+
+def _agrees(witness: Witness, period_s: float) -> bool:
+    """Whether another signal repeats at the period as well."""
+    t_s, values = witness
+    usable = np.isfinite(t_s) & np.isfinite(values)
+    t_s, values = t_s[usable], values[usable]
+    if len(t_s) < 24 or np.ptp(values) <= 1e-9 * abs(float(np.mean(values))):
+        return False
+    return candidates.screen(t_s, (values - values.mean()) / values.std(), period_s) > _WITNESS_REPEATS
+
+
+def _witnesses(witness: Witness | Sequence[Witness] | None) -> Sequence[Witness]:
+    if witness is None:
+        return ()
+    if isinstance(witness, tuple) and len(witness) == 2 and isinstance(witness[0], np.ndarray):
+        return ((witness[0], np.asarray(witness[1], dtype=np.float64)),)
+    return [(np.asarray(t_s), np.asarray(values)) for t_s, values in witness]
+
+
+def _nothing(t_s: Floats, verdict: Verdict, reason: str) -> PeriodEstimate:
+    return PeriodEstimate(
+        start_s=float(t_s[0]) if len(t_s) else 0.0,
+        end_s=float(t_s[-1]) if len(t_s) else 0.0,
+        verdict=verdict,
+        period_s=None,
+        rel_stderr=None,
+        cycles=0.0,
+        confidence=0.0,
+        verified=False,
+        reason=reason,
+    )

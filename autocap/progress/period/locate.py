@@ -1,0 +1,107 @@
+"""From a rough period to a fitted pattern: a first waveform, the phase along it, and the joint fit, twice.
+
+The second round knows the waveform well enough to tell which stretches are not the pattern: stalls, validation,
+checkpoints, warm-up.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.progress.period import pattern, track
+from autocap.progress.period.candidates import fourier
+from autocap.progress.period.pattern import Fit, Start
+from autocap.progress.period.series import Series, level
+from autocap.progress.period.track import COMPETING, KNOWN, Tolerance
+
+_FIRST_HARMONICS = 5
+_MOST_HARMONICS = 16
+_STRETCH_CYCLES = 10.0
+_STRETCH_READINGS = 40
+_FIRST_WALK = 0.05
+_REFINING = 3
+_LEAST_KEPT = 0.6  # of the readings kept before
+_OUTSIDE = 3.5  # what a reading that is left out costs the evidence
+
+
+def harmonics_for(period_s: float, series: Series) -> int:
+    """How many harmonics the sensor lets through and the readings can tell apart."""
+    through = 0.6 * period_s / max(series.window_s, 0.25 * series.step_s)
+    return int(np.clip(through, 2, min(_MOST_HARMONICS, len(series.t_s) // 12)))
+
+
+def locate(series: Series, period_s: float, *, steps: int = 4) -> Fit | None:
+    """The pattern with about that period; `None` where most of the series does not follow it."""
+    first = first_waveform(series, period_s)
+    if first is None:
+        return None
+    coefficients, noise, period_s = first
+    return settle(series, period_s, coefficients, noise=noise, walk=_FIRST_WALK, steps=steps)
+
+
+def settle(
+    series: Series,
+    period_s: float,
+    coefficients: NDArray[np.complex128],
+    *,
+    noise: float,
+    walk: float,
+    steps: int,
+    tolerance: Tolerance = COMPETING,
+) -> Fit | None:
+    """Track a waveform and fit it, roughly, then once more with what the first fit taught."""
+    cycles = series.span_s / period_s
+    knots = pattern.knots_for(cycles, len(series.t_s))
+    u = (series.t_s - series.t_s[0]) / period_s
+    expected, spread = pattern.loose(harmonics_for(period_s, series))
+    flat = series.y - level(series.t_s, series.y, period_s)
+    fit: Fit | None = None
+    for tries in (max(1, steps // 2), steps):  # the first round need not be exact
+        way = track.path(u, flat, knots, coefficients, noise=noise, walk=max(walk, 0.01), tolerance=tolerance)
+        if np.mean(way.blocks) < 0.4:
+            return None
+        start = Start(theta=way.theta, blocks=way.blocks, expected=expected, spread=spread, walk=max(walk, 0.01))
+        try:
+            fit = pattern.fit(series.t_s, series.y, period_s, knots, start, steps=tries)
+        except np.linalg.LinAlgError:
+            return None
+        coefficients, noise, walk = fit.coefficients, fit.residual, fit.walk
+    return fit
+
+
+def refined(fit: Fit, series: Series, period_s: float) -> Fit:
+    """The fit once more, at a period that is settled: what is not its waveform is left out more readily."""
+    again = settle(
+        series, period_s, fit.coefficients, noise=fit.residual, walk=fit.walk, steps=_REFINING, tolerance=KNOWN
+    )
+    kept = 0.0 if again is None else again.keep.sum() / max(fit.keep.sum(), 1)
+    return fit if again is None or kept < _LEAST_KEPT else again
+
+
+def evidence(fit: Fit) -> float:
+    """Log evidence of a fit over all readings, those left out included."""
+    return fit.evidence - _OUTSIDE * int(np.sum(~fit.keep))
+
+
+def first_waveform(series: Series, period_s: float) -> tuple[NDArray[np.complex128], float, float] | None:
+    """The waveform of the stretch of some cycles that repeats best, the rest it leaves there, and its own period."""
+    u = (series.t_s - series.t_s[0]) / period_s
+    flat = series.y - level(series.t_s, series.y, period_s)
+    size = int(max(_STRETCH_READINGS, _STRETCH_CYCLES * len(u) / u[-1]))
+    harmonics = min(_FIRST_HARMONICS, harmonics_for(period_s, series), size // 8)
+    best: tuple[float, NDArray[np.complex128], float, float] | None = None
+    for part in np.array_split(np.arange(len(u)), max(1, len(u) // size)):
+        values = flat[part] - flat[part].mean()
+        total = float(values @ values)
+        if total <= 0:
+            continue
+        span = float(u[part[-1]] - u[part[0]])
+        for change in np.linspace(-0.5, 0.5, 5) / span:
+            design = fourier((u[part] - u[part[0]]) * (1 + change), harmonics)
+            solution = np.linalg.lstsq(design, values, rcond=1e-3)[0]
+            rest = values - design @ solution
+            left = float(rest @ rest)
+            if best is None or left / total < best[0]:
+                noise = np.sqrt(left / max(len(part) - 2 * harmonics, 1))
+                amplitudes = solution[:harmonics] + 1j * solution[harmonics:]
+                best = (left / total, amplitudes, float(noise), period_s / (1 + change))
+    return None if best is None else (best[1], max(best[2], 1e-3), best[3])

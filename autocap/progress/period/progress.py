@@ -1,0 +1,233 @@
+"""Iterations from the power signal alone: the detector's cycles, turned into marks as they become known.
+
+At the limit found on arrival the waveform is learned once and for all. At every other cap the same waveform is looked
+for, stretched, so that the same multiple of the period is counted at each cap: a constant multiple does not change
+which cap is best, a changed one would. Where the pattern is lost there are no marks, and `trouble` says why.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.progress import Mark
+from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
+from autocap.progress.period.alias import is_alias
+from autocap.progress.period.signals import Heard
+from autocap.records import Sample, SensorInfo
+
+Floats = NDArray[np.float64]
+_FEWEST_CYCLES = 12.0
+_LOCK_ERROR = 0.01
+_FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
+_FIRST_LOOK_S = 4.0
+# A stretch is looked at again when it has grown to so many times its length: rarely while nothing is known, which is
+# when a look costs most; often once a look only counts along, since a trial cannot end before the next one.
+_GROWTH_BLIND, _GROWTH, _GROWTH_SURE = 1.6, 1.4, 1.2
+_KEPT_S = 90.0  # of readings, at a cap that is held for long
+_AT_ARRIVAL = (0.93, 1.07)  # how far the period may move at the limit where the waveform was learned
+_ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four times
+_SAME = 0.015  # how well two looks must agree
+_CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
+_MARGIN = 1.15
+_MOST_MISTAKES = 3
+
+
+class PeriodProgress:
+    """Marks from periods in the power of one of the devices, which a job makes iterate together.
+
+    sensor: of the devices; what is read within its settling time after a cap change is left out.
+    """
+
+    kind = "period"
+    confidence = "high"
+
+    def __init__(self, sensor: SensorInfo) -> None:
+        self._sensor = sensor
+        self._template: Template | None = None
+        self._device: int | None = None  # on which it was learned
+        self._seen_s: float | None = None
+        self._learned_at: tuple[float | None, ...] = ()
+        self._learned_clock_hz: float | None = None
+        self._mistakes = 0  # looks that speak against what was learned
+        self._refuted: str | None = None  # for good
+        self._caps: tuple[float | None, ...] | None = None
+        self._look_at_s = _FIRST_LOOK_S  # seconds of readings before the next look
+        self._marked: Mark | None = None  # the last one
+        self._marked_here = False  # at this cap
+        self._period_s = 0.0  # then
+        self._begin((), 0.0, 0.0)
+        self.trouble: str | None = "the power signal is still too short to tell a period"
+
+    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+        caps = tuple(reading.requested_w for reading in sample.readings)
+        if caps != self._caps:
+            self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
+        self._heard.take(sample)
+        span_s = self._heard.span_s
+        if span_s < self._look_at_s:
+            return ()
+        marks = self._look()
+        if span_s > _KEPT_S:  # what a cap that is held for long shows is known well enough
+            self._heard.shorten()
+        self._look_at_s = max(self._heard.span_s * self._growth, _FIRST_LOOK_S)
+        return marks
+
+    @property
+    def _growth(self) -> float:
+        if self._template is None:
+            return _GROWTH_BLIND
+        return _GROWTH if self._sure is None else _GROWTH_SURE
+
+    def _begin(self, caps: tuple[float | None, ...], begun_s: float, settled_s: float) -> None:
+        # What runs from the last cycle counted to the first one here is known from the periods before and after.
+        self._bridge = self._marked_here
+        self._marked_here = False
+        self._begun_s, self._caps = begun_s, caps
+        self._heard = Heard(self._sensor, settled_s)
+        # Once the period is known, a look before there are enough cycles could only say so.
+        enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
+        self._look_at_s = max(_FIRST_LOOK_S, enough_s)
+        self._seen: Template | None = None  # the waveform at this cap, as of the look before
+        self._sure: Template | None = None  # two looks agreed on its period
+
+    def _look(self) -> tuple[Mark, ...]:
+        if self._refuted is not None:
+            self.trouble = self._refuted
+            return ()
+        device = self._heard.liveliest() if self._device is None else self._device
+        signal = self._heard.signal(device)
+        if signal is None:
+            self.trouble = f"the power sensor averages over {self._sensor.window_s:g} s, and there is no energy counter"
+            return ()
+        t_s, power_w, update_s, window_s = signal
+        if self._template is None:
+            if len(t_s) < _FEWEST_READINGS:
+                return ()
+            witnesses = self._heard.witnesses(device)
+            estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witness=witnesses)
+            before_s = self._seen_s
+            self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
+            self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device, t_s, power_w)
+            if self.trouble is not None:
+                return ()
+            self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
+            self._device, self._learned_at = device, self._caps or ()
+            self._learned_clock_hz = self._heard.clock_hz
+        return self._follow(self._template, t_s, power_w)
+
+    def _follow(self, template: Template, t_s: Floats, power_w: Floats) -> tuple[Mark, ...]:
+        """Marks of the cycles in the readings at this cap. Once two looks have agreed on their period, later ones
+        only count along, for a fraction of the cost, as long as what they count agrees as well."""
+        if self._sure is not None:
+            cycles = _counted_by(self._sure, t_s, power_w)
+            if cycles is not None and _agree(cycles.period_s, self._sure.period_s):
+                self.trouble = None
+                return self._marks(cycles)
+        before, self._seen, self._sure = self._seen, None, None
+        fastest, slowest = self._possible()
+        found = ratio(template, t_s, power_w, fastest=fastest, slowest=slowest)
+        self.trouble = self._mistaken(found) or self._unknown(found)
+        if self.trouble is not None or found.seen is None:
+            return ()
+        cycles = _counted_by(found.seen, t_s, power_w)
+        if cycles is None:
+            self.trouble = "the pattern cannot be followed through the readings"
+            return ()
+        self._seen = found.seen
+        if self._at_arrival:  # the same period from more readings, so its waveform is better known
+            self._template = found.seen
+        self._sure = found.seen if before is not None and _agree(found.seen.period_s, before.period_s) else None
+        return self._marks(cycles)
+
+    def _unknown(self, found: RatioEstimate) -> str | None:
+        if not found.ok:
+            return f"the period is lost: {found.reason}"
+        if found.cycles < _FEWEST_CYCLES:
+            return f"only {found.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
+        return None
+
+    @property
+    def _at_arrival(self) -> bool:
+        """Whether the limits are those at which the waveform was learned."""
+        return self._caps == self._learned_at
+
+    def _possible(self) -> tuple[float, float]:
+        """The shortest and the longest that a cycle can be at this cap, against the one learned: a lower clock makes
+        no cycle shorter, nor longer than the clock itself explains."""
+        if self._at_arrival:
+            return _AT_ARRIVAL
+        clock_hz, before_hz = self._heard.clock_hz, self._learned_clock_hz
+        if clock_hz is None or before_hz is None:
+            return _ELSEWHERE
+        return _ELSEWHERE[0], min(_ELSEWHERE[1], _MARGIN * max(before_hz / clock_hz, 1.0))
+
+    def _mistaken(self, found: RatioEstimate) -> str | None:
+        """Why what was learned cannot be the job's own cycle: at another cap it got shorter, as the beat between a
+        cycle and the sensor's sampling may. After some such looks that stands for good."""
+        if found.ratio is None or self._at_arrival:
+            return None
+        clock_hz, before_hz = self._heard.clock_hz or math.nan, self._learned_clock_hz or math.nan
+        if found.ratio >= (_NOT_FASTER if clock_hz < _CLOCK_FELL * before_hz else _ELSEWHERE[0]):
+            return None
+        self._mistakes += 1
+        why = f"the period went to {found.ratio:.2f} times its length with the cap: it is not the job's own cycle"
+        if self._mistakes >= _MOST_MISTAKES:
+            self._refuted = why
+        return why
+
+    def _marks(self, cycles: Cycles) -> tuple[Mark, ...]:
+        """The boundaries that are new. The last cycle is left for the next look, which knows it better."""
+        times, counts = cycles.t_s, cycles.count
+        known = times <= times[-1] - cycles.period_s
+        if self._marked is None or not self._marked_here:
+            fresh = known
+            base = self._before(float(times[0]), cycles.period_s) - counts[0]
+        else:
+            fresh = known & (times >= self._marked.t_s + 0.5 * cycles.period_s)
+            base = self._marked.iterations - float(np.interp(self._marked.t_s, times, counts))
+        marks = tuple(
+            Mark(t_s=float(t), iterations=float(base + n)) for t, n in zip(times[fresh], counts[fresh], strict=True)
+        )
+        if marks:
+            self._marked, self._marked_here, self._period_s = marks[-1], True, cycles.period_s
+        return marks
+
+    def _before(self, first_s: float, period_s: float) -> float:
+        """Iterations done when the first cycle counted at this cap begins. Across caps at which none was counted they
+        are not known, and the count stands still."""
+        if self._marked is None:
+            return 0.0
+        if not self._bridge:
+            return self._marked.iterations
+        at_last_cap = (self._begun_s - self._marked.t_s) / self._period_s
+        return self._marked.iterations + at_last_cap + (first_s - self._begun_s) / period_s
+
+    def _alias(self, estimate: PeriodEstimate, device: int, t_s: Floats, power_w: Floats) -> str | None:
+        counted = self._heard.counted(device)
+        if counted is None or estimate.period_s is None or self._heard.blurred:
+            return None
+        if not is_alias(estimate.period_s, t_s, power_w, self._sensor.window_s, *counted):
+            return None
+        return f"the energy counter does not see the period of {estimate.period_s:.3f} s: it is an alias"
+
+
+def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
+    """Why an estimate must not drive a search; `None` when it may."""
+    if estimate.verdict is not Verdict.PERIODIC:
+        return f"no period in the power signal ({estimate.verdict.value}): {estimate.reason}"
+    if not estimate.verified:
+        return f"the period of {estimate.period_s:.3f} s is not verified: {estimate.reason}"
+    if estimate.cycles < _FEWEST_CYCLES or (estimate.rel_stderr or 1.0) > _LOCK_ERROR:
+        return f"the period of {estimate.period_s:.3f} s is not known well enough yet"
+    if before_s is None or not _agree(estimate.period_s or 0.0, before_s):
+        return f"the period of {estimate.period_s:.3f} s was not found a second time yet"
+    return None
+
+
+def _counted_by(pattern: Template, t_s: Floats, power_w: Floats) -> Cycles | None:
+    return count(pattern, 1.0, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
+
+
+def _agree(one: float, other: float) -> bool:
+    return abs(one / other - 1) < _SAME

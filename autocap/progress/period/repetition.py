@@ -1,0 +1,77 @@
+"""Whether what was found repeats at all: the waveform of one half of the signal must predict the other half.
+
+Noise of any colour gives a best period, and a phase path that flatters it; but the waveform it yields is an accident
+of the half it was folded from. The test asks as much as surrogates of the same spectrum do, at a hundredth of the cost.
+"""
+
+import numpy as np
+
+from autocap.progress.period.candidates import fourier
+from autocap.progress.period.estimate import Bools, Floats
+from autocap.progress.period.pattern import Fit
+from autocap.progress.period.series import Series
+
+_LEAST_NOISE = 0.01
+_ORDER = 1
+_BLOCK_READINGS = 12
+_BLOCK_CYCLES = 2.0
+
+
+def repetition(fit: Fit, series: Series) -> float:
+    """The share of the variation about its level, 0 to 1 (below 0 for worse than nothing), of the worse-predicted of
+    two halves that the waveform folded from the other half predicts.
+    """
+    waves = fourier(fit.phase, len(fit.coefficients))
+    y = series.y - fit.level
+    orders = np.tile(np.arange(1, len(fit.coefficients) + 1), 2)
+    ridge = np.diag(np.maximum(fit.residual**2, _LEAST_NOISE) * orders**2 / 4.0)
+    half = np.searchsorted(np.cumsum(fit.keep), int(fit.keep.sum()) / 2)
+    first = np.arange(len(y)) < half
+    one, other = fit.keep & first, fit.keep & ~first
+    return min(_predicted(waves, y, one, other, ridge), _predicted(waves, y, other, one, ridge))
+
+
+def _predicted(waves: Floats, y: Floats, known: Bools, other: Bools, ridge: Floats) -> float:
+    design, values = waves[known], y[known] - y[known].mean()
+    weights = np.linalg.solve(design.T @ design + ridge, design.T @ values)
+    target = y[other] - y[other].mean()
+    rest = target - waves[other] @ weights
+    rest = rest - rest.mean()
+    return 1.0 - float(rest @ rest) / max(float(target @ target), 1e-12)
+
+
+def surprise(fit: Fit, series: Series) -> float:
+    """How much better the pattern predicts the readings than their own recent past does: half the log ratio of the
+    variances that an autoregression leaves of the readings without and with the pattern, per reading kept, less the
+    freedom that the fit consumed. Noise of any colour that an autoregression describes gives about 0 or less.
+    """
+    keep = fit.keep
+    plain = _innovation((series.y - fit.level)[keep])
+    left = _innovation(fit.rest[keep])
+    n = int(keep.sum())
+    return 0.5 * float(np.log(plain / left)) - fit.used / n
+
+
+def _innovation(values: Floats) -> float:
+    """Variance that a first-order autoregression leaves."""
+    values = values - values.mean()
+    past = np.column_stack([values[_ORDER - lag : len(values) - lag] for lag in range(1, _ORDER + 1)])
+    now = values[_ORDER:]
+    ridge = 1e-9 * np.eye(_ORDER) * (1 + float(values @ values))
+    rest = now - past @ np.linalg.solve(past.T @ past + ridge, past.T @ now)
+    return max(float(rest @ rest) / len(now), 1e-12)
+
+
+def slowness(fit: Fit, series: Series) -> float:
+    """The share of the waveform's variance that lies in its means over some cycles, 0 to 1.
+
+    A period close to a few updates samples the same few places of the cycle for long, so that its harmonics can draw
+    any slow change. A waveform proper has the same mean in every stretch of cycles.
+    """
+    wave = (series.y - fit.level - fit.rest)[fit.keep]
+    readings = len(fit.u) / float(fit.u[-1])
+    size = int(max(_BLOCK_READINGS, np.ceil(_BLOCK_CYCLES * readings)))
+    if len(wave) < 2 * size:
+        return 0.0
+    means = np.array([part.mean() for part in np.array_split(wave, len(wave) // size)])
+    return float(np.var(means) / max(float(np.var(wave)), 1e-12))

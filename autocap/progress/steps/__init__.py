@@ -1,0 +1,1 @@
+"""Iterations counted by the training process itself, in memory shared with it."""

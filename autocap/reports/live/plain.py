@@ -1,0 +1,73 @@
+"""What a run says where no view can be drawn: plain lines beside the job's output, or nothing.
+
+A terminal or pipe that has gone away is no reason to stop.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TextIO
+
+from autocap.events import Event
+from autocap.records import Sample
+from autocap.reports.wording.events import Wording
+
+PREFIX = "autocap: "
+_WIDTH = 120  # of a report, where there is no terminal to say
+
+
+class Quiet:
+    """Says nothing."""
+
+    def event(self, event: Event) -> None:
+        return
+
+    def sample(self, sample: Sample) -> None:
+        return
+
+    def tick(self, t_s: float) -> None:
+        """Time has passed: `t_s` of the run, whatever happened or did not."""
+        return
+
+    def say(self, lines: Sequence[str]) -> None:
+        return
+
+    def step_aside(self) -> None:
+        """Leave the terminal as it was found; what comes next draws anew."""
+        return
+
+    @property
+    def width(self) -> int:
+        """Characters that a line of `say` has room for."""
+        return _WIDTH
+
+    def close(self) -> None:
+        return
+
+
+class PlainLines(Quiet):
+    """One line an event, each beginning with the prefix."""
+
+    def __init__(self, stream: TextIO, prefix: str = PREFIX) -> None:
+        self._stream, self._prefix = stream, prefix
+        self._words = Wording()
+
+    def event(self, event: Event) -> None:
+        line = self._words.line(event)
+        if line is not None:
+            self.say([line])
+
+    @property
+    def width(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns - len(self._prefix)
+        except (OSError, ValueError):  # no terminal
+            return _WIDTH
+
+    def say(self, lines: Sequence[str]) -> None:
+        self._write("".join(f"{self._prefix}{line}".rstrip() + "\n" for line in lines))
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # the terminal or pipe has gone; the run directory has it all
+            self._stream.write(text)
+            self._stream.flush()

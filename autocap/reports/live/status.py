@@ -1,0 +1,148 @@
+"""Where a run stands, folded from its events (and samples, where they are at hand): what the live views and the
+exporter show. Arithmetic on measurements is left to `summarise`.
+"""
+
+from collections.abc import Sequence
+
+from autocap import events
+from autocap.errors import RunDirectoryError
+from autocap.events import Decided, DeviceFound, Event, RunStarted, State, Tally, TrialStarted
+from autocap.measurement.energy import EnergyMeter, node_power_w
+from autocap.records import Sample
+from autocap.reports.summary.record import Summary
+from autocap.reports.summary.summarise import summarise
+
+
+class Status:
+    """One run as it goes on.
+
+    state: `None` before the first. started, device, trial, decided: what was announced last; trial: the one under way,
+    decided: the end of the search that goes on.
+    caps_w: the limit requested of each device, watts. power_w: draw of each, watts; without samples `None`.
+    energies_j: what each has used since the first sample, joules. total_w: draw of all devices, watts: the present one,
+    or the mean between the last two tallies. node_w: draw of the whole machine, where that counts. period_s: seconds
+    per iteration between the last two tallies that counted any. tally: the last. version: grows with every event.
+    """
+
+    def __init__(self) -> None:
+        self.started: RunStarted | None = None
+        self.device: DeviceFound | None = None
+        self.state: State | None = None
+        self.trial: TrialStarted | None = None
+        self.decided: Decided | None = None
+        self.caps_w: tuple[float | None, ...] = ()
+        self.power_w: tuple[float | None, ...] = ()
+        self.energies_j: tuple[float, ...] = ()
+        self.total_w: float | None = None
+        self.node_w: float | None = None
+        self.period_s: float | None = None
+        self.tally: Tally | None = None
+        self.version = 0
+        self._meters: tuple[EnergyMeter, ...] = ()
+        self._events: list[Event] = []
+        self._summary: tuple[int, Summary | None] = (-1, None)
+        self._tried = 0  # in the search that goes on
+        self._expected: int | None = None  # trials, in all of it
+
+    @property
+    def emulated(self) -> bool:
+        """Whether power is modelled, and is to be labelled so."""
+        return self.device is not None and self.device.emulated
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary so far; `None` before the first event, and of a run whose metric this version does not know."""
+        if self._summary[0] != self.version:
+            try:
+                self._summary = (self.version, summarise(self._events))
+            except RunDirectoryError:
+                self._summary = (self.version, None)
+        return self._summary[1]
+
+    @property
+    def searched(self) -> float | None:
+        """How far the search has come, 0 to 1, its confirmation included; `None` where nobody can tell."""
+        if self.decided is not None:
+            return 1.0
+        if self.state is State.CONFIRMING:
+            return 1 - 1 / (self._tried + 2)
+        if self._expected is None:
+            return None if self._tried or self.trial else 0.0
+        return self._tried / (max(self._expected, self._tried + 1) + 1)
+
+    @property
+    def saved_share(self) -> float | None:
+        """Energy saved so far, net of the search, as a share of what as many iterations at the baseline use."""
+        versus = self.summary.versus_baseline if self.summary else None
+        if versus is None or versus.net_energy_j is None or self.tally is None:
+            return None
+        return -versus.net_energy_j / (self.tally.counted_j - self.tally.paused_j - versus.net_energy_j)
+
+    def event(self, event: Event) -> None:
+        """Take in one event, in order."""
+        self.version += 1
+        self._keep(event)
+        match event:
+            case events.RunStarted():
+                self.started = event
+            case events.DeviceFound(original_w=original_w):
+                self.device, self.caps_w = event, original_w
+                self._meters = tuple(EnergyMeter() for _ in event.gpus)
+                self.energies_j = (0.0,) * len(event.gpus)
+            case events.StateEntered(state=state):
+                self._enter(state)
+            case events.CapSet(cap_w=caps_w):
+                self.caps_w = caps_w
+            case events.LimitRestored(uuid=uuid, final_w=final_w):
+                self._put_back(uuid, final_w)
+            case events.TrialStarted(expected=expected):
+                self.trial, self._expected = event, expected
+            case events.TrialEnded():
+                self.trial, self._tried = None, self._tried + 1
+            case events.Decided():
+                self.decided = event
+            case events.Tally():
+                self._count(event)
+
+    def sample(self, sample: Sample) -> None:
+        """Take in one sample: the present draw, limits and energy."""
+        readings = sample.readings
+        self.power_w = tuple(reading.power_w for reading in readings)
+        self.caps_w = tuple(reading.requested_w for reading in readings)
+        self.total_w, self.node_w = _sum(self.power_w), node_power_w(sample)
+        for meter, reading in zip(self._meters, readings, strict=False):
+            meter.feed(Sample(t_s=sample.t_s, readings=(reading,)))
+        self.energies_j = tuple(meter.energy_j for meter in self._meters)
+
+    def _keep(self, event: Event) -> None:
+        """All but superseded tallies, which would be most of a long run's events."""
+        if isinstance(event, Tally) and self._events and isinstance(self._events[-1], Tally):
+            self._events.pop()
+        self._events.append(event)
+
+    def _enter(self, state: State) -> None:
+        if state is State.BASELINE and self.state is not State.PAUSED:  # of the first search, or of one anew
+            self._tried, self.decided, self.trial = 0, None, None
+        self.state = state
+
+    def _put_back(self, uuid: str, final_w: float | None) -> None:
+        if self.device is not None and len(self.caps_w) == len(self.device.gpus):
+            uuids = [gpu.uuid for gpu in self.device.gpus]
+            self.caps_w = tuple(
+                final_w if one == uuid else cap_w for one, cap_w in zip(uuids, self.caps_w, strict=True)
+            )
+
+    def _count(self, tally: Tally) -> None:
+        before = self.tally
+        since_s, since_j = (before.elapsed_s, before.energy_j) if before else (0.0, 0.0)
+        counted, counted_s = (before.iterations, before.counted_s) if before else (0.0, 0.0)
+        if not self.power_w and tally.elapsed_s > since_s:
+            self.total_w = (tally.energy_j - since_j) / (tally.elapsed_s - since_s)
+        if tally.iterations > counted and tally.counted_s > counted_s:
+            self.period_s = (tally.counted_s - counted_s) / (tally.iterations - counted)
+        self.tally = tally
+
+
+def _sum(watts: Sequence[float | None]) -> float | None:
+    known = [watt for watt in watts if watt is not None]
+    return sum(known) if known and len(known) == len(watts) else None

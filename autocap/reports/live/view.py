@@ -1,0 +1,167 @@
+"""A run's status as a few lines of a terminal: the one view behind `autocap run` and `autocap report --follow`."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from autocap.events import State
+from autocap.records import Measurement, TrialState
+from autocap.reports.live.status import Status
+from autocap.reports.summary.record import Summary, TrialSummary, VersusBaseline
+from autocap.reports.wording.numbers import common_caps, with_error
+
+_BAR_COLUMNS = 30
+_GAP = "   "  # between the parts of a line
+_SHOWN_TRIALS = 12
+
+
+class View:
+    """Renders a status. What only events change is rendered once an event, so that a refresh costs next to nothing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._key = (-1, 0, 0)
+        self._body: list[str] = []
+
+    def lines(self, status: Status, t_s: float, columns: int, most: int) -> list[str]:
+        """At most so many lines of at most so many columns, the most telling first. t_s: now, on the run's clock."""
+        head = self._rendered(_filled(_now(status, t_s), columns, "bold"), columns)
+        key = (status.version, columns, most - len(head))
+        if key != self._key:
+            self._key, self._body = key, self._rendered(_body(status, columns, key[2]), columns)
+        return [*head, *self._body][:most]
+
+    def _rendered(self, parts: Sequence[RenderableType], columns: int) -> list[str]:
+        if not parts:
+            return []
+        with self._console.capture() as capture:
+            self._console.print(Group(*parts), width=columns, no_wrap=True, overflow="ellipsis", crop=True)
+        return capture.get().splitlines()
+
+
+def _now(status: Status, t_s: float) -> list[str]:
+    """The present state, in parts."""
+    label = " (emulated)" if status.emulated else ""
+    known = [cap_w for cap_w in status.caps_w if cap_w is not None]
+    return [
+        f"autocap {status.state or 'starting'}",
+        f"cap {common_caps(known)} W" if known else "cap –",
+        "draw –" if status.total_w is None else f"draw {status.total_w:.0f} W{label}",
+        *([] if status.node_w is None else [f"node {status.node_w:.0f} W"]),
+        "– s/iter" if status.period_s is None else f"{status.period_s:.4g} s/iter",
+        f"{int(t_s) // 3600}:{int(t_s) // 60 % 60:02d}:{int(t_s) % 60:02d}",
+    ]
+
+
+def _body(status: Status, columns: int, most: int) -> list[RenderableType]:
+    """What only events change."""
+    summary = status.summary
+    if summary is None:
+        return []
+    parts = list(_search(status))
+    for sentence in (_so_far(status, summary), _expected(status, summary)):
+        parts += _filled(sentence, columns)
+    rows = most - len(parts) - 1
+    if summary.baseline is not None and rows > 0:
+        parts.append(_table(summary, summary.baseline, rows))
+    return parts
+
+
+def _search(status: Status) -> Iterator[RenderableType]:
+    """The progress of the search; nothing before and after it."""
+    if status.trial is None and status.state is not State.CONFIRMING:
+        return
+    what = "confirming the best cap" if status.trial is None else f"trying {status.trial.cap_w:g} W"
+    share, line = status.searched, Table.grid(padding=(0, 1))
+    cells: list[RenderableType] = [Text("search")]
+    if share is not None:
+        cells += [ProgressBar(total=1.0, completed=share, width=_BAR_COLUMNS), Text(f"{100 * share:.0f} %")]
+    line.add_row(*cells, Text(what, overflow="ellipsis", no_wrap=True))
+    yield line
+
+
+def _so_far(status: Status, summary: Summary) -> list[str]:
+    versus, share = summary.versus_baseline, status.saved_share
+    if versus is None or versus.net_energy_j is None or share is None or not summary.trials:
+        return []
+    label = " (emulated)" if status.emulated else ""
+    return [
+        f"net so far: energy {-100 * share:+.1f} %",
+        f"{versus.net_energy_j:+.0f} J{label}",
+        f"{summary.metric.name} {_change(versus.net_metric_pct, versus.net_metric_stderr_pct)}",
+    ]
+
+
+def _expected(status: Status, summary: Summary) -> list[str]:
+    """What is to be gained per iteration: by the cap that is kept, or, until then, by the best trial."""
+    metric, decided = summary.metric.name, status.decided
+    if decided is not None and decided.cap_w is None:
+        return ["expected: nothing; no cap is kept, the limit found on arrival is back"]
+    if decided is not None and summary.versus_baseline is not None and summary.chosen is not None:
+        return [
+            f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: {_gain(summary.versus_baseline)}",
+            f"{metric} {_change(summary.versus_baseline.metric_pct, summary.versus_baseline.metric_stderr_pct)}",
+        ]
+    complete = [trial for trial in summary.trials if trial.state is TrialState.COMPLETE and trial.cost is not None]
+    if not complete:
+        return []
+    best = min(complete, key=lambda trial: trial.cost or 0.0)
+    change = _change(100 * ((best.cost or 0.0) - 1), 100 * (best.cost_stderr or 0.0))
+    return [f"expected at {common_caps(best.cap_w)} W, the best so far: {metric} {change}"]
+
+
+def _gain(versus: VersusBaseline) -> str:
+    energy = _change(versus.energy_pct, versus.energy_stderr_pct)
+    return f"energy {energy}, time {_change(versus.time_pct, versus.time_stderr_pct)}"
+
+
+def _change(percent: float | None, stderr: float | None) -> str:
+    if percent is None:
+        return "–"
+    return f"{percent:+.1f} %" if stderr is None else f"{percent:+.1f} ± {stderr:.1f} %"
+
+
+def _table(summary: Summary, baseline: Measurement, rows: int) -> Table:
+    """The baseline and the last trials, in so many rows."""
+    joules = "J/iter (emulated)" if summary.device is not None and summary.device.emulated else "J/iter"
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("cap W", summary.metric.name, "s/iter", joules):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="ellipsis")
+    table.add_row(common_caps(baseline.cap_w), "1", *_measured(baseline), "baseline")
+    shown = min(rows - 1, _SHOWN_TRIALS)
+    for trial in summary.trials[-shown:] if shown > 0 else ():
+        table.add_row(common_caps(trial.cap_w), _cost(trial), *_measured(trial.measurement), _verdict(trial))
+    return table
+
+
+def _cost(trial: TrialSummary) -> str:
+    return "–" if trial.cost is None else f"{trial.cost:.4f} ± {trial.cost_stderr or 0.0:.4f}"
+
+
+def _verdict(trial: TrialSummary) -> str:
+    return trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
+
+
+def _measured(m: Measurement | None) -> list[str]:
+    if m is None:
+        return ["–", "–"]
+    return [
+        with_error(m.period_s, m.period_s * m.period_rel_stderr),
+        with_error(m.energy_per_iteration_j, m.energy_per_iteration_j * m.energy_rel_stderr),
+    ]
+
+
+def _filled(parts: Sequence[str], columns: int, style: str = "") -> list[RenderableType]:
+    """The parts side by side, on as many lines as they take."""
+    lines: list[str] = []
+    for part in parts:
+        longer = f"{lines[-1]}{_GAP}{part}" if lines else part
+        if lines and len(longer) <= columns:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return [Text(line, style=style, no_wrap=True, overflow="ellipsis") for line in lines]

@@ -1,0 +1,174 @@
+"""What a run says to Prometheus: its status over HTTP, with the official client, for as long as the run lasts.
+
+| metric | labels | meaning |
+|---|---|---|
+| `autocap_cap_watts` | GPU | power limit requested |
+| `autocap_power_watts` | GPU | draw |
+| `autocap_energy_joules_total` | GPU | energy used since tuning began |
+| `autocap_iterations_total` | GPU | iterations of the job since activity was steady |
+| `autocap_iteration_seconds` | GPU | time per iteration |
+| `autocap_state` | GPU, state | 1 for the state that holds |
+| `autocap_net_energy_saving_ratio` | GPU | energy saved so far, the search included |
+| `autocap_net_metric_saving_ratio` | GPU | the same in the metric that is minimised |
+| `autocap_expected_energy_saving_ratio` | GPU | energy that the kept cap saves per iteration, as confirmed |
+| `autocap_expected_metric_saving_ratio` | GPU | the same in the metric |
+| `autocap_gpu_info`, `autocap_run_info` | names | what it is about |
+
+GPU stands for `uuid`, `gpu` (its index) and `emulated` (`true`: the power is modelled). Iterations, state and savings
+are those of the job and the same for each of its GPUs. What is unknown is left out.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, StateSetMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from autocap.errors import ExporterError
+from autocap.events import DeviceFound, Event, RunStarted, State
+from autocap.records import Sample
+from autocap.reports.live.plain import Quiet
+from autocap.reports.live.status import Status
+
+_GPU = ("uuid", "gpu", "emulated")
+
+
+class Exporter(Quiet, Collector):
+    """Serves `/metrics` from its start until it is closed. Fed by the run, read by the server's threads."""
+
+    def __init__(self) -> None:
+        self._status = Status()
+        self._lock = threading.Lock()
+        self._server: WSGIServer | None = None
+
+    @classmethod
+    def start(cls, address: str, port: int) -> "Exporter":
+        """Begin to listen. Raises ExporterError where that address or port cannot be had."""
+        exporter = cls()
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(exporter)
+        try:
+            exporter._server, _ = start_http_server(port, address, registry)
+        except OSError as error:
+            where = f"{address} port {port}"
+            raise ExporterError(
+                f"the exporter cannot listen on {where}: {error.strerror}; choose another with --prometheus"
+            ) from error
+        return exporter
+
+    def event(self, event: Event) -> None:
+        with self._lock:
+            self._status.event(event)
+
+    def sample(self, sample: Sample) -> None:
+        with self._lock:
+            self._status.sample(sample)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric as of now."""
+        with self._lock:
+            found = list(_families(self._status))
+        return iter(found)
+
+
+def _families(status: Status) -> Iterator[Metric]:
+    if status.started is not None:
+        yield _run_info(status.started)
+    if status.device is None:
+        return
+    device = status.device
+    yield _gpu_info(device)
+    yield _gauge(device, "autocap_cap_watts", "Power limit requested.", status.caps_w)
+    yield _gauge(device, "autocap_power_watts", "Draw of the GPU.", status.power_w)
+    yield _counter(device, "autocap_energy_joules_total", "Energy used since tuning began.", status.energies_j)
+    iterations = 0.0 if status.tally is None else status.tally.iterations
+    each = len(device.gpus)  # the job has one count, pace, state and saving
+    meaning = "Iterations of the job since its activity was steady."
+    yield _counter(device, "autocap_iterations_total", meaning, [iterations] * each)
+    yield _states(device, status.state)
+    for name, (meaning, value) in _of_the_job(status).items():
+        if value is not None:
+            yield _gauge(device, name, meaning, [value] * each)
+
+
+def _of_the_job(status: Status) -> dict[str, tuple[str, float | None]]:
+    """Gauges by name: what they mean and what they are, `None` while that is not known."""
+    versus = status.summary.versus_baseline if status.summary else None
+    kept = versus if status.decided is not None and status.decided.cap_w is not None else None
+    return {
+        "autocap_iteration_seconds": ("Time per iteration.", status.period_s),
+        "autocap_net_energy_saving_ratio": (
+            "Energy saved so far, the search included, over what as many iterations at the baseline use.",
+            status.saved_share,
+        ),
+        "autocap_net_metric_saving_ratio": (
+            "The metric's saving so far, the search included, over the baseline's.",
+            _share(versus.net_metric_pct if versus else None),
+        ),
+        "autocap_expected_energy_saving_ratio": (
+            "Energy that the kept cap saves per iteration, as confirmed.",
+            _share(kept.energy_pct if kept else None),
+        ),
+        "autocap_expected_metric_saving_ratio": (
+            "What the kept cap saves per iteration in the metric, as confirmed.",
+            _share(kept.metric_pct if kept else None),
+        ),
+    }
+
+
+def _share(change_pct: float | None) -> float | None:
+    """The saving that a change in percent is."""
+    return None if change_pct is None else -change_pct / 100
+
+
+def _gauge(device: DeviceFound, name: str, meaning: str, values: Sequence[float | None]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=_GPU)
+    for labels, value in zip(_labels(device), values, strict=False):  # no draw before the first sample
+        if value is not None:
+            family.add_metric(labels, value)
+    return family
+
+
+def _counter(device: DeviceFound, name: str, meaning: str, values: Sequence[float]) -> Metric:
+    family = CounterMetricFamily(name, meaning, labels=_GPU)
+    for labels, value in zip(_labels(device), values, strict=True):
+        family.add_metric(labels, value)
+    return family
+
+
+def _states(device: DeviceFound, now: State | None) -> Metric:
+    family = StateSetMetricFamily("autocap_state", "State of the tuning.", labels=_GPU)
+    for labels in _labels(device):
+        family.add_metric(labels, {state.value: state is now for state in State})
+    return family
+
+
+def _run_info(started: RunStarted) -> Metric:
+    told = {
+        "version": started.autocap_version,
+        "mode": started.mode,
+        "metric": started.metric.name,
+        "strategy": started.strategy,
+    }
+    return InfoMetricFamily("autocap_run", "The run: what is minimised, and how.", told)
+
+
+def _gpu_info(device: DeviceFound) -> Metric:
+    family = InfoMetricFamily("autocap_gpu", "The GPUs of the job.", labels=_GPU)
+    for labels, gpu in zip(_labels(device), device.gpus, strict=True):
+        family.add_metric(labels, {"name": gpu.name, "kind": device.kind})
+    return family
+
+
+def _labels(device: DeviceFound) -> list[tuple[str, ...]]:
+    emulated = "true" if device.emulated else "false"
+    return [(gpu.uuid, str(gpu.index), emulated) for gpu in device.gpus]

@@ -1,0 +1,247 @@
+"""What the measured caps are worth: the best by each metric, the Pareto front, the gain over the baseline, net of the
+search.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autocap.events import Tally
+from autocap.metrics import Metric, slowdown
+from autocap.records import Cost, Measurement, Prediction
+from autocap.reports.summary.record import MEASURED, PREDICTED, BestCap, ParetoPoint
+
+ENERGY, TIME = "energy", "time"
+METRICS: Mapping[str, Metric] = {
+    ENERGY: Metric(name="energy"),
+    "edp": Metric(name="edp"),
+    "ed2p": Metric(name="ed2p"),
+    "eds_1.5": Metric(name="eds", k=1.5),
+    "eds_2": Metric(name="eds", k=2.0),
+}
+_AT_BASELINE = Cost(value=1.0, stderr=0.0)
+_OF_THE_FRONT = {ENERGY: METRICS[ENERGY]}
+_EXACT = 1e-9  # a standard error that stands for none, so that a weight stays finite
+_SPEAKS = 0.8  # the share of a run that must be counted for the rest to be taken for like it
+_NEVER = 1e12  # iterations; no job is as long
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A window of one cap, and the baseline that held at its time."""
+
+    measurement: Measurement
+    baseline: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapCosts:
+    """What one cap costs over the baseline: TIME and each metric asked for, by name."""
+
+    cap_w: tuple[float, ...]
+    costs: Mapping[str, Cost]
+
+
+def costs_by_cap(
+    measured: Sequence[Measured], baseline: Measurement, metrics: Mapping[str, Metric]
+) -> tuple[CapCosts, ...]:
+    """Each measured cap, lowest first, its windows taken together; the baseline takes part."""
+    at_baseline = dict.fromkeys((TIME, *metrics), _AT_BASELINE)
+    found = [CapCosts(cap_w=baseline.cap_w, costs=at_baseline)]
+    for cap_w, rows in _by_cap(measured, baseline).items():
+        costs = {name: _pooled(_costs(metric, rows)) for name, metric in metrics.items()}
+        found.append(CapCosts(cap_w=cap_w, costs={TIME: _pooled(map(_time, rows)), **costs}))
+    return tuple(sorted(found, key=lambda one: one.cap_w))
+
+
+def costs_predicted(
+    predicted: Sequence[Prediction], baseline: Measurement, metrics: Mapping[str, Metric]
+) -> tuple[CapCosts, ...]:
+    """The same for caps of which it is only believed, lowest first."""
+    return tuple(
+        CapCosts(
+            cap_w=(one.cap_w,) * len(baseline.cap_w),
+            costs={
+                TIME: Cost(value=one.time, stderr=one.time * one.period_rel_stderr),
+                **{name: metric.predicted(one, baseline) for name, metric in metrics.items()},
+            },
+        )
+        for one in sorted(predicted, key=lambda one: one.cap_w)
+    )
+
+
+def best_by_metric(
+    measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction] = ()
+) -> tuple[BestCap, ...]:
+    """The best cap by each metric of `METRICS`, without a limit on slowdown; the baseline takes part.
+
+    A cap that was only predicted stands there if it is expected to be better than the best that was measured by more
+    than the error of both together.
+    """
+    rows = costs_by_cap(measured, baseline, METRICS)
+    expected = costs_predicted(_unmeasured(measured, baseline, predicted), baseline, METRICS)
+    found = []
+    for name in METRICS:
+        best = _lowest(name, rows, MEASURED)
+        if expected:
+            hoped = _lowest(name, expected, PREDICTED)
+            best = hoped if hoped.cost + math.hypot(hoped.cost_stderr, best.cost_stderr) < best.cost else best
+        found.append(best)
+    return tuple(found)
+
+
+def best_by_gpus(measured: Sequence[Measured], baseline: Measurement) -> tuple[BestCap, ...]:
+    """The same by the GPUs' own energy, where that of the whole machine was measured."""
+    of_gpus = [Measured(measurement=one.measurement.of_gpus(), baseline=one.baseline.of_gpus()) for one in measured]
+    return best_by_metric(of_gpus, baseline.of_gpus())
+
+
+def pareto(
+    measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction] = ()
+) -> tuple[ParetoPoint, ...]:
+    """The caps, lowest first, that no other beats in both energy and time per iteration; the baseline takes part.
+
+    What was measured is beaten by nothing that was not. A cap that was only predicted is among them if it differs from
+    each of the others, in energy or time, by more than its own error: else it says no more than they do.
+    """
+    points = [_point(one, MEASURED) for one in costs_by_cap(measured, baseline, _OF_THE_FRONT)]
+    front = [point for point in points if not any(_dominates(other, point) for other in points)]
+    unmeasured = _unmeasured(measured, baseline, predicted)
+    hoped = [_point(one, PREDICTED) for one in costs_predicted(unmeasured, baseline, _OF_THE_FRONT)]
+    for point in hoped:
+        if not any(_dominates(other, point) for other in points + hoped) and all(_differs(point, one) for one in front):
+            front.append(point)
+    return tuple(sorted(front, key=lambda point: point.cap_w))
+
+
+def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric) -> tuple[Cost, Cost, Cost]:
+    """Energy, time and metric of a measurement over the baseline's, errors of both included."""
+    time, time_stderr = slowdown(measurement, baseline)
+    return (
+        METRICS[ENERGY].versus(measurement, baseline),
+        Cost(value=time, stderr=time_stderr),
+        metric.versus(measurement, baseline),
+    )
+
+
+def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cost] | None:
+    """Joules spent beyond as many iterations at the baseline, and the metric of the whole run with the baseline's
+    error, over the time in which iterations were counted, pauses left out; `None` where that is too little of the run
+    to speak for it.
+    """
+    iterations = tally.iterations - tally.paused_iterations
+    seconds, joules = tally.counted_s - tally.paused_s, tally.counted_j - tally.paused_j
+    if min(iterations, joules, seconds) <= 0 or tally.counted_s < _SPEAKS * tally.elapsed_s:
+        return None
+    whole = Measurement(  # known exactly: it is what the job used, not a sample of it
+        cap_w=baseline.cap_w,
+        start_s=tally.since_s,
+        duration_s=seconds,
+        iterations=iterations,
+        period_s=seconds / iterations,
+        period_rel_stderr=0.0,
+        power_w=joules / seconds,
+        power_rel_stderr=0.0,
+        energy_per_iteration_j=joules / iterations,
+        energy_rel_stderr=0.0,
+        time_energy_corr=0.0,
+    )
+    extra_j = joules - baseline.energy_per_iteration_j * iterations
+    return extra_j, metric.versus(whole, baseline)
+
+
+def break_even_s(
+    tally: Tally, kept: Measurement, baseline: Measurement, metric: Metric, search_end_s: float
+) -> float | None:
+    """When, on the run's clock, search and holding together cost no more than the baseline; `None` if never.
+
+    The search took N iterations, E joules and T seconds. After n more at the kept cap the means per iteration are
+    (E + n e)/(N + n) and (T + n τ)/(N + n); the answer is the end of the search plus the smallest n with a metric of
+    at most 1, times τ. Both means move on a straight line with n/(N + n), and along a line every metric's logarithm
+    is concave, so it comes down to 1 once at most, and bisection finds that place.
+    """
+
+    def metric_after(n: float) -> float:
+        iterations = tally.exploration_iterations + n
+        energy_j = tally.exploration_energy_j + n * kept.energy_per_iteration_j
+        time_s = tally.exploration_s + n * kept.period_s
+        return metric.value(
+            energy_j / iterations / baseline.energy_per_iteration_j, time_s / iterations / baseline.period_s, baseline
+        )
+
+    low, high = 0.0, max(1.0, tally.exploration_iterations)
+    if tally.exploration_iterations > 0 and metric_after(0.0) <= 1:
+        return search_end_s
+    while metric_after(high) > 1:
+        low, high = high, 2 * high
+        if high > _NEVER:
+            return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if metric_after(middle) <= 1 else (middle, high)
+    return search_end_s + high * kept.period_s
+
+
+def _by_cap(measured: Sequence[Measured], baseline: Measurement) -> dict[tuple[float, ...], list[Measured]]:
+    """The valid windows by cap, but for the baseline's own cap: a trial there only says how well it repeats."""
+    rows: dict[tuple[float, ...], list[Measured]] = {}
+    for one in measured:
+        if one.measurement.valid and one.measurement.cap_w != baseline.cap_w:
+            rows.setdefault(one.measurement.cap_w, []).append(one)
+    return rows
+
+
+def _costs(metric: Metric, rows: Iterable[Measured]) -> list[Cost]:
+    return [metric.cost(row.measurement, row.baseline) for row in rows]
+
+
+def _time(row: Measured) -> Cost:
+    ratio = row.measurement.period_s / row.baseline.period_s
+    return Cost(value=ratio, stderr=ratio * row.measurement.period_rel_stderr)
+
+
+def _pooled(costs: Iterable[Cost]) -> Cost:
+    """The mean weighted by inverse variance."""
+    pairs = [(cost.value, max(cost.stderr, _EXACT) ** -2) for cost in costs]
+    weight = sum(weight for _, weight in pairs)
+    if weight == 0:  # no error is known: all are as good, or as bad
+        return Cost(value=sum(value for value, _ in pairs) / len(pairs), stderr=float("inf"))
+    return Cost(value=sum(value * weight for value, weight in pairs) / weight, stderr=weight**-0.5)
+
+
+def _unmeasured(
+    measured: Sequence[Measured], baseline: Measurement, predicted: Sequence[Prediction]
+) -> list[Prediction]:
+    """The predictions without those of caps that were measured."""
+    known = {baseline.cap_w, *_by_cap(measured, baseline)}
+    return [one for one in predicted if (one.cap_w,) * len(baseline.cap_w) not in known]
+
+
+def _lowest(metric: str, rows: Sequence[CapCosts], source: str) -> BestCap:
+    best = min(rows, key=lambda row: row.costs[metric].value)
+    cost = best.costs[metric]
+    return BestCap(metric=metric, cap_w=best.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=source)
+
+
+def _point(one: CapCosts, source: str) -> ParetoPoint:
+    energy, time = one.costs[ENERGY], one.costs[TIME]
+    return ParetoPoint(
+        cap_w=one.cap_w,
+        energy=energy.value,
+        energy_stderr=energy.stderr,
+        time=time.value,
+        time_stderr=time.stderr,
+        source=source,
+    )
+
+
+def _differs(point: ParetoPoint, other: ParetoPoint) -> bool:
+    """Whether a point is farther from another than its own error."""
+    energy, time = abs(point.energy - other.energy), abs(point.time - other.time)
+    return energy > point.energy_stderr or time > point.time_stderr
+
+
+def _dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
+    no_worse = one.energy <= other.energy and one.time <= other.time
+    return no_worse and (one.energy < other.energy or one.time < other.time)

@@ -1,0 +1,1 @@
+"""What the events and the Summary say, in words."""

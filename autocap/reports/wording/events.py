@@ -1,0 +1,122 @@
+"""Events in words."""
+
+from autocap import events
+from autocap.events import Event, State
+from autocap.events.search import PerGpuDecided, PerGpuTried
+from autocap.events.sweep import DISCARDED, FinishedRun
+from autocap.records import Measurement, Trial, TrialState
+from autocap.reports.wording.numbers import common_caps
+
+
+class Wording:
+    """Puts events into words, and remembers what the words need: the metric's name, and whether power is emulated."""
+
+    def __init__(self) -> None:
+        self.metric = "cost"
+        self.power, self._noun = "", "GPU"
+        self._metered_s: float | None = None
+        self._sweeps, self._runs_left = False, 0
+
+    def line(self, event: Event) -> str | None:
+        """The sentence for an event; `None` for one that is not worth a line."""
+        match event:
+            case events.RunStarted(metric=metric):
+                self.metric = metric.name
+            case events.DeviceFound():
+                return self._device(event)
+            case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
+                self._metered_s = t_s  # told again at the end, for its refresh period
+                return _node(event)
+            case events.IdleEstimated(power_w=power_w, seen_s=seen_s) if not self._sweeps:
+                return f"at rest the node draws {power_w:.0f} W, as seen over {seen_s:.0f} s before the first iteration"
+            case events.ProgressFound(kind=kind):
+                return f"counting iterations from {kind}"
+            case events.StateEntered(state=state):
+                return _STATES.get(state)
+            case events.BaselineMeasured(measurement=m):
+                return f"baseline: {self._measured(m)}"
+            case events.TrialEnded(trial=trial):
+                return self._trial(trial)
+            case events.WouldTry(caps_w=caps):
+                tried = ", ".join(f"{cap:g} W" for cap in caps) or "nothing"
+                return f"observing only: a search would begin with {tried}; no cap is set"
+            case events.Decided(cap_w=None, reason=reason):
+                return f"no cap is kept, the limit found on arrival is put back: {reason}"
+            case events.Decided(cap_w=cap_w, reason=reason, expected=None):
+                return f"keeping {cap_w:g} W, confirmed: {reason}"
+            case events.Decided(cap_w=cap_w, reason=reason, expected=expected):
+                return f"keeping {cap_w:g} W, confirmed: {reason}; expected {expected}"
+            case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
+                return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
+            case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
+                return f"keeping {common_caps(cap_w)} W per GPU, confirmed: {reason}"
+            case PerGpuDecided(cap_w=cap_w, reason=reason):
+                return f"keeping the common cap of {common_caps(cap_w)} W: {reason}"
+            case events.Warned(text=text):
+                return f"warning: {text}"
+            case events.SweepStarted():
+                return self._sweep(event)
+            case events.SweepRunEnded(finished=finished):
+                return self._whole_run(finished)
+            case events.LimitRestored(uuid=uuid, restored=False):
+                return f"warning: the limit of {uuid} was not put back"
+        return None
+
+    def _device(self, event: events.DeviceFound) -> str:
+        self.power = "(emulated)" if event.emulated else ""
+        gpu = event.gpus[0]
+        self._noun = gpu.noun
+        count = f"{len(event.gpus)} × " if len(event.gpus) > 1 else ""
+        limits = "/".join(dict.fromkeys("unknown" if w is None else f"{w:g} W" for w in event.original_w))
+        label = "; its power is emulated, not measured" if event.emulated else ""
+        return f"tuning {count}{gpu.name}, limit found on arrival {limits}{label}"
+
+    def _sweep(self, event: events.SweepStarted) -> str:
+        plan = event.plan
+        self.power = "(emulated)" if plan.emulated else ""
+        self._sweeps, self._runs_left = True, event.runs_left
+        self._noun = plan.sets[0].gpus[0].noun
+        label = "; power is emulated, not measured" if plan.emulated else ""
+        caps = "; ".join(f"caps on GPU {one.label}: {len(one.caps_w)}" for one in plan.sets)
+        return f"sweep of {plan.name}: {caps}; repeats: {plan.repeats}; runs to come: {event.runs_left}{label}"
+
+    def _whole_run(self, finished: FinishedRun) -> str:
+        run, used = finished.run, finished.used
+        self._runs_left -= finished.trouble is None
+        what = "warming up" if run.repeat == DISCARDED else f"run {run.repeat}"
+        where = f"GPU {run.gpus} at {run.cap_w:g} W, {what}"
+        if finished.trouble is not None:
+            return f"{where}: does not count: {finished.trouble}"
+        assert used is not None  # or it would be in trouble
+        of_gpus = "" if used.node_j is None else f", {self._noun}s {used.gpus_j:.1f} J"
+        power_w = used.counted_j / used.time_s
+        told = f"{used.time_s:.2f} s, {power_w:.1f} W, {used.counted_j:.1f} J{of_gpus} {self.power}".rstrip()
+        return f"{where}: {told}; {self._runs_left} to come"
+
+    def _measured(self, m: Measurement) -> str:
+        of_gpus = "" if m.gpu is None else f", {self._noun}s {m.gpu.energy_per_iteration_j:.2f} J/iteration"
+        return (
+            f"{m.period_s:.4f} s/iteration ± {100 * m.period_rel_stderr:.2f} %, {m.energy_per_iteration_j:.2f} "
+            f"J/iteration ± {100 * m.energy_rel_stderr:.2f} %{of_gpus} {self.power}".rstrip()
+        )
+
+    def _trial(self, trial: Trial) -> str:
+        reason = f" ({trial.reason})" if trial.reason else ""
+        if trial.measurement is None:
+            return f"{trial.cap_w:g} W: failed{reason}"
+        verdict = " pruned" if trial.state is TrialState.PRUNED else ""
+        cost = f"{self.metric} {trial.cost:.4f} ± {trial.cost_stderr:.4f}"
+        return f"{trial.cap_w:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
+
+
+def _node(event: events.NodeMetered) -> str:
+    counted = "as its meter reads it" if event.whole else "the GPUs' and this beside them"
+    return f"energy is the whole node's, {counted}: {event.source}"
+
+
+_STATES = {
+    State.WAITING: "waiting for steady activity",
+    State.BASELINE: "measuring the baseline at the limit found on arrival",
+    State.SEARCHING: "searching",
+    State.CONFIRMING: "confirming the best cap against the baseline",
+}

@@ -1,0 +1,85 @@
+"""What a report says of the machine around the GPUs, where its power counts."""
+
+from typing import Protocol
+
+from autocap.records import Measurement
+from autocap.reports.summary.record import ESTIMATED, BestCap, NodeSummary, Summary
+from autocap.reports.wording import run as telling
+from autocap.reports.wording.numbers import common_caps, with_error
+from autocap.reports.wording.run import Table
+
+
+class Compared(Protocol):
+    """A run, or one GPU set of a sweep. best_by_metric_gpu: by the GPUs' energy alone, empty without a node."""
+
+    @property
+    def node(self) -> NodeSummary | None: ...
+
+    @property
+    def best_by_metric(self) -> tuple[BestCap, ...]: ...
+
+    @property
+    def best_by_metric_gpu(self) -> tuple[BestCap, ...]: ...
+
+
+def heading(node: NodeSummary | None, device: str | None) -> list[str]:
+    """What the energy in the report is of; nothing where it is the devices' own. device: their kind."""
+    if node is None:
+        return []
+    if not node.whole:
+        return [f"energy is the whole node's: the GPUs' and beside it {node.source}"]
+    every = "" if node.refresh_s is None else f", a fresh reading every {node.refresh_s:.2g} s"
+    included = "without the emulated GPUs'" if device == "emulated" else "the GPUs' included"  # no meter reads those
+    return [f"energy is the whole node's, {included}, as {node.source} reads it{every}"]
+
+
+def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per: str = "iter") -> list[str]:
+    """Its idle power, and its energy as a machine with another idle power would have it.
+
+    when: the machine was at rest. per: what energy is counted for.
+    """
+    if node.idle_w is None:
+        wanted = " and its energy is not compared with another's" if node.standard_idle_w is not None else ""
+        return [f"what the node draws at rest was not seen {when}{wanted}; pass --idle-power"]
+    seen = ""
+    if node.idle_source == ESTIMATED:
+        seen = f", by the lowest 2 % of {node.idle_seen_s:.0f} s {when}"
+    share = "" if node.idle_share is None else f", {100 * node.idle_share:.0f} % of the baseline's power"
+    told = [f"at rest the node draws {node.idle_w:.0f} W{seen}{share}"]
+    if node.standard:
+        energies = ", ".join(
+            f"{with_error(one.energy_per_iteration_j, one.stderr_j)} J/{per} at {max(one.cap_w):g} W"
+            for one in node.standard
+        )
+        told.append(f"as on a machine that draws {node.standard_idle_w:g} W at rest: {energies}")
+    return told
+
+
+def of_gpus(summary: Summary, baseline: Measurement) -> Table:
+    """The GPUs' part in what the table of trials has of the whole node."""
+    label = " (emulated)" if telling.emulated(summary) else ""
+    kept, versus = summary.chosen.measurement if summary.chosen else None, summary.versus_baseline
+    shown = [(baseline, "baseline"), *((trial.measurement, trial.state.value) for trial in summary.trials)]
+    rows = []
+    for measurement, note in [*shown, (kept, "kept, confirmed")]:
+        if measurement is not None:
+            watts, _, joules, energy, _ = telling.measured(measurement.of_gpus(), baseline.of_gpus())
+            if measurement is baseline:
+                energy = "0"
+            elif measurement is kept and versus is not None and versus.gpu_energy_pct is not None:
+                energy = f"{versus.gpu_energy_pct:+.1f}"
+            rows.append(("", common_caps(measurement.cap_w), watts, joules, energy, note))
+    titles = ("GPUs alone", "cap W", f"W{label}", f"J/iter{label}", "energy %", "")
+    return Table(titles=titles, rows=tuple(rows))
+
+
+def bests(found: Compared) -> Table | None:
+    """The best cap by each metric, by the node's energy and by the GPUs' alone; `None` where only they count."""
+    if found.node is None:
+        return None
+    rows = []
+    for best, of_gpus in zip(found.best_by_metric, found.best_by_metric_gpu, strict=True):
+        cells = (cell for one in (best, of_gpus) for cell in telling.best(one))
+        rows.append((best.metric, *cells, best.source))
+    value = "metric / baseline's"
+    return Table(titles=("best for", "node: cap W", value, "GPUs alone: cap W", value, ""), rows=tuple(rows))

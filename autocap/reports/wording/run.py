@@ -1,0 +1,291 @@
+"""A run in words and tables, with uncertainties: what every report says, however it is drawn."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autocap.events import Decided, Event, State, WouldTry
+from autocap.records import Measurement
+from autocap.reports.summary.record import PREDICTED, BestCap, ParetoPoint, Summary, TrialSummary, VersusBaseline
+from autocap.reports.summary.summarise import UNFINISHED
+from autocap.reports.wording.numbers import common_caps, with_error
+
+EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
+_MANY_PREDICTED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Numbers in columns, and remarks in the last. A row has as many cells as there are titles."""
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A number that matters: its name, the number with unit and error, and what it is measured against."""
+
+    name: str
+    value: str
+    note: str
+
+
+def device(summary: Summary) -> str:
+    """The devices by name, without a word on emulation."""
+    if summary.device is None:
+        return "no device"
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in summary.device.gpus))
+    count = len(summary.device.gpus)
+    return f"{count} × {names}" if count > 1 else names
+
+
+def aim(summary: Summary) -> str:
+    """What was minimised, how, and by what iterations were counted."""
+    limit = f", at most {100 * summary.metric.max_slowdown:g} % slower" if summary.metric.max_slowdown else ""
+    progress = f", iterations from {summary.progress.kind}" if summary.progress else ""
+    return f"{metric(summary)}{limit} with strategy {summary.strategy.name}{progress}"
+
+
+def metric(summary: Summary) -> str:
+    """The metric with its parameter, such as `eds k=2`."""
+    return summary.metric.name + (f" k={summary.metric.k:g}" if summary.metric.k is not None else "")
+
+
+def emulated(summary: Summary) -> bool:
+    """Whether the devices are modelled."""
+    return summary.device is not None and summary.device.emulated
+
+
+def modelled(summary: Summary) -> bool:
+    """Whether the energy that counts is modelled; what a meter of the whole node reads is not."""
+    return emulated(summary) and not (summary.node is not None and summary.node.whole)
+
+
+def command(summary: Summary) -> str:
+    return shlex.join(summary.command)
+
+
+def trials(summary: Summary, baseline: Measurement) -> Table:
+    """The baseline, every trial and the kept cap."""
+    rows = [(common_caps(baseline.cap_w), *measured(baseline, baseline), "1", "baseline")]
+    rows += [(common_caps(trial.cap_w), *_trial(trial, baseline)) for trial in summary.trials]
+    if summary.chosen is not None and summary.chosen.measurement is not None:
+        cells = measured(summary.chosen.measurement, baseline)
+        versus = summary.versus_baseline
+        if versus is not None and versus.energy_pct is not None and versus.time_pct is not None:
+            # Against the baseline's windows between its own, not against the first one.
+            cells[3:] = [f"{versus.energy_pct:+.1f}", f"{versus.time_pct:+.1f}"]
+        rows.append((common_caps(summary.chosen.cap_w), *cells, _metric_of(versus), "kept, confirmed"))
+    titles = (
+        "cap W",
+        f"W{_label(summary)}",
+        "s/iter",
+        f"J/iter{_label(summary)}",
+        "energy %",
+        "time %",
+        summary.metric.name,
+        "",
+    )
+    return Table(titles=titles, rows=tuple(rows))
+
+
+def kind(summary: Summary) -> str | None:
+    """Of the devices, `None` for none."""
+    return None if summary.device is None else summary.device.kind
+
+
+def bests(summary: Summary) -> Table:
+    """The best cap by each metric, whatever the run minimised."""
+    rows = [(one.metric, *best(one), one.source) for one in summary.best_by_metric]
+    return Table(titles=("best for", "cap W", "metric / baseline's", ""), rows=tuple(rows))
+
+
+def best(found: BestCap) -> tuple[str, str]:
+    """The cap, watts, and its cost."""
+    return common_caps(found.cap_w), with_error(found.cost, found.cost_stderr)
+
+
+def front(points: Sequence[ParetoPoint], *, emulated: bool) -> Table:
+    """The Pareto front; of the caps that were only predicted a few."""
+    hoped = [point for point in points if point.source == PREDICTED]
+    shown = hoped[:: 1 + len(hoped) // _MANY_PREDICTED]
+    rows = [
+        (
+            f"{common_caps(point.cap_w)} W",
+            with_error(point.energy, point.energy_stderr),
+            with_error(point.time, point.time_stderr),
+            point.source,
+        )
+        for point in points
+        if point.source != PREDICTED or point in shown
+    ]
+    return Table(
+        titles=("Pareto front", f"energy{' (emulated)' if emulated else ''} / baseline's", "time / baseline's", ""),
+        rows=tuple(rows),
+    )
+
+
+def limits(summary: Summary) -> Table:
+    """Each device's power limits, watts: what it accepts, what was found, what was left."""
+    rows = [
+        (
+            str(gpu.index),
+            gpu.name,
+            f"{gpu.cap_min_w:g}–{gpu.cap_max_w:g}",
+            f"{gpu.cap_default_w:g}",
+            _watts(gpu.cap_original_w),
+            _watts(gpu.cap_final_w),
+            "put back" if gpu.restored else "not on record as put back",
+        )
+        for gpu in (summary.device.gpus if summary.device else ())
+    ]
+    titles = ("GPU", "name", "range W", "default W", "found W", "left W", "the limit found on arrival")
+    return Table(titles=titles, rows=tuple(rows))
+
+
+def undecided(summary: Summary) -> bool:
+    """Whether the run was killed, or still runs, before its search came to an end."""
+    held = any(span.name == State.HOLDING for span in summary.states)
+    return summary.ended_because == UNFINISHED and summary.chosen is None and not held
+
+
+def outcome(summary: Summary) -> str:
+    """What was kept, and what it changes per iteration."""
+    if undecided(summary):
+        return "nothing is decided yet, as far as is on record."
+    if summary.chosen is None:
+        return "no cap was kept: the limit found on arrival was put back." if summary.trials else "no cap was tried."
+    kept = f"kept {common_caps(summary.chosen.cap_w)} W"
+    changed = changes(summary)
+    if not changed:
+        return kept
+    told = ", ".join(f"{name} {change}" for name, change in changed)
+    return f"{kept}: {told} per iteration, against the baseline"
+
+
+def changes(summary: Summary) -> list[tuple[str, str]]:
+    """Energy, time and metric of the kept cap per iteration against the baseline's, each as name and number."""
+    versus = summary.versus_baseline
+    if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
+        return []
+    energy = change(versus.energy_pct, versus.energy_stderr_pct)
+    if versus.gpu_energy_pct is not None:
+        energy += f" (GPUs alone {change(versus.gpu_energy_pct, versus.gpu_energy_stderr_pct)})"
+    return [
+        ("energy", energy),
+        ("time", change(versus.time_pct, versus.time_stderr_pct)),
+        (summary.metric.name, change(versus.metric_pct, versus.metric_stderr_pct)),
+    ]
+
+
+def net(summary: Summary) -> tuple[str, str] | None:
+    """What the whole run came to, search and all: joules, and the metric; `None` where it is not known."""
+    versus = summary.versus_baseline
+    if not summary.trials or versus is None or versus.net_energy_j is None or versus.net_metric_pct is None:
+        return None
+    return (
+        f"{versus.net_energy_j:+.0f} J",
+        f"{summary.metric.name} {change(versus.net_metric_pct, versus.net_metric_stderr_pct)}",
+    )
+
+
+def savings(summary: Summary) -> list[str]:
+    """Net of the search, and what the search took."""
+    versus, totals = summary.versus_baseline, summary.totals
+    if versus is None or totals is None or not summary.trials:
+        return []
+    out, whole = [], net(summary)
+    if whole is not None:
+        joules, change = whole
+        over = f"{totals.iterations:.0f} iterations in {totals.wall_s:.0f} s"
+        out.append(f"net of the search: {joules}{_label(summary)} over {over}, {change}")
+    paid = "" if versus.break_even_s is None else f"; it has paid for itself by {versus.break_even_s:.0f} s"
+    out.append(f"the search took {totals.exploration_s:.0f} s{paid}")
+    return out
+
+
+def facts(summary: Summary) -> Iterator[Fact]:
+    """What the run is judged by: the kept cap, the whole run net of its search, and what the search took; or, where
+    no cap was kept, the baseline."""
+    changed = changes(summary)
+    for name, change in changed:
+        label = metric(summary) if name == summary.metric.name else name
+        power = _label(summary) if name == "energy" else ""
+        yield Fact(name=f"{label} per iteration{power}", value=change, note="at the kept cap, against the baseline")
+    whole, totals, versus = net(summary), summary.totals, summary.versus_baseline
+    if whole is not None and totals is not None:
+        joules, change = whole
+        name = f"whole run, net of the search{_label(summary)}"
+        note = f"{change} over {totals.iterations:.0f} iterations in {totals.wall_s:.0f} s"
+        yield Fact(name=name, value=joules, note=note)
+    if summary.trials and totals is not None:
+        paid = "it has not paid for itself"
+        if versus is not None and versus.break_even_s is not None:
+            paid = f"paid for itself by {versus.break_even_s:.0f} s"
+        joules = f"{totals.exploration_energy_j:.0f} J{_label(summary)}"
+        yield Fact(name="the search took", value=f"{totals.exploration_s:.0f} s", note=f"{joules}; {paid}")
+    base = summary.baseline
+    if not changed and base is not None:
+        yield Fact(name="baseline time per iteration", value=f"{_of(base.period_s, base.period_rel_stderr)} s",
+                   note=f"at {common_caps(base.cap_w)} W")  # fmt: skip
+        yield Fact(name=f"baseline energy per iteration{_label(summary)}",
+                   value=f"{_of(base.energy_per_iteration_j, base.energy_rel_stderr)} J",
+                   note=f"{_of(base.power_w, base.power_rel_stderr)} W drawn")  # fmt: skip
+
+
+def remarks(events: Sequence[Event]) -> list[str]:
+    """Why the last decision was what it was, and what a run that only observed would have tried."""
+    out = []
+    decided = next((event for event in reversed(events) if isinstance(event, Decided)), None)
+    if decided is not None:
+        hoped = f"; expected {decided.expected}" if decided.expected is not None else ""
+        out.append(f"{'kept' if decided.cap_w is not None else 'no cap kept'}: {decided.reason}{hoped}")
+    for event in events:
+        if isinstance(event, WouldTry):
+            tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
+            out.append(f"observed only: a search would have begun with {tried}")
+    return out
+
+
+def change(change_pct: float, stderr_pct: float | None) -> str:
+    """`-5.2 ± 1.5 %`, or without an error where none is known."""
+    return f"{change_pct:+.1f} %" if stderr_pct is None else f"{change_pct:+.1f} ± {stderr_pct:.1f} %"
+
+
+def _label(summary: Summary) -> str:
+    return " (emulated)" if modelled(summary) else ""
+
+
+def _of(value: float, rel_stderr: float) -> str:
+    return with_error(value, value * rel_stderr)
+
+
+def _watts(limit_w: float | None) -> str:
+    return "unknown" if limit_w is None else f"{limit_w:g}"
+
+
+def _trial(trial: TrialSummary, baseline: Measurement) -> list[str]:
+    note = trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
+    if trial.measurement is None or trial.cost is None or trial.cost_stderr is None:
+        return ["–"] * 6 + [note]
+    return [*measured(trial.measurement, baseline), f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}", note]
+
+
+def measured(m: Measurement, baseline: Measurement) -> list[str]:
+    """Watts, seconds and joules per iteration, and the change of energy and of time against the baseline, percent."""
+    energy = 100 * (m.energy_per_iteration_j / baseline.energy_per_iteration_j - 1)
+    time = 100 * (m.period_s / baseline.period_s - 1)
+    return [
+        f"{m.power_w:.1f}",
+        _of(m.period_s, m.period_rel_stderr),
+        _of(m.energy_per_iteration_j, m.energy_rel_stderr),
+        f"{energy:+.1f}" if m is not baseline else "0",
+        f"{time:+.1f}" if m is not baseline else "0",
+    ]
+
+
+def _metric_of(versus: VersusBaseline | None) -> str:
+    if versus is None or versus.metric_pct is None or versus.metric_stderr_pct is None:
+        return "–"
+    return f"{1 + versus.metric_pct / 100:.4f} ± {versus.metric_stderr_pct / 100:.4f}"

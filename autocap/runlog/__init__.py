@@ -1,0 +1,1 @@
+"""The run directory: events and samples on disk, written once, read by all."""

@@ -1,0 +1,299 @@
+"""The run directory: one writer, one reader.
+
+    events.jsonl     one JSON object a line, {"event": "trial_ended", …}, written through at once
+    samples.csv.gz   what the devices and the step counter said, written through every few seconds of the run
+    result.json      the Summary, written in one piece at the end
+    sweep.csv        of a sweep: its caps, a row each
+    report.html      the same to look at, likewise
+    *.png, *.svg     its pictures, where they were asked for
+
+`events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+
+from autocap.errors import RunDirectoryError
+from autocap.events import Event
+from autocap.job.invoking_user import InvokingUser, acting_as
+from autocap.records import Sample
+from autocap.reports.summary.record import Summary
+from autocap.runlog.codec import Json, encode
+from autocap.runlog.event_log import EVENTS, events_of, held, line_of
+from autocap.runlog.sample_rows import header, row
+
+SAMPLES = "samples.csv.gz"
+RESULT = "result.json"
+SWEEP = "sweep.csv"
+REPORT = "report.html"
+PICTURES = ("timeline", "search", "tradeoff", "caps")
+_PLOTS = tuple(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
+_HALF = "half-written.tmp"
+_OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these holds a run
+_REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF, REPORT, *_PLOTS)
+_FLUSH_S = 5.0
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
+
+
+class RunDirectory:
+    """Writes one run. Under sudo all is opened and made with the rights of `owner`, and so belongs to them.
+
+    events, samples: their files, open for writing; a sweep keeps no samples. A write that fails (a full disk, a
+    directory that is gone) raises RunDirectoryError once and sets `failed`; from then on every write does nothing, so
+    that the caller can warn and let the job go on.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        made: tuple[Path, ...],
+        owner: InvokingUser | None,
+        events: FileIO,
+        samples: FileIO | None = None,
+    ) -> None:
+        self.path = path
+        self.failed = False
+        self._owner = owner
+        self._made = made
+        self._events = events
+        self._samples = samples
+        self._gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
+        self._flushed_s: float | None = None
+        self._waiting: list[Sample] = []  # since then: a hundred rows made at once cost less than one at a time
+
+    @classmethod
+    def create(
+        cls, path: Path | None, force: bool, owner: InvokingUser | None, started: datetime, *, samples: bool = True
+    ) -> "RunDirectory":
+        """Make the directory, `autocap-runs/<start>-<pid>` unless a path is given, and open its files.
+
+        started: with a time zone; the name holds it in UTC. force: remove the files of a run that is there, and only
+        those. samples: they are to be kept. Raises RunDirectoryError for a run without force, and where no directory
+        can be made or written.
+        """
+        path = path or default_directory(started)
+        try:
+            with acting_as(owner):
+                made = _make(path)
+                _clear(path, force)
+                # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
+                events = held(FileIO(path / EVENTS, "xb"), path)
+                try:
+                    return cls(path, made, owner, events, FileIO(path / SAMPLES, "xb") if samples else None)
+                except OSError:
+                    events.close()
+                    raise
+        except OSError as error:
+            raise _unwritable(path, owner, error) from error
+
+    @classmethod
+    def reopen(cls, path: Path, owner: InvokingUser | None) -> "RunDirectory":
+        """Go on with a run that ended early: events are added to its own. A line that a kill cut short is removed.
+
+        Raises RunDirectoryError where it cannot be written, or is being written by another autocap.
+        """
+        try:
+            with acting_as(owner):
+                events = held(FileIO(path / EVENTS, "r+b"), path)
+                events.seek(events.readall().rfind(b"\n") + 1)
+                events.truncate()
+                return cls(path, (), owner, events)
+        except OSError as error:
+            raise _unwritable(path, owner, error) from error
+
+    def __enter__(self) -> "RunDirectory":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def append(self, event: Event) -> None:
+        """Add one event. Raises RunDirectoryError, once."""
+        self._attempt(EVENTS, lambda: _write(self._events, line_of(event)))
+
+    def sample(self, sample: Sample) -> None:
+        """Add one sample; it is on disk within 5 s of the run. Raises RunDirectoryError, once."""
+        self._attempt(SAMPLES, lambda: self._write_row(sample))
+
+    def write_result(self, summary: Summary) -> None:
+        """Put `result.json` there, whole or not at all. Raises RunDirectoryError, once."""
+        self.put(RESULT, json.dumps(to_json_dict(summary), indent=2, allow_nan=False) + "\n")
+
+    def put(self, name: str, text: str) -> None:
+        """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""
+        self._attempt(name, lambda: self._replace(name, text.encode(errors="surrogateescape")))
+
+    def discard(self) -> None:
+        """Remove what this run wrote and the directories it made: the command could not be started."""
+        self.failed = True  # there is nothing left to write
+        self.close()
+        with acting_as(self._owner), suppress(OSError):  # what cannot be removed harms nobody
+            for name in (*_OF_A_RUN, _HALF):
+                (self.path / name).unlink(missing_ok=True)
+            for directory in reversed(self._made):
+                directory.rmdir()
+
+    def close(self) -> None:
+        """Finish the samples and close the files. Raises RunDirectoryError, once."""
+        try:
+            if self._samples is not None and not self._samples.closed:
+                self._attempt(SAMPLES, lambda: self._write_rows(zlib.Z_FINISH))
+        finally:
+            if self._samples is not None:
+                self._samples.close()
+            self._events.close()
+
+    def _attempt(self, name: str, write: Callable[[], None]) -> None:
+        if self.failed:
+            return
+        try:
+            write()
+        except OSError as error:
+            self.failed = True
+            raise RunDirectoryError(
+                f"{self.path / name} cannot be written: {error.strerror}; the run is not recorded from here on"
+            ) from error
+
+    def _write_row(self, sample: Sample) -> None:
+        self._waiting.append(sample)
+        if self._flushed_s is None or sample.t_s - self._flushed_s >= _FLUSH_S:
+            head = header(sample) if self._flushed_s is None else ""
+            self._flushed_s = sample.t_s
+            self._write_rows(zlib.Z_SYNC_FLUSH, head)
+
+    def _write_rows(self, flush: int, head: str = "") -> None:
+        waiting, self._waiting = self._waiting, []
+        text = head + "".join(map(row, waiting))
+        assert self._samples is not None  # whoever passes samples on asked for them to be kept
+        _write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
+
+    def _replace(self, name: str, data: bytes) -> None:
+        with acting_as(self._owner):
+            replace(self.path / name, data)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put a file there, whole or not at all. Raises OSError."""
+    half = path.with_name(_HALF)
+    with FileIO(half, "wb") as file:
+        _write(file, data)
+        os.fsync(file.fileno())
+    half.replace(path)
+
+
+def _unwritable(path: Path, owner: InvokingUser | None, error: OSError) -> RunDirectoryError:
+    whom = f" by {owner.name}" if owner else ""
+    return RunDirectoryError(
+        f"run directory {path} cannot be written{whom}: {error.strerror}; choose another with --out"
+    )
+
+
+def default_directory(started: datetime) -> Path:
+    """Where a run of this process is written that was given no directory."""
+    return Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+
+
+def _make(path: Path) -> tuple[Path, ...]:
+    """Make a directory and its parents; returns those that were not there, outermost first."""
+    if path.exists() and not path.is_dir():
+        raise RunDirectoryError(f"run directory {path} is a file; choose a directory with --out")
+    missing = [directory for directory in reversed((path, *path.parents)) if not directory.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return tuple(missing)
+
+
+def _clear(path: Path, force: bool) -> None:
+    held = [name for name in _OF_A_RUN if os.path.lexists(path / name)]
+    if held and not force:
+        raise RunDirectoryError(
+            f"run directory {path} holds a run already ({held[0]}); choose another with --out, or replace it with "
+            "--force"
+        )
+    if held:
+        for name in _REMOVED_BY_FORCE:
+            (path / name).unlink(missing_ok=True)
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:  # a disk that fills up takes a part first and fails at the next try
+        rest = rest[file.write(rest) :]
+
+
+def _fields(record: object) -> dict[str, Json]:
+    encoded = encode(record)
+    assert isinstance(encoded, dict)
+    return encoded
+
+
+def read_events(run_dir: Path) -> list[Event]:
+    """The events of a run, oldest first, as far as they were written; a line cut short by a kill is left out.
+
+    Events and fields that only a later version knows are skipped. Raises RunDirectoryError where there is no run.
+    """
+    try:
+        lines = (run_dir / EVENTS).read_bytes().splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunDirectoryError(
+            f"{run_dir} holds no run: there is no {EVENTS} in it; pass a directory that autocap wrote"
+        ) from None
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{run_dir / EVENTS} cannot be read: {error.strerror}; check its permissions"
+        ) from error
+    *whole, last = lines or [b""]
+    return events_of(whole, run_dir / EVENTS) + events_of([last], None)
+
+
+def read_samples(run_dir: Path) -> bytes:
+    """The gzipped CSV of a run's samples as far as it was written, empty where there is none; `samples` parses it.
+
+    Raises RunDirectoryError where it cannot be read.
+    """
+    try:
+        return (run_dir / SAMPLES).read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{run_dir / SAMPLES} cannot be read: {error.strerror}; check its permissions"
+        ) from error
+
+
+def to_json_dict(summary: Summary) -> dict[str, Json]:
+    """What `result.json` holds, schema 1, with more keys where node power was counted or a cap per GPU looked for."""
+    result = _fields(summary)
+    if summary.versus_common is None:
+        del result["versus_common"]
+    result["strategy"] = {
+        "name": summary.strategy.name,
+        "options": {option.name: encode(option.value) for option in summary.strategy.options},
+    }
+    for key, found in (("best_by_metric", summary.best_by_metric), ("best_by_metric_gpu", summary.best_by_metric_gpu)):
+        best = [_fields(one) for one in found]
+        result[key] = {str(one.pop("metric")): one for one in best}
+    return result if summary.node is not None else _without(_OF_NODE, result)
+
+
+# Keys that a run of the GPUs alone does not have.
+_OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
+
+
+def _without(keys: frozenset[str], fields: dict[str, Json]) -> dict[str, Json]:
+    """JSON objects, one in the other, without those keys."""
+
+    def kept(value: Json) -> Json:
+        if isinstance(value, dict):
+            return _without(keys, value)
+        return [kept(item) for item in value] if isinstance(value, list) else value
+
+    return {key: kept(value) for key, value in fields.items() if key not in keys}

@@ -1,0 +1,251 @@
+"""Reading a recorded power trace: CSV, plain or gzipped, from a logger of the user's or from a run directory.
+
+Columns `t_s` and `power_w` are needed. Those of our own `samples.csv.gz` are used where they are there: `read_t_s` is
+the reading's own stamp, `energy_j` and `utilisation` are second witnesses. Several devices have `power_w` for their
+sum and the others numbered (`read_t_s_0`, …). All other columns are ignored.
+"""
+
+import csv
+import re
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.errors import AutocapError
+from autocap.runlog.unzip import MAGIC, Unzipped
+
+Floats = NDArray[np.float64]
+Witness = tuple[Floats, Floats]
+
+_FEWEST_READINGS = 5
+_FEW_LEVELS = 0.2  # distinct values per change; under it values recur, so their changes say nothing of the sensor
+_MOST_UPDATES = 1e7  # a span beyond that many updates is a stray stamp, not a trace
+_NAMES_SHOWN = 12
+_NUMBERED = ("read_t_s", "energy_j", "utilisation")
+
+
+class TraceError(AutocapError):
+    """A trace cannot be read, or holds too little to look at; the message says which column or row is at fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The fresh readings of a trace, or of a part of it.
+
+    start_s, end_s: the stretch it covers. t_s, power_w: each reading once, stamps ascending, shape (n,). update_s: how
+    often the sensor gave a fresh one. witnesses: other signals of the same job, each as (stamps, values).
+    notes: what was left out, and why.
+    """
+
+    start_s: float
+    end_s: float
+    t_s: Floats
+    power_w: Floats
+    update_s: float
+    witnesses: tuple[Witness, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def split(self, window_s: float) -> list["Trace"]:
+        """Consecutive parts of window_s seconds; the last may be shorter, and swallows a rest of a few readings.
+
+        Raises TraceError for windows shorter than the time between readings.
+        """
+        if window_s < self.update_s:
+            raise TraceError(
+                f"a window of {window_s:g} s is shorter than the {self.update_s:.3g} s between readings; "
+                f"pass --window {50 * self.update_s:.3g} or more"
+            )
+        span_s = self.end_s - self.start_s
+        count = max(1, int(np.ceil((span_s - _FEWEST_READINGS * self.update_s) / window_s)))
+        bounds_s = [self.start_s + window_s * number for number in range(count)] + [self.end_s]
+        last = np.nextafter(self.end_s, np.inf)
+        return [
+            self._between(start_s, end_s, last if number == count - 1 else end_s)
+            for number, (start_s, end_s) in enumerate(pairwise(bounds_s))
+        ]
+
+    def _between(self, start_s: float, end_s: float, before_s: float) -> "Trace":
+        inside = (self.t_s >= start_s) & (self.t_s < before_s)
+        witnesses = []
+        for t_s, values in self.witnesses:
+            seen = (t_s >= start_s) & (t_s < before_s)
+            witnesses.append((t_s[seen], values[seen]))
+        return replace(
+            self,
+            start_s=start_s,
+            end_s=end_s,
+            t_s=self.t_s[inside],
+            power_w=self.power_w[inside],
+            witnesses=tuple(witnesses),
+        )
+
+
+def read(path: Path) -> Trace:
+    """The trace in a file. Rows without a number above 0 W are gaps; a gzip file may end early, as a killed run's does.
+
+    Raises TraceError where there is no such file, no CSV, no column t_s or power_w, or hardly a reading.
+    """
+    text, cut_short = _text(path)
+    columns, rows = _columns(path, text)
+    t_s, power_w = columns["t_s"], columns["power_w"]
+    own = _combined(columns, "read_t_s", np.maximum)
+    stamps_s = t_s if own is None else own
+    usable = np.isfinite(stamps_s) & np.isfinite(power_w) & (power_w > 0)
+    stamps_s, watts = stamps_s[usable], power_w[usable]
+    late = stamps_s > np.concatenate(([-np.inf], np.maximum.accumulate(stamps_s)[:-1]))
+    repeats = np.zeros(len(late), dtype=np.bool_)
+    if own is not None:  # polled faster than the sensor updates: the same reading again, under the same stamp
+        repeats[1:] = stamps_s[1:] == stamps_s[:-1]
+    backward = int(np.sum(~late & ~repeats))
+    if backward > len(late) / 2:
+        raise TraceError(f"{path}: {backward} of {rows} stamps do not increase; sort the rows by t_s, in seconds")
+    stamps_s, watts = stamps_s[late], watts[late]
+    if len(stamps_s) < _FEWEST_READINGS:
+        raise TraceError(
+            f"{path} holds {len(stamps_s)} readings above 0 W in {rows} rows; at least {_FEWEST_READINGS} are needed, "
+            "and some dozens to find a period"
+        )
+    update_s, fresh = _updates(stamps_s, watts) if own is None else (_middle(np.diff(stamps_s)), slice(None))
+    stamps_s, watts = stamps_s[fresh], watts[fresh]
+    span_s = float(stamps_s[-1] - stamps_s[0])
+    if span_s > _MOST_UPDATES * update_s:
+        raise TraceError(
+            f"{path}: stamps run over {span_s:.3g} s with a reading every {update_s:.3g} s; cut the trace at its gaps"
+        )
+    return Trace(
+        start_s=float(stamps_s[0]),
+        end_s=float(stamps_s[-1]),
+        t_s=stamps_s,
+        power_w=watts,
+        update_s=update_s,
+        witnesses=_witnesses(columns),
+        notes=_notes(rows, int(np.sum(~usable)), backward, cut_short),
+    )
+
+
+def _text(path: Path) -> tuple[str, bool]:
+    """What the file says, and whether its gzip stream breaks off; a last line that is cut short is left out then."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise TraceError(f"there is no file {path}; pass a CSV file with columns t_s,power_w") from None
+    except IsADirectoryError:
+        raise TraceError(f"{path} is a directory; pass a file, such as {path / 'samples.csv.gz'}") from None
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}; check the path and its permissions") from error
+    cut_short = False
+    if data.startswith(MAGIC):
+        pieces = Unzipped(data)
+        data = b"".join(pieces)
+        cut_short = pieces.cut_short
+        if cut_short:
+            data = data[: data.rfind(b"\n") + 1]
+        if cut_short and not data:
+            raise TraceError(f"{path} is a damaged gzip file: not one line can be read from it")
+    if not data.strip():
+        raise TraceError(f"{path} is empty; pass a CSV file with columns t_s,power_w")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise TraceError(f"{path} is not CSV: it is not text; pass a CSV file, which may be gzipped")
+    return text, cut_short
+
+
+def _columns(path: Path, text: str) -> tuple[dict[str, Floats], int]:
+    """The columns that mean something to us, by name, with NaN for what is no number, and the number of rows."""
+    lines = csv.reader(text.splitlines())
+    try:
+        header, *rows = [row for row in lines if row]
+    except csv.Error as error:
+        raise TraceError(f"{path} is not CSV: {error}; pass a file with columns t_s,power_w") from error
+    names = [name.strip() for name in header]
+    missing = [name for name in ("t_s", "power_w") if name not in names]
+    if missing:
+        shown = ", ".join(name[:30] or "(no name)" for name in names[:_NAMES_SHOWN])
+        more = ", …" if len(names) > _NAMES_SHOWN else ""
+        raise TraceError(
+            f"{path} has no column {' and no column '.join(missing)}; its columns are {shown}{more}: rename those that "
+            "hold the time in seconds and the power in watts to t_s and power_w"
+        )
+    wanted = re.compile(rf"t_s|power_w|(?:{'|'.join(_NUMBERED)})(?:_\d+)?")
+    whole = [row if len(row) >= len(names) else [""] * len(names) for row in rows]  # a row cut short is a gap
+    return {
+        name: np.array([_number(row[place]) for row in whole], dtype=np.float64)
+        for place, name in reversed(list(enumerate(names)))
+        if wanted.fullmatch(name)
+    }, len(rows)
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return np.nan
+
+
+def _combined(columns: dict[str, Floats], name: str, join: np.ufunc) -> Floats | None:
+    """A column, or all devices' columns of that name joined; `None` where there is none, or nothing in it."""
+    found = [values for key, values in columns.items() if key == name or key.startswith(f"{name}_")]
+    if not found:
+        return None
+    values: Floats = join.reduce(np.stack(found))
+    return values if np.isfinite(values).any() else None
+
+
+def _updates(t_s: Floats, watts: Floats) -> tuple[float, NDArray[np.intp] | slice]:
+    """How often readings without a stamp of their own are fresh, and which rows are: those that changed, and those
+    that came an update later without a change.
+    """
+    rows_s = float(np.median(np.diff(t_s)))
+    changed = np.flatnonzero(np.diff(watts)) + 1
+    if len(changed) < _FEWEST_READINGS or len(np.unique(watts)) < _FEW_LEVELS * len(changed):
+        return rows_s, slice(None)
+    update_s = _middle(np.diff(t_s[changed]))
+    moved = np.zeros(len(t_s), dtype=np.bool_)
+    moved[changed] = True
+    kept = [0]
+    for row in range(1, len(t_s)):
+        if moved[row] or t_s[row] - t_s[kept[-1]] >= update_s - 0.2 * rows_s:
+            kept.append(row)
+    return update_s, np.array(kept)
+
+
+def _middle(values: Floats) -> float:
+    """The mean of the middle half: unlike a median, it does not fall onto one of two polling intervals."""
+    quarter = len(values) // 4
+    return float(np.mean(np.sort(values)[quarter : len(values) - quarter]))
+
+
+def _witnesses(columns: dict[str, Floats]) -> tuple[Witness, ...]:
+    """Power from the steps of the energy counter, and utilisation, each at the time it was polled."""
+    t_s = columns["t_s"]
+    found: list[Witness] = []
+    energy_j = _combined(columns, "energy_j", np.add)
+    if energy_j is not None:
+        known = np.isfinite(t_s) & np.isfinite(energy_j)
+        at_s, counter_j = t_s[known], energy_j[known]
+        moved = np.flatnonzero(np.diff(counter_j) > 0) + 1
+        steps_s, steps_j = np.diff(at_s[moved]), np.diff(counter_j[moved])
+        forward = (steps_s > 0) & (steps_j > 0)
+        found.append((at_s[moved][1:][forward], steps_j[forward] / steps_s[forward]))
+    utilisation = _combined(columns, "utilisation", np.add)
+    if utilisation is not None:
+        known = np.isfinite(t_s) & np.isfinite(utilisation)
+        found.append((t_s[known], utilisation[known]))
+    return tuple(found)
+
+
+def _notes(rows: int, gaps: int, backward: int, cut_short: bool) -> tuple[str, ...]:
+    notes = []
+    if gaps:
+        notes.append(f"{gaps} of {rows} rows hold no reading above 0 W: they are gaps")
+    if backward:
+        notes.append(f"{backward} of {rows} rows are left out: their stamps do not increase")
+    if cut_short:
+        notes.append("the gzip file breaks off: what comes before that is used")
+    return tuple(notes)

@@ -1,0 +1,87 @@
+"""Which caps may be tried: the user's bounds inside the devices' own, and never above the arrival limit unasked."""
+
+from collections.abc import Sequence
+
+from autocap.config import TuneConfig
+from autocap.errors import DeviceError
+from autocap.records import CapRange, GpuInfo
+from autocap.strategies.base import DEFAULT_STEP_W, CapGrid
+
+_NARROW_W, _NARROW_STEPS = 150.0, 45.0  # a CPU package of 125 W gets steps of 2 W
+
+
+def common_range(gpus: Sequence[GpuInfo]) -> CapRange:
+    """The limits that every device of the job accepts. Raises DeviceError when there are none."""
+    low = max(gpus, key=lambda gpu: gpu.cap_range.min_w)
+    high = min(gpus, key=lambda gpu: gpu.cap_range.max_w)
+    min_w, max_w = low.cap_range.min_w, high.cap_range.max_w
+    if min_w > max_w:
+        raise DeviceError(
+            f"no common cap: {low.where} starts at {min_w:g} W and {high.where} ends at {max_w:g} W; "
+            "pass --gpus with those of one kind"
+        )
+    default_w = min(max(min(gpu.cap_range.default_w for gpu in gpus), min_w), max_w)
+    return CapRange(min_w=min_w, max_w=max_w, default_w=default_w)
+
+
+def cap_grid(
+    config: TuneConfig,
+    gpus: Sequence[GpuInfo],
+    original_w: Sequence[float | None],
+    required_w: Sequence[float] = (),
+) -> CapGrid:
+    """The caps to search among, watts.
+
+    original_w: the limits found on arrival. Whoever runs the machine chose them, so they are the top unless
+    `max_cap_w` or `caps_w` asks for more. required_w: caps that the strategy's options name, which are on the grid
+    whatever its step. Raises DeviceError for a bound or a named cap outside the devices' range.
+    """
+    allowed = common_range(gpus)
+    for option, cap_w in [("--min-cap", config.min_cap_w), ("--max-cap", config.max_cap_w)]:
+        if cap_w is not None:
+            _check(option, cap_w, allowed, gpus)
+    for cap_w in config.caps_w or ():
+        _check("--caps", cap_w, allowed, gpus)
+    min_w = allowed.min_w if config.min_cap_w is None else config.min_cap_w
+    highest_w = allowed.max_w if config.max_cap_w is None else config.max_cap_w
+    for cap_w in required_w:
+        _check("strategy option", cap_w, allowed, gpus)
+        if not min_w <= cap_w <= highest_w:
+            raise DeviceError(
+                f"the strategy is to use {cap_w:g} W, outside {min_w:g} to {highest_w:g} W; "
+                "change --min-cap or --max-cap"
+            )
+    if config.caps_w is not None:
+        return CapGrid(tuple(sorted({*config.caps_w, *required_w})))
+    arrival_w = min([limit for limit in original_w if limit is not None], default=allowed.max_w)
+    top_w = highest_w if config.max_cap_w is not None else min(highest_w, arrival_w)
+    if min_w > top_w:
+        lowest = f"--min-cap {min_w:g} W"
+        if config.min_cap_w is None:  # arrived below what another GPU of the job takes
+            lowest = f"the lowest cap that all {gpus[0].noun}s take, {min_w:g} W,"
+        raise DeviceError(
+            f"{lowest} is above the {top_w:g} W limit found on arrival; pass --max-cap to allow caps above it"
+        )
+    stepped = CapGrid.stepped(min_w, top_w, config.step_w or _usual_step_w(allowed))
+    return CapGrid(tuple(sorted({*stepped, *required_w})))
+
+
+def _usual_step_w(allowed: CapRange) -> float:
+    """The spacing of caps where nobody chose one: finer on a device whose whole range is narrow."""
+    width_w = allowed.max_w - allowed.min_w
+    return DEFAULT_STEP_W if width_w >= _NARROW_W else max(1.0, width_w // _NARROW_STEPS)
+
+
+def _check(option: str, cap_w: float, allowed: CapRange, gpus: Sequence[GpuInfo]) -> None:
+    if cap_w < allowed.min_w:
+        where = max(gpus, key=lambda gpu: gpu.cap_range.min_w).where
+        raise DeviceError(
+            f"{option} {cap_w:g} W is below the {allowed.min_w:g} W minimum of {where}; "
+            f"pass {option} {allowed.min_w:g} or more"
+        )
+    if cap_w > allowed.max_w:
+        where = min(gpus, key=lambda gpu: gpu.cap_range.max_w).where
+        raise DeviceError(
+            f"{option} {cap_w:g} W is above the {allowed.max_w:g} W maximum of {where}; "
+            f"pass {option} {allowed.max_w:g} or less"
+        )

@@ -1,0 +1,154 @@
+"""What is kept of a run, and told of it: its directory, the terminal, the exporter, and the report at the end."""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from datetime import datetime
+
+from autocap import events
+from autocap.clock import Clock
+from autocap.config import RunConfig
+from autocap.devices.powersource import PowerSource
+from autocap.errors import ExporterError, RunDirectoryError
+from autocap.events import Event, MetricInfo, OptionValue
+from autocap.job.invoking_user import InvokingUser
+from autocap.metrics import Metric
+from autocap.reports import rendering as reporting
+from autocap.reports import text as summary_report
+from autocap.reports.live import terminal
+from autocap.reports.live.plain import Quiet
+from autocap.reports.summary.summarise import summarise
+from autocap.runlog.codec import Json
+from autocap.runlog.directory import RunDirectory, to_json_dict
+from autocap.session.recorder import Recorder
+from autocap.session.tuning import SearchPlan
+from autocap.version import __version__
+
+
+class Books:
+    """Opened before the job starts, so that what cannot be written or served is refused by then. A context manager."""
+
+    def __init__(
+        self, config: RunConfig, clock: Clock, user: InvokingUser | None, node: PowerSource | None = None
+    ) -> None:
+        """node: of the machine's power, where that counts. Raises ExporterError and RunDirectoryError."""
+        self._config, self._clock, self._node = config, clock, node
+        self._stack = ExitStack()
+        self._started = datetime.now().astimezone()
+        with ExitStack() as opened:
+            self._exporters = _exporters(config, opened)
+            self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, user, self._started))
+            self._stack = opened.pop_all()
+        self._reporter = Quiet()
+
+    def __enter__(self) -> "Books":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def begin(self, plan: SearchPlan, mode: str, pid: int, notes: Sequence[str]) -> Recorder:
+        """The first entries, now that the job is there. notes: what is to be warned of at once."""
+        self._reporter = terminal.for_stream(sys.stderr, quiet=self._config.quiet)
+        self._stack.callback(self._reporter.close)
+        self._recorder = Recorder(self.directory, self._reporter, *self._exporters)
+        self._recorder.event(self._run_started(plan, mode, pid))
+        self._tell_of_node()
+        for note in notes:
+            self._recorder.warn(self._clock.now(), note)
+        return self._recorder
+
+    def end(self, ended_because: str, exit_status: int | None = None) -> None:
+        """The last entry, and the report."""
+        self._tell_of_node()  # by now its refresh period is known
+        t_s = self._clock.now()
+        self._recorder.event(events.RunEnded(t_s=t_s, ended_because=ended_because, exit_status=exit_status))
+        self._reporter.close()
+        result = summarise(self._recorder.events)
+        try:
+            self.directory.write_result(result)
+            self.directory.close()  # so that the page shows the last samples as well
+        except RunDirectoryError as error:
+            self._reporter.say([f"warning: {error}"])
+        untuned = result.device is None  # which was said when it began
+        told = [] if untuned else summary_report.lines(result, self._reporter.width)
+        hand_out(self.directory, self._recorder.events, self._reporter, told, to_json_dict(result), self._config)
+
+    def _tell_of_node(self) -> None:
+        if self._node is not None:
+            self._recorder.event(node_metered(self._node, self._config, self._clock.now()))
+
+    def _run_started(self, plan: SearchPlan, mode: str, pid: int) -> events.RunStarted:
+        return events.RunStarted(
+            t_s=0.0,
+            autocap_version=__version__,
+            mode=mode,
+            command=self._config.command,
+            pid=pid,
+            started_at=self._started.isoformat(timespec="seconds"),
+            metric=metric_info(self._config.tune.metric),
+            strategy=self._config.strategy,
+            strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
+            observe=self._config.tune.observe,
+        )
+
+
+def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.NodeMetered:
+    """What is known of the source of the machine's power, and of the machine at rest."""
+    return events.NodeMetered(
+        t_s=t_s,
+        source=node.name,
+        whole=node.whole,
+        refresh_s=node.refresh_s,
+        idle_w=config.idle_w,
+        standard_idle_w=config.standard_idle_w,
+    )
+
+
+def hand_out(
+    directory: RunDirectory,
+    recorded: Sequence[Event],
+    reporter: Quiet,
+    told: Sequence[str],
+    result: Json,
+    config: RunConfig,
+) -> None:
+    """What whoever ran it gets at the end: the page, the table, and the result on stdout where that was asked for.
+
+    recorded: all events. told: the table, line by line. result: what `result.json` holds.
+    """
+    why_no_page = reporting.put_page(directory, recorded)
+    if why_no_page is not None:
+        reporter.say([f"warning: {why_no_page}"])
+    reporter.say([*told, f"run directory: {directory.path}"])
+    if config.json:
+        with suppress(OSError):
+            print(json.dumps(result, allow_nan=False), flush=True)
+
+
+def metric_info(metric: Metric) -> MetricInfo:
+    """A metric as its event holds it."""
+    return MetricInfo(
+        name=metric.name,
+        k=metric.k,
+        max_slowdown=metric.max_slowdown,
+        energy_price=metric.energy_price,
+        hour_price=metric.hour_price,
+    )
+
+
+def _exporters(config: RunConfig, stack: ExitStack) -> list[Quiet]:
+    """The exporter that was asked for, listening. Raises ExporterError."""
+    if config.prometheus is None:
+        return []
+    try:
+        from autocap.reports.prometheus import Exporter
+    except ImportError as error:
+        raise ExporterError(
+            f"--prometheus needs the package prometheus-client ({error}); install it with: "
+            "pip install 'autocap[prometheus]'"
+        ) from error
+    exporter = Exporter.start(*config.prometheus)
+    stack.callback(exporter.close)
+    return [exporter]

@@ -1,0 +1,54 @@
+"""Passes what happens on to the run directory and the reporters, and keeps the events for the summary."""
+
+import logging
+from collections.abc import Callable
+
+from autocap import events
+from autocap.errors import RunDirectoryError
+from autocap.events import Event
+from autocap.records import Sample
+from autocap.reports.live.plain import Quiet
+from autocap.runlog.directory import RunDirectory
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """The runner's sink. A directory that can no longer be written is said once, a reporter that fails is heard no
+    more; the run goes on."""
+
+    def __init__(self, directory: RunDirectory, *reporters: Quiet) -> None:
+        self._directory, self._reporters = directory, list(reporters)
+        self.events: list[Event] = []
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+        self._report(lambda reporter: reporter.event(event))
+        self._record(event.t_s, lambda: self._directory.append(event))
+
+    def sample(self, sample: Sample) -> None:
+        self._report(lambda reporter: reporter.sample(sample))
+        self._record(sample.t_s, lambda: self._directory.sample(sample))
+
+    def warn(self, t_s: float, text: str) -> None:
+        self.event(events.Warned(t_s=t_s, text=text))
+
+    def step_aside(self) -> None:
+        """Leave the terminal to somebody else for a while."""
+        self._report(lambda reporter: reporter.step_aside())
+
+    def _report(self, tell: Callable[[Quiet], None]) -> None:
+        for reporter in tuple(self._reporters):
+            try:
+                tell(reporter)
+            except Exception as error:  # no picture is worth the job, nor its tuning
+                log.debug("a reporter fails", exc_info=True)
+                self._reporters.remove(reporter)
+                said = f"{type(reporter).__name__} fails and shows nothing from here on: {error!r}"
+                self.warn(self.events[-1].t_s if self.events else 0.0, said)
+
+    def _record(self, t_s: float, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except RunDirectoryError as error:
+            self.warn(t_s, str(error))

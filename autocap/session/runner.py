@@ -1,0 +1,264 @@
+"""The only loop: take a sample at an absolute deadline, feed it, carry out the actions, pass the events on.
+
+Whatever goes wrong here ends the tuning and never the job: the limits are put back, one warning is announced, and the
+loop goes on waiting for the job.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from autocap import events
+from autocap.clock import Clock
+from autocap.controller.actions import Action, Announce, SetCaps
+from autocap.devices.base import Device
+from autocap.devices.powersource import PowerSource
+from autocap.errors import AutocapError, GuardError, LimitRefused
+from autocap.events import Event
+from autocap.records import Sample, StepReading
+from autocap.session.limit_watch import LimitWatch
+
+log = logging.getLogger(__name__)
+_BEAT_S = 0.4  # the watchdog takes a controller that is silent for 1.5 s for hung
+_APART_S = 0.35  # of two beats, at least
+
+
+class Job(Protocol):
+    """What is being tuned."""
+
+    def poll(self) -> int | None:
+        """Its exit status; `None` while it runs."""
+
+
+class Controller(Protocol):
+    """Decides: `autocap.controller.Controller`, or whatever else holds caps while a job runs.
+
+    caps_w: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
+    """
+
+    @property
+    def caps_w(self) -> tuple[float, ...]: ...
+
+    @property
+    def ended_because(self) -> str | None: ...
+
+    def feed(self, sample: Sample) -> list[Action]: ...
+
+    def interrupted(self, t_s: float) -> list[Action]:
+        """The limits were put back for a while."""
+
+    def retune(self, t_s: float) -> list[Action]:
+        """Somebody asks for it."""
+
+    def stop(self, t_s: float, why: str) -> list[Action]:
+        """Caps are set no more; the job goes on."""
+
+    def close(self, t_s: float) -> list[Action]:
+        """The job has ended."""
+
+
+class Actuator(Protocol):
+    """Sets caps, guarded."""
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Request one limit a device, watts, or raise AutocapError."""
+
+    def restore(self) -> object:
+        """Put back the limits found on arrival."""
+
+    def beat(self) -> bool:
+        """Say that we are alive. True when the limits were put back meanwhile because we seemed not to be."""
+
+
+class Sink(Protocol):
+    """Takes what happens: the run directory, the terminal."""
+
+    def event(self, event: Event) -> None: ...
+
+    def sample(self, sample: Sample) -> None: ...
+
+
+class Order(Enum):
+    """What a signal asks of the loop, once it has been passed on."""
+
+    NOTHING = auto()
+    STOP_TUNING = auto()  # the caps were put back
+    RETUNE = auto()
+    RESUME = auto()  # the caps were put back for a while: set them again
+
+
+class Inbox(Protocol):
+    """Deals with signals; may end the job when the user has lost patience."""
+
+    def receive(self, signum: int, t_s: float) -> Order: ...
+
+    def due(self, t_s: float) -> None:
+        """Called every round, for what was to happen at a certain time."""
+
+
+class NoInbox:
+    """For clocks that bring no signals."""
+
+    def receive(self, signum: int, t_s: float) -> Order:
+        return Order.NOTHING
+
+    def due(self, t_s: float) -> None:
+        return
+
+
+def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
+    """Await a job that is not tuned; its exit status."""
+    while (status := job.poll()) is None:
+        signum = clock.wait_until(clock.now() + _BEAT_S)
+        if signum is not None:
+            inbox.receive(signum, clock.now())
+        inbox.due(clock.now())
+    return status
+
+
+class Runner:
+    """Runs one tuning to the end of its job.
+
+    steps: reads the step counter. actuator: `None` under --observe. interval_s: seconds between samples. node: of the
+    machine's power, `None` where only the device's counts.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        device: Device,
+        controller: Controller,
+        job: Job,
+        sink: Sink,
+        interval_s: float,
+        steps: Callable[[], StepReading | None],
+        actuator: Actuator | None,
+        inbox: Inbox | None = None,
+        node: PowerSource | None = None,
+    ) -> None:
+        self._node = node
+        self._clock, self._device, self._controller, self._job = clock, device, controller, job
+        self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
+        self._inbox = inbox or NoInbox()
+        self._watch = LimitWatch(device.gpus)
+        self._reading = True
+        self._ended_because: str | None = None
+        self._next_beat_s = clock.now()
+
+    @property
+    def ended_because(self) -> str:
+        """Why the tuning ended: the first cause."""
+        return self._ended_because or self._controller.ended_because or "the job ended"
+
+    def run(self) -> int:
+        """Loop until the job has ended; its exit status."""
+        next_s = self._clock.now()
+        while (status := self._job.poll()) is None:
+            wake_s = min(next_s, self._clock.now() + _BEAT_S) if self._actuator is not None else next_s
+            signum = self._clock.wait_until(wake_s)
+            now_s = self._clock.now()
+            if signum is not None:
+                self._obey(self._inbox.receive(signum, now_s), now_s)
+            self._inbox.due(now_s)
+            self._beat(now_s)
+            if signum is None and now_s >= next_s:
+                self._take_sample()
+                next_s += self._interval_s
+                if next_s < now_s:  # late by a whole interval: skip, rather than hurry after it
+                    next_s = now_s + self._interval_s
+        self._safely(lambda: self._controller.close(self._clock.now()))
+        return status
+
+    def _take_sample(self) -> None:
+        if not self._reading:
+            return
+
+        def step() -> list[Action]:
+            readings = self._device.read()
+            node = None if self._node is None else self._node.read()
+            for note in (*self._device.notes(), *(() if self._node is None else self._node.notes())):
+                self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
+            sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps(), node=node)
+            self._sink.sample(sample)
+            if self._ended_because is None:
+                changed = self._watch.feed(readings, self._controller.caps_w)
+                if changed is not None:  # step aside: ours go where they still stand
+                    self._give_up(changed, reading_on=True)
+            return self._controller.feed(sample)
+
+        self._safely(step)
+
+    def _beat(self, now_s: float) -> None:
+        actuator = self._actuator
+        if actuator is None or now_s < self._next_beat_s:
+            return
+        self._next_beat_s = now_s + _APART_S
+
+        def beat() -> list[Action]:
+            if not actuator.beat():
+                return []
+            self._sink.event(
+                events.Warned(
+                    t_s=now_s, text="autocap itself was stopped for a while; the limits were put back meanwhile"
+                )
+            )
+            return self._controller.interrupted(now_s)
+
+        self._safely(beat)
+
+    def _obey(self, order: Order, now_s: float) -> None:
+        if order is Order.STOP_TUNING:
+            self._give_up("a signal asked for the end", quietly=True, reading_on=True)
+        elif order is Order.RESUME:
+            self._safely(lambda: self._controller.interrupted(now_s))
+        elif order is Order.RETUNE:
+            self._safely(lambda: self._controller.retune(now_s))
+
+    def _safely(self, step: Callable[[], list[Action]]) -> None:
+        """Carry out what a step decides; any fault ends the tuning, not the job."""
+        try:
+            for action in step():
+                self._act(action)
+        except (GuardError, LimitRefused) as error:  # the device can be read all the same
+            log.debug("tuning ends", exc_info=True)
+            self._give_up(str(error), reading_on=True)
+        except AutocapError as error:
+            log.debug("tuning ends", exc_info=True)
+            self._give_up(str(error))
+        except Exception as error:  # the job must not feel a fault of ours
+            log.debug("internal fault", exc_info=True)
+            self._give_up(f"internal fault: {type(error).__name__}: {error}")
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Announce(event=event):
+                self._sink.event(event)
+            case SetCaps(caps_w=caps_w) if self._actuator is not None:
+                self._actuator.set_caps(caps_w)
+                self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
+
+    def _give_up(self, why: str, *, quietly: bool = False, reading_on: bool = False) -> None:
+        """Put the limits back and tune no more. reading_on: the device can be read, so the job is still measured."""
+        now_s = self._clock.now()
+        quietly = quietly or self._ended_because == why  # a fault that stays is said once
+        self._ended_because = self._ended_because or why
+        self._reading = self._reading and reading_on
+        actions = self._controller.stop(now_s, why)
+        if self._actuator is not None:
+            self._restore(self._actuator)
+        if not quietly:
+            self._sink.event(events.Warned(t_s=now_s, text=f"tuning ended, the job goes on: {why}"))
+        for action in actions:
+            if isinstance(action, Announce):
+                self._sink.event(action.event)
+
+    def _restore(self, actuator: Actuator) -> None:
+        try:
+            actuator.restore()
+        except Exception as error:  # the watchdog and the guardian's own end try again
+            log.debug("limits not put back", exc_info=True)
+            self._sink.event(
+                events.Warned(t_s=self._clock.now(), text=f"the limits could not be put back yet: {error}")
+            )

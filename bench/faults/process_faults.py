@@ -1,0 +1,198 @@
+"""The faults that need real processes, by name: signals at a random moment, death, hanging, another tool."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from bench.faults import file_faults
+from bench.faults.aftermath import (
+    BACK_WITHIN_S,
+    CHANGES,
+    HUNG_BACK_WITHIN_S,
+    ended,
+    kill,
+    put_back,
+    random_moment,
+    send,
+)
+from bench.faults.outcome import Outcome, difference, silence
+from bench.faults.processes import ARRIVALS_MW, Late, Missed, Scene
+
+_LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
+_ITERATIONS = 300
+_OTHER_MW = 215_432
+
+
+def injected(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | None:
+    """The outcome of one injection into a job of so many iterations, 0.11 s each; `None` where it ended before."""
+    rng = Random(f"{kind} {seed}")
+    with tempfile.TemporaryDirectory(prefix="autocap-faults-") as folder, Scene(Path(folder), iterations) as scene:
+        result = Outcome(kind=kind, seed=seed)
+        try:
+            result = KINDS[kind](scene, rng, result)
+        except Missed:
+            return None
+        except Late as error:
+            result = replace(result, hung=str(error))
+        return replace(result, said=scene.said())
+
+
+# What happens, and what must come of it.
+
+
+def _killed(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """SIGKILL: the watchdog puts the limits back."""
+    scene.start(rng.choice(("attach", "attach", "run")))
+    random_moment(scene, rng)
+    return kill(scene, result)
+
+
+def _killed_capped(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """SIGKILL while caps are set, for the time until they are back."""
+    scene.start("run")
+    scene.until_capped()
+    time.sleep(rng.uniform(0.0, 1.5))
+    return kill(scene, result)
+
+
+def _left(signum: signal.Signals) -> Callable[[Scene, Random, Outcome], Outcome]:
+    """A signal to attach, which puts the limits back and leaves the job alone."""
+
+    def inject(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+        scene.start("attach")
+        random_moment(scene, rng)
+        assert scene.controller is not None
+        scene.controller.send_signal(signum)
+        status = scene.ended_with()
+        changed = difference(ARRIVALS_MW, scene.limits_mw())  # at once
+        # Before it listens for signals, Python's own ways apply; then nothing was set either.
+        early = status in (-signum, 130) and not scene.board.read().changes
+        pattern = None if early else f"{signum.name} ended autocap|the job ended"
+        return ended(scene, replace(result, changed=changed), pattern)
+
+    return inject
+
+
+def _forwarded(signum: signal.Signals) -> Callable[[Scene, Random, Outcome], Outcome]:
+    """A signal to run, which puts the limits back, passes it on and ends as its child does."""
+
+    def inject(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+        scene.start("run")
+        scene.until(scene.computes, "the job computes")
+        random_moment(scene, rng)
+        assert scene.controller is not None
+        ended_before = scene.has_ended()
+        scene.controller.send_signal(signum)
+        status = scene.ended_with()
+        right = 0 if ended_before or scene.done() == scene.iterations else 128 + signum
+        harmed = None if status == right else f"run ended with {status} instead of {right}"
+        changed = difference(ARRIVALS_MW, scene.limits_mw())
+        return replace(
+            result, harmed=harmed, changed=changed, silent=silence(scene.said(), "signal|the job ended|minimising")
+        )
+
+    return inject
+
+
+def _hung(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """SIGSTOP for a while: the watchdog puts the limits back, and the controller goes on afterwards."""
+    scene.start("attach")
+    scene.until(lambda: scene.changes(3 + rng.randrange(CHANGES - 3)), "a cap is set")
+    time.sleep(rng.uniform(0.0, 0.1))
+    assert scene.controller is not None
+    scene.controller.send_signal(signal.SIGSTOP)
+    changed, back_s = put_back(scene, within_s=HUNG_BACK_WITHIN_S + _LOOKED_AT_S)
+    time.sleep(rng.uniform(0.0, 1.0))
+    scene.controller.send_signal(signal.SIGCONT)
+    scene.until(lambda: "stopped for a while" in "\n".join(scene.said()) or scene.has_ended(), "it goes on")
+    time.sleep(rng.uniform(0.0, 2.0))
+    scene.controller.send_signal(signal.SIGTERM)
+    scene.ended_with()
+    changed = changed or difference(ARRIVALS_MW, scene.limits_mw())
+    pattern = None if back_s is None else "stopped for a while"
+    return ended(scene, replace(result, changed=changed), pattern)
+
+
+def _job_dies(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """The job is killed by somebody else."""
+    mode = rng.choice(("attach", "run"))
+    scene.start(mode)
+    scene.until(scene.computes, "the job computes")
+    job = scene.job
+    random_moment(scene, rng)
+    if job is not None and job.is_alive():
+        send(job.pid, signal.SIGKILL)
+    status = scene.ended_with()
+    changed = difference(ARRIVALS_MW, scene.limits_mw())
+    right = (0, 1) if mode == "attach" else (137, 0)
+    harmed = None if status in right else f"{mode} ended with {status}"
+    pattern = "the job ended|has ended|there is no process|no GPU|untuned|hidden"
+    return replace(result, harmed=harmed, changed=changed, silent=silence(scene.said(), pattern))
+
+
+def _other_tool(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """Another process sets a limit while ours holds a cap; then ours is killed, or ends."""
+    scene.start("attach")
+    scene.until_capped()
+    time.sleep(rng.uniform(0.4, 1.5))  # past our own set
+    scene.board.request(1, _OTHER_MW)
+    time.sleep(rng.uniform(0.0, 1.0))
+    assert scene.controller is not None
+    killed = rng.random() < 0.5
+    scene.controller.send_signal(signal.SIGKILL if killed else signal.SIGTERM)
+    scene.ended_with()
+    expected = (ARRIVALS_MW[0], _OTHER_MW)
+    with_watchdog_s = BACK_WITHIN_S if killed else 0.0
+    began_s = time.monotonic()
+    while scene.limits_mw() != expected and time.monotonic() - began_s < with_watchdog_s:
+        time.sleep(0.01)
+    changed = difference(expected, scene.limits_mw())
+    return ended(scene, replace(result, changed=changed), None if killed else "somebody else", expected)
+
+
+def _watchdog_dies(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """The watchdog is killed; the controller starts another, which does its duty when the controller is killed."""
+    scene.start("attach")
+    scene.until_capped()
+    for pid in scene.watchdogs():
+        send(pid, signal.SIGKILL)
+    time.sleep(rng.uniform(0.8, 2.0))
+    return kill(scene, result)
+
+
+def _terminal_gone(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """Whoever read our stderr has gone: nothing can be said, and the child must not feel it."""
+
+    def hang_up() -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 2)
+
+    scene.start("run", prepare=hang_up)
+    status = scene.ended_with()
+    harmed = None if status == 0 else f"run ended with {status}"
+    return ended(scene, replace(result, harmed=harmed))
+
+
+KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
+    "SIGKILL at a random moment": _killed,
+    "SIGKILL with a cap set": _killed_capped,
+    "SIGTERM to attach": _left(signal.SIGTERM),
+    "SIGINT to attach": _left(signal.SIGINT),
+    "SIGTERM to run": _forwarded(signal.SIGTERM),
+    "SIGINT to run": _forwarded(signal.SIGINT),
+    "controller hung (SIGSTOP)": _hung,
+    "watchdog killed, then the controller": _watchdog_dies,
+    "job killed": _job_dies,
+    "state directory unusable": file_faults.no_journal,
+    "no room for the journal": file_faults.no_room,
+    "run directory's disk full": file_faults.full,
+    "journal of a dead owner": file_faults.stale,
+    "another process sets a limit": _other_tool,
+    "terminal gone": _terminal_gone,
+}

@@ -1,0 +1,230 @@
+"""One whole tuned job in this process and in virtual time, with a fault in it.
+
+Everything is the product's own, down to the emulated library under pynvml: device, tuning, runner, guardian, journal,
+recorder. Only the watchdog is missing, which would be a process that lives in another time: the faults that need one
+are injected into real processes.
+"""
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from autocap.config import RunConfig, TuneConfig
+from autocap.devices.base import Tunable
+from autocap.devices.nvml import Library, NvmlDevice, open_library
+from autocap.errors import AutocapError
+from autocap.guardian import UNSETTLED, Guardian, settle
+from autocap.guardian.heartbeat import Pulse
+from autocap.job.processes import ProcessId, own_identity
+from autocap.metrics import Metric
+from autocap.progress import Progress, StepProgress
+from autocap.records import SensorInfo, StepReading
+from autocap.reports.live.plain import Quiet
+from autocap.runlog.directory import RunDirectory
+from autocap.session.recorder import Recorder
+from autocap.session.runner import Actuator, NoInbox
+from autocap.session.tuning import SearchPlan, Tuning
+from autocap.strategies import registry
+from bench.faults.stage import ARRIVALS_MW, Hang, Script, Stage
+from bench.nvml_emulation import Machine, MemoryBoard, emulated, machine, times
+
+CAPS_W = (150.0, 185.0, 215.0, 250.0)
+_ITERATIONS = 420
+_REAL_LIMIT_S = 60.0  # of one injection; it takes about one
+_IN_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How a job went. status: `None` where tuning raised, which is in `raised`. said: warnings, and why it ended."""
+
+    status: int | None
+    ended: bool
+    raised: str | None
+    hung: str | None
+    said: tuple[str, ...]
+    calls: int
+    sets: tuple[tuple[float, int, int], ...]
+    synced: int
+    end_s: float
+    limits_mw: tuple[int, ...]
+    expected_mw: tuple[int, ...]
+    restored_later: bool
+    left_behind: tuple[str, ...]
+
+
+def usual() -> Machine:
+    """Two cards with limits of their own, and a job of some seconds on both."""
+    made = machine("tesla-v100/alexnet", gpus=2, arrivals_mw=ARRIVALS_MW)
+    return replace(made, sensor="v100", iterations=_ITERATIONS, start_s=0.0, job_pid=os.getpid())
+
+
+def play(made: Machine, inject: Callable[[Stage], None]) -> Report:
+    """Tune the job of a machine to its end; where a limit cannot be put back because of a fault, once more after it.
+
+    inject: called before the tuning begins.
+    """
+    with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as folder:
+        return _play(made, inject, Path(folder))
+
+
+def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Report:
+    clock, board = Script(), MemoryBoard(made)
+    with emulated(board, clock) as library, _deadline():
+        stage = Stage(
+            board=board, clock=clock, library=library, state_dir=folder / "state", expected_mw=list(ARRIVALS_MW)
+        )
+        well = board.read().machine
+        inject(stage)
+        run = RunDirectory.create(folder / "run", False, None, datetime.now(UTC))
+        recorder = Recorder(run, Quiet())
+        tuning = _tuning(stage, recorder)
+        status, raised, hung = None, None, None
+        try:
+            status = tuning.tuned(_Found(stage))
+        except Hang as error:
+            hung = str(error)
+        except Exception as error:  # noqa: BLE001 - the child's status would be lost
+            raised = repr(error)
+        run.__exit__(None, None, None)
+        texts = [event.text for event in recorder.events if hasattr(event, "text")]
+        restored_later = False
+        if stage.limits_mw() != stage.expected_mw or _left_behind(stage):
+            stage.heal(well)
+            settled = settle(stage.state_dir)
+            restored_later = bool(settled) and not any(one.outcome in UNSETTLED for one in settled)
+        return Report(
+            status=status,
+            ended=library.physics().ended(),
+            raised=raised,
+            hung=hung,
+            said=(*texts, tuning.ended_because),
+            calls=library.calls,
+            sets=tuple((one.t_s, one.gpu, one.limit_mw) for one in board.read().changes),
+            end_s=clock.now(),
+            limits_mw=tuple(stage.limits_mw()),
+            expected_mw=tuple(stage.expected_mw),
+            synced=stage.synced,
+            restored_later=restored_later,
+            left_behind=_left_behind(stage),
+        )
+
+
+def _left_behind(stage: Stage) -> tuple[str, ...]:
+    return tuple(os.listdir(stage.state_dir)) if stage.state_dir.is_dir() else ()
+
+
+def _tuning(stage: Stage, recorder: Recorder) -> Tuning:
+    metric = Metric(name="energy")
+    tune = TuneConfig(metric=metric, target_stderr=0.3, trial_s=4.0, caps_w=CAPS_W)
+    factory = registry.find("linear")
+    return Tuning(
+        config=RunConfig(command=("emulated",), tune=tune, sample_hz=20.0),
+        clock=stage.clock,
+        job=_Job(stage),
+        inbox=_NoSignals(),
+        recorder=recorder,
+        plan=SearchPlan(factory=factory, options=registry.option_values(factory, ())),
+        counting=_Steps(stage),
+        new_guardian=partial(Guardian, state_dir=stage.state_dir, sync=stage.sync, start_watch=Unwatched),
+    )
+
+
+@contextmanager
+def _deadline() -> Iterator[None]:
+    """Raise Hang in whatever runs for too long, by the real clock."""
+
+    def ring(signum: int, frame: FrameType | None) -> None:
+        raise Hang(f"not done within {_REAL_LIMIT_S:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, _REAL_LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@dataclass
+class _Job:
+    """The emulated job as a process: it ends with its last iteration."""
+
+    stage: Stage
+    pid: int = field(default_factory=os.getpid)
+    identity: ProcessId | None = field(default_factory=own_identity)
+
+    def poll(self) -> int | None:
+        return 0 if self.stage.library.physics().ended() else None
+
+
+class _NoSignals(NoInbox):
+    actuator: Actuator | None = None
+
+
+@dataclass
+class _Steps:
+    """The job's own count."""
+
+    stage: Stage
+    cleanup: tuple[Path, ...] = ()
+    fault: str | None = None
+
+    def read(self, origin_s: float) -> StepReading | None:
+        return self.stage.library.physics().steps()
+
+    def progress(self, sensor: SensorInfo) -> Progress:
+        return StepProgress()
+
+
+class _Found:
+    """Opens the GPUs as `GpuSource` would, for the process that this is."""
+
+    known = None
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._library: Library | None = None
+
+    def __enter__(self) -> "_Found":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """The library is emulated: nothing is held."""
+
+    def ahead(self) -> None:
+        return None
+
+    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+        stage, lived = self._stage, times(self._stage.clock)
+        wall_s = lived["wall_s"]
+        library = open_library(pause=lived["pause"], wall_s=lambda: wall_s() + stage.wall_step_s)
+        found = library.inventory()
+        if library.unreadable:
+            raise AutocapError("; ".join(library.unreadable))
+        return NvmlDevice(library, [gpu.uuid for gpu in found], stage.clock, observe=False)
+
+
+class Unwatched:
+    """No watchdog process, for a guardian in virtual time."""
+
+    pid = 0
+
+    def __init__(self, **duty: object) -> None:
+        """Whatever it is, nobody does it."""
+
+    def beat(self) -> Pulse:
+        return Pulse.GUARDING
+
+    def end(self, *, goodbye: bool) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def forget(self) -> None: ...

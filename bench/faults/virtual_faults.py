@@ -1,0 +1,228 @@
+"""The faults that are injected in virtual time: of the NVML library at a random call, of the sensors, of the clock, of
+the journal's disk, and another tool that sets limits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from random import Random
+
+from autocap.devices.nvml.calls import ERRORS
+from bench.faults.outcome import Outcome, difference, silence
+from bench.faults.stage import Stage
+from bench.faults.virtual import Report, play, usual
+from bench.nvml_emulation import Episode, Fault, Limits, Trouble
+from bench.nvml_emulation.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
+
+SET = "nvmlDeviceSetPowerManagementLimit"
+COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
+_OTHER_MW = (222_222, 233_333)  # what another tool sets: no cap of ours, and no limit found on arrival
+_NOT_PUT_BACK = "could not be put back"
+_BEFORE_LAST_BASELINE = 0.5
+_LATEST = 0.7  # share of the job by which a sensor's fault has begun: a stuck one takes seconds to be told
+_LAST_SYNCS = 8  # those after the limits are back, which need not succeed
+_READ_BACK_S = 0.0015  # from a limit's taking hold until it has been read back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One injection. inject: arms it. pattern: what must be said, `None` where the fault may pass unnoticed.
+
+    fault: one of the library's, which must have been met.
+    """
+
+    inject: Callable[[Stage], None]
+    pattern: str | None
+    fault: Fault | None = None
+
+
+@cache
+def reference() -> Report:
+    """The same job without a fault: how many calls there are, and when limits are set."""
+    return play(usual(), lambda stage: None)
+
+
+def injected(kind: str, seed: int) -> Outcome | None:
+    """The outcome of one injection; `None` where the fault was never met, because the job had ended before."""
+    planned = KINDS[kind](Random(f"{kind} {seed}"))
+    stages: list[Stage] = []
+
+    def inject(stage: Stage) -> None:
+        stages.append(stage)
+        planned.inject(stage)
+        if planned.fault is not None:
+            faults = (planned.fault,)
+            stage.board.update(lambda state: replace(state, machine=replace(state.machine, faults=faults)))
+
+    report = play(usual(), inject)
+    if planned.fault is not None and not stages[0].library.met(planned.fault):
+        return None
+    return _judged(kind, seed, planned.pattern, report)
+
+
+def _judged(kind: str, seed: int, pattern: str | None, report: Report) -> Outcome:
+    changed = difference(report.expected_mw, report.limits_mw)
+    overtaken = changed is not None and _overtaken(report)
+    if overtaken:
+        changed = None
+    if changed is None and report.left_behind:
+        changed = f"the journal still holds {', '.join(report.left_behind)}"
+    harmed = report.raised
+    if harmed is None and report.hung is None and not (report.status == 0 and report.ended):
+        harmed = f"it ended with status {report.status}, its iterations {'done' if report.ended else 'not done'}"
+    return Outcome(
+        kind=kind,
+        seed=seed,
+        changed=changed,
+        harmed=harmed,
+        hung=report.hung,
+        silent=silence(report.said, None if overtaken else pattern),
+        by_restore=report.restored_later and changed is None,
+        overtaken=overtaken,
+        said=report.said,
+    )
+
+
+def _overtaken(report: Report) -> bool:
+    """Whether each limit of the other tool that was lost fell into a call of ours: after our last look, and before ours
+    took hold and was read back."""
+    call_s = usual().call_s
+    lost = [
+        gpu for gpu, (want, got) in enumerate(zip(report.expected_mw, report.limits_mw, strict=True)) if want != got
+    ]
+    for gpu in lost:
+        sets = [(t_s, limit_mw) for t_s, one, limit_mw in report.sets if one == gpu]
+        theirs_s = max((t_s for t_s, limit_mw in sets if limit_mw == report.expected_mw[gpu]), default=-1.0)
+        ours = [t_s for t_s, limit_mw in sets if limit_mw != report.expected_mw[gpu]]
+        if not any(t_s - call_s <= theirs_s <= t_s + _READ_BACK_S for t_s in ours):
+            return False
+    return bool(lost)
+
+
+def _any_call(rng: Random) -> int:
+    """How many calls go well first: half of the faults are met before the first cap, while the sensors are watched."""
+    calls = reference().calls
+    return rng.randrange(calls) if rng.random() < 0.5 else rng.randrange(calls * 2 // 3, calls)
+
+
+def _refused(rng: Random) -> Planned:
+    fault = Fault(code=NO_PERMISSION, function=SET, after=rng.randrange(len(reference().sets)), times=None)
+    return Planned(inject=_nothing, fault=fault, pattern="was not permitted")
+
+
+def _lost(rng: Random) -> Planned:
+    fault = Fault(code=LOST, after=_any_call(rng) // 2, times=None, gpu=rng.choice((0, 1)))
+    return Planned(inject=_nothing, fault=fault, pattern="GPU_IS_LOST")
+
+
+def _passing(code: int) -> Callable[[Random], Planned]:
+    """Fails some times, then works again; a call may hang for a while first."""
+
+    def plan(rng: Random) -> Planned:
+        delay_s = rng.choice((0.0, 0.0, 0.2, 3.0))
+        fault = Fault(code=code, after=_any_call(rng), times=rng.randint(1, 4), delay_s=delay_s)
+        return Planned(inject=_nothing, fault=fault, pattern=None)
+
+    return plan
+
+
+def _lasting(code: int) -> Callable[[Random], Planned]:
+    def plan(rng: Random) -> Planned:
+        fault = Fault(code=code, after=_any_call(rng), times=None)
+        return Planned(inject=_nothing, fault=fault, pattern=ERRORS[code][0])
+
+    return plan
+
+
+def _other_code(rng: Random) -> Planned:
+    code = rng.choice([code for code in ERRORS if code not in (LOST, TIMEOUT, UNKNOWN, NO_PERMISSION)])
+    fault = Fault(code=code, after=_any_call(rng), times=rng.choice((1, 3, None)))
+    return Planned(inject=_nothing, fault=fault, pattern=None)
+
+
+def _card(pattern: str, until: float, **changes: object) -> Callable[[Random], Planned]:
+    """A card is another from some time on. until: the latest, as a share of the job."""
+
+    def plan(rng: Random) -> Planned:
+        t_s, gpu = rng.uniform(0.1, until * reference().end_s), rng.choice((0, 1))
+        return Planned(inject=lambda stage: stage.clock.at(t_s, lambda: stage.card(gpu, **changes)), pattern=pattern)
+
+    return plan
+
+
+def _sensor(trouble: Trouble, pattern: str) -> Callable[[Random], Planned]:
+    def plan(rng: Random) -> Planned:
+        from_s = rng.uniform(0.0, _LATEST * reference().end_s)
+        until_s = from_s + rng.choice((12.0, 1e9))
+        return _card_at_once(rng, pattern, episodes=(Episode(trouble=trouble, from_s=from_s, until_s=until_s),))
+
+    return plan
+
+
+def _card_at_once(rng: Random, pattern: str, **changes: object) -> Planned:
+    gpu = rng.choice((0, 1))
+    return Planned(inject=lambda stage: stage.card(gpu, **changes), pattern=pattern)
+
+
+def _disk_full(rng: Random) -> Planned:
+    writes = rng.randrange(reference().synced - _LAST_SYNCS)
+
+    def inject(stage: Stage) -> None:
+        stage.syncs = writes
+
+    return Planned(inject=inject, pattern="No space left on device")
+
+
+def _clock(rng: Random) -> Planned:
+    t_s, ahead = rng.uniform(0.0, reference().end_s), rng.random() < 0.5
+    seconds = rng.choice((0.5, 3.0, 60.0, 3600.0))
+
+    def set_wall(stage: Stage) -> None:
+        stage.wall_step_s = seconds if rng.random() < 0.5 else -seconds
+
+    def inject(stage: Stage) -> None:
+        stage.clock.at(t_s, lambda: stage.clock.step(seconds) if ahead else set_wall(stage))
+
+    return Planned(inject=inject, pattern=None)
+
+
+def _other_tool(rng: Random) -> Planned:
+    """Sets one to three limits, half of them about when one of ours is set."""
+    sets = reference().sets
+    aimed = rng.random() < 0.5
+    writes = []
+    for _ in range(rng.randint(1, 3)):
+        t_s = rng.choice(sets[:-2])[0] + rng.uniform(-0.05, 0.15) if aimed else rng.uniform(0.0, sets[-3][0])
+        gpu = rng.choice((0, 1))
+        writes.append((t_s, gpu, _OTHER_MW[gpu] + rng.randrange(1000)))
+
+    def inject(stage: Stage) -> None:
+        for t_s, gpu, limit_mw in writes:
+            stage.clock.at(t_s, partial(stage.write_as_other, gpu, limit_mw))
+
+    found_at_start = max(t_s for t_s, _, _ in writes) < sets[0][0] - 0.1
+    return Planned(inject=inject, pattern=None if found_at_start else "somebody else|another tool")
+
+
+def _nothing(stage: Stage) -> None:
+    """The fault itself is all there is."""
+
+
+KINDS: dict[str, Callable[[Random], Planned]] = {
+    "permission refused": _refused,
+    "GPU lost": _lost,
+    "timeout": _passing(TIMEOUT),
+    "unknown error": _passing(UNKNOWN),
+    "timeouts from then on": _lasting(TIMEOUT),
+    "unknown errors from then on": _lasting(UNKNOWN),
+    "any other return code": _other_code,
+    "limits clamped": _card("clamped|" + _NOT_PUT_BACK, 0.98, limits=Limits.CLAMPED, clamp_mw=225_500),
+    "limits ignored": _card("ignored|" + _NOT_PUT_BACK, 0.98, limits=Limits.IGNORED),
+    "limits held lower from outside": _card("is enforced|holds GPU", _BEFORE_LAST_BASELINE, ceiling_mw=170_000),
+    "sensor stuck": _sensor(Trouble.STUCK, "stuck"),
+    "sensor reads zero": _sensor(Trouble.ZERO, "reads 0 W"),
+    "sensor gives nothing": _sensor(Trouble.MISSING, "no power reading|NO_DATA"),
+    "energy counter lost": _card("energy counter", _LATEST, energy_counter=False),
+    "journal's disk full": _disk_full,
+    "clock set or stopped": _clock,
+    "another tool sets limits": _other_tool,
+}

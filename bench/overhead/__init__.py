@@ -1,0 +1,1 @@
+"""python -m bench overhead: what the controller and the step hook cost."""

@@ -1,0 +1,215 @@
+"""The cases of the period benchmark, and what each method makes of one."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autocap.progress.period import Verdict, detect, lock, ratio
+from bench.period.rivals import RIVALS, rival
+from bench.period.signals import (
+    DISTURBANCES,
+    JITTERS,
+    NULLS,
+    SENSORS,
+    WAVEFORMS,
+    Load,
+    SensorCase,
+    Signal,
+    record,
+    record_noise,
+)
+
+SLOWDOWNS = (1.02, 1.05, 1.10, 1.30, 2.00)
+OURS = "autocap"
+_PERIODS_S = (0.1, 10.0)
+_WINDOW_S, _WINDOW_CYCLES = 20.0, 12.3  # a little over 12, so that 12 whole cycles are inside whatever the jitter
+_MULTIPLE = 8
+_NEAR = 0.03
+_FLATTEN = 0.85
+_SLOWEST = 2.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one method made of one signal.
+
+    kind: "absolute", "ratio" or "null". called: whether it claims a period or a ratio. error: relative, against the
+    nearest multiple of the mean realised in its window, or the realised ratio; `None` without a claim. multiple: of
+    the true period; 0 where the claim is none. rel_stderr: as stated. cpu_s: spent on it. updates: in a period.
+    """
+
+    kind: str
+    method: str
+    sensor: str
+    waveform: str
+    period_s: float
+    jitter: float
+    disturbance: str
+    slowdown: float
+    seed: int
+    called: bool
+    error: float | None
+    multiple: int
+    rel_stderr: float | None
+    cpu_s: float
+    updates: float
+
+
+def absolute(seeds: range, periods: int, stride: int = 1) -> Iterator[Row]:
+    """Every sensor, waveform, jitter and disturbance at log-spaced periods, each with its own random numbers; or only
+    every stride-th of them.
+    """
+    for seed in seeds:
+        for number, (sensor, waveform, jitter, disturbance, place) in enumerate(_grid(periods)):
+            if number % stride:
+                continue
+            rng = np.random.default_rng([seed, 1, number])
+            step = (place + rng.random()) / periods
+            period_s = _PERIODS_S[0] * (_PERIODS_S[1] / _PERIODS_S[0]) ** step
+            load = Load(waveform=WAVEFORMS[waveform], period_s=period_s, jitter=jitter, disturbance=disturbance)
+            case = SENSORS[sensor]
+            span_s = _span_s(period_s) * (1.0 if disturbance in ("none", "drift") else 1.5)
+            signal = record(load, case, span_s, rng)
+            labels = _Labels(sensor, waveform, period_s, jitter, disturbance, 1.0, seed)
+            yield _ours(signal, case, labels)
+            yield from (_rival(name, signal, case, labels) for name in RIVALS)
+
+
+def ratios(seeds: range, periods: int, stride: int = 1) -> Iterator[Row]:
+    """Two windows at two caps, over sensors, waveforms, jitters up to 3 % and slowdowns."""
+    for seed in seeds:
+        number = 0
+        for sensor in SENSORS:
+            for waveform in WAVEFORMS:
+                for slowdown in SLOWDOWNS:
+                    for place in range(periods):
+                        number += 1
+                        if number % stride:
+                            continue
+                        rng = np.random.default_rng([seed, 2, number])
+                        yield _ratio(sensor, waveform, slowdown, (place + rng.random()) / periods, seed, rng)
+
+
+def nulls(seeds: range, repeats: int) -> Iterator[Row]:
+    """Signals that repeat nothing, through every sensor."""
+    for seed in seeds:
+        for kind in NULLS:
+            for sensor, case in SENSORS.items():
+                for number in range(repeats):
+                    rng = np.random.default_rng([seed, 3, number])
+                    signal = record_noise(kind, case, float(rng.choice([20.0, 40.0, 80.0])), rng)
+                    labels = _Labels(sensor, kind, 0.0, 0.0, "none", 1.0, seed)
+                    yield _ours(signal, case, labels, kind="null")
+                    for name in RIVALS:
+                        yield _rival(name, signal, case, labels, kind="null")
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    sensor: str
+    waveform: str
+    period_s: float
+    jitter: float
+    disturbance: str
+    slowdown: float
+    seed: int
+
+    def row(
+        self,
+        kind: str,
+        method: str,
+        update_s: float,
+        cpu_s: float,
+        found_s: float | None,
+        true_s: float,
+        rel_stderr: float | None = None,
+    ) -> Row:
+        error, multiple = None, 0
+        if found_s is not None and np.isfinite(true_s):
+            multiple = min(max(1, round(found_s / true_s)), _MULTIPLE)
+            error = found_s / (multiple * true_s) - 1.0
+        return Row(
+            kind=kind,
+            method=method,
+            sensor=self.sensor,
+            waveform=self.waveform,
+            period_s=self.period_s,
+            jitter=self.jitter,
+            disturbance=self.disturbance,
+            slowdown=self.slowdown,
+            seed=self.seed,
+            called=found_s is not None,
+            error=error,
+            multiple=multiple,
+            rel_stderr=rel_stderr,
+            cpu_s=cpu_s,
+            updates=self.period_s / update_s,
+        )
+
+
+def _grid(periods: int) -> Iterator[tuple[str, str, float, str, int]]:
+    """Undisturbed: every combination. Disturbed: the sensors and waveforms at a jitter of 1 %."""
+    for sensor in SENSORS:
+        for waveform in WAVEFORMS:
+            for place in range(periods):
+                for jitter in JITTERS:
+                    yield sensor, waveform, jitter, DISTURBANCES[0], place
+                for disturbance in DISTURBANCES[1:]:
+                    yield sensor, waveform, 0.01, disturbance, place
+
+
+def _span_s(period_s: float) -> float:
+    return max(_WINDOW_S, _WINDOW_CYCLES * period_s)
+
+
+def _ours(signal: Signal, case: SensorCase, labels: _Labels, kind: str = "absolute") -> Row:
+    begin_s = time.process_time()
+    estimate = detect(signal.t_s, signal.power_w, update_s=case.update_s, window_s=case.window_s)
+    cpu_s = time.process_time() - begin_s
+    claimed = estimate.verdict is Verdict.PERIODIC
+    real = claimed and len(signal.progress) > 0
+    true_s = signal.mean_iteration_s(estimate.start_s, estimate.end_s) if real else np.nan
+    found_s = estimate.period_s if claimed else None
+    return labels.row(kind, OURS, case.update_s, cpu_s, found_s, true_s, estimate.rel_stderr if claimed else None)
+
+
+def _rival(name: str, signal: Signal, case: SensorCase, labels: _Labels, kind: str = "absolute") -> Row:
+    begin_s = time.process_time()
+    found_s = rival(name, signal.t_s, signal.power_w, case.update_s)
+    cpu_s = time.process_time() - begin_s
+    real = len(signal.progress) > 0
+    true_s = signal.mean_iteration_s(float(signal.t_s[0]), float(signal.t_s[-1])) if real else np.nan
+    return labels.row(kind, name, case.update_s, cpu_s, found_s, true_s)
+
+
+def _ratio(sensor: str, waveform: str, slowdown: float, step: float, seed: int, rng: np.random.Generator) -> Row:
+    """Lock at the baseline, then the same job at a cap."""
+    case = SENSORS[sensor]
+    lowest_s = max(_PERIODS_S[0], 3 * case.update_s)
+    period_s = lowest_s * (_PERIODS_S[1] / lowest_s) ** step
+    jitter = float(rng.choice(JITTERS[:3]))
+    labels = _Labels(sensor, waveform, period_s, jitter, "none", slowdown, seed)
+    base = Load(waveform=WAVEFORMS[waveform], period_s=period_s, jitter=jitter)
+    capped = Load(waveform=WAVEFORMS[waveform], period_s=period_s, jitter=jitter, slowdown=slowdown, flatten=_FLATTEN)
+    before = record(base, case, _span_s(period_s), rng)
+    after = record(capped, case, _span_s(period_s * slowdown), rng)
+    locked = detect(before.t_s, before.power_w, update_s=case.update_s, window_s=case.window_s)
+    if locked.verdict is not Verdict.PERIODIC:
+        return labels.row("unlocked", OURS, case.update_s, 0.0, None, slowdown)
+    template = lock(before.t_s, before.power_w, locked, update_s=case.update_s, window_s=case.window_s)
+    begin_s = time.process_time()
+    found = ratio(template, after.t_s, after.power_w, slowest=_SLOWEST)
+    cpu_s = time.process_time() - begin_s
+    true = after.mean_iteration_s(float(after.t_s[0]), float(after.t_s[-1])) / before.mean_iteration_s(
+        float(before.t_s[0]), float(before.t_s[-1])
+    )
+    row = labels.row("ratio", OURS, case.update_s, cpu_s, found.ratio if found.ok else None, np.nan, found.rel_stderr)
+    if not row.called or found.ratio is None:
+        return row
+    return _with_error(row, found.ratio / true - 1.0)
+
+
+def _with_error(row: Row, error: float) -> Row:
+    return replace(row, error=error, multiple=1 if abs(error) < _NEAR else 0)

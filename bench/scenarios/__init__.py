@@ -1,0 +1,1 @@
+"""python -m bench scenarios: what goes wrong in real jobs, at random."""

@@ -1,0 +1,145 @@
+"""python -m bench scenarios: does the controller keep its promises through what real training jobs do?"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from bench.scenarios.cases import constrained, draw
+from bench.scenarios.runs import Row, play
+
+_CLOSE_PCT, _OVER_PCT = 1.5, 0.5
+_WITHIN = 60  # iterations
+_CALM = 0.05  # jitter
+_PER = 10_000
+_EVERY = 3
+_LISTED = 12
+
+
+def main(argv: Sequence[str]) -> int:
+    """Play the scenarios and print the promises; 1 where one is not kept."""
+    parser = argparse.ArgumentParser(prog="python -m bench scenarios", description=__doc__)
+    parser.add_argument("--count", type=int, default=200, help="scenarios (default: 200)")
+    parser.add_argument("--seed-base", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--quick", action="store_true", help="24 scenarios")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write what came of each")
+    args = parser.parse_args(argv)
+    count = 24 if args.quick else args.count
+    begin_s = time.perf_counter()
+    with ProcessPoolExecutor() as pool:
+        rows = list(pool.map(_play, _cases(args.seed_base, count), chunksize=2))
+    print("\n".join(report(rows)))
+    print(f"\n{count} scenarios, seeds {args.seed_base} to {args.seed_base + count - 1}, "
+          f"{time.perf_counter() - begin_s:.0f} s")  # fmt: skip
+    if args.json is not None:
+        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return 0 if all(kept for _, kept in promises(rows)) else 1
+
+
+def _cases(first: int, count: int) -> Iterator[tuple[int, bool]]:
+    """Every seed, and every so many once more with a limit on slowdown."""
+    for seed in range(first, first + count):
+        yield seed, False
+        if seed % _EVERY == 0:
+            yield seed, True
+
+
+def _play(case: tuple[int, bool]) -> Row:
+    seed, limited = case
+    return play(constrained(draw(seed)) if limited else draw(seed))
+
+
+def promises(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+    """Each promise with its numbers, and whether it was kept."""
+    limited = [row for row in rows if row.constrained]
+    free = [row for row in rows if not row.constrained]
+    held = [row for row in free if row.regret_pct is not None]
+    regrets = np.array([row.regret_pct for row in held])
+    over = np.array([row.over_pct for row in rows if row.over_pct is not None])
+    close = _share(regrets <= _CLOSE_PCT)
+    yield f"jobs that lasted beyond CONFIRMING: {len(held)} of {len(free)}", True
+    yield (
+        (
+            f"kept cap within {_CLOSE_PCT:g} % of the best: {100 * close:.1f} % of them (95 % aimed at); mean "
+            f"{regrets.mean():.2f} %, worst {regrets.max():.2f} %"
+        ),
+        close >= 0.95,
+    )
+    yield (
+        f"kept cap above the arrival limit's cost: worst {over.max():+.2f} % (+{_OVER_PCT:g} % allowed)",
+        bool(over.max() <= _OVER_PCT),
+    )
+    due = [row for row in rows if row.due and row.jitter <= _CALM]
+    soon = [row for row in due if row.noticed_after is not None and row.noticed_after <= _WITHIN]
+    yield (
+        (
+            f"changed workload, jitter up to {100 * _CALM:g} %: noticed within {_WITHIN} iterations in {len(soon)} of "
+            f"{len(due)} (95 % aimed at)"
+        ),
+        len(soon) >= 0.95 * len(due),
+    )
+    quiet, retunes = sum(row.quiet for row in rows), sum(row.retunes for row in rows)
+    yield (
+        (f"searches anew without a change: {retunes} in {quiet:.0f} iterations at a held cap (fewer than 1 in {_PER})"),
+        retunes * _PER < max(quiet, 1),
+    )
+    off = np.array([row.saving_off for row in rows if row.saving_off is not None])
+    within = _share(np.abs(off) <= 2)
+    yield (
+        (
+            f"reported saving within two standard errors of the truth: {100 * within:.1f} % of {len(off)} "
+            "(90 % aimed at)"
+        ),
+        within >= 0.90,
+    )
+    excess = np.array([row.excess_pct for row in rows if row.excess_pct is not None])
+    yield (
+        (
+            f"--max-slowdown 5 %: {len(excess)} jobs, {int(np.sum(excess > 0))} beyond it, worst {excess.max():+.2f} % "
+            "(after one aborted trial)"
+        ),
+        bool(excess.max() <= 0),
+    )
+    allowed = np.array([row.regret_pct for row in limited if row.regret_pct is not None])
+    yield (
+        f"    kept cap above the best that is truly allowed: mean {allowed.mean():.2f} %, worst {allowed.max():.2f} %, "
+        f"within {_CLOSE_PCT:g} % in {100 * _share(allowed <= _CLOSE_PCT):.1f} % of {len(allowed)}",
+        True,
+    )
+    yield f"limits not back: {sum(not row.back for row in rows)}", all(row.back for row in rows)
+
+
+def _share(kept: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
+    return float(np.mean(kept)) if kept.size else 1.0
+
+
+def report(rows: Sequence[Row]) -> Iterator[str]:
+    """The promises, and the scenarios that broke one, as lines."""
+    for text, kept in promises(rows):
+        yield f"{'  ' if kept else '✗ '}{text}"
+    ended = {state: sum(row.ended_in == state for row in rows) for state in sorted({row.ended_in for row in rows})}
+    yield "ended in: " + ", ".join(f"{state} {count}" for state, count in ended.items())
+    broken = [
+        row
+        for row in rows
+        if (row.regret_pct or 0) > _CLOSE_PCT
+        or (row.due and (row.noticed_after is None or row.noticed_after > _WITHIN))
+        or row.retunes
+        or (row.excess_pct or 0) > 0
+        or not row.back
+    ]
+    for row in broken[:_LISTED]:
+        yield (
+            f"  seed {row.seed}: {row.metric}, jitter {100 * row.jitter:.0f} %, kept {row.kept_w}, regret "
+            f"{row.regret_pct}, noticed {row.noticed_after}, anew {row.retunes}, excess {row.excess_pct}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

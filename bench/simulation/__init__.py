@@ -1,0 +1,1 @@
+"""Whole jobs and sweeps on the simulated device, in virtual time."""

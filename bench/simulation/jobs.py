@@ -1,0 +1,213 @@
+"""Whole jobs on the simulated device: the real controller, runner and sensors, in virtual time.
+
+`tune` runs one job to its end; the rest says how good the outcome is against the truth that only a simulation knows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autocap import events
+from autocap.clock import Clock, VirtualClock
+from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
+from autocap.controller.controller import Controller
+from autocap.devices.base import LimitPort
+from autocap.devices.model import profiles
+from autocap.devices.model.profiles import Profile
+from autocap.devices.powersource import PowerSource
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.events import Event
+from autocap.metrics import Metric
+from autocap.progress import Progress, StepProgress
+from autocap.records import Measurement, Sample, Trial
+from autocap.session.caps import cap_grid
+from autocap.session.runner import Runner
+from autocap.strategies import registry
+from autocap.strategies.base import CapGrid, StrategyLike
+
+
+@dataclass
+class Log:
+    """Keeps the events of a run."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def sample(self, sample: Sample) -> None:
+        """Samples are not kept."""
+
+
+class SimulatedActuator:
+    """Sets simulated limits. Nothing outlives the process, so none is guarded; somebody else's limit stays."""
+
+    def __init__(self, device: SimulatedDevice, original_w: Sequence[float]) -> None:
+        self._limits: LimitPort = device.limits()
+        self._uuids = [gpu.uuid for gpu in device.gpus]
+        self._original_w = tuple(original_w)
+        self._ours_w = self._original_w
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        self._ours_w = tuple(caps_w)
+        for uuid, cap_w in zip(self._uuids, caps_w, strict=True):
+            self._limits.set_limit_w(uuid, cap_w)
+
+    def restore(self) -> None:
+        for uuid, ours_w, original_w in zip(self._uuids, self._ours_w, self._original_w, strict=True):
+            if self._limits.requested_w(uuid) == ours_w:
+                self._limits.set_limit_w(uuid, original_w)
+
+    def beat(self) -> bool:
+        return False
+
+
+class SimulatedProcess:
+    """The job as a process: it ends when its iterations are done, or at a time."""
+
+    def __init__(self, device: SimulatedDevice, clock: VirtualClock, end_s: float) -> None:
+        self._device, self._clock, self._end_s = device, clock, end_s
+
+    def poll(self) -> int | None:
+        return 0 if self._clock.now() >= self._end_s or self._device.job_ended else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One finished job. final_cap_w: the common cap that was kept at the end, watts. log: all that was announced."""
+
+    final_cap_w: float
+    log: Log
+    grid: CapGrid
+    wall_s: float
+    device: SimulatedDevice
+
+    @property
+    def trials(self) -> list[events.TrialEnded]:
+        return [event for event in self.log.events if isinstance(event, events.TrialEnded)]
+
+    @property
+    def decided(self) -> events.Decided | None:
+        return next((event for event in self.log.events if isinstance(event, events.Decided)), None)
+
+
+def tune(
+    job: SimulatedJob,
+    config: TuneConfig,
+    strategy_name: str,
+    *,
+    options: Sequence[tuple[str, str]] = (),
+    node: SimulatedNode | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    end_s: float = 86400.0,
+    stop_when_held: bool = False,
+    log: Log | None = None,
+    meter: Callable[[SimulatedDevice, Clock], PowerSource] | None = None,
+) -> Outcome:
+    """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
+
+    progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
+    of the machine's power.
+    """
+    clock = VirtualClock()
+    device = SimulatedDevice(clock, job, node, seed=seed)
+    original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
+    grid = cap_grid(config, device.gpus, original_w)
+    factory = registry.find(strategy_name)
+    values = registry.option_values(factory, options)
+
+    def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
+        rng = np.random.default_rng(seed)
+        return factory(grid=grid, metric=config.metric, baseline=baseline, rng=rng, history=before, options=values)
+
+    controller = Controller(
+        config=config,
+        sensor=device.sensor,
+        original_w=original_w,
+        grid=grid,
+        progress=progress or StepProgress(),
+        new_strategy=new_strategy,
+    )
+    process = SimulatedProcess(device, clock, end_s)
+    log = log or Log()
+    actuator = SimulatedActuator(device, original_w)
+    runner = Runner(
+        clock=clock,
+        device=device,
+        controller=controller,
+        job=_Until(process, controller) if stop_when_held else process,
+        sink=log,
+        interval_s=device.sensor.update_s / SAMPLES_PER_UPDATE,
+        steps=lambda: device.steps(clock.now()),
+        actuator=actuator,
+        node=None if meter is None else meter(device, clock),
+    )
+    runner.run()
+    actuator.restore()
+    return Outcome(
+        final_cap_w=_held(log, original_w[0]),
+        log=log,
+        grid=grid,
+        wall_s=clock.now(),
+        device=device,
+    )
+
+
+class _Until:
+    """Ends the run as soon as the controller holds a cap."""
+
+    def __init__(self, process: SimulatedProcess, controller: Controller) -> None:
+        self._process, self._controller = process, controller
+
+    def poll(self) -> int | None:
+        held = self._controller.state in (events.State.HOLDING, events.State.DONE)
+        return 0 if held else self._process.poll()
+
+
+def _held(log: Log, original_w: float) -> float:
+    decided = [event for event in log.events if isinstance(event, events.Decided)]
+    return original_w if not decided or decided[-1].cap_w is None else decided[-1].cap_w
+
+
+def true_costs(
+    profile: Profile, metric: Metric, caps_w: Sequence[float], original_w: float
+) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """The metric at each cap without any noise, against the original limit; shape (caps,)."""
+    base = exact(profile, original_w)
+    return np.array([metric.cost(exact(profile, cap), base).value for cap in caps_w])
+
+
+def regret_pct(profile: Profile, metric: Metric, grid: CapGrid, cap_w: float, original_w: float) -> float:
+    """How much worse the kept cap truly is than the best of its grid, percent."""
+    best = true_costs(profile, metric, grid, original_w).min()
+    return 100 * float(true_costs(profile, metric, [cap_w], original_w)[0] / best - 1)
+
+
+def exact(profile: Profile, cap_w: float) -> Measurement:
+    """What a cap truly costs by the profile, without any error."""
+    time_s, power_w = float(profile.time_s(cap_w)), float(profile.power_w(cap_w))
+    return certain((cap_w,), time_s, time_s * power_w)
+
+
+def certain(caps_w: tuple[float, ...], period_s: float, energy_j: float) -> Measurement:
+    """What caps truly cost per iteration, as a measurement without any error."""
+    return Measurement(
+        cap_w=caps_w,
+        start_s=0.0,
+        duration_s=period_s,
+        iterations=1,
+        period_s=period_s,
+        period_rel_stderr=0.0,
+        power_w=energy_j / period_s,
+        power_rel_stderr=0.0,
+        energy_per_iteration_j=energy_j,
+        energy_rel_stderr=0.0,
+        time_energy_corr=0.0,
+    )
+
+
+def seed_profiles() -> list[Profile]:
+    """The twelve profiles fitted to the published tables."""
+    return [profiles.load(name) for name in profiles.names()]

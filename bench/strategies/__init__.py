@@ -1,0 +1,1 @@
+"""python -m bench strategies: search strategies on curves and on whole jobs."""

@@ -1,0 +1,155 @@
+"""`python -m bench strategies`: which strategy is best, on cap curves alone or in whole simulated jobs.
+
+*curves* drives strategies alone on measured curves (the twelve seed curves, or a CSV of yours); *jobs* runs the whole
+controller, sensors and progress included, on the simulated device.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+from typing import TypeVar
+
+from autocap.devices.model.sensor import PRESETS
+from autocap.errors import AutocapError
+from autocap.metrics import DEFAULT_K
+from autocap.strategies import registry
+from bench.strategies import curve_cases, job_cases
+from bench.strategies.cases import Searched, metric_named
+from bench.strategies.curves import built_in, read
+
+_CHUNK = 8
+_QUICK = 4  # of the jobs, --quick runs every fourth curve
+_BAR = 30
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the searches or jobs that the command line asks for, and print their table; the exit status."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        for name in args.strategies.split(","):
+            registry.find(name)
+        for name in args.metrics.split(","):
+            metric_named(name, args.k)
+        return _curves(args) if args.mode == "curves" else _jobs(args)
+    except (AutocapError, ValueError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench strategies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    every = ",".join(name for name in registry.BUILTIN if name != "fixed")
+    parser.add_argument("--mode", choices=["curves", "jobs"], default="curves")
+    parser.add_argument(
+        "--curves", type=Path, metavar="FILE.csv", help="curve,cap_w,power_w,time_s (default: the seed's)"
+    )
+    parser.add_argument("--strategies", default=every, help=f"by comma (default: {every})")
+    parser.add_argument(
+        "--metrics", default="energy,edp,eds", help="by comma; eds_1.5 is eds with that k (default: energy,edp,eds)"
+    )
+    parser.add_argument("--k", type=float, default=DEFAULT_K, help="for eds (default: 2)")
+    parser.add_argument(
+        "--noise", type=float, help="relative sd of a trial's time (curves: 0.005), of an iteration's (jobs: 0.01)"
+    )
+    parser.add_argument("--seeds", type=int, help="repeats of everything (curves: 20, jobs: 3)")
+    parser.add_argument("--iterations", type=int, default=1000, help="of a job, at least 300 s (default: 1000)")
+    parser.add_argument("--progress", choices=["steps", "period"], default="steps", help="of jobs")
+    parser.add_argument("--sensor", choices=sorted(PRESETS), help="of jobs, instead of the one of the profile's card")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write a row for every search or job")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the searches (needs matplotlib)")
+    parser.add_argument("--quick", action="store_true", help="one seed, and of the jobs every fourth curve")
+    return parser
+
+
+def _curves(args: argparse.Namespace) -> int:
+    curves = built_in() if args.curves is None else read(args.curves)
+    noise = 0.005 if args.noise is None else args.noise
+    cases = [
+        curve_cases.CurveCase(curve=curve, metric=metric, k=args.k, strategy=name, seed=seed, noise=noise)
+        for name, metric, curve, seed in product(
+            args.strategies.split(","), args.metrics.split(","), curves, range(_seeds(args, 20))
+        )
+    ]
+    return _show(args, curve_cases.run, cases, curve_cases.table, "searches", f"noise {100 * noise:g} %")
+
+
+def _jobs(args: argparse.Namespace) -> int:
+    if args.curves is not None:
+        raise ValueError("--curves belongs to --mode curves")
+    jitter = 0.01 if args.noise is None else args.noise
+    curves = job_cases.curves(args.progress, args.sensor)
+    cases = [
+        job_cases.JobCase(
+            curve=curve,
+            metric=metric,
+            k=args.k,
+            strategy=name,
+            seed=seed,
+            noise=jitter,
+            iterations=args.iterations,
+            progress=args.progress,
+            sensor=args.sensor,
+        )
+        for name, metric, curve, seed in product(
+            args.strategies.split(","),
+            args.metrics.split(","),
+            curves[::_QUICK] if args.quick else curves,
+            range(_seeds(args, 3)),
+        )
+    ]
+    return _show(args, job_cases.run, cases, job_cases.table, "jobs", f"jitter {100 * jitter:g} %, simulated power")
+
+
+def _seeds(args: argparse.Namespace, usual: int) -> int:
+    if args.quick:
+        return 1
+    return usual if args.seeds is None else int(args.seeds)
+
+
+def _show(
+    args: argparse.Namespace,
+    run: Callable[[Given], Searched],
+    cases: Sequence[Given],
+    table: Callable[[Sequence[Searched]], Iterator[str]],
+    noun: str,
+    note: str,
+) -> int:
+    """Run the cases; print their table, and write what else is asked for."""
+    if args.plots is not None:
+        from bench.strategies import plots as strategy_plots
+
+    begin_s = time.perf_counter()
+    searched = list(_parallel(run, cases, noun))
+    print("\n".join(table(searched)))
+    print(f"\n{len(searched)} {noun} in {time.perf_counter() - begin_s:.0f} s; {note}")
+    if args.json is not None:
+        args.json.write_text(json.dumps([asdict(found.row) for found in searched], indent=1) + "\n")
+    if args.plots is not None:
+        strategy_plots.draw(searched, args.plots)
+    return 0
+
+
+def _parallel(run: Callable[[Given], Result], cases: Sequence[Given], noun: str) -> Iterator[Result]:
+    """The results in the order of the cases, with a progress bar on a terminal."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the workers, which fill the cores by themselves
+    shown = sys.stderr.isatty()
+    with ProcessPoolExecutor() as pool:
+        for done, result in enumerate(pool.map(run, cases, chunksize=_CHUNK), start=1):
+            yield result
+            if shown:
+                bar = "#" * (_BAR * done // len(cases))
+                print(f"\r[{bar:{_BAR}}] {done}/{len(cases)} {noun}", end="", file=sys.stderr, flush=True)
+    if shown:
+        print("\r\x1b[K", end="", file=sys.stderr)

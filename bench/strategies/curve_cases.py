@@ -1,0 +1,64 @@
+"""Strategies alone on cap curves, against the best cap of each: `python -m bench strategies --mode curves`."""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autocap.metrics import Metric
+from autocap.records import Measurement
+from autocap.strategies import registry
+from autocap.strategies.base import CapGrid, StrategyLike
+from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
+from bench.strategies.curves import CapCurve, drive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveCase(Case):
+    """One search on a curve. noise: of a trial's time."""
+
+    curve: CapCurve
+
+
+def run(case: CurveCase) -> Searched:
+    """Run one search to its end. The noise depends on the curve and the seed, not on the strategy."""
+    factory = registry.find(case.strategy)
+    values = registry.option_values(factory, ())
+
+    def new_strategy(grid: CapGrid, metric: Metric, baseline: Measurement) -> StrategyLike:
+        rng = np.random.default_rng(case.seed)
+        return factory(grid=grid, metric=metric, baseline=baseline, rng=rng, history=(), options=values)
+
+    noise_rng = np.random.default_rng([case.seed, zlib.crc32(case.curve.name.encode())])
+    found = drive(new_strategy, case.curve, metric_named(case.metric, case.k), case.noise, noise_rng)
+    row = Row(
+        mode="curves",
+        curve=case.curve.name,
+        metric=case.metric,
+        strategy=case.strategy,
+        seed=case.seed,
+        probes=len(found.trials),
+        final_cap_w=found.final_w,
+        regret_pct=found.regret_pct(found.final_w),
+        exploration_regret_pct=found.exploration_regret_pct,
+        iterations=None,
+        progress=None,
+        state="nothing kept" if found.kept_w is None else "kept",
+    )
+    return Searched(row=row, drive=found)
+
+
+def table(searched: Sequence[Searched]) -> Iterator[str]:
+    """A line per strategy and metric of a Markdown table."""
+    yield "| strategy | metric | curves | searches | regret, mean / p90 / worst % | probes | probes' regret % |"
+    yield "|---|---|---|---|---|---|---|"
+    for strategy, metric, some in grouped(searched):
+        rows = [found.row for found in some]
+        regret = np.array([row.regret_pct for row in rows])
+        yield (
+            f"| {strategy} | {metric} | {len({row.curve for row in rows})} | {len(rows)} | "
+            f"{regret.mean():.2f} / {np.quantile(regret, 0.9):.2f} / {regret.max():.2f} | "
+            f"{np.mean([row.probes for row in rows]):.1f} | "
+            f"{np.mean([row.exploration_regret_pct for row in rows]):.2f} |"
+        )

@@ -1,0 +1,201 @@
+"""Cap curves, and a loop that drives one strategy over one of them: no device, no time, no controller.
+
+A curve is what `curve,cap_w,power_w,time_s` says: a few measured caps, and monotone (PCHIP) interpolation between
+them. A trial is the curve with noise on it; whether it is told as complete or pruned is decided by the controller's
+own rule (`autocap.controller.search`), and a cap that is asked for again is measured as well as the first time.
+"""
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+
+from autocap.config import TuneConfig
+from autocap.controller.search import Search
+from autocap.devices.model import profiles
+from autocap.errors import UsageError
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial, TrialState
+from autocap.strategies.base import DEFAULT_STEP_W, CapGrid, StrategyLike
+
+Floats = NDArray[np.float64]
+
+COLUMNS = ("curve", "cap_w", "power_w", "time_s")
+POWER_SHARE = 0.4  # of the noise of a trial's time that its power has
+_MOST_TRIALS = 1000  # more than any search needs: a strategy that never ends is stopped here
+_ITERATIONS = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapCurve:
+    """Measured power and time against the cap; arrays have the number of points as length, caps ascend.
+
+    Raises ValueError where a value is not positive, caps repeat, or there are fewer than two.
+    """
+
+    name: str
+    caps_w: tuple[float, ...]
+    powers_w: tuple[float, ...]
+    times_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.caps_w) < 2 or list(self.caps_w) != sorted(set(self.caps_w)):
+            raise ValueError(f"curve {self.name} needs two different caps or more, each once")
+        if not all(0 < value < math.inf for value in (*self.caps_w, *self.powers_w, *self.times_s)):
+            raise ValueError(f"curve {self.name} has a cap, power or time that is not above 0")
+
+    @property
+    def grid(self) -> CapGrid:
+        """From the lowest to the highest cap in steps of 5 W."""
+        return CapGrid.stepped(self.caps_w[0], self.caps_w[-1], DEFAULT_STEP_W)
+
+    def at(self, caps_w: Sequence[float]) -> tuple[Floats, Floats]:
+        """Power in watts and time in seconds at some caps, shape (caps,) each."""
+        where = np.asarray(caps_w, dtype=np.float64)
+        power_w = PchipInterpolator(self.caps_w, self.powers_w)(where)
+        time_s = PchipInterpolator(self.caps_w, self.times_s)(where)
+        return np.asarray(power_w), np.asarray(time_s)
+
+
+def built_in() -> list[CapCurve]:
+    """The twelve seed curves, at every 5 W."""
+    curves = []
+    for name in profiles.names():
+        profile = profiles.load(name)
+        grid = CapGrid.stepped(profile.cap_range.min_w, profile.cap_range.max_w, DEFAULT_STEP_W)
+        caps_w = np.array(grid.caps_w)
+        powers_w, times_s = profile.power_w(caps_w), profile.time_s(caps_w)
+        curves.append(
+            CapCurve(name=name, caps_w=grid.caps_w, powers_w=tuple(powers_w.tolist()), times_s=tuple(times_s.tolist()))
+        )
+    return curves
+
+
+def read(path: Path) -> list[CapCurve]:
+    """The curves of a file, in its order; rows of one curve in any order. Raises UsageError for what is not one."""
+    points: dict[str, list[tuple[float, float, float]]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if not set(COLUMNS) <= set(reader.fieldnames or ()):
+                raise UsageError(f"{path} lacks a column; it needs {', '.join(COLUMNS)}")
+            for row in reader:
+                values = (float(row["cap_w"]), float(row["power_w"]), float(row["time_s"]))
+                points.setdefault(row["curve"], []).append(values)
+        return [_curve(name, sorted(rows)) for name, rows in points.items()]
+    except (OSError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as curves: {error}; pass a CSV of {', '.join(COLUMNS)}") from error
+
+
+def _curve(name: str, rows: Sequence[tuple[float, float, float]]) -> CapCurve:
+    caps_w, powers_w, times_s = zip(*rows, strict=True)
+    return CapCurve(name=name, caps_w=caps_w, powers_w=powers_w, times_s=times_s)
+
+
+def write(path: Path, curves: Iterable[CapCurve]) -> None:
+    """Write curves as `read` reads them."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for curve in curves:
+            for row in zip(curve.caps_w, curve.powers_w, curve.times_s, strict=True):
+                writer.writerow([curve.name, *(f"{value:.6g}" for value in row)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """One finished search. trials: in their order. kept_w: the cap recommended, watts, `None` without one.
+
+    costs: the true metric of every cap of the grid against the highest one, shape (caps,).
+    """
+
+    grid: CapGrid
+    costs: Floats
+    trials: tuple[Trial, ...]
+    kept_w: float | None
+
+    @property
+    def final_w(self) -> float:
+        """The cap that the job would end with: the one found on arrival where none is recommended."""
+        return self.grid[-1] if self.kept_w is None else self.kept_w
+
+    def regret_pct(self, cap_w: float) -> float:
+        """How much more a cap of the grid truly costs than the best one, percent."""
+        return 100 * float(self.costs[self.grid.index(cap_w)] / self.costs.min() - 1)
+
+    @property
+    def exploration_regret_pct(self) -> float:
+        """The mean of that over the trials; 0 without any."""
+        excess = [self.regret_pct(trial.cap_w) for trial in self.trials]
+        return float(np.mean(excess)) if excess else 0.0
+
+
+def drive(
+    new_strategy: Callable[[CapGrid, Metric, Measurement], StrategyLike],
+    curve: CapCurve,
+    metric: Metric,
+    noise: float,
+    rng: np.random.Generator,
+) -> Drive:
+    """Search one curve to the end, beginning with a baseline at its highest cap.
+
+    noise: relative standard deviation of a trial's time; its power has 0.4 of it, and both say so.
+    """
+    grid = curve.grid
+    powers_w, times_s = curve.at(grid)
+
+    def measure(cap_w: float) -> Measurement:
+        time_z, power_z = rng.standard_normal(2)
+        place = grid.index(cap_w)
+        time_s = float(times_s[place]) * (1 + noise * float(time_z))
+        power_w = float(powers_w[place]) * (1 + POWER_SHARE * noise * float(power_z))
+        return measured(cap_w, power_w, time_s, noise)
+
+    baseline = measure(grid[-1])
+    search = Search(lambda found: new_strategy(grid, metric, found), grid, metric, baseline, _prune_sigmas(metric))
+    trials: list[Trial] = []
+    while len(trials) < _MOST_TRIALS and (cap_w := search.ask()) is not None:
+        found = measure(cap_w)
+        cost = search.cost(found)
+        lost = search.hopeless(found, cost)
+        trials.append(
+            Trial(
+                cap_w=cap_w,
+                state=TrialState.COMPLETE if lost is None else TrialState.PRUNED,
+                reason=lost,
+                cost=cost.value,
+                cost_stderr=cost.stderr,
+                measurement=found,
+            )
+        )
+        search.tell(trials[-1])
+    base = measured(grid[-1], float(powers_w[-1]), float(times_s[-1]), 0.0)
+    ratios = zip((powers_w * times_s / (powers_w[-1] * times_s[-1])).tolist(), times_s / times_s[-1], strict=True)
+    costs = np.array([metric.value(energy, float(time), base) for energy, time in ratios])
+    return Drive(grid=grid, costs=costs, trials=tuple(trials), kept_w=search.recommend())
+
+
+def _prune_sigmas(metric: Metric) -> float:
+    return TuneConfig(metric=metric).prune_sigmas
+
+
+def measured(cap_w: float, power_w: float, time_s: float, noise: float) -> Measurement:
+    """A measurement of these values whose time has the relative error `noise`."""
+    return Measurement(
+        cap_w=(cap_w,),
+        start_s=0.0,
+        duration_s=_ITERATIONS * time_s,
+        iterations=_ITERATIONS,
+        period_s=time_s,
+        period_rel_stderr=noise,
+        power_w=power_w,
+        power_rel_stderr=POWER_SHARE * noise,
+        energy_per_iteration_j=power_w * time_s,
+        energy_rel_stderr=noise * math.hypot(1, POWER_SHARE),
+        time_energy_corr=1 / math.hypot(1, POWER_SHARE) if noise else 0.0,
+    )

@@ -1,0 +1,288 @@
+"""How a search talks to the controller: `ask` for a cap, `tell` a trial, `recommend` what to keep.
+
+A strategy knows no device and no time. It is built with
+
+    grid      the caps it may ask for (CapGrid)
+    metric    what is minimised (Metric), with the slowdown limit that a kept cap must respect
+    baseline  the Measurement at the limit found on arrival
+    rng       numpy.random.Generator; the same seed gives the same asks
+    history   earlier trials, oldest first (a warm start); empty otherwise
+    options   the value of every option in its OPTIONS table, by name
+
+A cap that is asked for again is a re-measurement: the controller measures it to half the target error.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, overload
+
+import numpy as np
+
+from autocap.errors import StrategyError, UsageError
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial, TrialLength, TrialState
+from autocap.strategies.findings import Finding, find_out
+from autocap.strategies.smoothing import smooth
+
+OptionScalar = str | int | float | bool | None
+DEFAULT_STEP_W = 5.0
+_WINDOWS = (1 / 8, 1 / 16)  # half-widths of the smoothing windows, shares of the grid's width
+
+
+@dataclass(frozen=True, slots=True)
+class CapGrid(Sequence[float]):
+    """The caps that may be tried, watts, ascending and distinct. Behaves as a sequence of plain floats."""
+
+    caps_w: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.caps_w or list(self.caps_w) != sorted(set(self.caps_w)):
+            raise ValueError(f"a cap grid is ascending, distinct and not empty, got {self.caps_w} W")
+        object.__setattr__(self, "caps_w", tuple(float(cap_w) for cap_w in self.caps_w))  # whatever numbers were given
+
+    @classmethod
+    def stepped(cls, min_w: float, max_w: float, step_w: float) -> "CapGrid":
+        """Every step_w from max_w downwards, and min_w itself: the ends are worth trying even off the step."""
+        count = int((max_w - min_w) / step_w + 1e-9)
+        caps = {round(max_w - i * step_w, 6) for i in range(count + 1)} | {float(min_w)}
+        return cls(tuple(sorted(caps)))
+
+    def nearest(self, cap_w: float) -> float:
+        """The grid's cap closest to cap_w, the lower of two equally close."""
+        return min(self.caps_w, key=lambda candidate: (abs(candidate - cap_w), candidate))
+
+    def __len__(self) -> int:
+        return len(self.caps_w)
+
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[float, ...]: ...
+    def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
+        return self.caps_w[index]
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.caps_w)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One strategy option: what it means and how its text is read.
+
+    kind: int, float, str or bool. default: used when it is not given. required: it must be given, there is no default.
+    minimum, maximum: bounds, inclusive. choices: for str, what is allowed. is_cap: the value is a
+    cap in watts, which is then on the grid whatever its step.
+    """
+
+    name: str
+    kind: type[int] | type[float] | type[str] | type[bool]
+    default: OptionScalar
+    meaning: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    is_cap: bool = False
+
+    def parse(self, text: str) -> OptionScalar:
+        """The value that `text` means. Raises UsageError with what is allowed."""
+        if self.kind is bool:
+            if text.lower() not in _BOOLEANS:
+                raise UsageError(f"strategy option {self.name} is '{text}'; it takes true or false")
+            return _BOOLEANS[text.lower()]
+        if self.kind is str:
+            if self.choices and text not in self.choices:
+                raise UsageError(f"strategy option {self.name} is '{text}'; it takes {', '.join(self.choices)}")
+            return text
+        try:
+            value = self.kind(text)
+        except ValueError:
+            noun = "a whole number" if self.kind is int else "a number"
+            raise UsageError(f"strategy option {self.name} is '{text}'; it takes {noun}") from None
+        low, high = self.minimum, self.maximum
+        assert not isinstance(value, str | bool)
+        if not np.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
+            bounds = " ".join(
+                ([f"at least {low:g}"] if low is not None else []) + ([f"at most {high:g}"] if high is not None else [])
+            )
+            raise UsageError(f"strategy option {self.name} is {text}; it takes a finite number {bounds}".rstrip())
+        return value
+
+
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class StrategyLike(Protocol):
+    """What the controller needs of a strategy; a plug-in need not inherit from Strategy."""
+
+    def ask(self) -> float | None:
+        """The next cap to try, watts, on the grid; `None` when the search is over."""
+
+    def tell(self, trial: Trial) -> None:
+        """The fate of the cap that was asked for last."""
+
+    def recommend(self) -> float | None:
+        """The cap to keep, one that was measured; `None` when no trial succeeded."""
+
+    # A strategy may also have
+    #     explain() -> str | None: what it expects of the cap it recommends, for the log;
+    #     predict() -> Sequence[Prediction]: what it expects of caps that were not measured, for the report;
+    #     expected_trials: int | None: how many trials a search is likely to take, for the progress shown of it;
+    #     trial_length: TrialLength: how long its trials last, none of them pruned, if not as the run's settings say.
+
+
+class Strategy(ABC):
+    """Base of the built-in strategies: keeps the trials, pools repeats, and re-measures before it recommends.
+
+    A subclass says where to look with `_next`. When that is done, every cap whose pooled cost lies within two sigma
+    of the best and that was measured only once is asked for again, best first: picking the luckiest of thirty is the
+    commonest way to be wrong. What that teaches may send the search on. Among the caps that stay within two sigma
+    the one is recommended that its neighbours speak for as well (`smoothing`).
+
+    findings: what is known of each cap that has a cost, by cap. failures: how often each cap failed. `history` is not
+    counted among them: its costs are against another run's baseline. A subclass may take it as a hint where to begin.
+    trial_length: of a subclass whose trials end by a rule of its own; `None` leaves it to the run's settings.
+    """
+
+    OPTIONS: ClassVar[tuple[Option, ...]] = ()
+    trial_length: ClassVar[TrialLength | None] = None
+
+    def __init__(
+        self,
+        grid: CapGrid,
+        metric: Metric,
+        baseline: Measurement,
+        rng: np.random.Generator,
+        history: Sequence[Trial],
+        options: Mapping[str, OptionScalar],
+    ) -> None:
+        self.grid, self.metric, self.baseline, self.rng = grid, metric, baseline, rng
+        self.history = tuple(history)
+        self.options = options
+        self.findings: dict[float, Finding] = {}
+        self.failures: Counter[float] = Counter()
+        self._trials: dict[float, list[Trial]] = {}
+        self._done = False
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """What a subclass keeps besides; called once, at the end of construction. Raises UsageError for options that
+        do not go with the grid or the installation."""
+        return
+
+    @property
+    def expected_trials(self) -> int | None:
+        """How many trials the search is likely to take, repeats left out; `None` where nobody can tell.
+
+        Of a strategy with an option `trials` that is the most.
+        """
+        most = self.options.get("trials")
+        return most if isinstance(most, int) else None
+
+    @abstractmethod
+    def _next(self) -> float | None:
+        """The next cap of the search proper, `None` when it is over; the same again until a trial was told."""
+
+    def ask(self) -> float | None:
+        """The next cap to try, watts; `None` when the search is over, and ever after."""
+        if self._done:
+            return None
+        cap_w = self._next()
+        if cap_w is None:
+            cap_w = self._doubtful()
+        self._done = cap_w is None
+        return cap_w
+
+    def tell(self, trial: Trial) -> None:
+        """Take in a trial. Raises StrategyError for a cap that is not on the grid."""
+        if trial.cap_w not in self.grid:
+            raise StrategyError(
+                f"told of a trial at {trial.cap_w:g} W, which is not among the {len(self.grid)} caps of the grid "
+                f"from {self.grid[0]:g} to {self.grid[-1]:g} W"
+            )
+        if trial.state is TrialState.FAILED:
+            self.failures[trial.cap_w] += 1
+        trials = self._trials.setdefault(trial.cap_w, [])
+        trials.append(trial)
+        finding = find_out(trials, self.metric, self.baseline)
+        if finding is not None:
+            self.findings[trial.cap_w] = finding
+
+    def recommend(self) -> float | None:
+        """The cheapest cap that was measured to the end and is allowed, `None` where there is none.
+
+        Where several cannot be told apart by their own costs (two sigma), by their smoothed costs.
+        """
+        best = self.best()
+        if best is None:
+            return None
+        keepable = sorted(self._keepable(), key=lambda finding: finding.cap_w)
+        span_w = self.grid[-1] - self.grid[0]
+        costs = smooth(
+            np.array([finding.cap_w for finding in keepable]),
+            np.array([finding.cost for finding in keepable]),
+            np.array([finding.stderr for finding in keepable]),
+            [share * span_w for share in _WINDOWS],
+        )
+        rivals = [
+            (cost, finding.cap_w)
+            for cost, finding in zip(costs.tolist(), keepable, strict=True)
+            if not finding.beyond(best, sigmas=2)
+        ]
+        return min(rivals)[1]
+
+    def best(self) -> Finding | None:
+        """The finding with the lowest pooled cost of those that may be kept."""
+        return min(self._keepable(), key=lambda finding: finding.cost, default=None)
+
+    def _keepable(self) -> list[Finding]:
+        return [finding for finding in self.findings.values() if finding.keepable]
+
+    def _cheapest_before(self) -> float | None:
+        """The grid's cap nearest to the cheapest of the history, watts; `None` without one."""
+        measured = [trial for trial in self.history if trial.state is TrialState.COMPLETE]
+        if not measured:
+            return None
+        return self.grid.nearest(min(measured, key=lambda trial: trial.cost or 0.0).cap_w)
+
+    def _draw_w(self) -> float:
+        """The power above which a cap changes nothing as far as the baseline tells, watts; at most the highest cap."""
+        if self.baseline.cap_binding is not False:
+            return self.grid[-1]
+        return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.cap_w))
+
+    def _slow_w(self) -> float:
+        """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""
+        return max((finding.cap_w for finding in self.findings.values() if finding.forbidden), default=0.0)
+
+    def _number(self, option: str) -> float:
+        value = self.options[option]
+        assert isinstance(value, int | float)
+        return value
+
+    def _whole(self, option: str) -> int:
+        value = self.options[option]
+        assert isinstance(value, int)
+        return value
+
+    def tried(self, cap_w: float) -> bool:
+        """Whether any trial of that cap was told, a failed one included."""
+        return cap_w in self._trials
+
+    def _doubtful(self) -> float | None:
+        """The next cap to measure again: the likeliest of those that could still be the best; `None` if settled.
+
+        A cap whose slowdown may or may not be within the limit is doubtful too, unless it costs more than the best.
+        """
+        best = self.best()
+        candidates = [
+            finding
+            for finding in self.findings.values()
+            if finding.complete and not finding.forbidden and (best is None or not finding.beyond(best, sigmas=2))
+        ]
+        if candidates == [best]:
+            return None  # no rival: it is the best, however roughly measured
+        once = [finding for finding in candidates if not finding.repeated]
+        return min(once, key=lambda finding: finding.rank).cap_w if once else None

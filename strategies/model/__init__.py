@@ -1,0 +1,245 @@
+"""The default: physical curves are fitted to what was measured, and the next trial is where that promises most.
+
+| option | meaning | default |
+|---|---|---|
+| `trials` | most trials of one search | 8 |
+| `gain` | percent; stop when no cap is expected to gain more, or more than an eighth of a trial's error | 0 |
+
+A few thousand curves that power and time may follow (`shapes`), smooth or with bumps, are weighed by the baseline and
+the trials, and bent to them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial
+is worth it if the rest of the job is expected to gain more from it, its own error considered, than the trial itself is
+expected to lose; of such trials the one that loses little comes before the one that gains a little more, which can
+still be made later. When none is worth it, a measured cap is tried once more if that is expected to tell which of those
+measured is the best. Above the draw, where all caps are one, nothing is to be gained. The cap kept is the one that was
+measured and is expected to be the cheapest, with its neighbours' measurements taken into account.
+
+Downward it goes in steps: not below 0.85 of the lowest cap measured (at first, half of the draw), and to no cap with
+more than a small chance of being much worse than the best known: below an unseen cliff an iteration takes four times
+as long.
+
+Where energy is the whole machine's, the rest of it is taken to draw the same at every cap, until trials tell.
+
+A warm start's trials count as measurements that are a common factor and a percent off. If the baseline's draw or a
+trial is not where they put it they are dropped, and the search goes on as if they had never been.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from autocap.records import Measurement, Prediction, Trial
+from autocap.strategies.base import Option, Strategy
+from autocap.strategies.findings import Finding
+from autocap.strategies.model.belief import Belief, Costs
+from autocap.strategies.model.residual import POWER, Observation
+from autocap.strategies.model.shapes import Floats, shapes, with_rest
+
+_MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
+_REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
+_PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
+_WORTH = 0.125  # of a trial's error: what a trial must be expected to gain
+_LEAST_GAIN = 4e-4
+_LEAST_AGAIN = 1.5e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
+_MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
+_STEP, _FIRST_STEP = 0.85, 0.5
+_USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
+_LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
+_PAST_ERROR = 0.01  # of a measurement in another run, relative
+_PAST_LEVEL = 1
+_SURPRISE = 3.0  # standard deviations between a trial and what was expected of it
+
+
+class Model(Strategy):
+    """Expected improvement on a belief made of physical curves."""
+
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option(name="trials", kind=int, default=8, meaning="most trials of one search", minimum=1),
+        Option(
+            name="gain",
+            kind=float,
+            default=0.0,
+            meaning="percent; stop when no cap is expected to gain more, or more than an eighth of a trial's error",
+            minimum=0.0,
+        ),
+    )
+
+    def _set_up(self) -> None:
+        self._baseline_w = max(self.baseline.cap_w)
+        self._past = [trial.measurement for trial in self.history if trial.measurement is not None]
+        stride = math.ceil(len(self.grid) / _MOST_CAPS)
+        self._candidates = sorted({*self.grid[::stride], self.grid[0], self.grid[-1]})
+        known = {self._baseline_w, *(found.cap_w[0] for found in self._past)}
+        self._places = {cap_w: place for place, cap_w in enumerate(sorted({*self._candidates, *known}))}
+        self._caps_w = np.array(list(self._places))
+        self._gpu_w = _drawn_w(self.baseline.of_gpus())
+        curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding)
+        self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
+        self._count = 0
+        self._belief, self._costs = self._learn()
+        if abs(self._drawn_more()) > _SURPRISE * POWER[0].level:
+            self._past = []
+            self._belief, self._costs = self._learn()
+
+    def tell(self, trial: Trial) -> None:
+        """Take in a trial; the first that is not where it was expected ends a warm start."""
+        super().tell(trial)
+        self._count += 1
+        if trial.measurement is None:
+            return
+        if self._belief.surprise(self._observation(trial.measurement)) > _SURPRISE:
+            self._past = []
+        self._belief, self._costs = self._learn()
+
+    def recommend(self) -> float | None:
+        """Of the caps that were measured to the end and are allowed, the one expected to cost least."""
+        keepable = [finding.cap_w for finding in self._keepable()]
+        mean = self._costs.mean
+        return min(keepable, key=lambda cap_w: (mean[self._places[cap_w]], cap_w), default=None)
+
+    def explain(self) -> str | None:
+        """What is expected of the cap recommended, and of a better one that was not worth a trial."""
+        kept_w = self.recommend()
+        if kept_w is None:
+            return None
+        mean, spread = self._costs.mean, self._costs.spread
+        untried = (cap_w for cap_w in self._candidates if cap_w not in self.findings)
+        better = [cap_w for cap_w in untried if mean[self._places[cap_w]] < mean[self._places[kept_w]]]
+        best_w = min(better, key=lambda cap_w: float(mean[self._places[cap_w]]), default=kept_w)
+
+        def told(cap_w: float) -> str:
+            place = self._places[cap_w]
+            return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {cap_w:g} W"
+
+        if best_w == kept_w:
+            return told(kept_w)
+        return f"{told(kept_w)}, and {told(best_w)}, which was not measured"
+
+    def predict(self) -> tuple[Prediction, ...]:
+        """What is expected of every cap that has no trial with a cost, between the lowest that has one and the
+        baseline: nothing announces a cliff below."""
+        ratios, lowest_w = self._belief.ratios(), min(self.findings, default=math.inf)
+        return tuple(
+            Prediction(
+                cap_w=cap_w,
+                energy=float(ratios.energy[place]),
+                time=float(ratios.time[place]),
+                energy_rel_stderr=float(ratios.energy_error[place]),
+                period_rel_stderr=float(ratios.time_error[place]),
+                time_energy_corr=float(ratios.correlation[place]),
+            )
+            for cap_w, place in self._places.items()
+            if lowest_w < cap_w < self._baseline_w and cap_w in self.grid and cap_w not in self.findings
+        )
+
+    def _next(self) -> float | None:
+        if self._count >= self._whole("trials"):
+            return None
+        kept_w = self.recommend()
+        place = None if kept_w is None else self._places[kept_w]
+        open_caps = [cap_w for cap_w in self._candidates if not self.tried(cap_w)]
+        best = 1.0 if place is None else float(self._costs.mean[place])
+        chance = self._chance_allowed()
+        reach = [self._places[cap_w] for cap_w in self._within_reach(open_caps, best, chance)]
+        errors = self.baseline.power_rel_stderr, self.baseline.period_rel_stderr
+        gain, loss = self._costs.gain_over(place, 1.0, *errors, of=reach)
+        gain = gain * chance[reach]
+        worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
+        if not self.findings:
+            worth[:] = True  # one is measured in any case
+        if worth.any():
+            choice = np.where(worth, _PATIENCE * gain - loss, -np.inf)
+            return float(self._caps_w[reach[int(np.argmax(choice))]])
+        if kept_w is not None:
+            return self._again(*errors)
+        # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
+        return open_caps[-1] if open_caps and self.metric.max_slowdown is None else None
+
+    def _again(self, power_error: float, time_error: float) -> float | None:
+        """The measured cap of which one more trial tells most about which of them is the best; `None` if too little."""
+        caps_w = [finding.cap_w for finding in self._keepable() if not self.failures[finding.cap_w]]
+        if len(caps_w) < 2:
+            return None
+        gain = self._costs.gain_again([self._places[cap_w] for cap_w in caps_w], power_error, time_error)
+        best = int(np.argmax(gain))
+        return caps_w[best] if gain[best] > _LEAST_AGAIN else None
+
+    def _doubtful(self) -> float | None:
+        """A cap that may be the best, of which only the slowdown limit is in doubt, is measured once more."""
+        kept_w, mean = self.recommend(), self._costs.mean
+        best = 1.0 if kept_w is None else float(mean[self._places[kept_w]])
+
+        def in_doubt(finding: Finding) -> bool:
+            undecided = finding.complete and not finding.allowed and not finding.forbidden and not finding.repeated
+            return undecided and float(mean[self._places[finding.cap_w]]) < best - _LEAST_GAIN
+
+        doubtful = [finding for finding in self.findings.values() if in_doubt(finding)]
+        return min(doubtful, key=lambda finding: finding.slowdown).cap_w if doubtful else None
+
+    def _within_reach(self, caps_w: Sequence[float], best: float, chance: Floats) -> list[float]:
+        """The caps that are neither a long step below all that was measured, nor likely to be much worse than best.
+        chance: of each to be allowed."""
+        if self.findings:
+            lowest_w = _STEP * min(self.findings)
+        else:
+            lowest_w = _FIRST_STEP * min(self._baseline_w, self._gpu_w / _USUAL_SHARE)
+        slowest_w = self._slow_w()
+        risk = self._costs.chance_above((1 + _MUCH_WORSE) * min(best, 1.0))
+
+        def reachable(cap_w: float) -> bool:
+            place = self._places[cap_w]
+            return cap_w >= lowest_w and cap_w > slowest_w and risk[place] <= _RISK and chance[place] >= _LEAST_CHANCE
+
+        return [cap_w for cap_w in caps_w if reachable(cap_w)] or ([] if self.findings else list(caps_w[-1:]))
+
+    def _chance_allowed(self) -> Floats:
+        """The probability that a trial would show a cap to respect the slowdown limit, shape (caps,)."""
+        if self.metric.max_slowdown is None:
+            return np.ones(len(self._caps_w))
+        error = math.sqrt(2) * self.baseline.period_rel_stderr
+        return self._belief.chance_within(max(1 + self.metric.max_slowdown - 2 * error, 1e-3))
+
+    def _drawn_more(self) -> float:
+        """How much more power, in ln, the warm start's trials drew than is now believed of their caps."""
+        more = [seen.power - self._belief.expected_power(seen.place) for seen in self._observations() if seen.level]
+        return sum(more) / len(more) if more else 0.0
+
+    def _worth_a_trial(self, kept_w: float | None) -> float:
+        error = 0.0 if kept_w is None else self.findings[kept_w].stderr
+        return max(self._number("gain") / 100, _WORTH * error, _LEAST_GAIN)
+
+    def _learn(self) -> tuple[Belief, Costs]:
+        belief = Belief.after(self._shapes, self._caps_w, self._baseline_w, list(self._observations()))
+        return belief, belief.costs(self.metric.terms(self.baseline))
+
+    def _observations(self) -> Iterator[Observation]:
+        yield self._observation(self.baseline)
+        for measurement in self._past:
+            yield self._observation(measurement, extra_error=_PAST_ERROR, level=_PAST_LEVEL)
+        for trials in self._trials.values():
+            for trial in trials:
+                if trial.measurement is not None:
+                    yield self._observation(trial.measurement, cap_w=trial.cap_w)
+
+    def _observation(
+        self,
+        measurement: Measurement,
+        *,
+        cap_w: float | None = None,
+        extra_error: float = 0.0,
+        level: int | None = None,
+    ) -> Observation:
+        return Observation(
+            place=self._places[max(measurement.cap_w) if cap_w is None else cap_w],
+            power=math.log(_drawn_w(measurement) / _drawn_w(self.baseline)),
+            time=math.log(measurement.period_s / self.baseline.period_s),
+            power_error=math.hypot(measurement.power_rel_stderr, extra_error),
+            time_error=math.hypot(measurement.period_rel_stderr, extra_error),
+            level=level,
+        )
+
+
+def _drawn_w(measurement: Measurement) -> float:
+    """Mean power a device, watts, as the energy has it."""
+    return measurement.energy_per_iteration_j / measurement.period_s / len(measurement.cap_w)

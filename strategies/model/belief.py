@@ -1,0 +1,189 @@
+"""What is believed of every cap after a few measurements: physical curves, each with a smooth residual of its own.
+
+Every curve of `shapes` is the mean of a Gaussian process for ln power and of another for ln time. The process stands
+for what no such curve explains: a slow part that grows with the distance below the baseline's cap, and short bumps.
+Whether there are bumps is for the observations to say: every curve stands there twice, once almost without them. The
+observations weigh all these by their likelihood (its determinant included, which tells the two kinds apart) and bend
+each towards themselves, in closed form: curves of one kind share the kernel, so that two small matrices serve them all.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from autocap.metrics import Terms
+from autocap.strategies.model.residual import JITTER, LEAST_ERROR, POWER, TIME, Observation, Posterior, condition
+from autocap.strategies.model.shapes import Floats, Shapes
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a standard normal
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
+_NEGLIGIBLE = 1e-5  # a curve with less weight than this share of the likeliest is left out: it only costs time
+SMOOTH = 0.25  # how likely a curve is smooth, the first kind of roughness, before anything was measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """The joint state of knowledge. weight: of each curve, sums to 1. power, time: its posteriors, ln."""
+
+    weight: Floats
+    power: Posterior
+    time: Posterior
+
+    @classmethod
+    def after(cls, shapes: Shapes, caps_w: Floats, baseline_w: float, observed: Sequence[Observation]) -> "Belief":
+        """What is believed after some observations."""
+        power_values = np.array([[item.power for item in observed], [item.power_error for item in observed]])
+        time_values = np.array([[item.time for item in observed], [item.time_error for item in observed]])
+        power = condition(shapes.log_power, caps_w, baseline_w, POWER, observed, power_values)
+        time = condition(shapes.log_time, caps_w, baseline_w, TIME, observed, time_values)
+        each = [shapes.log_weight + math.log(share) for share in (SMOOTH, 1 - SMOOTH)]
+        log_weight = np.concatenate(each) + power.log_likelihood + time.log_likelihood
+        weight = np.exp(log_weight - log_weight.max())
+        likely = weight > _NEGLIGIBLE
+        weight = weight[likely] / weight[likely].sum()
+        return cls(weight=weight, power=power.of(likely), time=time.of(likely))
+
+    def costs(self, terms: Terms) -> "Costs":
+        """A metric at every cap."""
+        joint = terms.energy * np.exp(self.power.mean + (1 + terms.power) * self.time.mean)
+        alone = terms.time * np.exp(self.time.mean)
+        return Costs(
+            weight=self.weight,
+            value=joint + alone,
+            by_power=joint,
+            by_time=(1 + terms.power) * joint + alone,
+            power=self.power,
+            time=self.time,
+        )
+
+    def ratios(self) -> "Ratios":
+        """Energy and time of every cap against the baseline."""
+        energy = self.power.mean + self.time.mean
+        var_p, var_t = (np.maximum(self.weight @ each.variance, JITTER) for each in (self.power, self.time))
+        spread_e = energy - self.weight @ energy
+        spread_t = self.time.mean - self.weight @ self.time.mean
+        error_e = np.sqrt(self.weight @ spread_e**2 + var_p + var_t)
+        error_t = np.sqrt(self.weight @ spread_t**2 + var_t)
+        return Ratios(
+            energy=self.weight @ np.exp(energy),
+            time=self.weight @ np.exp(self.time.mean),
+            energy_error=error_e,
+            time_error=error_t,
+            correlation=(self.weight @ (spread_e * spread_t) + var_t) / (error_e * error_t),
+        )
+
+    def surprise(self, seen: Observation) -> float:
+        """How many standard deviations an observation is from what is expected, the larger of power and time."""
+        return max(
+            self._deviation(self.power, seen.place, seen.power, seen.power_error),
+            self._deviation(self.time, seen.place, seen.time, seen.time_error),
+        )
+
+    def _deviation(self, quantity: Posterior, place: int, value: float, error: float) -> float:
+        curves = quantity.mean[:, place]
+        mean = float(self.weight @ curves)
+        variance = float(self.weight @ ((curves - mean) ** 2 + quantity.cov_with(place)[:, place]))
+        return abs(value - mean) / math.sqrt(variance + max(error, LEAST_ERROR) ** 2)
+
+    def expected_power(self, place: int) -> float:
+        """ln P/P0 of a cap."""
+        return float(self.weight @ self.power.mean[:, place])
+
+    def chance_within(self, slowdown: float) -> Floats:
+        """The probability that a cap is no slower than this, shape (caps,)."""
+        spread = np.sqrt(np.maximum(self.time.variance, JITTER))
+        return np.asarray(self.weight @ ndtr((np.log(slowdown) - self.time.mean) / spread))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """Energy and time per iteration over the baseline's, their relative standard deviations and the correlation of
+    these; shape (caps,) each."""
+
+    energy: Floats
+    time: Floats
+    energy_error: Floats
+    time_error: Floats
+    correlation: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The metric of every cap under every curve, shape (curves, caps), and its slopes by ln power and ln time."""
+
+    weight: Floats
+    value: Floats
+    by_power: Floats
+    by_time: Floats
+    power: Posterior
+    time: Posterior
+
+    @property
+    def mean(self) -> Floats:
+        """The expected cost of each cap, shape (caps,)."""
+        return np.asarray(self.weight @ self.value)
+
+    @property
+    def spread(self) -> Floats:
+        """The standard deviation of each cap's cost, shape (caps,)."""
+        return np.asarray(np.sqrt(self.weight @ (self._variance + (self.value - self.mean) ** 2)))
+
+    @property
+    def _variance(self) -> Floats:
+        """Of the cost by the residuals, shape (curves, caps)."""
+        return np.asarray(self.by_power**2 * self.power.variance + self.by_time**2 * self.time.variance)
+
+    def gain_again(self, places: Sequence[int], power_error: float, time_error: float) -> Floats:
+        """What one more trial of each of these measured caps is expected to gain for the choice among them.
+
+        The knowledge gradient for correlated beliefs (Frazier, Powell and Dayanik 2009), with the costs taken as
+        jointly normal: a trial of these errors moves all of them along one direction. In the order of `places`.
+        """
+        value, by_power, by_time = (each[:, places] for each in (self.value, self.by_power, self.by_time))
+        mean = self.weight @ value
+        away = value - mean
+        cov = np.einsum("k,ki,kj->ij", self.weight, away, away)
+        for slopes, posterior in ((by_power, self.power), (by_time, self.time)):
+            cov += np.einsum("k,ki,kj,kij->ij", self.weight, slopes, slopes, posterior.cov_among(places))
+        errors = max(power_error, LEAST_ERROR), max(time_error, LEAST_ERROR)
+        noise = self.weight @ ((by_power * errors[0]) ** 2 + (by_time * errors[1]) ** 2)
+        moved = cov / np.sqrt(np.diagonal(cov) + noise + JITTER)[:, None]
+        after = mean[:, None] + moved[:, :, None] * _NODES  # (the one tried again, the one it tells of, outcome)
+        return np.asarray(mean.min() - after.min(axis=1) @ _SHARES)
+
+    def chance_above(self, cost: float) -> Floats:
+        """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""
+        return np.asarray(self.weight @ (self.value > cost))
+
+    def gain_over(
+        self, place: int | None, cost: float, power_error: float, time_error: float, *, of: Sequence[int]
+    ) -> tuple[Floats, Floats]:
+        """What a trial of some caps is expected to gain over the cap at `place`, and to lose to it while it lasts.
+
+        With `None` for the place, over a cost that is known. of: the indices of those caps. The gain is the knowledge
+        gradient (Frazier, Powell and Dayanik 2008): a trial of these errors moves what is believed by less than the cap
+        may truly differ. Both in the order of `of`.
+        """
+        value, by_power, by_time = (each[:, of] for each in (self.value, self.by_power, self.by_time))
+        variance = self._variance[:, of]
+        if place is None:
+            better = cost - value
+        else:
+            better = self.value[:, [place]] - value
+            for slopes, slope, posterior in ((self.by_power, by_power, self.power), (self.by_time, by_time, self.time)):
+                own, cov = slopes[:, [place]], posterior.cov_with(place)
+                variance = variance + own**2 * cov[:, [place]] - 2 * own * slope * cov[:, of]
+        variance = np.maximum(variance, JITTER)
+        noise = (by_power * power_error) ** 2 + (by_time * time_error) ** 2
+        gain = _above_zero(better, variance / np.sqrt(variance + noise))
+        loss = _above_zero(-better, np.sqrt(variance))
+        return np.asarray(self.weight @ gain), np.asarray(self.weight @ loss)
+
+
+def _above_zero(mean: Floats, spread: Floats) -> Floats:
+    """E[max(0, x)] of a normal x."""
+    z = mean / spread
+    return np.asarray(mean * ndtr(z) + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))

@@ -1,0 +1,99 @@
+"""Which strategies there are, and how their options are read."""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Protocol
+
+import numpy as np
+
+from autocap.errors import StrategyError, UsageError
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial
+from autocap.strategies.base import CapGrid, Option, OptionScalar, StrategyLike
+
+# Built in, so that a bare clone works; other packages add theirs through the entry points `autocap.strategies`.
+BUILTIN = {
+    "bandit": "autocap.strategies.bandit:Bandit",
+    "bayesian": "autocap.strategies.bayesian:Bayesian",
+    "fixed": "autocap.strategies.fixed:Fixed",
+    "golden": "autocap.strategies.golden:Golden",
+    "linear": "autocap.strategies.linear:Linear",
+    "model": "autocap.strategies.model:Model",
+    # How other tools search, for comparison.
+    "depo-linear": "autocap.strategies.baselines:DepoLinear",
+    "depo-golden": "autocap.strategies.baselines:DepoGolden",
+    "gpoeo": "autocap.strategies.baselines:Gpoeo",
+    "zeus-scan": "autocap.strategies.baselines:ZeusScan",
+}
+
+
+class StrategyFactory(Protocol):
+    """What stands behind a strategy's name: a class, or anything called like one."""
+
+    def __call__(
+        self,
+        *,
+        grid: CapGrid,
+        metric: Metric,
+        baseline: Measurement,
+        rng: np.random.Generator,
+        history: Sequence[Trial],
+        options: Mapping[str, OptionScalar],
+    ) -> StrategyLike: ...
+
+
+def find(name: str) -> StrategyFactory:
+    """The strategy of that name: built in, registered by a package, or `package.module:Class`.
+
+    Raises UsageError for a name nobody registered, StrategyError when its module cannot be imported.
+    """
+    if name in BUILTIN:
+        return _imported(BUILTIN[name])
+    if ":" in name:
+        return _imported(name)
+    registered = {entry.name: entry for entry in entry_points(group="autocap.strategies")}
+    if name not in registered:
+        known = ", ".join([*BUILTIN, *sorted(registered)])
+        raise UsageError(f"unknown strategy '{name}'; choose one of {known}, or package.module:Class")
+    return _imported(registered[name].value)
+
+
+def _imported(reference: str) -> StrategyFactory:
+    module, _, attribute = reference.partition(":")
+    try:
+        factory = getattr(import_module(module), attribute)
+    except Exception as error:  # a plug-in's module may raise anything while it is imported
+        raise StrategyError(f"strategy {reference} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not callable(factory):
+        raise StrategyError(f"strategy {reference} is not a class; name one, as package.module:Class")
+    return factory  # type: ignore[no-any-return]  # its signature shows only when it is called
+
+
+def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) -> dict[str, OptionScalar]:
+    """Every option of a strategy with its value, the last of several for one name.
+
+    Raises UsageError for an option that it does not have, with those it has, and for a required one that is missing.
+    """
+    table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
+    options = {option.name: option for option in table}
+    values = {option.name: option.default for option in table}
+    for name, text in given:
+        if name not in options:
+            known = ", ".join(options) or "none"
+            raise UsageError(f"unknown strategy option '{name}'; this strategy's options: {known}")
+        values[name] = options[name].parse(text)
+    for option in table:
+        if option.required and option.name not in dict(given):
+            raise UsageError(
+                f"this strategy needs the option {option.name} ({option.meaning}); "
+                f"pass --strategy-option {option.name}=VALUE"
+            )
+    return values
+
+
+def required_caps(factory: StrategyFactory, options: Mapping[str, OptionScalar]) -> tuple[float, ...]:
+    """The caps, watts, that options of kind "cap" name: they must be on the grid, whatever its step."""
+    table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
+    named = (options[option.name] for option in table if option.is_cap)
+    return tuple(float(cap_w) for cap_w in named if isinstance(cap_w, int | float))

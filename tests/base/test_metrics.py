@@ -1,0 +1,87 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autocap.metrics import Metric, slowdown
+from tests.doubles.feeds import measurement
+
+BASE = measurement(100.0, 0.5, energy_error=0.0, period_error=0.0)
+EVERY = [
+    Metric(name="energy"),
+    Metric(name="edp"),
+    Metric(name="ed2p"),
+    Metric(name="eds", k=2.0),
+    Metric(name="eds", k=1.5),
+    Metric(name="cost", energy_price=0.3, hour_price=2.0),
+]
+
+
+@pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
+def test_every_metric_is_one_at_the_baseline(metric: Metric) -> None:
+    assert metric.cost(BASE, BASE).value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (Metric(name="energy"), 0.8),
+        (Metric(name="edp"), 0.8 * 1.1),
+        (Metric(name="ed2p"), 0.8 * 1.1**2),
+        (Metric(name="eds", k=2.0), 0.5 * 0.8 + 0.5 * 1.1),
+        (Metric(name="eds", k=1.5), (0.5 / 1.5) * 0.8 + 1.1 / 1.5),
+    ],
+)
+def test_metrics_follow_their_formulas(metric: Metric, expected: float) -> None:
+    assert metric.cost(measurement(80.0, 0.55), BASE).value == pytest.approx(expected)
+
+
+def test_cost_weighs_energy_and_device_hours_by_their_prices() -> None:
+    metric = Metric(name="cost", energy_price=0.36, hour_price=3.6)
+    money = 80.0 * 0.36 / 3.6e6 + 0.55 * 3.6 / 3600
+    assert metric.cost(measurement(80.0, 0.55), BASE).value == pytest.approx(money / (100 * 1e-7 + 0.5e-3))
+
+
+@pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("corr", [-0.9, 0.0, 0.9])
+def test_the_stated_error_is_the_scatter_of_noisy_measurements(metric: Metric, corr: float) -> None:
+    rng = np.random.default_rng(7)
+    draws = rng.multivariate_normal([0, 0], [[1, corr], [corr, 1]], size=4000) * [0.01, 0.006]
+    values = [metric.cost(measurement(80 * math.exp(e), 0.55 * math.exp(t)), BASE).value for e, t in draws]
+    stated = metric.cost(measurement(80.0, 0.55, energy_error=0.01, period_error=0.006, corr=corr), BASE)
+    assert stated.stderr == pytest.approx(np.std(values), rel=0.05)
+
+
+def test_versus_includes_the_error_of_the_baseline_and_cost_does_not() -> None:
+    metric = Metric(name="energy")
+    noisy = measurement(100.0, 0.5, energy_error=0.004)
+    trial = measurement(80.0, 0.55, energy_error=0.003)
+    assert metric.cost(trial, noisy).stderr == pytest.approx(0.8 * 0.003)
+    assert metric.versus(trial, noisy).stderr == pytest.approx(0.8 * 0.005)
+
+
+def test_a_cap_is_allowed_only_when_the_upper_end_of_its_two_sigma_range_passes() -> None:
+    metric = Metric(name="energy", max_slowdown=0.05)
+    assert metric.allows(measurement(80, 0.5 * 1.04, period_error=0.004), BASE)
+    assert not metric.allows(measurement(80, 0.5 * 1.04, period_error=0.006), BASE)
+    assert not metric.forbids(measurement(80, 0.5 * 1.06, period_error=0.006), BASE)
+    assert metric.forbids(measurement(80, 0.5 * 1.07, period_error=0.006), BASE)
+    assert slowdown(measurement(80, 0.55), BASE)[0] == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "watts"}, "unknown metric 'watts'; choose one of energy, edp, ed2p, eds, cost"),
+        ({"name": "eds", "k": 1.0}, "k is 1.0; EDS needs a finite k above 1, such as 2"),
+        ({"name": "eds", "k": math.inf}, "k is inf"),
+        ({"name": "edp", "k": 2.0}, "k belongs to the metric eds, not to edp"),
+        ({"name": "cost"}, "the metric cost needs an energy price or an hour price above 0"),
+        ({"name": "energy", "hour_price": 1.0}, "prices belong to the metric cost, not to energy"),
+        ({"name": "energy", "max_slowdown": 0.0}, "the largest slowdown is 0.0; it must be above 0"),
+    ],
+)
+def test_a_metric_that_makes_no_sense_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Metric(**given)

@@ -1,0 +1,72 @@
+"""`python -m bench faults`: that it sees what it is there to see, and a sample of what it injects."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench.faults import process_faults, virtual_faults
+from bench.faults.outcome import Outcome, difference, silence, table
+from bench.faults.stage import ARRIVALS_MW, Stage
+from bench.faults.virtual import play, usual
+from bench.nvml_emulation import Episode, Fault, Trouble
+
+SET = "nvmlDeviceSetPowerManagementLimit"
+
+
+@pytest.mark.parametrize("kind", virtual_faults.KINDS)
+def test_a_fault_in_virtual_time_leaves_limits_and_job_as_they_were_and_is_told_of(kind: str) -> None:
+    outcome = virtual_faults.injected(kind, 0)
+    assert outcome is not None
+    assert outcome.complaints == ()
+
+
+def test_a_fault_between_real_processes_leaves_limits_and_job_as_they_were() -> None:
+    outcome = process_faults.injected("no room for the journal", 1, iterations=40)
+    assert outcome is not None
+    assert outcome.complaints == ()
+
+
+def test_without_a_fault_caps_are_set_and_nothing_is_said() -> None:
+    report = virtual_faults.reference()
+    assert report.said == ("the job ended",)
+    assert report.limits_mw == ARRIVALS_MW
+    assert {limit_mw for _, _, limit_mw in report.sets} >= {150_000, 185_000, 215_000, 250_000}
+    assert report.left_behind == ()
+
+
+def test_a_gpu_that_takes_no_limit_any_more_is_found_changed_until_it_is_well_again() -> None:
+    denied = Fault(code=4, function=SET, after=6, times=None)
+    report = play(replace(usual(), faults=()), lambda stage: _fail(stage, denied))
+    assert report.restored_later
+    assert report.limits_mw == ARRIVALS_MW
+    assert any("could not be put back" in text for text in report.said)
+
+
+def test_a_cap_that_is_left_behind_is_seen() -> None:
+    report = play(usual(), lambda stage: stage.clock.at(24.0, lambda: None))
+    assert difference((1, *report.limits_mw[1:]), report.limits_mw) == "GPU 0 at 287.123 W instead of 0.001 W"
+
+
+def test_what_nobody_says_is_missed() -> None:
+    stuck = (Episode(trouble=Trouble.STUCK, from_s=5.0),)
+    report = play(usual(), lambda stage: stage.card(0, episodes=stuck))
+    assert silence(report.said, "stuck") is None
+    assert silence(report.said, "lost") == "nothing says 'lost'"
+
+
+def test_the_table_counts_by_kind_and_in_all() -> None:
+    good = Outcome(kind="a fault", seed=0)
+    bad = Outcome(kind="another", seed=1, changed="GPU 0 at 1 W instead of 2 W", hung="not within 5 s: x")
+    assert bad.complaints == ("limit changed: GPU 0 at 1 W instead of 2 W", "hung: not within 5 s: x")
+    title, *rows = [line.split() for line in table([good, bad, good])]
+    assert title[:2] == ["fault", "injections"]
+    assert rows == [
+        ["a", "fault", "2", "0", "0", "0", "0", "0", "0"],
+        ["another", "1", "1", "0", "1", "0", "0", "0"],
+        ["all", "3", "1", "0", "1", "0", "0", "0"],
+    ]
+
+
+def _fail(stage: Stage, fault: Fault) -> None:
+    machine = replace(stage.board.read().machine, faults=(fault,))
+    stage.board.update(lambda state: replace(state, machine=machine))

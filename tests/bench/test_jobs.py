@@ -1,0 +1,81 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.strategies import command as strategies
+from bench.strategies import curve_cases, job_cases
+from bench.strategies import plots as strategy_plots
+from bench.strategies.cases import Searched
+from tests.bench.test_curves import FIELDS, case
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def job(strategy: str = "depo-golden", **how: object) -> job_cases.JobCase:
+    usual: dict[str, object] = {"metric": "eds", "seed": 0, "progress": "steps", "sensor": None, "iterations": 1000}
+    return job_cases.JobCase(
+        curve="quadro-rtx-6000/vgg19",
+        k=2.0,
+        strategy=strategy,
+        noise=0.01,
+        **(usual | how),  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="module")
+def finished() -> Searched:
+    return job_cases.run(job())
+
+
+def test_a_job_says_what_it_cost_search_and_all_and_what_its_cap_costs(finished: Searched) -> None:
+    row, drive = finished.row, finished.drive
+    assert (row.mode, row.iterations, row.progress, row.state) == ("jobs", 1000, "steps", "confirmed")
+    assert row.probes == len(drive.trials) == 6
+    assert row.final_cap_w == drive.kept_w
+    assert 0 <= drive.regret_pct(row.final_cap_w) < row.regret_pct < 3
+    assert row.exploration_regret_pct == drive.exploration_regret_pct > 0
+
+
+def test_a_job_that_ends_before_its_search_keeps_the_cap_it_came_with() -> None:
+    row = job_cases.run(job("linear", iterations=10)).row
+    assert (row.state, row.final_cap_w) == ("unfinished", 260.0)
+    assert row.iterations == 340  # 300 s of them
+
+
+def test_a_period_is_within_reach_of_profiles_of_three_updates_or_more() -> None:
+    assert len(job_cases.curves("steps", "a100")) == 12
+    out_of_reach = {"quadro-rtx-6000/alexnet", "tesla-v100/alexnet"}  # 113 and 51 ms
+    assert set(job_cases.curves("steps", None)) - set(job_cases.curves("period", "a100")) == out_of_reach
+    assert "quadro-rtx-6000/alexnet" in job_cases.curves("period", "v100")
+
+
+def test_the_table_has_a_line_per_strategy_and_metric(finished: Searched) -> None:
+    *_, line = job_cases.table([finished])
+    regret, kept = finished.row.regret_pct, finished.drive.regret_pct(finished.row.final_cap_w)
+    assert line == (f"| depo-golden | eds | 1 | 6.0 | {regret:.2f} / {regret:.2f} | 1 | {kept:.2f} / {kept:.2f} |")
+
+
+def test_the_command_runs_jobs_and_writes_the_rows_of_the_contract(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "rows.json"
+    argv = ["--mode", "jobs", "--strategies", "depo-golden", "--metrics", "eds", "--quick", "--json", str(out)]
+    assert strategies.main(argv) == 0
+    rows = json.loads(out.read_text())
+    assert len(rows) == 3
+    assert all(list(row) == FIELDS.split() for row in rows)
+    assert "| depo-golden | eds | 3 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["curves", "jobs"])
+def test_plots_of_each_mode_show_outcomes_the_way_there_and_every_curve(
+    mode: str, finished: Searched, tmp_path: Path
+) -> None:
+    searched = [finished] if mode == "jobs" else [curve_cases.run(case(name)) for name in ("model", "linear")]
+    strategy_plots.draw(searched, tmp_path)
+    metric, curve = searched[0].row.metric, searched[0].row.curve.replace("/", "-")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(f"outcome-{metric}.png", f"regret-{metric}.png", f"{curve}-{metric}.png")
+    }
+    assert all(path.read_bytes().startswith(PNG) for path in tmp_path.iterdir())

@@ -1,0 +1,88 @@
+"""`python -m bench scenarios`: what is drawn, what is played, and what counts as a promise kept."""
+
+from dataclasses import replace
+
+import pytest
+
+from autocap.devices.simulated.device import LimitChange, WorkloadChange
+from bench.scenarios.cases import constrained, draw
+from bench.scenarios.command import promises, report
+from bench.scenarios.runs import Row, play
+
+KEPT = Row(
+    seed=0, metric="eds", jitter=0.01, constrained=False, held=True, kept_w=180.0, regret_pct=0.2, over_pct=-5.0,
+    due=True, noticed_after=12.0, retunes=0, quiet=20_000.0, saving_off=0.5, excess_pct=None, back=True,
+    ended_in="HOLDING", story="",
+)  # fmt: skip
+LIMITED = replace(KEPT, constrained=True, due=False, noticed_after=None, excess_pct=-1.0)
+
+
+def broken(*rows: Row) -> list[str]:
+    return [text for text, kept in promises(rows) if not kept]
+
+
+def test_all_that_real_jobs_do_is_among_the_scenarios() -> None:
+    drawn = [draw(seed) for seed in range(200)]
+    assert len({scenario.profile.name for scenario in drawn}) == 12
+    assert any(scenario.job.change for scenario in drawn)
+    assert any(scenario.foreign for scenario in drawn)
+    assert any(scenario.node.hot for scenario in drawn)
+    assert any(scenario.node.silent for scenario in drawn)
+    assert any(scenario.node.leakage for scenario in drawn)
+    assert any(len(scenario.job.episodes) == 2 for scenario in drawn)
+    assert max(scenario.job.jitter for scenario in drawn) > 0.09
+    assert draw(7) == draw(7)
+
+
+@pytest.mark.parametrize(
+    ("worse", "words"),
+    [
+        (replace(KEPT, regret_pct=1.6), "kept cap within 1.5 % of the best: 0.0 %"),
+        (replace(KEPT, over_pct=0.6), "kept cap above the arrival limit's cost: worst +0.60 %"),
+        (replace(KEPT, noticed_after=61.0), "noticed within 60 iterations in 0 of 1"),
+        (replace(KEPT, noticed_after=None), "noticed within 60 iterations in 0 of 1"),
+        (replace(KEPT, retunes=5), "searches anew without a change: 5 in 40000"),
+        (replace(KEPT, saving_off=2.5), "reported saving within two standard errors of the truth: 50.0 %"),
+        (replace(KEPT, back=False), "limits not back: 1"),
+    ],
+)
+def test_each_promise_that_is_broken_is_said(worse: Row, words: str) -> None:
+    assert broken(KEPT, LIMITED) == []
+    (said,) = broken(worse, LIMITED)
+    assert words in said
+    assert any(line.startswith("✗") for line in report([worse, LIMITED]))
+
+
+def test_a_job_slower_than_allowed_is_said() -> None:
+    (said,) = broken(KEPT, replace(LIMITED, excess_pct=0.1))
+    assert said.startswith("--max-slowdown 5 %: 1 jobs, 1 beyond it, worst +0.10 %")
+
+
+def short(seed: int) -> Row:
+    scenario = draw(seed)
+    job = replace(
+        scenario.job, iterations=500, warm_up_iterations=0, start_s=1.0, jitter=0.01, episodes=(), stall_chance=0.0,
+        change=WorkloadChange(at=300, time=1.4),
+    )  # fmt: skip
+    return play(replace(scenario, job=job, node=replace(scenario.node, changes=(), hot=(), silent=(), leakage=0.0)))
+
+
+def test_a_change_of_the_workload_is_timed_in_iterations() -> None:
+    row = short(1)
+    assert row.due
+    assert row.noticed_after is not None
+    assert 0 < row.noticed_after <= 60
+    assert row.retunes == 0
+    assert row.back
+
+
+def test_somebody_elses_limit_counts_as_back_and_a_limited_job_as_measured_against_the_same_job_alone() -> None:
+    scenario = draw(2)
+    job = replace(scenario.job, iterations=150, warm_up_iterations=0, start_s=1.0, episodes=(), change=None)
+    node = replace(scenario.node, changes=(LimitChange(t_s=20.0, cap_w=200.0),), hot=(), silent=())
+    row = play(constrained(replace(scenario, job=job, node=node)))
+    assert row.ended_in == "DONE"
+    assert row.back
+    assert row.regret_pct is None
+    assert row.excess_pct is not None
+    assert row.excess_pct < 1.0

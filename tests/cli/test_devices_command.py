@@ -1,0 +1,66 @@
+"""`autocap devices`, above an emulated NVML library."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.nvml_emulation import FileBoard, Limits, environment, machine
+from tests.cli.test_cli import Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    made = Cli(tmp_path)
+    yield made
+    made.end()
+
+
+def test_without_a_driver_it_explains_and_exits_with_0(cli: Cli) -> None:
+    done = cli("devices")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no NVIDIA GPU can be used: opening NVML failed with LIBRARY_NOT_FOUND (12)")
+    assert "--device emulated" in done.stdout
+    found = json.loads(cli("devices", "--json").stdout)
+    assert found["gpus"] == []
+    assert found["driver_version"] is None
+    assert found["unavailable"].startswith("no NVIDIA GPU can be used")
+
+
+def test_each_gpu_is_shown_with_its_limits_and_why_they_cannot_be_set_and_none_is_touched(cli: Cli) -> None:
+    made = machine("quadro-rtx-6000/resnet50", gpus=3, arrivals_mw=[240_123, 260_000, 260_000])
+    made = made.with_card(1, replace(made.cards[1], mig=True, energy_gain=0.5))
+    made = made.with_card(2, replace(made.cards[2], limits=Limits.UNSUPPORTED, persistence=False))
+    board = FileBoard.create(cli.folder / "machine.json", made)
+    cli.env = environment(cli.folder / "machine.json", cli.env)
+    done = cli("devices", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["driver_version"] == made.driver_version
+    assert found["unavailable"] is None
+    first, split, laptop = found["gpus"]
+    assert (first["cap_requested_w"], first["cap_min_w"], first["cap_max_w"]) == (240.123, 100.0, 260.0)
+    assert first["sensor"]["source"] == "instant field 186"
+    assert first["sensor"]["update_s"] == pytest.approx(0.1, rel=0.1)
+    assert split["settable"] is laptop["settable"] is False
+    assert "MIG instances, which share one power limit" in split["settable_why"]
+    assert "has no power limit to set" in laptop["settable_why"]
+    assert "where the power readings add up to" in split["sensor"]["trouble"]
+    assert (laptop["cap_requested_w"], laptop["cap_enforced_w"]) == (None, 260.0)
+    assert board.read().changes == ()
+    assert cli.leftovers() == []
+
+
+def test_the_table_is_plain_text_and_says_what_a_user_should_know_of_a_gpu(cli: Cli) -> None:
+    made = machine("quadro-rtx-6000/resnet50", gpus=2, arrivals_mw=[240_123, 260_000])
+    made = made.with_card(1, replace(made.cards[1], limits=Limits.UNSUPPORTED, persistence=False))
+    board = FileBoard.create(cli.folder / "machine.json", made)
+    cli.env = environment(cli.folder / "machine.json", cli.env)
+    shown = cli("devices").stdout
+    assert "\x1b" not in shown
+    assert "240.123" in shown
+    assert "persistence mode is off" in shown
+    assert board.read().changes == ()
+    assert cli.leftovers() == []

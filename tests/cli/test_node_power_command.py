@@ -1,0 +1,96 @@
+"""`--node-power` through the command line: what is refused, and a run with a meter of the user's."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autocap.cli import main
+from autocap.cli.values import node_power
+from autocap.config import RunConfig, TuneConfig
+from autocap.errors import UsageError
+from autocap.job.invoking_user import InvokingUser
+from autocap.metrics import Metric
+from autocap.session.modes import _plan
+from tests.cli.test_cli import EMULATED, Cli, until
+from tests.runlog.test_runlog import rows
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    made = Cli(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("text", ["none", "rapl", "ipmi", "command:yokotool read P", "command:a:b"])
+def test_sources_are_taken_as_they_are_written(text: str) -> None:
+    assert node_power(text) == text
+
+
+def test_watts_may_be_written_in_any_way() -> None:
+    assert node_power("3.5e2") == "350"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--node-power", "wall"], "unknown source 'wall'; choose none, watts, rapl, ipmi or command:CMD"),
+        (["--node-power", "command: "], "unknown source 'command: '"),
+        (["--node-power", "-5"], "-5 is not above 0; give a number above 0, in watts"),
+        (["--node-power", "0"], "0 is not above 0"),
+        (["--node-power", "350W"], "unknown source '350W'"),
+        (["--device", "rapl", "--node-power", "rapl"], "--node-power rapl would count the packages of --device rapl"),
+        (["--idle-power", "100"], "--idle-power is about the node's power; add --node-power, or drop it"),
+        (["--standard-idle", "0"], "--standard-idle is about the node's power; add --node-power, or drop it"),
+    ],
+)
+def test_what_the_command_line_alone_shows_to_be_wrong_is_a_usage_error(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *words, "--", "true"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None:
+    user = InvokingUser(uid=1000, gid=1000, groups=(), name="ada", home="/home/ada")
+    config = RunConfig(command=("true",), tune=TuneConfig(metric=Metric(name="energy")), node_power="command:cat meter")
+    with pytest.raises(UsageError, match="--node-power command:cat meter would run as root under sudo; choose another"):
+        _plan(config, user)
+    _plan(RunConfig(command=("true",), tune=config.tune, node_power="ipmi"), user)
+
+
+def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli) -> None:
+    done = cli("run", *EMULATED, "--node-power", "command:echo no bus >&2; exit 4", "--", "touch", "started")
+    assert done.returncode == 1
+    assert "it ended with status 4: no bus before its first reading" in done.stderr
+    assert not (cli.folder / "started").exists()
+    assert not (cli.folder / "autocap-runs").exists()
+
+
+def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(cli: Cli) -> None:
+    meter = "echo $$ > meter.pid; while :; do echo 700.5; sleep 0.1; done"
+    run = cli.start(
+        "run", *EMULATED, "--node-power", f"command:{meter}", "--idle-power", "300", "--standard-idle", "200",
+        "--observe", "--target-stderr", "50%", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
+    )  # fmt: skip
+    until(lambda: cli.events("baseline_measured"))
+    cli.stop()
+    assert run.wait(20) == 0
+    result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
+    baseline = result["baseline"]
+    assert baseline["power_w"] == pytest.approx(700.5, rel=1e-3)
+    assert 25 < baseline["gpu"]["power_w"] < 260  # idle, 20 W
+    node = result["node"]
+    assert (node["source"], node["whole"], node["idle_source"]) == (f"command:{meter}", True, "given")
+    assert node["refresh_s"] == pytest.approx(0.1, rel=0.5)
+    assert node["idle_share"] == pytest.approx(300 / 700.5, rel=1e-3)
+    standard_j = baseline["energy_per_iteration_j"] - 100 * baseline["period_s"]
+    assert node["standard"][0]["energy_per_iteration_j"] == pytest.approx(standard_j)
+    assert {row["node_power_w"] for row in rows(cli.folder / "run")} == {"700.5"}
+    said = (cli.folder / "err").read_text()
+    assert said.count("energy is the whole node's, as its meter reads it: command:") == 1
+    assert "energy is the whole node's, without the emulated GPUs', as command:" in said
+    assert not Path("/proc", (cli.folder / "meter.pid").read_text().strip()).exists()

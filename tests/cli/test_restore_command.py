@@ -1,0 +1,248 @@
+"""`autocap restore`: what it puts back, what it leaves alone, and what it says."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autocap.cli import main
+from autocap.guardian.journal import Entry, Journal
+from autocap.guardian.lock import DeviceLock
+from autocap.guardian.state_dir import StateDir
+from autocap.job.processes import ProcessId, boot_id, identify
+from tests.doubles import file_device
+from tests.doubles.file_device import FileLimits
+
+NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID
+
+
+@pytest.fixture
+def state_dir(tmp_path, monkeypatch):
+    monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("AUTOCAP_OBSERVE", raising=False)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def gpu(tmp_path):
+    return file_device.make(tmp_path)
+
+
+def leave_entry(state_dir, gpu, **changes):
+    """A run that found 260 W, set 200 W and was killed together with its watchdog; the entry's path."""
+    entry = Entry(kind="file", uuid=gpu.uuid, original_w=260.0, last_w=200.0, boot_id=boot_id(), owner=NOBODY)
+    file_device.put(gpu.uuid, 200.0)
+    with StateDir(state_dir) as state:
+        Journal(state).save(replace(entry, **changes))
+        (name,) = Journal(state).file_names()
+    return state_dir / name
+
+
+def restore(capsys, *options):
+    """Exit status and the lines on stdout."""
+    status = main(["restore", *options])
+    out, err = capsys.readouterr()
+    assert err == ""
+    return status, out.splitlines()
+
+
+def limit_w(gpu):
+    return FileLimits().requested_w(gpu.uuid)
+
+
+def test_what_a_killed_run_left_is_put_back_and_said_once(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu)
+    assert restore(capsys) == (0, [f"{gpu.uuid}: 260 W put back, where autocap with PID {NOBODY.pid} had left 200 W"])
+    assert limit_w(gpu) == 260.0
+    assert os.listdir(state_dir) == []
+    assert restore(capsys) == (0, [f"nothing to put back in {state_dir}"])
+
+
+def test_without_a_state_directory_there_is_nothing_to_do_and_none_is_made(state_dir, capsys):
+    assert restore(capsys) == (0, [f"nothing to put back in {state_dir}"])
+    assert restore(capsys, "--json") == (0, ["[]"])
+    assert not state_dir.exists()
+
+
+def test_json_is_a_list_of_what_became_of_each_entry(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu)
+    status, (line,) = restore(capsys, "--json")
+    assert status == 0
+    sentence = f"{gpu.uuid}: 260 W put back, where autocap with PID {NOBODY.pid} had left 200 W"
+    assert json.loads(line) == [{"uuid": gpu.uuid, "outcome": "restored", "sentence": sentence}]
+
+
+def test_a_set_that_was_under_way_is_put_back(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu, last_w=220.0, next_w=200.0)
+    assert restore(capsys)[0] == 0
+    assert limit_w(gpu) == 260.0
+
+
+def test_somebody_elses_limit_is_left_alone_and_its_entry_dropped(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu)
+    file_device.put(gpu.uuid, 230.0)
+    says = f"{gpu.uuid}: 230 W was set by somebody else since autocap with PID {NOBODY.pid} ended, and stays"
+    assert restore(capsys) == (0, [says])
+    assert limit_w(gpu) == 230.0
+    assert os.listdir(state_dir) == []
+
+
+def test_a_limit_that_is_back_already_is_not_set_again(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu)
+    file_device.put(gpu.uuid, 260.0)
+    before = file_device.sets(gpu.uuid)
+    status, (line,) = restore(capsys)
+    assert status == 0
+    assert line.endswith("it is at its 260 W already")
+    assert file_device.sets(gpu.uuid) == before
+
+
+def test_an_entry_of_a_live_run_is_in_use_and_untouched(state_dir, gpu, capsys):
+    parent = identify(os.getppid())
+    assert parent is not None
+    path = leave_entry(state_dir, gpu, owner=parent)
+    assert restore(capsys) == (0, [f"{gpu.uuid} is in use by PID {parent.pid}"])
+    assert limit_w(gpu) == 200.0
+    assert path.exists()
+
+
+def test_a_device_whose_lock_is_held_is_in_use_whatever_its_entry_says(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu)
+    with StateDir(state_dir) as state, DeviceLock(state, gpu.uuid):
+        status, (line,) = restore(capsys)
+    assert status == 0
+    assert f"controlled by autocap with PID {os.getpid()}" in line
+    assert limit_w(gpu) == 200.0
+
+
+def test_a_recycled_pid_does_not_keep_an_entry_alive(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu, owner=ProcessId(os.getppid(), 1))
+    assert restore(capsys)[0] == 0
+    assert limit_w(gpu) == 260.0
+
+
+def test_an_entry_from_before_a_reboot_is_dropped_and_said(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu, boot_id="another boot")
+    assert restore(capsys) == (0, [f"{gpu.uuid}: the entry is from before a reboot, dropped"])
+    assert limit_w(gpu) == 200.0
+    assert os.listdir(state_dir) == []
+
+
+def test_a_device_that_refuses_keeps_its_entry_for_another_try(state_dir, gpu, capsys):
+    path = leave_entry(state_dir, gpu)
+    Path(gpu.uuid + ".refuse").touch()
+    status, (line,) = restore(capsys)
+    assert status == 1
+    assert line.startswith(f"{gpu.uuid}: 260 W could not be put back: ")
+    assert path.exists()
+    Path(gpu.uuid + ".refuse").unlink()
+    assert restore(capsys)[0] == 0
+    assert limit_w(gpu) == 260.0
+
+
+def test_one_entry_that_fails_does_not_stop_the_others(state_dir, tmp_path, capsys):
+    gpus = [file_device.make(tmp_path, 260.0, f"gpu{n}") for n in range(3)]
+    Path(gpus[1].uuid + ".refuse").touch()
+    with StateDir(state_dir) as state:
+        for gpu in gpus:
+            entry = Entry(kind="file", uuid=gpu.uuid, original_w=260.0, last_w=200.0, boot_id=boot_id(), owner=NOBODY)
+            file_device.put(gpu.uuid, 200.0)
+            Journal(state).save(entry)
+    status, lines = restore(capsys)
+    assert (status, len(lines)) == (1, 3)
+    assert [limit_w(gpu) for gpu in gpus] == [260.0, 200.0, 260.0]
+
+
+def test_a_device_of_an_unknown_kind_keeps_its_entry(state_dir, gpu, capsys):
+    path = leave_entry(state_dir, gpu, kind="unheard-of")
+    status, (line,) = restore(capsys)
+    assert status == 1
+    assert "kind 'unheard-of'" in line
+    assert path.exists()
+
+
+def test_a_damaged_entry_is_set_aside_and_said(state_dir, gpu, capsys):
+    path = leave_entry(state_dir, gpu)
+    path.write_text("{")
+    status, (line,) = restore(capsys)
+    assert status == 1
+    assert f"it is now {path.name}.damaged: check the limit of {gpu.uuid} yourself" in line
+    assert os.listdir(state_dir) == [path.name + ".damaged"]
+    assert restore(capsys)[0] == 0
+
+
+def test_a_damaged_entry_of_a_live_run_is_left_where_it_is(state_dir, gpu, capsys):
+    path = leave_entry(state_dir, gpu)
+    path.write_text("{")
+    with StateDir(state_dir) as state, DeviceLock(state, gpu.uuid):
+        status, (line,) = restore(capsys)
+    assert status == 1
+    assert "it was left there" in line
+    assert path.exists()
+
+
+def test_a_symbolic_link_is_refused_and_left(state_dir, gpu, tmp_path, capsys):
+    path = leave_entry(state_dir, gpu)
+    path.rename(tmp_path / "planted")
+    path.symlink_to(tmp_path / "planted")
+    status, (line,) = restore(capsys)
+    assert status == 1
+    assert f"{path} is a symbolic link and is refused" in line
+    assert limit_w(gpu) == 200.0
+    assert path.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_an_entry_of_another_user_is_refused_and_left(state_dir, gpu, capsys):
+    path = leave_entry(state_dir, gpu)
+    os.chown(path, 65534, -1)
+    status, (line,) = restore(capsys)
+    assert status == 1
+    assert "belongs to user 65534, not to user 0 and is refused" in line
+    assert limit_w(gpu) == 200.0
+
+
+def test_a_state_directory_that_others_can_write_is_an_error_of_one_line(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu)
+    state_dir.chmod(0o777)
+    assert main(["restore"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("autocap: the state directory ")
+    assert err.count("\n") == 1
+
+
+def test_observing_says_what_would_be_done_and_does_nothing(state_dir, gpu, capsys, monkeypatch):
+    path = leave_entry(state_dir, gpu)
+    text = path.read_text()
+    monkeypatch.setenv("AUTOCAP_OBSERVE", "1")
+    status, (line,) = restore(capsys)
+    assert status == 1
+    assert line.startswith(f"{gpu.uuid}: 260 W would be put back, unless somebody else")
+    assert (limit_w(gpu), path.read_text(), os.listdir(state_dir)) == (200.0, text, [path.name])
+    path.write_text("{")
+    status, (line,) = restore(capsys)
+    assert status == 1
+    assert line.endswith("it would be set aside")
+    assert path.read_text() == "{"
+    monkeypatch.setenv("AUTOCAP_OBSERVE", "0")
+    path.write_text(text)
+    assert restore(capsys)[0] == 0
+    assert limit_w(gpu) == 260.0
+
+
+def test_the_remains_of_runs_killed_before_they_had_an_entry_are_swept_away(state_dir, gpu, capsys):
+    leave_entry(state_dir, gpu)
+    for name in ("GPU-1.lock", "GPU-2.json.tmp"):
+        (state_dir / name).touch(0o600)
+    assert restore(capsys)[0] == 0
+    assert os.listdir(state_dir) == []
+
+
+def test_the_command_needs_no_numpy(state_dir):
+    code = "import sys; from autocap.cli import main; main(['restore']); sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

@@ -1,0 +1,62 @@
+"""--max-slowdown: a search spends only what the job has accrued of it."""
+
+import pytest
+
+from autocap import events
+from autocap.clock import VirtualClock
+from autocap.config import TuneConfig
+from autocap.controller.budget import SlowdownBudget
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import Episode, SimulatedDevice, SimulatedJob
+from autocap.metrics import Metric
+from autocap.records import Trial, TrialState
+from bench.simulation.jobs import tune
+from tests.doubles.feeds import measurement
+
+BASELINE = measurement(energy_j=100.0, period_s=0.5)  # 200 W at a limit of 260 W
+
+
+def tally(iterations: float, seconds: float, paused_s: float = 0.0) -> events.Tally:
+    return events.Tally(
+        t_s=seconds, since_s=0.0, elapsed_s=seconds, energy_j=1.0, iterations=iterations, counted_s=seconds,
+        counted_j=1.0, exploration_s=0.0, exploration_energy_j=0.0, exploration_iterations=0.0, paused_s=paused_s,
+    )  # fmt: skip
+
+
+def test_every_iteration_earns_its_share_and_pauses_neither_earn_nor_cost() -> None:
+    budget = SlowdownBudget(0.05, BASELINE, settle_s=1.0, fewest=8)
+    assert budget.saved_s(tally(100, 50.0)) == pytest.approx(2.5)
+    assert budget.saved_s(tally(100, 55.0)) == pytest.approx(-2.5)
+    assert budget.saved_s(tally(100, 80.0, paused_s=30.0)) == pytest.approx(2.5)
+
+
+def test_after_a_change_of_the_workload_it_is_counted_anew() -> None:
+    slower = measurement(period_s=1.0)
+    budget = SlowdownBudget(0.05, slower, settle_s=1.0, fewest=8, since=tally(1000, 500.0))
+    assert budget.saved_s(tally(1000, 500.0)) == 0.0
+    assert budget.saved_s(tally(1100, 600.0)) == pytest.approx(5.0)
+
+
+def test_the_expected_loss_grows_as_caps_fall_and_follows_what_was_measured() -> None:
+    budget = SlowdownBudget(0.05, BASELINE, settle_s=1.0, fewest=8)
+    assert budget.expected_loss_s(220.0) == 0.0  # above the draw
+    assert budget.expected_loss_s(100.0) == pytest.approx((1.0 + 10 * 1.0) / 2)  # half the draw, so half the speed
+    slow = measurement(period_s=0.6, cap_w=150.0)
+    budget.learn(Trial(cap_w=150.0, state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.01, measurement=slow))
+    assert budget.expected_loss_s(160.0) == pytest.approx((1.0 + 10 * 0.6) * (1 - 1 / 1.2))
+    assert budget.expected_loss_s(100.0) == pytest.approx((1.0 + 10 * 0.9) * (1 - 1 / 1.8))
+
+
+@pytest.mark.parametrize("name", ["quadro-rtx-6000/resnet50", "tesla-v100/vgg19"])
+@pytest.mark.parametrize("iterations", [150, 400])
+def test_a_whole_job_is_no_slower_than_allowed_wherever_it_ends(name: str, iterations: int) -> None:
+    profile = profiles.load(name)
+    job = SimulatedJob(profile=profile, iterations=iterations, episodes=(Episode(every=60, duration_s=10.0),))
+    metric = Metric(name="energy", max_slowdown=0.05)
+    outcome = tune(job, TuneConfig(metric=metric), "golden", seed=5)
+    clock = VirtualClock()
+    untouched = SimulatedDevice(clock, job, seed=5)
+    while not untouched.job_ended:
+        clock.wait_until(clock.now() + 0.05)
+    assert outcome.wall_s <= 1.05 * clock.now() + 0.1
+    assert len(outcome.trials) > 1

@@ -1,0 +1,195 @@
+"""The state machine on the simulated device, in virtual time."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
+from autocap.events import State
+from autocap.metrics import Metric
+from autocap.records import TrialState
+from bench.simulation.jobs import Outcome, regret_pct, tune
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+EDS = Metric(name="eds", k=2.0)
+
+
+def states(outcome: Outcome) -> list[State]:
+    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
+
+
+def warnings(outcome: Outcome) -> list[str]:
+    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+
+
+def caps_set(outcome: Outcome) -> list[float]:
+    return [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet)]
+
+
+def test_a_job_is_tuned_from_waiting_to_its_end() -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=EDS), "golden")
+    assert states(outcome) == [
+        State.WAITING,
+        State.BASELINE,
+        State.SEARCHING,
+        State.CONFIRMING,
+        State.HOLDING,
+        State.DONE,
+    ]
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
+    assert caps_set(outcome)[-1] == outcome.final_cap_w
+
+
+def test_the_baseline_and_the_trials_are_what_the_profile_says() -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=EDS), "golden", stop_when_held=True)
+    measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    measured += [event.trial.measurement for event in outcome.trials if event.trial.measurement is not None]
+    assert len(measured) > 5
+    for found in measured:
+        cap_w = found.cap_w[0]
+        assert abs(found.period_s / RESNET50.time_s(cap_w) - 1) < 4 * found.period_rel_stderr + 0.003
+        assert abs(found.energy_per_iteration_j / RESNET50.energy_j(cap_w) - 1) < 4 * found.energy_rel_stderr + 0.01
+
+
+def test_a_job_without_a_saving_gets_its_limit_back_and_the_report_says_why() -> None:
+    outcome = tune(
+        SimulatedJob(profile=RESNET50), TuneConfig(metric=Metric(name="ed2p"), min_cap_w=100.0, caps_w=(100.0, 105.0)),
+        "linear", stop_when_held=True,
+    )  # fmt: skip
+    assert outcome.decided is not None
+    assert outcome.decided.cap_w is None
+    assert {event.trial.state for event in outcome.trials} == {TrialState.PRUNED}
+    assert outcome.decided.reason == "no cap that was tried is allowed and better"
+    assert not caps_set(outcome) or caps_set(outcome)[-1] == 260.0
+
+
+def test_a_limit_below_the_default_is_the_baseline_and_the_top_of_the_search() -> None:
+    outcome = tune(
+        SimulatedJob(profile=RESNET50),
+        TuneConfig(metric=EDS),
+        "golden",
+        node=SimulatedNode(limit_w=220.0),
+        stop_when_held=True,
+    )
+    baseline = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert baseline.measurement.cap_w == (220.0,)
+    assert max(caps_set(outcome)) <= 220.0
+
+
+@pytest.mark.parametrize("strategy", ["golden", "linear"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kept_cap_respects_the_slowdown_limit(strategy: str, seed: int) -> None:
+    metric = Metric(name="energy", max_slowdown=0.05)
+    job = SimulatedJob(profile=RESNET50)
+    outcome = tune(job, TuneConfig(metric=metric), strategy, seed=seed, stop_when_held=True)
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert RESNET50.slowdown(outcome.final_cap_w) <= 1.05
+    assert outcome.final_cap_w < 260.0
+    too_slow = [event.trial for event in outcome.trials if event.trial.cap_w < 160.0]
+    assert all(trial.state is TrialState.PRUNED for trial in too_slow)
+
+
+def test_one_common_cap_serves_all_gpus_of_a_job() -> None:
+    outcome = tune(
+        SimulatedJob(profile=RESNET50),
+        TuneConfig(metric=EDS),
+        "golden",
+        node=SimulatedNode(gpus=4),
+        stop_when_held=True,
+    )
+    baseline = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert baseline.measurement.energy_per_iteration_j == pytest.approx(4 * RESNET50.energy_j(260.0), rel=0.02)
+    assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
+    assert all(len(set(event.cap_w)) == 1 for event in outcome.log.events if isinstance(event, events.CapSet))
+
+
+def test_a_refused_limit_ends_the_tuning_and_not_the_job() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=200)
+    outcome = tune(job, TuneConfig(metric=EDS), "golden", node=SimulatedNode(may_set=False))
+    assert outcome.device.job_ended
+    assert states(outcome)[-1] is State.DONE
+    assert len(warnings(outcome)) == 1  # nothing was changed, so nothing is put back
+    assert warnings(outcome)[0].startswith("tuning ended, the job goes on: ")
+    assert outcome.device.limits().requested_w(outcome.device.gpus[0].uuid) == 260.0
+
+
+def test_a_job_without_steps_is_left_alone_after_the_wait() -> None:
+    job = SimulatedJob(profile=RESNET50, start_s=500.0)
+    outcome = tune(job, TuneConfig(metric=EDS, wait_s=30.0), "golden", end_s=60.0)
+    assert states(outcome) == [State.WAITING, State.DONE]
+    assert warnings(outcome) == [
+        "no optimiser step was seen within 30 s, so nothing is tuned; pass a larger --wait if the job starts slowly, "
+        "or call autocap.step() once an iteration"
+    ]
+    assert caps_set(outcome) == []
+
+
+@pytest.mark.parametrize("end_s", [2.0, 8.0, 20.0, 60.0, 100.0, 112.0, 150.0])
+def test_a_job_that_ends_in_any_state_leaves_complete_totals(end_s: float) -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=EDS), "golden", end_s=end_s)
+    assert states(outcome)[-1] is State.DONE
+    started = sum(isinstance(event, events.TrialStarted) for event in outcome.log.events)
+    assert started == len(outcome.trials)  # the one under way is told as failed
+    tallies = [event for event in outcome.log.events if isinstance(event, events.Tally)]
+    if tallies:
+        last = tallies[-1]
+        truth = outcome.device.true_iterations(last.since_s, outcome.wall_s)
+        assert last.iterations == pytest.approx(truth, abs=2)
+        assert last.energy_j == pytest.approx(sum(outcome.device.true_energy_j(last.since_s, outcome.wall_s)), rel=0.03)
+
+
+def test_observing_measures_the_baseline_says_what_it_would_try_and_sets_nothing() -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=100), TuneConfig(metric=EDS, observe=True), "linear")
+    assert State.SEARCHING not in states(outcome)
+    would = [event for event in outcome.log.events if isinstance(event, events.WouldTry)]
+    assert [event.caps_w for event in would] == [(260.0,)]
+    assert caps_set(outcome) == []
+
+
+class Faulty:
+    """A stranger's strategy that misbehaves in the way its option says."""
+
+    def __init__(self, *, options: Mapping[str, object], **_: object) -> None:
+        self._how = options["how"]
+
+    from autocap.strategies.base import Option
+
+    OPTIONS = (Option(name="how", kind=str, default="raise", meaning="what goes wrong"),)
+
+    def ask(self) -> float | None:
+        if self._how == "raise":
+            raise RuntimeError("out of ideas")
+        return 103.0 if self._how == "off grid" else None
+
+    def predict(self) -> Sequence[object]:
+        return ["more"] if self._how == "no prediction" else []
+
+    def tell(self, trial: object) -> None:
+        return
+
+    def recommend(self) -> float | None:
+        return None if self._how == "no prediction" else 150.0
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raise", "the strategy failed: RuntimeError: out of ideas; the limit found on arrival is kept"),
+        ("off grid", "the strategy failed: it asked for 103.0 W, which is not on its grid; the limit found"),
+        ("unmeasured", "the strategy failed: it recommended 150.0 W, which was never measured to the end; the limit"),
+        ("no prediction", "the strategy failed: it predicted 'more', which is no Prediction of a cap on its grid; the"),
+    ],
+)
+def test_whatever_a_plug_in_does_the_job_goes_on_at_its_own_limit(how: str, message: str) -> None:
+    options: Sequence[tuple[str, str]] = [("how", how)]
+    job = SimulatedJob(profile=RESNET50, iterations=60)
+    outcome = tune(job, TuneConfig(metric=EDS), "tests.test_controller:Faulty", options=options)
+    assert [text for text in warnings(outcome) if text.startswith(message)]
+    assert outcome.device.job_ended
+    assert outcome.device.limits().requested_w(outcome.device.gpus[0].uuid) == 260.0

@@ -1,0 +1,115 @@
+"""A cap that is held: a changed workload is told from noise, and tuned anew."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.controller.holding import Hold, HoldRules
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
+from autocap.events import State
+from autocap.measurement.drift import DriftWatch
+from autocap.metrics import Metric
+from autocap.progress import Mark
+from autocap.records import Reading, Sample
+from bench.simulation.jobs import Outcome, tune
+from tests.doubles.feeds import measurement
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+EDS = Metric(name="eds", k=2.0)
+REFERENCE = measurement(energy_j=100.0, period_s=0.5)
+
+
+def noticed_after(times: np.ndarray, watts: np.ndarray) -> int | None:
+    """How many iterations of these times and powers it takes until the watch says something."""
+    watch, t_s = DriftWatch(REFERENCE), 0.0
+    for number, (time_s, power_w) in enumerate(zip(times, watts, strict=True), start=1):
+        t_s += time_s
+        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=power_w),))
+        if watch.feed(sample, (Mark(t_s=t_s, iterations=float(number)),), paused=False) is not None:
+            return number
+    return None
+
+
+def jittered(count: int, jitter: float, seed: int) -> np.ndarray:
+    return 0.5 * np.exp(jitter * np.random.default_rng(seed).standard_normal(count) - jitter**2 / 2)
+
+
+@pytest.mark.parametrize("change", [1.1, 0.9])
+@pytest.mark.parametrize("quantity", ["time", "power"])
+def test_a_change_of_a_tenth_is_noticed_within_60_iterations(change: float, quantity: str) -> None:
+    late = 0
+    for seed in range(40):
+        factor = np.where(np.arange(300) < 200, 1.0, change)
+        times, watts = jittered(300, 0.05, seed), np.full(300, 200.0)
+        if quantity == "time":
+            noticed = noticed_after(times * factor, watts / factor)  # the same energy
+        else:
+            noticed = noticed_after(times, watts * factor)
+        late += noticed is None or not 200 < noticed <= 260
+    assert late <= 2
+
+
+@pytest.mark.parametrize("jitter", [0.01, 0.05, 0.1])
+def test_noise_and_a_warming_card_are_no_change(jitter: float) -> None:
+    warming = 1 + 0.02 * (1 - np.exp(-np.arange(4000) / 400))
+    for seed in range(3):
+        assert noticed_after(jittered(4000, jitter, seed) * warming, np.full(4000, 200.0)) is None
+
+
+def states(outcome: Outcome) -> list[State]:
+    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
+
+
+def test_a_changed_workload_is_tuned_anew_and_the_report_says_why() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=1100, change=WorkloadChange(at=500, time=1.3))
+    outcome = tune(job, TuneConfig(metric=EDS), "golden")
+    assert states(outcome).count(State.BASELINE) == 2
+    assert states(outcome)[-2:] == [State.HOLDING, State.DONE]
+    warned = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    assert len(warned) == 1
+    assert warned[0].startswith("tuning anew: the workload has changed: +")
+    change_pct = float(warned[0].split("+")[1].split(" %")[0])
+    assert change_pct == pytest.approx(30, abs=10)  # the block in which it changed is counted with it
+    warned_s = next(event.t_s for event in outcome.log.events if isinstance(event, events.Warned))
+    baselines = [event for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    measured = next(event.measurement for event in baselines if event.t_s > warned_s)
+    assert measured.cap_w == (260.0,)
+    assert measured.period_s == pytest.approx(1.3 * RESNET50.time_s(260.0), rel=0.01)
+
+
+def test_a_cap_is_kept_where_nothing_may_be_tuned_anew() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=700, change=WorkloadChange(at=500, time=1.3))
+    outcome = tune(job, TuneConfig(metric=EDS, retune="never"), "golden")
+    assert states(outcome).count(State.BASELINE) == 1
+
+
+def test_time_and_a_request_are_reasons_too() -> None:
+    sample, rules = Sample(t_s=50.0, readings=()), HoldRules(settle_s=1.0, rest_s=0.0, retry_s=None, check_s=None)
+    hold = Hold(replace(rules, retune=40.0), REFERENCE, since_s=0.0)
+    assert hold.feed(sample, (), paused=False) == "it is time for another try"
+    hold = Hold(replace(rules, retry_s=40.0), REFERENCE, since_s=0.0)
+    assert hold.feed(sample, (), paused=False) == "it is time for another try"
+    hold = Hold(rules, REFERENCE, since_s=0.0)
+    assert hold.feed(sample, (), paused=False) is None
+    hold.ask()
+    assert hold.feed(sample, (), paused=False) == "it was asked for"
+
+
+def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are_renewed() -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=5600), TuneConfig(metric=EDS), "golden")
+    decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
+    assert [event.cap_w for event in decided] == [decided[0].cap_w] * len(decided)
+    gaps_s = np.diff([event.t_s for event in decided])
+    assert len(decided) == 3
+    assert gaps_s[0] > 900
+    assert gaps_s[1] > 1.8 * gaps_s[0]
+    again = decided[-1]
+    assert again.baseline is not None
+    assert again.baseline.start_s > decided[-2].t_s
+    tallies = [event for event in outcome.log.events if isinstance(event, events.Tally)]
+    searched = next(event for event in tallies if event.t_s > decided[0].t_s)
+    assert tallies[-1].exploration_s > searched.exploration_s  # what it costs is counted

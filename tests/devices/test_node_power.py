@@ -1,0 +1,252 @@
+"""Sources of the machine's power: what they read, hold, and refuse to take for data."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autocap.clock import MonotonicClock, VirtualClock
+from autocap.devices.node import open_source
+from autocap.devices.node.command import CommandMeter
+from autocap.devices.node.held import HeldPower, watts
+from autocap.devices.node.ipmi import IpmiMeter
+from autocap.devices.node.rapl import RaplPower
+from autocap.devices.powercap import Sysfs
+from autocap.errors import DeviceUnavailable
+from autocap.job.processes import identify
+from autocap.records import NodeReading
+from tests.doubles.jobs import eventually, state
+from tests.doubles.rapl_tree import RANGE_UJ, RaplTree
+
+ANSWER = """
+    Instantaneous power reading:                   {} Watts
+    Minimum during sampling period:                 10 Watts
+    Average power reading over sample period:      300 Watts
+    Power reading state is:                   activated
+"""
+
+
+@pytest.mark.parametrize("text", ["220", " 2.2e2 W\n", "220 Watts", "220."])
+def test_a_line_is_a_power_with_or_without_its_unit(text: str) -> None:
+    assert watts(text) == 220.0
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0 W", "-5", "nan", "inf", "P", "1_000", "12 34", "1e9", "230 V", "0x20"])
+def test_what_is_no_power_above_zero_is_none(text: str) -> None:
+    assert watts(text) is None
+
+
+def test_a_reading_is_held_under_its_own_stamp_until_the_next() -> None:
+    held = HeldPower("the meter", 1.0)
+    held.put(10.0, 500.0)
+    assert held.at(10.7) == NodeReading(t_s=10.0, power_w=500.0, whole=True)
+    held.put(11.0, 510.0)
+    assert held.at(11.5) == NodeReading(t_s=11.0, power_w=510.0, whole=True)
+
+
+def test_a_meter_that_says_nothing_for_long_is_a_gap_with_one_warning_until_it_speaks_again() -> None:
+    held = HeldPower("the meter", 1.0)
+    held.put(10.0, 500.0)
+    assert held.at(14.9).power_w == 500.0
+    assert held.at(15.1).power_w is None
+    assert held.at(16.0).power_w is None
+    assert held.notes() == (
+        "the meter has said nothing for 5 s; until it tells the node's power again nothing is measured",
+    )
+    held.put(17.0, 500.0)
+    assert held.at(17.1).power_w == 500.0
+    assert held.notes() == ()
+
+
+def test_a_value_that_comes_again_too_soon_is_the_old_reading() -> None:
+    held = HeldPower("ipmitool", 1.0)
+    stamps = []
+    for second in range(20):  # asked every second, but it looks every five
+        held.put(float(second), 400.0 + second // 5)
+        stamps.append(held.at(float(second)).t_s)
+    assert stamps[10:] == [10.0] * 5 + [15.0] * 5
+    assert held.refresh_s == pytest.approx(5.0)
+
+
+def test_a_steady_machine_has_fresh_readings_all_the_same() -> None:
+    held = HeldPower("the meter", 1.0)
+    stamps = set()
+    for second in range(20):
+        held.put(float(second), 400.0)
+        stamps.add(held.at(float(second)).t_s)
+    assert len(stamps) == 20
+
+
+def test_a_meter_that_is_quicker_than_it_need_be_has_fresh_readings_from_the_start() -> None:
+    held = HeldPower("the meter", 1.0)
+    stamps = []
+    for tick in range(4):
+        held.put(0.1 * tick, 400.0)
+        stamps.append(held.at(0.1 * tick).t_s)
+    assert stamps == [pytest.approx(0.1 * tick) for tick in range(4)]
+
+
+@pytest.fixture
+def meter() -> Iterator[Callable[[str], CommandMeter]]:
+    started = []
+
+    def start(command: str) -> CommandMeter:
+        started.append(CommandMeter(command, MonotonicClock()))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_a_meter_has_its_first_reading_at_once_and_is_of_the_whole_node(meter: Callable[[str], CommandMeter]) -> None:
+    one = meter("echo P; echo 523.5; exec sleep 60")  # a heading is no fault
+    assert one.read().power_w == 523.5
+    assert one.whole
+    assert one.notes() == ()
+
+
+def test_lines_that_came_together_are_averaged_and_the_last_says_whether_there_is_a_power(
+    meter: Callable[[str], CommandMeter],
+) -> None:
+    one = meter("echo 100; read _ < /dev/null; sleep 0.05; printf '200\\n300\\n'; exec sleep 60")
+    assert eventually(lambda: one.read().power_w == 250.0)
+
+
+def test_rubbish_is_a_gap_and_never_data(meter: Callable[[str], CommandMeter]) -> None:
+    one = meter("echo 100; sleep 0.05; echo overload; exec sleep 60")
+    assert eventually(lambda: one.read().power_w is None)
+    assert one.notes()[0].endswith(
+        "says 'overload', which is no power in watts above 0; until it tells the node's power again nothing is measured"
+    )
+
+
+def test_a_meter_that_dies_is_a_gap_for_good_with_its_last_words(meter: Callable[[str], CommandMeter]) -> None:
+    one = meter("echo 100; sleep 0.05; echo 'bus error' >&2; exit 3")
+    assert eventually(lambda: one.read().power_w is None)
+    assert "has ended with status 3: bus error" in one.notes()[0]
+    assert one.read().power_w is None
+    assert one.notes() == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("exit 7", "it ended with status 7 before its first reading"),
+        ("no-such-meter", r"it ended with status 127: .*not found before its first reading"),
+        ("echo nothing here", r"before its first reading \(the meter `echo nothing here` says 'nothing here'"),
+    ],
+)
+def test_a_meter_that_gives_no_power_is_refused_before_the_job_starts(command: str, said: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=said):
+        CommandMeter(command, MonotonicClock())
+
+
+def runs(pid: int) -> bool:
+    identity = identify(pid)
+    with contextlib.suppress(FileNotFoundError):
+        return identity is not None and state(identity) != "Z"
+    return False
+
+
+def test_closing_ends_the_meter_and_all_that_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    one = CommandMeter(f"sh -c 'trap : TERM; echo $$ >> {pids}; while :; do sleep 1; done' & echo $$ >> {pids}; "
+                       "while :; do echo 5; sleep 0.05; done", MonotonicClock())  # fmt: skip
+    assert eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    one.close()
+    assert eventually(lambda: not any(runs(int(pid)) for pid in pids.read_text().split()))
+
+
+def ipmitool(folder: Path, script: str) -> tuple[str, ...]:
+    """A program that plays ipmitool."""
+    path = folder / "ipmitool"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return (str(path), "dcmi", "power", "reading")
+
+
+def test_ipmi_reads_the_instantaneous_power_of_the_whole_node(tmp_path: Path) -> None:
+    one = IpmiMeter(VirtualClock(), ipmitool(tmp_path, f"echo '{ANSWER.format(412)}'"))
+    assert one.whole
+    assert one.read().power_w == 412.0
+
+
+def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "power").write_text("100")
+    clock = VirtualClock()
+    answer = f"echo 'Instantaneous power reading: '$(cat {tmp_path}/power)"
+    one = IpmiMeter(clock, ipmitool(tmp_path, f"sleep 0.1; {answer}"))
+    (tmp_path / "power").write_text("200")
+    clock.wait_until(1.0)
+    assert one.read().power_w == 100.0  # asks, and does not wait for the answer
+    assert eventually(lambda: one.read().power_w == 200.0)
+    assert one.read().t_s == 1.0
+
+
+def test_an_answer_without_a_power_is_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "power").write_text("100")
+    clock = VirtualClock()
+    one = IpmiMeter(clock, ipmitool(tmp_path, f"echo 'Instantaneous power reading: '$(cat {tmp_path}/power)"))
+    (tmp_path / "power").write_text("0 Watts")
+    clock.wait_until(1.0)
+    assert eventually(lambda: one.read().power_w is None)
+    assert "which is no power in watts above 0" in one.notes()[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "echo 'Could not open device' >&2; exit 1",
+            r"status 1 and told no power \(Could not open device\); it needs root",
+        ),
+        ("echo 'Power reading state is: deactivated'", "ended with status 0 and told no power; it needs root"),
+    ],
+)
+def test_a_controller_that_tells_no_power_is_refused(tmp_path: Path, script: str, said: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=said):
+        IpmiMeter(VirtualClock(), ipmitool(tmp_path, script))
+
+
+def test_without_ipmitool_the_message_says_what_to_install() -> None:
+    with pytest.raises(DeviceUnavailable, match="there is no ipmitool; install it, or choose another source"):
+        IpmiMeter(VirtualClock(), ("no-such-ipmitool",))
+
+
+def test_rapl_adds_packages_and_memory_across_the_end_of_a_counter(tmp_path: Path) -> None:
+    tree, clock = RaplTree(tmp_path), VirtualClock()
+    zones = [tree.package(0), tree.package(1)]
+    tree.put(zones[0], "energy_uj", RANGE_UJ - 10_000_000)
+    one = RaplPower(clock, Sysfs(tmp_path))
+    assert not one.whole
+    clock.wait_until(1.0)
+    for zone in zones:
+        tree.use(zone, 50.0)
+        tree.use(f"{zone}:1", 10.0)
+    assert one.read() == NodeReading(t_s=1.0, power_w=120.0, whole=False, energy_j=120.0)
+
+
+def test_a_zone_that_vanishes_is_a_gap_with_one_warning(tmp_path: Path) -> None:
+    tree, clock = RaplTree(tmp_path), VirtualClock()
+    zone = tree.package(0)
+    one = RaplPower(clock, Sysfs(tmp_path))
+    os.unlink(tree.top / zone / "energy_uj")
+    clock.wait_until(1.0)
+    assert one.read() == NodeReading(t_s=1.0, power_w=None, whole=False)
+    assert one.read().energy_j is None
+    assert len(one.notes()) == 1
+
+
+def test_a_machine_without_rapl_is_refused_by_the_options_name(tmp_path: Path) -> None:
+    with pytest.raises(DeviceUnavailable, match=r"^--node-power rapl: no CPU package"):
+        RaplPower(VirtualClock(), Sysfs(tmp_path))
+
+
+def test_a_number_is_what_the_rest_of_the_machine_draws() -> None:
+    one = open_source("350", VirtualClock())
+    assert one.read() == NodeReading(t_s=0.0, power_w=350.0, whole=False)
+    assert one.name == "350 W"

@@ -1,0 +1,407 @@
+"""The NVML device on an emulated library: which sources it uses, and what it makes of readings."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autocap.devices.nvml import NvmlError, Source, open_library, probe_sensor
+from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
+from bench.nvml_emulation import Episode, Fault, Limits, Trouble, machine
+from tests.devices.contract import DeviceContract, DeviceUnderTest
+from tests.doubles.nvml_stand import PROFILE, one_card, stand
+
+LOST, TIMEOUT, UNKNOWN = 15, 10, 999
+
+
+class TestOneNvmlGpu(DeviceContract):
+    machine = machine(PROFILE)
+
+    @contextmanager
+    def make(self) -> Iterator[DeviceUnderTest]:
+        with stand(self.machine) as made:
+            device = made.device()
+            yield DeviceUnderTest(device, device.limits(), made.clock.now, made.advance)
+
+
+class TestThreeNvmlGpus(TestOneNvmlGpu):
+    machine = machine(PROFILE, gpus=3, arrivals_mw=[200_000 + 4_123 * gpu for gpu in range(3)])
+
+
+class TestAnOldDriverWithoutFields(TestOneNvmlGpu):
+    machine = one_card(
+        missing=("nvmlDeviceGetFieldValues", "nvmlDeviceGetCurrentClocksEventReasons"), instant_scope=None
+    )
+
+
+class TestASampleBuffer(TestOneNvmlGpu):
+    machine = one_card(instant_scope=None, samples_buffer=True, sensor="v100")
+
+
+class TestMeasuredStamps(TestOneNvmlGpu):
+    machine = one_card(measured_stamps=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "source"),
+    [
+        ({}, Source.INSTANT),
+        ({"instant_scope": 1}, Source.MODULE),
+        ({"instant_scope": None, "samples_buffer": True}, Source.SAMPLES),
+        ({"instant_scope": None}, Source.USAGE),
+        ({"missing": ("nvmlDeviceGetFieldValues",)}, Source.USAGE),
+    ],
+    ids=str,
+)
+def test_power_comes_from_the_best_source_that_answers(changes, source) -> None:
+    with stand(one_card(**changes)) as made:
+        assert made.device().probes[0].source is source
+
+
+def test_a_sensor_that_reads_zero_when_it_is_opened_is_used_once_it_reads_more() -> None:
+    with stand(one_card(episodes=(Episode(trouble=Trouble.ZERO, until_s=1.0),))) as made:
+        device = made.device()
+        assert device.probes[0].source is Source.INSTANT
+        assert device.read()[0].power_w is not None
+
+
+def test_a_module_s_power_is_said_to_be_one() -> None:
+    with stand(one_card(instant_scope=1)) as made:
+        assert made.device().notes() == ("GPU 0 reports the power of its whole module, CPU included",)
+
+
+def test_a_reading_of_unknown_window_is_taken_for_the_slow_average() -> None:
+    with stand(one_card(instant_scope=None)) as made:
+        sensor = made.device().sensor
+    assert (sensor.window_s, sensor.settle_s) == (1.0, 2.0)
+
+
+def test_a_gpu_without_any_power_reading_is_refused() -> None:
+    missing = ("nvmlDeviceGetFieldValues", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetSamples")
+    with (
+        stand(one_card(missing=missing)) as made,
+        pytest.raises(DeviceUnavailable, match=r"GPU 0 offers no power reading at all.*--gpus"),
+    ):
+        made.device()
+
+
+@pytest.mark.parametrize(
+    ("sensor", "update_s"), [("v100", 0.020), ("turing", 0.101), ("a100", 0.100), ("rtx-4090", 0.100)]
+)
+def test_the_refresh_period_is_measured(sensor, update_s) -> None:
+    with stand(one_card(sensor=sensor)) as made:
+        (probe,) = probe_sensor(made.library, [made.uuid()], made.clock)
+        assert probe.update_s == pytest.approx(update_s, rel=0.05)
+        assert made.device().sensor.update_s == pytest.approx(update_s, rel=0.05)
+
+
+def test_where_power_stands_still_the_usual_refresh_period_is_assumed() -> None:
+    with stand(one_card(episodes=(Episode(trouble=Trouble.STUCK),))) as made:
+        device = made.device()
+        assert device.probes[0].update_s is None
+        assert device.sensor.update_s == 0.1
+
+
+def test_a_wall_clock_that_is_set_moves_no_stamp_beyond_the_present() -> None:
+    ahead_s = 0.0
+    with stand(one_card(measured_stamps=True), lambda: ahead_s) as made:
+        device, before_s = made.device(), 0.0
+        for ahead_s in (0.0, 3600.0, -3600.0, 0.3, 0.0):  # noqa: B007  the clock above reads it
+            (reading,) = made.series(device, 0.2, every_s=0.2)
+            assert before_s <= reading.t_s <= made.clock.now()
+            before_s = reading.t_s
+
+
+def test_the_time_of_a_probe_is_bounded() -> None:
+    with stand(one_card(energy_gain=0.5)) as made:
+        made.device()
+        assert made.clock.now() < 3 * 2.0 + 0.1
+
+
+def test_a_pending_signal_ends_the_probe_and_is_left_to_whoever_waits_for_it() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+        with stand() as made:
+            device = made.device()
+            assert made.clock.now() == 0.0
+            assert (device.sensor.update_s, device.notes()) == (0.1, ())
+        assert signal.SIGUSR1 in signal.sigpending()
+    finally:
+        signal.sigtimedwait([signal.SIGUSR1], 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+
+
+def test_the_energy_counter_is_used_where_it_agrees_with_power() -> None:
+    with stand() as made:
+        device = made.device()
+        assert device.probes[0].counter_trouble is None
+        readings = made.series(device, 20.0)
+        mean_w = (readings[-1].energy_j - readings[0].energy_j) / 19.95
+        assert mean_w == pytest.approx(np.mean([reading.power_w for reading in readings]), rel=0.02)
+        assert device.notes() == ()
+
+
+@pytest.mark.parametrize("gain", [0.57, 1.4])
+def test_a_counter_that_disagrees_is_dropped_with_a_warning(gain) -> None:
+    with stand(one_card(energy_gain=gain)) as made:
+        device = made.device()
+        assert device.read()[0].energy_j is None
+        (note,) = device.notes()
+        assert "the energy counter of GPU 0 counts" in note
+        assert "so it is not used" in note
+
+
+@pytest.mark.parametrize("sensor", ["v100", "turing", "a100", "h100", "average-1s"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_counter_off_by_an_ordinary_gain_error_is_kept(sensor, seed) -> None:
+    with stand(one_card(energy_gain=1.06, sensor=sensor, seed=seed)) as made:
+        assert made.device().probes[0].counter_trouble is None
+
+
+def test_a_counter_that_stands_still_is_dropped() -> None:
+    with stand(one_card(energy_gain=0.0)) as made:
+        (note,) = made.device().notes()
+        assert "does not move although power is drawn" in note
+
+
+def test_without_a_counter_there_is_no_energy_and_nothing_to_say() -> None:
+    with stand(one_card(energy_counter=False)) as made:
+        device = made.device()
+        assert device.read()[0].energy_j is None
+        assert not device.probes[0].has_counter
+        assert device.notes() == ()
+
+
+def test_a_repeat_keeps_the_stamp_of_the_reading_it_repeats() -> None:
+    with stand(one_card(sensor="turing")) as made:
+        readings = made.series(made.device(), 10.0, every_s=0.01)
+    stamps = {reading.t_s for reading in readings}
+    assert len(stamps) == pytest.approx(10.0 / 0.101, abs=2)
+    for stamp_s in stamps:
+        assert len({reading.power_w for reading in readings if reading.t_s == stamp_s}) == 1
+
+
+def test_a_driver_s_own_stamps_are_kept_on_the_run_s_clock() -> None:
+    with stand(one_card(measured_stamps=True, sensor="turing")) as made:
+        device, late_s = made.device(), []
+        for _ in range(100):
+            (reading,) = made.series(device, 0.03, every_s=0.03)
+            late_s.append(made.clock.now() - reading.t_s)
+    assert min(late_s) >= 0.0
+    assert 0.07 < max(late_s) < 0.12
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (Trouble.ZERO, "the power sensor of GPU 0 reads 0 W; such readings are left out, as gaps"),
+        (Trouble.MISSING, "the power sensor of GPU 0 gives no power reading; such readings are left out, as gaps"),
+    ],
+)
+@pytest.mark.parametrize("source", [{}, {"instant_scope": None}], ids=["field", "usage"])
+def test_zero_and_missing_readings_are_gaps_with_one_warning(trouble, said, source) -> None:
+    with stand(one_card(episodes=(Episode(trouble=trouble, from_s=3.0, until_s=3.5),), **source)) as made:
+        device = made.device()
+        readings = made.series(device, 2.0)
+        assert sum(reading.power_w is None for reading in readings) == pytest.approx(10, abs=1)
+        assert all(reading.power_w != 0 for reading in readings)
+        notes = device.notes()
+        assert said in notes
+        assert len(notes) == (2 if trouble is Trouble.MISSING else 1)  # the code that came instead is said as well
+        assert device.notes() == ()
+
+
+@pytest.mark.parametrize("counter", [True, False])
+def test_a_stuck_sensor_is_a_gap_until_it_moves_again(counter) -> None:
+    trouble = Episode(trouble=Trouble.STUCK, from_s=3.0, until_s=13.0)
+    with stand(one_card(episodes=(trouble,), energy_counter=counter)) as made:
+        device = made.device()
+        made.request(150_000)  # so that the stuck reading is wrong
+        readings = made.series(device, 14.0)
+        missing = [reading.power_w is None for reading in readings]
+        assert 60 < sum(missing) < 120
+        assert not missing[-1]
+        (note,) = device.notes()
+        assert "it is stuck" in note
+
+
+def test_a_constant_reading_that_the_counter_confirms_is_no_stuck_one() -> None:
+    flat = one_card(energy_counter=True, start_s=1e9, episodes=(Episode(trouble=Trouble.STUCK),))
+    with stand(flat) as made:
+        readings = made.series(made.device(), 20.0)
+        assert all(reading.power_w is not None for reading in readings)
+
+
+def test_thermal_slowdown_and_power_brake_mark_a_reading_as_throttled() -> None:
+    spells = (Episode(trouble=Trouble.THERMAL, from_s=3, until_s=4), Episode(trouble=Trouble.POWER_BRAKE, from_s=5))
+    with stand(one_card(episodes=spells)) as made:
+        device = made.device()
+        seen = [(made.advance(0.5), device.read()[0].throttled)[1] for _ in range(8)]
+    assert seen == [False, True, True, False, False, True, True, True]
+
+
+def test_clocks_utilisation_and_the_binding_cap_are_read() -> None:
+    with stand() as made:
+        device = made.device()
+        free = device.read()[0]
+        made.request(120_000)
+        made.advance(1.0)
+        capped = device.read()[0]
+    assert (free.cap_binding, capped.cap_binding) == (False, True)
+    assert (free.utilisation, capped.requested_w, capped.enforced_w) == (0.97, 120.0, 120.0)
+    assert free.temperature_c == 61.0
+    assert capped.sm_clock_hz < free.sm_clock_hz == 1.77e9
+
+
+def test_a_limit_changed_from_outside_shows_in_the_next_reading() -> None:
+    with stand() as made:
+        device = made.device()
+        made.request(180_123)
+        made.advance(0.1)
+        assert device.read()[0].requested_w == 180.123
+
+
+@pytest.mark.parametrize("code", [LOST, 16])
+def test_a_lost_gpu_ends_reading_with_what_to_do(code) -> None:
+    with stand(machine(PROFILE, gpus=2)) as made:
+        device = made.device()
+        device.read()
+        made.fail(Fault(code=code, gpu=1, times=None))
+        with pytest.raises(
+            NvmlError, match=r"reading the .* of GPU 1 failed with (GPU_IS_LOST|RESET_REQUIRED)"
+        ) as lost:
+            device.read()
+    assert lost.value.lost
+    assert isinstance(lost.value, DeviceError)
+
+
+@pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN, 777])
+def test_any_other_failure_of_any_call_is_a_gap_at_most(code) -> None:
+    with stand() as made:
+        device = made.device()
+        for after in range(8):
+            made.fail(Fault(code=code, after=after, times=3))
+            made.series(device, 0.5)
+            (last,) = device.read()
+            assert last.power_w is not None
+            assert last.energy_j is not None
+        assert all("failed with" in note or "left out" in note for note in device.notes())
+
+
+def test_energy_is_held_where_the_counter_does_not_answer_once() -> None:
+    with stand() as made:
+        device = made.device()
+        before = device.read()[0].energy_j
+        made.fail(Fault(code=TIMEOUT, function="nvmlDeviceGetTotalEnergyConsumption"))
+        made.advance(0.5)
+        assert device.read()[0].energy_j == before
+        assert device.read()[0].energy_j > before
+
+
+def test_devices_that_are_observed_have_no_setter() -> None:
+    with stand() as made:
+        device = made.device(observe=True)
+        with pytest.raises(DeviceError, match="no limits to set; leave out --observe"):
+            device.limits()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"mig": True}, "GPU 0 .* is split into MIG instances, which share one power limit; switch MIG off"),
+        ({"limits": Limits.UNSUPPORTED}, "GPU 0 .* has no power limit to set, as on many laptops .only the 260 W"),
+        ({"limits": Limits.UNSUPPORTED, "virtual": True}, "GPU 0 .* is a virtual GPU, whose power limit belongs"),
+        ({"min_mw": 260_000}, "GPU 0 .* accepts no limit but 260 W"),
+    ],
+    ids=["mig", "laptop", "virtual", "one limit"],
+)
+def test_gpus_that_take_no_limit_say_why_and_can_be_observed(changes, why) -> None:
+    with stand(one_card(**changes)) as made:
+        device = made.device()
+        assert device.refusal is not None
+        with pytest.raises(LimitRefused, match=why):
+            device.limits()
+        (reading,) = made.device(observe=True).read()
+        assert reading.power_w is not None
+        assert reading.enforced_w == 260.0
+
+
+def test_persistence_off_is_a_warning_that_says_what_follows() -> None:
+    made_of = machine(PROFILE, gpus=2)
+    with stand(made_of.with_card(1, replace(made_of.cards[1], persistence=False))) as made:
+        (note,) = made.device().notes()
+        assert note.startswith("persistence mode is off on GPU 1: once no program uses it, the driver may unload")
+        assert made.device(observe=True).notes() == ()
+
+
+def test_an_outside_limiter_is_named_before_anything_is_set() -> None:
+    with stand(one_card(ceiling_mw=210_000)) as made:
+        (note,) = made.device().notes()
+        assert "holds GPU 0 at 210 W, although 260 W is requested" in note
+
+
+def test_the_inventory_tells_what_each_gpu_is() -> None:
+    made_of = machine(PROFILE, gpus=2, arrivals_mw=[237_123, 199_999])
+    with stand(made_of) as made:
+        first, second = made.library.inventory()
+    assert (first.index, first.minor_number, first.mig, first.limit_support) == (0, 0, False, None)
+    assert (second.requested_w, second.enforced_w, second.default_w) == (199.999, 199.999, 260.0)
+    assert (first.persistence, first.driver_version, first.name) == (
+        True,
+        "575.57.08",
+        "Quadro RTX 6000 (emulated NVML)",
+    )
+    assert first.cap_range is not None
+    assert (first.cap_range.min_w, first.cap_range.max_w) == (100.0, 260.0)
+
+
+def test_a_gpu_that_cannot_be_opened_is_left_out_and_named() -> None:
+    with stand(machine(PROFILE, gpus=2)) as made:
+        made.fail(Fault(code=LOST, gpu=0, times=None))
+        assert [gpu.index for gpu in made.library.inventory()] == [1]
+        (why,) = made.library.unreadable
+        assert "GPU 0 failed with GPU_IS_LOST" in why
+        with pytest.raises(DeviceUnavailable, match=r"GPU GPU-00000000.* cannot be opened; there are GPU-00000001"):
+            made.device(gpus=[0])
+
+
+@pytest.mark.parametrize("missing", [(), ("nvmlDeviceGetComputeRunningProcesses_v3",)])
+def test_compute_processes_are_listed_by_gpu(missing) -> None:
+    made_of = machine(PROFILE, gpus=3)
+    made_of = replace(made_of, job_pid=4711, job_gpus=(0, 1), missing=missing)
+    with stand(made_of.with_card(1, replace(made_of.cards[1], pids=(17, 18)))) as made:
+        pids = [made.library.compute_pids(made.uuid(gpu)) for gpu in range(3)]
+    assert pids == ([(4711,), (4711, 17, 18), ()] if not missing else [(), (), ()])
+
+
+def test_without_a_driver_the_library_says_what_to_install() -> None:
+    with (
+        pytest.raises(DeviceUnavailable, match=r"no NVIDIA GPU can be used: .*libnvidia-ml.so.1 is missing; install"),
+        stand(replace(machine(PROFILE), has_driver=False)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("code", "name"), [(9, "DRIVER_NOT_LOADED"), (18, "LIB_RM_VERSION_MISMATCH"), (4, "NO_PERM")])
+def test_a_driver_that_does_not_work_is_named(code, name) -> None:
+    fault = Fault(code=code, function="nvmlInitWithFlags", times=None)
+    with pytest.raises(DeviceUnavailable, match=f"opening NVML failed with {name}"), stand(one_card(faults=(fault,))):
+        pass
+
+
+def test_closing_the_library_twice_is_allowed() -> None:
+    with stand() as made:
+        made.library.close()
+        again = open_library()
+        again.close()
+
+
+def test_readings_are_of_the_gpus_asked_for_in_that_order() -> None:
+    with stand(machine(PROFILE, gpus=3, arrivals_mw=[200_001, 200_002, 200_003])) as made:
+        device = made.device(gpus=[2, 0])
+        assert [gpu.index for gpu in device.gpus] == [2, 0]
+        assert [reading.requested_w for reading in device.read()] == [200.003, 200.001]

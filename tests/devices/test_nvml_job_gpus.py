@@ -1,0 +1,163 @@
+"""Which GPUs a job uses, from hand-made facts: no driver, no processes."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from autocap.devices.nvml.job_gpus import (
+    JobGpus,
+    Listing,
+    ProcessFacts,
+    named,
+    refuse_strangers,
+    strangers,
+    used,
+    visible,
+)
+from autocap.errors import DeviceError, DeviceUnavailable
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int
+    uuid: str
+    name: str = "H100"
+    minor_number: int | None = None
+    mig: bool = False
+
+
+A, B, C = (Gpu(index=i, uuid=f"GPU-{letter * 4}-{i}", minor_number=i) for i, letter in enumerate("abc"))
+ALIKE = (A, B, C)
+MIXED = (A, B, replace(C, name="T400"))
+JOB = ProcessFacts(ns_pids=(4242,), uid=1000, readable=True, cuda=True, minors=frozenset({0, 1, 2}))
+IDLE = replace(JOB, cuda=False, minors=frozenset())
+
+
+def listings(*pids: tuple[int, ...], gpus: tuple[Gpu, ...] = ALIKE) -> list[Listing]:
+    return [Listing(gpu=gpu, pids=here) for gpu, here in zip(gpus, [*pids, *[()] * len(gpus)], strict=False)]
+
+
+def found(gpus: JobGpus | None) -> tuple[str, ...] | None:
+    return None if gpus is None else gpus.uuids
+
+
+def test_gpus_are_named_by_index_uuid_or_its_beginning_and_come_in_the_drivers_order() -> None:
+    assert named(ALIKE, ["2", "GPU-aaaa"]) == (A.uuid, C.uuid)
+    assert named(ALIKE, [B.uuid, "1"]) == (B.uuid,)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("3", "--gpus 3 is not there"), ("GPU-", "--gpus GPU- fits several"), ("GPU-d", "not there")]
+)
+def test_a_name_that_fits_none_or_several_is_refused_with_what_there_is(name: str, message: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=rf"{message}.*0 \(GPU-aaaa-0\), 1 \(GPU-bbbb-1\)"):
+        named(ALIKE, [name])
+
+
+def test_the_drivers_list_decides_whatever_else_the_job_has_open() -> None:
+    gpus = used(listings((), (4242,)), [JOB], [])
+    assert found(gpus) == (B.uuid,)
+    assert gpus is not None
+    assert gpus.computing
+
+
+def test_a_grandchilds_gpus_are_the_jobs() -> None:
+    worker = replace(IDLE, ns_pids=(4300,))
+    assert found(used(listings((4300,), (), (4300,)), [IDLE, worker], [])) == (A.uuid, C.uuid)
+
+
+def test_a_container_pid_is_matched_by_its_process_here() -> None:
+    inside = replace(IDLE, ns_pids=(4242, 7))
+    assert found(used(listings((7,)), [inside], [])) == (A.uuid,)
+
+
+def test_a_container_pid_that_a_computing_process_here_has_is_that_process() -> None:
+    inside = replace(IDLE, ns_pids=(4242, 7))
+    other = replace(JOB, ns_pids=(7,))
+    assert used(listings((7,)), [inside], [other]) is None
+    assert [one.pid for one in strangers(listings((7,)), [A.uuid], [inside], [other])] == [7]
+    kernel_thread = replace(IDLE, ns_pids=(7,))
+    assert found(used(listings((7,)), [inside], [kernel_thread])) == (A.uuid,)
+
+
+def test_without_a_list_what_a_cuda_process_has_open_counts() -> None:
+    gpus = used(listings(), [replace(JOB, minors=frozenset({1}))], [])
+    assert found(gpus) == (B.uuid,)
+    assert gpus is not None
+    assert not gpus.computing
+
+
+def test_a_monitor_that_has_gpus_open_without_cuda_uses_none() -> None:
+    assert used(listings(), [replace(JOB, cuda=False)], []) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "expected"),
+    [
+        ("1", None, (B,)),
+        ("GPU-cccc", None, (C,)),
+        ("GPU-cccc,0", None, (A, C)),
+        ("1,7,0", None, (B,)),  # what follows an entry that fits nothing is ignored
+        ("-1", None, (A, B, C)),  # nothing visible contradicts what is open
+        ("MIG-GPU-bbbb-1/7/0", None, (B,)),
+        ("MIG-12345678", None, (A, B, C)),
+        (None, None, (A, B, C)),
+    ],
+)
+def test_what_is_open_is_narrowed_to_what_cuda_may_see(
+    text: str | None, order: str | None, expected: tuple[Gpu, ...]
+) -> None:
+    process = replace(JOB, visible=text, order=order)
+    assert found(used(listings(), [process], [])) == tuple(gpu.uuid for gpu in expected)
+
+
+def test_numbers_are_the_drivers_only_where_order_or_likeness_says_so() -> None:
+    assert visible(MIXED, "0", None) is None
+    assert visible(MIXED, "0", "FASTEST_FIRST") is None
+    assert visible(MIXED, "0", "PCI_BUS_ID") == {A.uuid}
+    assert visible(MIXED, "2,0,1", None) == {A.uuid, B.uuid, C.uuid}
+    assert visible(MIXED, "GPU-cccc", None) == {C.uuid}
+    assert visible(ALIKE, "0", None) == {A.uuid}
+    assert visible(ALIKE, "", None) == frozenset()
+
+
+def test_an_ambiguous_beginning_of_a_uuid_shows_nothing() -> None:
+    assert visible(ALIKE, "GPU-", None) == frozenset()
+
+
+def test_numbers_of_a_container_do_not_overrule_the_file_that_is_open() -> None:
+    process = replace(JOB, minors=frozenset({2}), visible="0")
+    assert found(used(listings(), [process], [])) == (C.uuid,)
+
+
+def test_where_files_have_no_number_the_variable_or_the_only_gpu_tells() -> None:
+    nameless = tuple(replace(gpu, minor_number=None) for gpu in ALIKE)
+    process = replace(JOB, minors=frozenset())
+    assert found(used(listings(gpus=nameless), [replace(process, visible="GPU-bbbb")], [])) == (B.uuid,)
+    assert found(used(listings(gpus=nameless[:1]), [process], [])) == (A.uuid,)
+    with pytest.raises(DeviceError, match="process 4242 runs CUDA, but on which of the 3 GPUs cannot be seen; pass --"):
+        used(listings(gpus=nameless), [process], [])
+
+
+def test_another_users_process_hides_what_it_uses_unless_the_driver_tells() -> None:
+    hidden = ProcessFacts(ns_pids=(4242,), uid=1001, readable=False)
+    assert found(used(listings((4242,)), [hidden], [])) == (A.uuid,)
+    with pytest.raises(DeviceError, match=r"process 4242 uses cannot be seen: it belongs to user 1001.*or pass --gpus"):
+        used(listings(), [hidden], [])
+
+
+def test_processes_outside_the_job_are_strangers_on_its_gpus_alone() -> None:
+    other = replace(JOB, ns_pids=(99,))
+    there = listings((4242, 99), (), (77,))
+    shared = strangers(there, [A.uuid, B.uuid], [JOB], [other])
+    assert [(one.gpu_index, one.pid, one.seen) for one in shared] == [(0, 99, True)]
+    assert strangers(there, [B.uuid], [JOB], [other]) == ()
+
+
+def test_a_shared_gpu_is_refused_with_the_pids_that_share_it() -> None:
+    refuse_strangers([])
+    shared = strangers(listings((4242, 99, 31000)), [A.uuid], [JOB], [replace(JOB, ns_pids=(99,))])
+    with pytest.raises(
+        DeviceError, match=r"GPU 0 is shared: PID 99, PID 31000 \(not all of them can be seen.*or pass --shared-gpu"
+    ):
+        refuse_strangers(shared)

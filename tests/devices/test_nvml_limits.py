@@ -1,0 +1,203 @@
+"""Setting limits through NVML on an emulated library: what holds, what does not, and what is said of it."""
+
+import pytest
+
+from autocap.devices import outside_limits
+from autocap.devices.nvml import NvmlError, NvmlLimits
+from autocap.devices.nvml.state import to_milliwatts, to_watts
+from autocap.errors import DeviceError, LimitRefused
+from autocap.guardian import ForeignLimit, Guardian
+from bench.faults.stage import Script
+from bench.faults.virtual import Unwatched
+from bench.nvml_emulation import Fault, Limits, machine
+from tests.doubles.nvml_stand import PROFILE, one_card, stand
+
+SET = "nvmlDeviceSetPowerManagementLimit"
+LOST, TIMEOUT, UNKNOWN = 15, 10, 999
+
+
+def test_every_milliwatt_survives_being_watts_in_between() -> None:
+    assert all(to_milliwatts(to_watts(limit_mw)) == limit_mw for limit_mw in range(0, 1_200_000, 7))
+
+
+def test_limits_are_put_back_to_the_milliwatt() -> None:
+    arrivals_mw = [237_123, 180_001, 259_999]
+    with stand(machine(PROFILE, gpus=3, arrivals_mw=arrivals_mw)) as made:
+        limits = made.device().limits()
+        original_w = [limits.requested_w(made.uuid(gpu)) for gpu in range(3)]
+        for gpu in range(3):
+            limits.set_limit_w(made.uuid(gpu), 150.0)
+        assert [made.requested_mw(gpu) for gpu in range(3)] == [150_000] * 3
+        for gpu in range(3):
+            limits.set_limit_w(made.uuid(gpu), original_w[gpu])
+        assert [made.requested_mw(gpu) for gpu in range(3)] == arrivals_mw
+
+
+@pytest.mark.parametrize("fields", [True, False])
+def test_a_set_takes_no_longer_than_the_limit_needs_to_be_enforced(fields) -> None:
+    with stand(one_card(limit_fields=fields, enforced_lag_s=0.05)) as made:
+        limits = NvmlLimits(made.library)
+        began_s = made.clock.now()
+        limits.set_limit_w(made.uuid(), 200.0)
+        assert made.clock.now() - began_s < 0.05 + 0.03
+        assert limits.requested_w(made.uuid()) == 200.0
+
+
+def test_a_missing_permission_names_the_three_ways_out() -> None:
+    with stand(one_card(limits=Limits.REFUSED)) as made:
+        with pytest.raises(LimitRefused, match=r"not permitted: .* CAP_SYS_ADMIN; .*sudo.*--cap-add SYS_ADMIN.*--ob"):
+            made.device().limits().set_limit_w(made.uuid(), 200.0)
+        assert made.requested_mw() == 260_000
+
+
+def test_a_limit_that_is_ignored_is_recognised_after_a_second_try() -> None:
+    with (
+        stand(one_card(limits=Limits.IGNORED)) as made,
+        pytest.raises(LimitRefused, match=r"cap 200 W was ignored by GPU 0, which stays at 260 W; another tool"),
+    ):
+        made.device().limits().set_limit_w(made.uuid(), 200.0)
+
+
+def test_a_limit_that_is_clamped_is_recognised() -> None:
+    with (
+        stand(one_card(limits=Limits.CLAMPED, clamp_mw=225_000)) as made,
+        pytest.raises(LimitRefused, match=r"cap 200 W was clamped by GPU 0 to 225 W"),
+    ):
+        made.device().limits().set_limit_w(made.uuid(), 200.0)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "told"),
+    [(0.0125, "clamped by GPU 0 to 222.222 W"), (0.0145, "of GPU 0, and at once somebody else requested 222.222 W")],
+)
+def test_a_limit_that_somebody_else_sets_before_ours_is_enforced_is_not_written_over(after_s, told) -> None:
+    clock = Script()
+    with stand(one_card(enforced_lag_s=0.156), clock=clock) as made:
+        limits = made.device().limits()
+        clock.at(clock.now() + after_s, lambda: made.request(222_222))
+        with pytest.raises(LimitRefused, match=told):
+            limits.set_limit_w(made.uuid(), 200.0)
+        made.advance(1.0)
+        assert made.requested_mw() == 222_222
+
+
+def test_under_guard_a_limit_that_overtakes_ours_is_somebody_else_s_and_stays(tmp_path) -> None:
+    clock = Script()
+    with stand(one_card(enforced_lag_s=0.156, arrival_mw=237_123), clock=clock) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
+        ) as guardian:
+            clock.at(clock.now() + 0.0145, lambda: made.request(222_222))
+            with pytest.raises(ForeignLimit, match=r"is 222.222 W, where 200 W is ours: somebody else has changed it"):
+                guardian.set_caps([200.0])
+        assert made.requested_mw() == 222_222
+
+
+def test_a_limit_that_is_clamped_while_it_is_put_back_is_put_back_once_it_is_not(tmp_path) -> None:
+    with stand(one_card(arrival_mw=237_123)) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
+        ) as guardian:
+            guardian.set_caps([200.0])
+            made.change(limits=Limits.CLAMPED, clamp_mw=225_500)
+            (restored,) = guardian.restore()
+            assert "237.123 W could not be put back" in (restored.note or "")
+            made.change(limits=Limits.SETTABLE)
+        assert made.requested_mw() == 237_123
+
+
+def test_a_limit_that_is_clamped_by_the_rehearsal_is_put_back_all_the_same(tmp_path) -> None:
+    with stand(one_card(arrival_mw=237_123, limits=Limits.CLAMPED, clamp_mw=225_500)) as made:
+        device = made.device()
+        with Guardian(
+            kind="nvml", gpus=device.gpus, limits=device.limits(), job=None, state_dir=tmp_path, start_watch=Unwatched
+        ) as guardian:
+            with pytest.raises(LimitRefused, match=r"cap 237.123 W was clamped by GPU 0 to 225.5 W"):
+                guardian.rehearse()
+            made.change(limits=Limits.SETTABLE)
+        assert made.requested_mw() == 237_123
+
+
+def test_a_limit_above_what_something_else_allows_is_recognised() -> None:
+    with stand(one_card(ceiling_mw=210_000)) as made:
+        limits = made.device().limits()
+        limits.set_limit_w(made.uuid(), 200.0)
+        with pytest.raises(
+            LimitRefused, match=r"cap 250 W was requested of GPU 0, but 210 W is enforced; .*--max-cap 210"
+        ):
+            limits.set_limit_w(made.uuid(), 250.0)
+
+
+def test_an_outside_limiter_does_not_keep_a_limit_from_being_put_back() -> None:
+    with stand(one_card(ceiling_mw=210_000)) as made:
+        NvmlLimits(made.library).set_limit_w(made.uuid(), 150.0)
+        with_library = outside_limits("nvml", None)
+        with_library.set_limit_w(made.uuid(), 260.0)
+        assert with_library.requested_w(made.uuid()) == 260.0
+        with_library.close()
+
+
+def test_a_limit_that_is_not_enforced_in_time_is_refused() -> None:
+    with (
+        stand(one_card(enforced_lag_s=5.0)) as made,
+        pytest.raises(LimitRefused, match=r"cap 200 W was requested of GPU 0, but 260 W is still enforced"),
+    ):
+        made.device().limits().set_limit_w(made.uuid(), 200.0)
+
+
+@pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN])
+def test_a_set_that_fails_once_is_tried_again(code) -> None:
+    with stand() as made:
+        made.fail(Fault(code=code, function=SET))
+        NvmlLimits(made.library).set_limit_w(made.uuid(), 200.0)
+        assert made.requested_mw() == 200_000
+
+
+@pytest.mark.parametrize(("code", "name"), [(TIMEOUT, "TIMEOUT"), (UNKNOWN, "UNKNOWN"), (77, "UNLISTED")])
+def test_a_set_that_fails_twice_is_refused_with_the_reason(code, name) -> None:
+    with stand() as made:
+        made.fail(Fault(code=code, function=SET, times=2))
+        with pytest.raises(LimitRefused, match=rf"setting GPU 0 to 200 W failed with {name} \({code}\)"):
+            NvmlLimits(made.library).set_limit_w(made.uuid(), 200.0)
+        assert made.requested_mw() == 260_000
+
+
+def test_a_lost_gpu_is_not_tried_again() -> None:
+    with stand() as made:
+        limits = NvmlLimits(made.library)
+        limits.set_limit_w(made.uuid(), 200.0)
+        made.fail(Fault(code=LOST, function=SET, times=1))
+        with pytest.raises(NvmlError, match=r"setting GPU 0 to 150 W failed with GPU_IS_LOST"):
+            limits.set_limit_w(made.uuid(), 150.0)
+
+
+@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize("code", [TIMEOUT, UNKNOWN])
+def test_whichever_call_fails_once_the_limit_is_set_or_the_failure_said(after, code) -> None:
+    with stand(one_card(limit_fields=False)) as made:
+        limits = NvmlLimits(made.library)
+        made.fail(Fault(code=code, after=after))
+        said = ""
+        try:
+            limits.set_limit_w(made.uuid(), 200.0)
+        except DeviceError as error:
+            said = str(error)
+        assert "failed with" in said or (said == "" and made.requested_mw() == 200_000)
+
+
+def test_a_gpu_that_takes_no_limit_says_so_when_it_is_set_all_the_same() -> None:
+    with stand(one_card(limits=Limits.UNSUPPORTED)) as made:
+        limits = NvmlLimits(made.library)
+        assert limits.requested_w(made.uuid()) is None
+        with pytest.raises(LimitRefused, match=r"GPU 0 takes no power limit \(laptops, virtual GPUs and MIG do not\)"):
+            limits.set_limit_w(made.uuid(), 200.0)
+
+
+def test_infinite_watts_are_no_limit_even_where_the_range_is_unknown() -> None:
+    with (
+        stand(one_card(missing=("nvmlDeviceGetPowerManagementLimitConstraints",))) as made,
+        pytest.raises(LimitRefused, match=r"cap inf W is no power limit"),
+    ):
+        NvmlLimits(made.library).set_limit_w(made.uuid(), float("inf"))

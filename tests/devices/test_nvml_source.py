@@ -1,0 +1,146 @@
+"""The GPUs of a real process tree, as a driver that is a double lists them."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from autocap.config import RunConfig, TuneConfig
+from autocap.devices.nvml.source import GpuSource
+from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.job.processes import tree
+from autocap.metrics import Metric
+from autocap.records import CapRange
+from tests.doubles.jobs import PARENT, SLEEPING, eventually, has_a_working_child, job
+
+CONFIG = RunConfig(command=("train",), tune=TuneConfig(metric=Metric(name="energy")))
+RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int
+    uuid: str
+    cap_range: CapRange | None = RANGE
+    name: str = "H100"
+    minor_number: int | None = None
+    mig: bool = False
+
+
+@dataclass
+class Driver:
+    """Knows some GPUs, and who computes on them."""
+
+    gpus: tuple[Gpu, ...] = (Gpu(0, "GPU-a"), Gpu(1, "GPU-b"))
+    pids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        return self.gpus
+
+    def compute_pids(self, uuid: str) -> tuple[int, ...]:
+        return self.pids.get(uuid, ())
+
+
+def source(driver: Driver, config: RunConfig = CONFIG) -> GpuSource:
+    """A source that "opens" GPUs as their UUIDs."""
+    return GpuSource(config, driver, lambda uuids: uuids, ())
+
+
+def test_a_job_has_no_gpus_until_it_computes_and_its_ranks_have_all_come() -> None:
+    driver = Driver()
+    with job(SLEEPING) as root, source(driver) as gpus:
+        assert gpus.find(root, 0.0) is None
+        driver.pids["GPU-b"] = (root.pid,)
+        assert gpus.find(root, 1.0) is None
+        driver.pids["GPU-a"] = (root.pid,)
+        assert gpus.find(root, 4.0) is None
+        assert gpus.find(root, 8.0) is None
+        assert gpus.find(root, 9.0) == ("GPU-a", "GPU-b")
+
+
+def test_a_last_look_does_not_wait() -> None:
+    driver = Driver()
+    with job(SLEEPING) as root, source(driver) as gpus:
+        assert gpus.find(root, math.inf) is None
+        driver.pids["GPU-b"] = (root.pid,)
+        assert gpus.find(root, math.inf) == ("GPU-b",)
+
+
+def test_a_worker_below_the_process_is_found() -> None:
+    with job(PARENT) as root:
+        assert eventually(lambda: has_a_working_child(root))
+        worker = tree(root)[1]
+        with source(Driver(pids={"GPU-a": (worker.pid,)})) as gpus:
+            assert gpus.find(root, math.inf) == ("GPU-a",)
+
+
+def test_another_process_on_the_gpu_is_refused_unless_sharing_is_allowed() -> None:
+    with job(SLEEPING) as root, job(SLEEPING) as other:
+        driver = Driver(pids={"GPU-a": (root.pid, other.pid), "GPU-b": (other.pid,)})
+        with (
+            source(driver) as gpus,
+            pytest.raises(DeviceError, match=f"GPU 0 is shared: PID {other.pid} computes on it as well.*--shared-gpu"),
+        ):
+            gpus.find(root, math.inf)
+        with source(driver, replace(CONFIG, shared_gpu=True)) as gpus:
+            assert gpus.find(root, math.inf) == ("GPU-a",)
+
+
+def test_gpus_that_are_named_are_taken_before_the_job_computes_but_not_from_others() -> None:
+    with job(SLEEPING) as root, job(SLEEPING) as other:
+        driver = Driver(pids={"GPU-a": (other.pid,)})
+        with source(driver, replace(CONFIG, gpus=("1",))) as gpus:
+            assert gpus.find(root, 0.0) == ("GPU-b",)
+        with source(driver, replace(CONFIG, gpus=("0", "1"))) as gpus, pytest.raises(DeviceError, match="GPU 0 is sha"):
+            gpus.find(root, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("driver", "change", "message"),
+    [
+        (Driver(gpus=()), {}, "the NVIDIA driver shows no GPU here"),
+        (Driver(), {"gpus": ("2",)}, r"--gpus 2 is not there; this machine has 0 \(GPU-a\), 1 \(GPU-b\)"),
+        (Driver(), {"tune": replace(CONFIG.tune, max_cap_w=500.0)}, "--max-cap 500 W is above the 400 W maximum"),
+    ],
+    ids=["no gpu", "no such gpu", "no such cap"],
+)
+def test_what_no_job_could_change_is_refused_before_it_starts(
+    driver: Driver, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DeviceUnavailable if "cap" not in message else DeviceError, match=message):
+        source(driver, replace(CONFIG, **change))
+
+
+def test_a_cap_that_only_some_gpus_take_is_not_refused_before_it_is_known_which_the_job_uses() -> None:
+    driver = Driver(gpus=(Gpu(0, "GPU-a"), Gpu(1, "GPU-b", cap_range=replace(RANGE, max_w=700.0))))
+    source(driver, replace(CONFIG, tune=replace(CONFIG.tune, max_cap_w=500.0)))
+
+
+def test_before_a_job_those_that_are_named_are_opened_and_else_what_cuda_is_shown_or_the_only_one() -> None:
+    named = replace(CONFIG, gpus=("1",))
+    with source(Driver(), named) as gpus:
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": "0"}) == ("GPU-b",)
+    with source(Driver()) as gpus:
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a"}) == ("GPU-a", "GPU-b")
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": "1"}) == ("GPU-b",)
+        assert gpus.ahead({"CUDA_VISIBLE_DEVICES": ""}) is None
+        assert gpus.ahead({}) is None
+    with source(Driver(gpus=(Gpu(3, "GPU-c"),))) as gpus:
+        assert gpus.ahead({}) == ("GPU-c",)
+
+
+def test_before_a_job_whoever_computes_on_its_gpus_is_a_stranger() -> None:
+    driver = Driver(pids={"GPU-a": (1,)})
+    with (
+        source(driver, replace(CONFIG, gpus=("0",))) as gpus,
+        pytest.raises(DeviceError, match="GPU 0 is shared: PID 1"),
+    ):
+        gpus.ahead({})
+    with source(driver, replace(CONFIG, gpus=("0",), shared_gpu=True)) as gpus:
+        assert gpus.ahead({}) == ("GPU-a",)
+    with source(driver, replace(CONFIG, gpus=("1",))) as gpus:
+        assert gpus.ahead({}) == ("GPU-b",)

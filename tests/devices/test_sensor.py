@@ -1,0 +1,175 @@
+"""What the sensor makes of true power that is known exactly."""
+
+import numpy as np
+import pytest
+
+from autocap.devices.model.sensor import PRESETS, PowerSensor, SensorModel, SensorReadings, for_gpu
+
+IDEAL = SensorModel(update_s=0.1, window_s=0.025, update_jitter=0.0, noise=0.0)
+
+
+def sensor(model: SensorModel, seed: int = 1) -> PowerSensor:
+    return PowerSensor(model, np.random.default_rng(seed))
+
+
+def constant(sensor: PowerSensor, power_w: float, seconds: float, from_s: float = 0.0) -> SensorReadings:
+    return sensor.advance(np.array([from_s, from_s + seconds]), np.array([power_w]))
+
+
+def test_constant_power_reads_as_itself_once_every_update() -> None:
+    readings = constant(sensor(IDEAL), 200.0, 10.0)
+    np.testing.assert_allclose(readings.power_w, 200.0)
+    np.testing.assert_allclose(np.diff(readings.t_s), 0.1)
+    assert len(readings.t_s) == 100
+
+
+def test_a_reading_covers_its_trailing_window_and_nothing_else() -> None:
+    edges_s = np.arange(0.0, 2.0005, 0.001)
+    power_w = 100.0 + 200.0 * edges_s[:-1]
+    readings = sensor(IDEAL).advance(edges_s, power_w)
+    expected_w = 100.0 + 200.0 * (readings.t_s - 0.025 / 2)
+    np.testing.assert_allclose(readings.power_w[1:], expected_w[1:], atol=0.25)
+
+
+def test_what_happens_between_two_windows_goes_unseen() -> None:
+    first = sensor(IDEAL)
+    seen_s = constant(first, 100.0, 1.0).t_s
+    burst = sensor(IDEAL)
+    edges_s = np.array([0.0, seen_s[3] + 0.01, seen_s[3] + 0.05, 1.0])
+    readings = burst.advance(edges_s, np.array([100.0, 400.0, 100.0]))
+    np.testing.assert_allclose(readings.power_w, 100.0)
+
+
+def test_the_slow_channel_answers_a_step_over_its_whole_window() -> None:
+    one = sensor(IDEAL)
+    constant(one, 100.0, 2.0)
+    readings = constant(one, 300.0, 2.0, from_s=2.0)
+    expected_w = 100.0 + 200.0 * np.minimum(readings.t_s - 2.0, 1.0)
+    np.testing.assert_allclose(readings.average_w, expected_w)
+    assert one.average_w() == pytest.approx(300.0)
+
+
+def test_between_updates_the_latest_reading_is_held() -> None:
+    one = sensor(IDEAL)
+    constant(one, 100.0, 1.0)
+    latest = one.latest()
+    assert latest is not None
+    assert 1.0 - 0.1 <= latest[0] <= 1.0
+    readings = constant(one, 300.0, latest[0] + 0.099 - 1.0, from_s=1.0)
+    assert len(readings.t_s) == 0
+    assert one.latest() == latest
+
+
+def test_there_is_no_reading_before_the_first_update() -> None:
+    one = sensor(IDEAL)
+    assert one.latest() is None
+    assert one.average_w() is None
+    assert one.energy_j() == 0.0
+
+
+def test_gain_and_offset_scale_the_reading_and_gain_the_counter() -> None:
+    one = sensor(SensorModel(update_s=0.1, window_s=0.1, update_jitter=0.0, noise=0.0, gain=0.95, offset_w=3.0))
+    readings = constant(one, 200.0, 5.0)
+    np.testing.assert_allclose(readings.power_w, 193.0)
+    np.testing.assert_allclose(readings.energy_j, 0.95 * 200.0 * readings.energy_t_s)
+
+
+def test_noise_is_relative_and_independent_from_reading_to_reading() -> None:
+    readings = constant(sensor(SensorModel(update_s=0.02, window_s=0.02, noise=0.005)), 200.0, 200.0)
+    deviations = readings.power_w / 200.0 - 1.0
+    assert np.std(deviations) == pytest.approx(0.005, rel=0.05)
+    assert abs(np.mean(deviations)) < 0.0003
+    assert abs(np.corrcoef(deviations[1:], deviations[:-1])[0, 1]) < 0.05
+
+
+def test_updates_jitter_about_their_period() -> None:
+    intervals_s = np.diff(constant(sensor(SensorModel(update_s=0.1, window_s=0.02)), 200.0, 300.0).t_s)
+    assert np.mean(intervals_s) == pytest.approx(0.1, rel=0.002)
+    assert np.std(intervals_s) == pytest.approx(0.001, rel=0.1)
+
+
+def test_the_counter_moves_every_100_ms_to_the_true_energy() -> None:
+    one = sensor(SensorModel(update_s=0.02, window_s=0.01, noise=0.01))
+    readings = constant(one, 250.0, 10.0)
+    assert len(readings.energy_t_s) == 100
+    np.testing.assert_allclose(np.diff(readings.energy_t_s), 0.1)
+    np.testing.assert_allclose(readings.energy_j, 250.0 * readings.energy_t_s)
+
+
+def test_the_counter_stands_still_between_its_moves() -> None:
+    one = sensor(SensorModel(update_s=0.02, window_s=0.01))
+    last_s, shown_j = constant(one, 250.0, 1.0).energy_t_s[-1], one.energy_j()
+    constant(one, 250.0, last_s + 0.09 - 1.0, from_s=1.0)
+    assert one.energy_j() == shown_j
+    constant(one, 250.0, 0.02, from_s=last_s + 0.09)
+    assert one.energy_j() == pytest.approx(shown_j + 25.0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_how_the_feed_is_cut_changes_nothing(preset: str) -> None:
+    rng = np.random.default_rng(7)
+    edges_s = np.concatenate(([0.0], np.cumsum(rng.uniform(0.001, 0.04, 1500))))
+    power_w = rng.uniform(50.0, 300.0, 1500)
+    whole, streamed = sensor(PRESETS[preset]), sensor(PRESETS[preset])
+    expected = whole.advance(edges_s, power_w)
+    cuts = [streamed.advance(edges_s[place : place + 2], power_w[place : place + 1]) for place in range(1500)]
+    for field in ("t_s", "power_w", "average_w", "energy_t_s", "energy_j"):
+        joined = np.concatenate([getattr(cut, field) for cut in cuts])
+        np.testing.assert_allclose(joined, getattr(expected, field), rtol=1e-9)
+    assert streamed.latest() == pytest.approx(whole.latest())
+    assert streamed.energy_j() == pytest.approx(whole.energy_j())
+
+
+def test_the_same_seed_gives_the_same_readings_and_another_gives_others() -> None:
+    model = PRESETS["turing"]
+    one, same, other = (constant(sensor(model, seed), 200.0, 10.0) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one.power_w, same.power_w)
+    assert not np.array_equal(one.power_w[:50], other.power_w[:50])
+
+
+def test_a_fork_has_the_same_future_and_leaves_the_original_alone() -> None:
+    one = sensor(PRESETS["v100"])
+    constant(one, 200.0, 1.0)
+    twin = one.fork()
+    ahead = constant(twin, 300.0, 30.0, from_s=1.0)
+    again = constant(one, 300.0, 30.0, from_s=1.0)
+    np.testing.assert_array_equal(ahead.power_w, again.power_w)
+
+
+def test_memory_stays_bounded_over_a_long_feed() -> None:
+    one = sensor(PRESETS["v100"])
+    for second in range(200):
+        one.advance(second + np.linspace(0.0, 1.0, 101), np.full(100, 200.0))
+    assert len(one._edges_s) < 300
+    assert len(one._due_s) < 1000
+
+
+def test_a_hole_in_the_feed_is_refused() -> None:
+    one = sensor(IDEAL)
+    constant(one, 200.0, 1.0)
+    with pytest.raises(ValueError, match=r"fed power from 1\.5 s on, but what came before ended at 1\.0 s"):
+        constant(one, 200.0, 1.0, from_s=1.5)
+
+
+def test_powers_without_their_edges_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 powers need 3 edges, got 2"):
+        sensor(IDEAL).advance(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+
+
+def test_an_impossible_sensor_is_refused() -> None:
+    with pytest.raises(ValueError, match="times and a gain above 0"):
+        SensorModel(update_s=0.0, window_s=0.1)
+
+
+def test_settling_takes_half_a_second_or_two_for_a_slow_average() -> None:
+    assert PRESETS["v100"].info().settle_s == 0.5
+    assert PRESETS["average-1s"].info().settle_s == 2.0
+    assert PRESETS["v100"].info().update_s == 0.020
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "preset"),
+    [("Tesla V100-SXM2-16GB", "v100"), ("Quadro RTX 6000", "quadro-rtx"), ("NVIDIA L40S", "average-1s")],
+)
+def test_a_card_is_given_the_sensor_that_was_measured_on_it(gpu_name: str, preset: str) -> None:
+    assert for_gpu(gpu_name) is PRESETS[preset]

@@ -1,0 +1,1 @@
+"""Stand-ins and recordings that several tests share."""

@@ -1,0 +1,57 @@
+"""A power-capped device that lives in a file, so that several real processes can have it: for the guardian's tests.
+
+Its UUID is the file's path. It comes in as another package's device would, by the entry point in the dist-info folder
+beside this file, which is put on the path as an installation would.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from autocap.errors import LimitRefused
+from autocap.job.processes import ProcessId
+from autocap.records import CapRange, GpuInfo
+
+sys.path.append(str(Path(__file__).parent))
+
+
+class FileLimits:
+    """The setter; every set is logged with the PID that made it. While the file UUID.refuse exists, it refuses."""
+
+    def requested_w(self, uuid: str) -> float | None:
+        return json.loads(Path(uuid).read_text())["requested_w"]
+
+    def set_limit_w(self, uuid: str, cap_w: float) -> None:
+        if Path(uuid + ".refuse").exists():
+            raise LimitRefused(f"{uuid} takes no limit at the moment")
+        put(uuid, cap_w)
+
+    def close(self) -> None:
+        pass
+
+
+def limits_from_outside(job: ProcessId | None) -> FileLimits:
+    return FileLimits()
+
+
+def make(folder: Path, requested_w: float = 260.0, name: str = "gpu0") -> GpuInfo:
+    """A device whose requested limit is neither its default nor its maximum."""
+    cap_range = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
+    gpu = GpuInfo(index=0, uuid=str(folder / name), name="file", cap_range=cap_range)
+    put(gpu.uuid, requested_w)
+    return gpu
+
+
+def put(uuid: str, requested_w: float | None) -> None:
+    """Set the limit, as a tool of somebody else's would."""
+    path = Path(uuid)
+    sets = json.loads(path.read_text())["sets"] if path.exists() else []
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps({"requested_w": requested_w, "sets": [*sets, [os.getpid(), requested_w]]}))
+    temporary.rename(path)
+
+
+def sets(uuid: str) -> list[tuple[int, float]]:
+    """Who set what, from the second on (the first made the device)."""
+    return [(pid, cap_w) for pid, cap_w in json.loads(Path(uuid).read_text())["sets"][1:]]

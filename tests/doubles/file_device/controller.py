@@ -1,0 +1,115 @@
+"""A controller in a process of its own, for tests that kill or stop it: sets caps one after the other, then beats.
+
+    python -m tests.doubles.file_device.controller STATE_DIR UUID[,UUID…] CAP[,CAP…] [options]
+
+It says on stdout, a line each: `ready`, `set CAP`, `put back` when a beat told it so (then it sets its last cap again).
+The POINT of --die is `requested N`, `setting N`, `set N` or `fsync N`: the N-th such call (from 0), at which it kills
+itself.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from autocap.guardian import Guardian
+from autocap.job.processes import identify
+from autocap.records import CapRange, GpuInfo
+from tests.doubles.file_device import FileLimits
+
+
+class Fuse:
+    """Kills this very process at one point of its work; both: its watchdog first."""
+
+    def __init__(self, point: str | None, both: bool) -> None:
+        self._both = both
+        name, _, count = (point or "never 0").partition(" ")
+        self._name, self._left = name, int(count)
+
+    def reach(self, name: str) -> None:
+        if name == self._name:
+            if self._left == 0:
+                for watchdog in psutil.Process().children() if self._both else ():
+                    watchdog.kill()
+                    watchdog.wait()
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._left -= 1
+
+
+class FusedLimits(FileLimits):
+    def __init__(self, fuse: Fuse) -> None:
+        self._fuse = fuse
+
+    def requested_w(self, uuid: str) -> float | None:
+        self._fuse.reach("requested")
+        return super().requested_w(uuid)
+
+    def set_limit_w(self, uuid: str, cap_w: float) -> None:
+        self._fuse.reach("setting")
+        super().set_limit_w(uuid, cap_w)
+        self._fuse.reach("set")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("state_dir", type=Path)
+    parser.add_argument("uuids")
+    parser.add_argument("caps")
+    parser.add_argument("--die")
+    parser.add_argument("--both", action="store_true", help="kill the watchdog as well")
+    parser.add_argument("--leak", choices=("fork", "raw fork", "exec"), help="have a child that outlives us")
+    parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
+    parser.add_argument("--cleanup", type=Path, nargs="*", default=[])
+    args = parser.parse_args()
+    fuse = Fuse(args.die, args.both)
+
+    def sync(fd: int) -> None:
+        fuse.reach("fsync")
+
+    cap_range = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
+    gpus = [GpuInfo(index=i, uuid=u, name="file", cap_range=cap_range) for i, u in enumerate(args.uuids.split(","))]
+    limits = FusedLimits(fuse)
+    with Guardian(
+        kind="file" if args.emulated is None else "emulated",
+        gpus=gpus,
+        limits=limits,
+        job=None if args.emulated is None else identify(args.emulated),
+        state_dir=args.state_dir,
+        cleanup=args.cleanup,
+        sync=sync,
+    ) as guardian:
+        say("ready")
+        if args.leak is not None:
+            leak(args.leak)
+        for cap_w in map(float, args.caps.split(",")):
+            guardian.set_caps([cap_w] * len(gpus))
+            say(f"set {cap_w:g}")
+        while True:
+            time.sleep(0.05)
+            if guardian.beat():
+                say("put back")
+                guardian.set_caps([cap_w] * len(gpus))
+                say(f"set {cap_w:g}")
+
+
+def leak(how: str) -> None:
+    """A child that outlives us by 3 s: of Python's fork, of one that Python does not know of, or of a program."""
+    if how == "exec":
+        subprocess.Popen(["sleep", "3"], close_fds=False, stdout=subprocess.DEVNULL)
+    elif (os.fork if how == "fork" else ctypes.CDLL(None).fork)() == 0:
+        os.close(1)
+        time.sleep(3)
+        os._exit(0)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Real jobs for tests: small process trees, and what can be seen of them from outside."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from autocap.job.processes import ProcessId, identify, tree
+
+BUSY = "while True: pass"
+SLEEPING = "import time; time.sleep(600)"
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
+
+
+@contextlib.contextmanager
+def job(code):
+    """A Python process in a session of its own; killed at the end, with all that it started."""
+    child = subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
+    try:
+        yield identify(child.pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def state(process: ProcessId) -> str:
+    """The letter of /proc/PID/stat; T is stopped."""
+    text = Path(f"/proc/{process.pid}/stat").read_text()
+    return text[text.rindex(")") + 2]
+
+
+def cpu_s(process: ProcessId) -> float:
+    """Time that all threads spent on a CPU so far, from schedstat."""
+    return _schedstat_s(process, 0)
+
+
+def waited_s(process: ProcessId) -> float:
+    """Time that all threads could have run, but waited for a CPU."""
+    return _schedstat_s(process, 1)
+
+
+def _schedstat_s(process: ProcessId, field: int) -> float:
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[field]) for task in tasks) * 1e-9
+
+
+def has_a_working_child(root: ProcessId) -> bool:
+    """Whether the one child is past its exec: until then the parent waits for it in a way that no signal interrupts."""
+    children = tree(root)[1:]
+    return len(children) == 1 and cpu_s(children[0]) > 0.02
+
+
+def eventually(condition, limit_s=20.0):
+    """Wait until something holds; whether it did in time."""
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        if condition():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def stops_seen(process: ProcessId, seconds=0.3) -> int:
+    """How often, out of a look every 2 ms, the process was found stopped."""
+    end_s, seen = time.monotonic() + seconds, 0
+    while time.monotonic() < end_s:
+        seen += state(process) == "T"
+        time.sleep(0.002)
+    return seen

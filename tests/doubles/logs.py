@@ -1,0 +1,45 @@
+"""The log of a simulated job, for tests of what is made of it."""
+
+import functools
+
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.events import DeviceFound, Event, MetricInfo, RunEnded, RunStarted
+from autocap.metrics import Metric
+from autocap.reports.live.status import Status
+from bench.simulation.jobs import tune
+
+STARTED = RunStarted(
+    t_s=0.0,
+    autocap_version="0",
+    mode="run",
+    command=("python", "train.py"),
+    pid=1,
+    started_at="2026-01-01T00:00:00+00:00",
+    metric=MetricInfo(name="eds", k=2.0),
+    strategy="golden",
+    strategy_options=(),
+)
+
+
+@functools.cache
+def whole_log() -> tuple[Event, ...]:
+    """The events of a whole job, as its run directory would hold them."""
+    config = TuneConfig(metric=Metric(name="eds", k=2.0))
+    outcome = tune(SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=900), config, "golden")
+    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+    return STARTED, found, *outcome.log.events, RunEnded(t_s=outcome.wall_s, ended_because="the job ended")
+
+
+def status_after(events: list[Event]) -> Status:
+    status = Status()
+    for event in events:
+        status.event(event)
+    return status
+
+
+def until(log: list[Event], kind: type, count: int = 1) -> list[Event]:
+    """The log up to the count-th event of a kind."""
+    places = [place for place, event in enumerate(log) if isinstance(event, kind)]
+    return log[: places[count - 1] + 1]

@@ -1,0 +1,62 @@
+"""A simulated job's run directory, as a real one would have been left behind."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, RunStarted
+from autocap.metrics import Metric
+from autocap.records import Sample
+from autocap.runlog.directory import RunDirectory
+from bench.simulation.jobs import Log, tune
+
+COMMAND = (
+    "python",
+    "train.py",
+    "--name=<script>alert(1)</script>&\udcff",
+)  # text that a page must not take for its own
+
+
+class _Kept(Log):
+    def __init__(self) -> None:
+        super().__init__()
+        self.samples: list[Sample] = []
+
+    def sample(self, sample: Sample) -> None:
+        self.samples.append(sample)
+
+
+def record(path: Path, *, observe: bool = False, strategy: str = "model") -> Path:
+    """Tune a job on the simulated device and keep what it said in a run directory."""
+    config = TuneConfig(metric=Metric(name="eds", k=2.0), observe=observe)
+    log = _Kept()
+    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=900)
+    outcome = tune(job, config, strategy, log=log)
+    gpus = outcome.device.gpus
+    start: list[Event] = [
+        RunStarted(
+            t_s=0.0,
+            autocap_version="0",
+            mode="run",
+            command=COMMAND,
+            pid=1,
+            started_at="2026-01-01T00:00:00+00:00",
+            metric=MetricInfo(name="eds", k=2.0),
+            strategy=strategy,
+            strategy_options=(),
+            observe=observe,
+        ),
+        DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=gpus, original_w=(260.0,)),
+    ]
+    end: list[Event] = [
+        LimitRestored(t_s=outcome.wall_s, uuid=gpus[0].uuid, final_w=260.0, restored=True),
+        RunEnded(t_s=outcome.wall_s, ended_because="the job ended", exit_status=0),
+    ]
+    with RunDirectory.create(path, False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+        for event in (*start, *log.events, *end):
+            directory.append(event)
+        for sample in log.samples:
+            directory.sample(sample)
+    return path

@@ -1,0 +1,285 @@
+"""`autocap.tune` and the callbacks, as training scripts use them: real processes on the emulated device."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import autocap
+from autocap.errors import UsageError
+from autocap.job.processes import identify
+from tests.cli.test_cli import EMULATED, Cli, is_never_stopped, until
+
+# What a script needs to train for so many seconds, and to say what came of it.
+TRAINING = """
+import json, os, sys, time
+import autocap
+
+def train(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(100_000))
+        autocap.step()
+        if os.path.exists("stop"):
+            break
+
+def tell(result):
+    print(json.dumps(result and [result.mode, result.ended_because, result.progress and result.progress.kind]))
+"""
+BLOCK = "with autocap.tune(device='emulated', out='run') as run:\n    train(60)\ntell(run.result)\n"
+ENDED = ["tune", "the tuned block ended", "steps"]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator["Scripts"]:
+    made = Scripts(tmp_path)
+    yield made
+    made.end()
+
+
+class Scripts(Cli):
+    """Starts Python scripts instead of autocap."""
+
+    def argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-c", TRAINING + words[0], *words[1:]]
+
+    def counts(self) -> None:
+        """Wait until the script's steps are counted."""
+        until(lambda: self.events("progress_found"))
+
+    def said(self) -> object:
+        return json.loads((self.folder / "out").read_text())
+
+
+def is_over(cli: Cli) -> bool:
+    return bool(cli.events("run_ended")) and cli.leftovers() == []
+
+
+def test_a_block_is_tuned_by_its_steps_and_tells_its_result(cli: Scripts) -> None:
+    script = cli.start(BLOCK)
+    cli.counts()
+    (started,) = cli.events("run_started")
+    assert (started["mode"], started["pid"]) == ("tune", script.pid)
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() == ENDED
+    assert is_over(cli)
+    assert cli.events("limit_restored")[0]["restored"] is True
+    assert "autocap: tuning Quadro RTX 6000 (emulated)" in (cli.folder / "err").read_text()
+
+
+def test_a_script_that_moves_about_and_ignores_sigterm_is_tuned_like_any_other(cli: Scripts) -> None:
+    moves = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    script = cli.start(moves + BLOCK.replace("train(60)", "train(60); os.chdir('/')"))
+    cli.counts()
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() == ENDED
+    assert is_over(cli)
+
+
+def test_an_exception_puts_the_limits_back_and_is_passed_on(cli: Scripts) -> None:
+    script = cli.start(BLOCK.replace("train(60)", "train(60); raise KeyError('mine')"))
+    cli.counts()
+    cli.stop()
+    assert script.wait(20) == 1
+    assert "KeyError: 'mine'" in (cli.folder / "err").read_text()
+    assert is_over(cli)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_when_the_script_dies_the_tuning_ends_with_it(cli: Scripts, signum: int) -> None:
+    script = cli.start(BLOCK)
+    cli.counts()
+    script.send_signal(signum)
+    script.wait(20)
+    until(lambda: is_over(cli))
+    assert cli.events("run_ended")[0]["ended_because"] == "the job ended"
+
+
+def test_when_the_tuner_is_killed_the_script_runs_on_at_full_speed(cli: Scripts) -> None:
+    script = cli.start(BLOCK)
+    cli.counts()
+    os.kill(tuner_of(script.pid), signal.SIGKILL)
+    until(lambda: cli.leftovers() == [], 5.0)
+    assert is_never_stopped(script.pid, 0.2)
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() == ["tune", "killed or still running", "steps"]
+
+
+def test_observing_sets_nothing(cli: Scripts) -> None:
+    cli.env["AUTOCAP_OBSERVE"] = "1"
+    script = cli.start(BLOCK)
+    cli.counts()
+    assert cli.leftovers() == []
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.events("cap_set") == []
+    assert cli.said() == ENDED
+
+
+@pytest.mark.parametrize("device", ["", "device='nvml', "])
+def test_without_a_device_it_trains_untuned_with_one_warning(cli: Scripts, device: str) -> None:
+    script = cli.start(f"with autocap.tune({device}out='run') as run:\n    train(60)\ntell(run.result)\n")
+    until(lambda: cli.events("warned"))
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() is None
+    said = (cli.folder / "err").read_text()
+    assert said.count("warning") == 1
+    assert "autocap: warning: the job runs untuned: no device to tune: no NVIDIA GPU can be used" in said
+
+
+def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_its_own(cli: Scripts) -> None:
+    (cli.folder / "run").mkdir()
+    (cli.folder / "run" / "events.jsonl").write_text("")
+    script = cli.start(BLOCK)
+    until(lambda: (cli.folder / "err").read_text())
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() is None
+    (line,) = (cli.folder / "err").read_text().splitlines()
+    assert line.startswith(f"autocap: warning: the job runs untuned: run directory {cli.folder / 'run'} holds a run")
+
+
+@pytest.mark.parametrize("variable", ["LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"])
+def test_of_several_ranks_only_the_first_on_a_machine_starts_anything(cli: Scripts, variable: str) -> None:
+    done = cli(BLOCK.replace("60", "0.1"), **{variable: "1"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "null\n", "")
+    assert not (cli.folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+        {"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"},
+    ],
+    ids=["torchrun", "mpirun", "srun"],
+)
+def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Scripts, variables: dict[str, str]) -> None:
+    rank = f"subprocess.call({cli.argv(BLOCK)!r}, env={{**os.environ, **{variables!r}}})"
+    launcher = cli.start(f"import subprocess; sys.exit({rank})")
+    cli.counts()
+    assert cli.events("run_started")[0]["pid"] == launcher.pid
+    cli.stop()
+    assert launcher.wait(20) == 0
+    assert cli.said() == ENDED
+
+
+def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts) -> None:
+    (cli.folder / "ranks.py").write_text(
+        TRAINING
+        + "import multiprocessing, types\n"
+        + "def work(rank):\n"
+        + "    known = dict(is_available=lambda: True, is_initialized=lambda: True, get_world_size=lambda: 2)\n"
+        + "    sys.modules['torch.distributed'] = types.SimpleNamespace(**known, get_rank=lambda: rank)\n"
+        + "    "
+        + BLOCK.replace("\n", "\n    ").rstrip()
+        + "\nif __name__ == '__main__':\n"
+        + "    ranks = [multiprocessing.get_context('spawn').Process(target=work, args=(rank,)) for rank in (1, 0)]\n"
+        + "    [rank.start() for rank in ranks]\n"
+        + "    [rank.join() for rank in ranks]\n"
+    )
+    launcher = cli.start("os.execv(sys.executable, [sys.executable, 'ranks.py'])")
+    cli.counts()
+    assert cli.events("run_started")[0]["pid"] == launcher.pid
+    cli.stop()
+    assert launcher.wait(20) == 0
+    told = [json.loads(line) for line in (cli.folder / "out").read_text().splitlines()]
+    assert sorted(told, key=str) == [None, ENDED]
+
+
+def test_a_block_within_a_tuned_job_is_left_to_whoever_tunes_it(cli: Scripts) -> None:
+    inner = BLOCK.replace("60", "0.1")
+    words = ["run", *EMULATED, "--", *cli.argv(inner)]
+    done = subprocess.run(
+        [sys.executable, "-m", "autocap", *words], cwd=cli.folder, env=cli.env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "null\n")
+    assert "autocap: this block is not tuned: the job is being tuned already" in done.stderr
+
+
+def test_two_blocks_in_a_row_count_anew_and_a_step_before_them_is_harmless(cli: Scripts) -> None:
+    done = cli("""
+from pathlib import Path
+
+def counted(out):
+    log = Path(out, "events.jsonl")
+    return log.exists() and "progress_" + "found" in log.read_text()  # the log holds this very script
+
+autocap.step()
+for out in ("one", "two"):
+    with autocap.tune(device="emulated", out=out, quiet=True) as run:
+        end = time.monotonic() + 20
+        while not counted(out) and time.monotonic() < end:
+            train(0.1)
+    tell(run.result)
+autocap.step()
+""")
+    assert done.stderr == ""
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [ENDED, ENDED]
+
+
+def test_a_fork_that_leaves_the_block_ends_nothing(cli: Scripts) -> None:
+    script = cli.start("""
+with autocap.tune(device="emulated", out="run") as run:
+    train(0.1)
+    if os.fork() == 0:
+        sys.exit()
+    os.wait()
+    train(60)
+tell(run.result)
+""")
+    cli.counts()
+    assert cli.events("run_ended") == []
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() == ENDED
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 0.5}, "k is 0.5; EDS needs a finite k above 1"),
+        ({"metric": "foo"}, "unknown metric 'foo'"),
+        ({"nosuch": 1}, "unrecognized arguments: --nosuch=1"),
+        ({"help": True}, "unrecognized arguments: --help"),
+        (
+            {"progress": "regex:x"},
+            "progress regex:x needs a job that autocap starts; choose auto, steps",
+        ),
+        ({"json": True}, "autocap.tune has no option json; read `run.result`"),
+    ],
+)
+def test_wrong_options_are_an_error_at_once(options: dict[str, bool | str | float], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        autocap.tune(**options)
+    assert message in str(raised.value)
+
+
+def test_options_are_written_as_on_the_command_line() -> None:
+    from autocap.integrations.tuned import _words
+
+    options = {"max_slowdown": "5%", "gpus": [0, 1], "observe": True, "per_gpu": False, "k": None, "out": Path("a b")}
+    assert _words({**options, "strategy_option": {"trials": 5, "gain": 1}}) == [
+        *("--max-slowdown=5%", "--gpus=0,1", "--observe", "--out=a b"),
+        *("--strategy-option=trials=5", "--strategy-option=gain=1"),
+    ]
+
+
+def tuner_of(pid: int) -> int:
+    """The process that tunes a script."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and identify(int(entry.name)) is not None:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"inside" in words and f"--pid={pid}".encode() in words:
+                return int(entry.name)
+    raise AssertionError(f"nobody tunes {pid}")

@@ -1,0 +1,236 @@
+"""Signals end the clock's wait, carry their origin, and mean what the policy says."""
+
+import math
+import signal
+import subprocess
+import sys
+import textwrap
+
+from autocap.job.signals import Arrival, Reaction, SignalClock, SignalPolicy, from_terminal
+
+
+def in_a_process_of_its_own(body: str, *, prefix: str = "") -> str:
+    """Run `body` where no thread of the test runner can catch a signal; its standard output."""
+    program = "import os, signal, subprocess, sys, time\nfrom autocap.signals import *\n" + textwrap.dedent(body)
+    command = ["sh", "-c", f'{prefix} exec "$0" -c "$1"', sys.executable, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.strip()
+
+
+def test_a_wait_ends_at_its_time_and_not_before() -> None:
+    with SignalClock() as clock:
+        due_s = clock.now() + 0.02
+
+        assert clock.wait_until(due_s) is None
+        assert clock.now() >= due_s
+
+
+def test_a_time_in_the_past_returns_at_once() -> None:
+    with SignalClock() as clock:
+        assert clock.wait_until(-1.0) is None
+
+
+def test_a_signal_ends_the_wait_and_no_handler_or_default_action_runs() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            arrived = sorted([clock.wait_until(60), clock.wait_until(60)])
+            print(arrived == [signal.SIGINT, signal.SIGTERM], clock.now() < 20, clock.wait_until(0))
+        """
+    )
+    assert out == "True True None"
+
+
+def test_an_overloaded_loop_whose_deadlines_have_passed_still_sees_signals() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(int(clock.wait_until(-5)))
+        """
+    )
+    assert int(out) == signal.SIGTERM
+
+
+def test_a_signal_sent_by_a_process_is_not_taken_for_the_terminals() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            subprocess.run(["sh", "-c", "kill -INT $PPID"])
+            seen = clock.wait_until(60)
+            while seen == signal.SIGCHLD:
+                seen = clock.wait_until(60)
+            print(seen == signal.SIGINT, from_terminal(seen))
+        """
+    )
+    assert out == "True False"
+
+
+def test_origin_is_known_only_of_an_arrival() -> None:
+    assert from_terminal(Arrival(signal.SIGINT, from_terminal=True))
+    assert not from_terminal(Arrival(signal.SIGINT))
+    assert not from_terminal(signal.SIGINT)
+    assert int(Arrival(signal.SIGINT)) == signal.SIGINT
+
+
+def test_a_child_that_ends_wakes_the_clock() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            with clock.lifted():
+                child = subprocess.Popen(["sleep", "0.1"])
+            print(clock.wait_until(60) == signal.SIGCHLD, clock.now() < 20, child.wait())
+        """
+    )
+    assert out == "True True 0"
+
+
+def test_a_child_that_is_only_stopped_and_continued_does_not_wake_the_clock() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            with clock.lifted():
+                child = subprocess.Popen(["sleep", "100"])
+            for _ in range(10):
+                child.send_signal(signal.SIGSTOP)
+                time.sleep(0.005)
+                child.send_signal(signal.SIGCONT)
+                time.sleep(0.005)
+            print(clock.wait_until(clock.now() + 0.1))
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(0.01)
+            child.kill()  # this SIGCHLD falls together with the one of the stop
+            print(clock.wait_until(60) == signal.SIGCHLD, child.wait())
+        """
+    )
+    assert out.split("\n") == ["None", "True -9"]
+
+
+def test_a_child_is_waited_for_even_where_sigchld_was_ignored_on_arrival() -> None:
+    out = in_a_process_of_its_own(
+        """
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        with SignalClock() as clock:
+            with clock.lifted():
+                child = subprocess.Popen(["sh", "-c", "exit 7"])
+            print(clock.wait_until(60) == signal.SIGCHLD, child.wait())
+        """
+    )
+    assert out == "True 7"
+
+
+def test_a_child_started_with_the_mask_lifted_blocks_nothing() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            with clock.lifted():
+                subprocess.run(["grep", "-E", "SigBlk", "/proc/self/status"])
+        """
+    )
+    assert int(out.split()[1], 16) == 0
+
+
+def test_a_signal_that_arrives_while_the_mask_is_lifted_is_not_lost() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            with clock.lifted():
+                os.kill(os.getpid(), signal.SIGTERM)
+            print(clock.wait_until(60) == signal.SIGTERM, clock.wait_until(0))
+        """
+    )
+    assert out == "True None"
+
+
+def test_a_signal_that_an_earlier_thread_catches_is_reported_within_seconds() -> None:
+    out = in_a_process_of_its_own(
+        """
+        import threading
+        released = threading.Event()
+        threading.Thread(target=released.wait).start()  # began before the mask, so signals may go to it
+        with SignalClock() as clock:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(clock.wait_until(60) == signal.SIGTERM, clock.now() < 20)
+        released.set()
+        """
+    )
+    assert out == "True True"
+
+
+def test_what_was_ignored_on_arrival_is_neither_reported_nor_fatal() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGINT)
+            print(clock.wait_until(clock.now() + 0.05))
+            with clock.lifted():
+                subprocess.run(["grep", "SigIgn", "/proc/self/status"])
+        """,
+        prefix="trap '' HUP INT;",
+    )
+    first, ignored = out.split("\n")
+    assert first == "None"
+    bits = int(ignored.split()[1], 16)
+    assert bits >> (signal.SIGHUP - 1) & 1
+    assert bits >> (signal.SIGINT - 1) & 1
+
+
+def test_mask_and_handlers_are_put_back_and_late_signals_do_not_kill() -> None:
+    out = in_a_process_of_its_own(
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+        with SignalClock() as clock:
+            os.kill(os.getpid(), signal.SIGTERM)  # nobody waits for it any more
+        print((signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)) == before)
+        """
+    )
+    assert out == "True"
+
+
+def test_every_ending_signal_restores_the_caps_and_is_forwarded() -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        assert SignalPolicy().receive(signum, 1.0) is Reaction.RESTORE_AND_FORWARD
+
+
+def test_the_other_signals_have_meanings_of_their_own() -> None:
+    policy = SignalPolicy(kill_after_s=1.0)
+
+    assert policy.receive(signal.SIGUSR1, 1.0) is Reaction.RETUNE
+    assert policy.receive(signal.SIGUSR2, 1.0) is Reaction.FORWARD
+    assert policy.receive(signal.SIGTSTP, 1.0) is Reaction.SUSPEND
+    assert policy.receive(signal.SIGCHLD, 1.0) is Reaction.LOOK
+    assert policy.kill_at_s is None  # none of them asks the child to end
+
+
+def test_the_third_interrupt_kills_however_far_apart_they_come() -> None:
+    policy = SignalPolicy()
+    reactions = [policy.receive(signal.SIGINT, t_s) for t_s in (1.0, 500.0, 90_000.0)]
+
+    assert reactions == [Reaction.RESTORE_AND_FORWARD, Reaction.RESTORE_AND_FORWARD, Reaction.KILL]
+
+
+def test_other_signals_do_not_count_as_interrupts() -> None:
+    policy = SignalPolicy()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        assert policy.receive(signum, 1.0) is Reaction.RESTORE_AND_FORWARD
+
+
+def test_patience_is_endless_unless_asked_for() -> None:
+    policy = SignalPolicy()
+    policy.receive(signal.SIGTERM, 10.0)
+
+    assert not policy.kill_is_due(1e9)
+
+
+def test_kill_after_counts_from_the_first_signal() -> None:
+    policy = SignalPolicy(kill_after_s=20.0)
+    assert not policy.kill_is_due(math.inf)
+    policy.receive(signal.SIGTERM, 10.0)
+    policy.receive(signal.SIGTERM, 25.0)  # asking again does not buy the child more time
+
+    assert policy.kill_at_s == 30.0
+    assert not policy.kill_is_due(29.9)
+    assert policy.kill_is_due(30.0)

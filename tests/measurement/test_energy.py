@@ -1,0 +1,98 @@
+"""The energy curves: of the GPUs, and of the machine around them."""
+
+import pytest
+
+from autocap.measurement.energy import EnergyMeter, NodeUpdates, disturbance, implausible, node_power_w
+from autocap.records import NodeReading, Reading, Sample
+
+
+def sample(t_s: float, *, gpu_w: float | None = 100.0, node: NodeReading | None = None, gpus: int = 1) -> Sample:
+    return Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=gpu_w),) * gpus, node=node)
+
+
+def node(
+    t_s: float, power_w: float | None = 300.0, *, whole: bool = False, energy_j: float | None = None
+) -> NodeReading:
+    return NodeReading(t_s=t_s, power_w=power_w, whole=whole, energy_j=energy_j)
+
+
+def test_the_rest_of_the_machine_is_added_to_the_gpus() -> None:
+    meter = EnergyMeter()
+    points = [meter.feed(sample(t_s, node=node(t_s), gpus=2)) for t_s in (0.0, 1.0, 2.0)]
+    assert points[-1] is not None
+    assert (points[-1].energy_j, points[-1].gpu_j) == (pytest.approx(1000.0), pytest.approx(400.0))
+
+
+def test_a_meter_of_the_whole_machine_stands_alone() -> None:
+    meter = EnergyMeter()
+    points = [meter.feed(sample(t_s, node=node(t_s, whole=True))) for t_s in (0.0, 1.0, 2.0)]
+    assert points[-1] is not None
+    assert (points[-1].energy_j, points[-1].gpu_j) == (pytest.approx(600.0), pytest.approx(200.0))
+
+
+def test_a_slow_reading_is_held_until_the_stamp_of_the_next() -> None:
+    meter = EnergyMeter()
+    for t_s, stamp_s, power_w in ((0.0, 0.0, 100.0), (1.0, 0.0, 100.0), (2.0, 1.5, 300.0)):
+        meter.feed(sample(t_s, node=node(stamp_s, power_w, whole=True)))
+    assert meter.energy_j == pytest.approx(1.5 * 100 + 0.5 * 300)
+
+
+def test_the_counter_of_a_source_goes_before_its_power() -> None:
+    meter = EnergyMeter()
+    for t_s, energy_j in ((0.0, 50.0), (1.0, 80.0), (2.0, 90.0)):
+        meter.feed(sample(t_s, node=node(t_s, 1.0, energy_j=energy_j)))
+    assert meter.energy_j == pytest.approx(40.0 + 200.0)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_gap_of_the_node_adds_nothing_and_is_timed(counted: bool) -> None:
+    meter = EnergyMeter()
+    for second in range(6):
+        t_s, known = float(second), second not in (2, 3)
+        reading = node(t_s, 300.0 if known else None, energy_j=300.0 * t_s if known and counted else None)
+        point = meter.feed(sample(t_s, gpu_w=0.0, node=reading))
+        assert (point is None) == (not known)
+    assert meter.energy_j == pytest.approx(300.0 + 300.0)  # the first second and the last
+    assert meter.gap_s == pytest.approx(2.0)
+
+
+def test_what_goes_with_a_device_counts_and_is_no_part_of_what_a_cap_acts_on() -> None:
+    meter = EnergyMeter()
+    for second in range(3):
+        readings = (Reading(t_s=second, power_w=100.0, energy_j=100.0 * second, beside_j=7.0 + 10.0 * second),) * 2
+        point = meter.feed(Sample(t_s=second, readings=readings))
+    assert point is not None
+    assert (point.energy_j, point.gpu_j) == (pytest.approx(440.0), pytest.approx(400.0))
+
+
+def test_a_gap_of_the_node_disturbs() -> None:
+    assert disturbance(sample(0.0, node=node(0.0))) is None
+    assert disturbance(sample(0.0, node=node(0.0, None))) == "the node's power is not known"
+
+
+def test_the_power_of_the_node_is_known_only_with_that_of_the_gpus_unless_it_holds_them() -> None:
+    assert node_power_w(sample(0.0)) is None
+    assert node_power_w(sample(0.0, node=node(0.0), gpus=2)) == 500.0
+    assert node_power_w(sample(0.0, gpu_w=None, node=node(0.0))) is None
+    assert node_power_w(sample(0.0, gpu_w=None, node=node(0.0, whole=True))) == 300.0
+
+
+def test_a_reading_is_fresh_once_its_stamp_moves() -> None:
+    updates = NodeUpdates()
+    stamps = (0.0, 0.0, 1.0, 1.0, 2.0)
+    assert [updates.fresh(node(stamp_s)) for stamp_s in stamps] == [False, False, True, False, True]
+
+
+def test_what_the_power_has_told_a_counter_that_comes_back_does_not_count_again() -> None:
+    meter = EnergyMeter()
+    for t_s, counter_j in ((0.0, 0.0), (1.0, 100.0), (2.0, None), (3.0, None), (4.0, 400.0), (5.0, 500.0)):
+        meter.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0, energy_j=counter_j),)))
+    assert meter.energy_j == pytest.approx(300.0)  # 1 s counted, 1 s by power, 1 s counted
+
+
+def test_a_node_that_draws_less_than_its_gpus_is_doubted() -> None:
+    assert implausible(200.0, 200.0) is None
+    assert implausible(300.0, 200.0) is None
+    assert implausible(100.0, 200.0) == (
+        "the node's meter reads 100 W while the GPUs alone draw 200 W; let it read the whole machine, in watts"
+    )

@@ -1,0 +1,83 @@
+"""Validation passes, checkpoints, stalls and disturbed readings: cut out, announced, and no slowdown."""
+
+import numpy as np
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode, Spell
+from autocap.events import State
+from autocap.measurement.window import far_longer
+from autocap.metrics import Metric
+from autocap.records import TrialState
+from bench.simulation.jobs import Outcome, regret_pct, tune
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+EDS = Metric(name="eds", k=2.0)
+VALIDATION = Episode(every=120, duration_s=20.0, power=0.7)
+CHECKPOINT = Episode(every=170, duration_s=15.0)
+
+
+def spans(outcome: Outcome) -> list[tuple[State, float, float]]:
+    entered = [event for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    ends_s = [*(event.t_s for event in entered[1:]), outcome.wall_s]
+    return [(event.state, event.t_s, end_s) for event, end_s in zip(entered, ends_s, strict=True)]
+
+
+def test_validation_and_checkpoints_are_announced_as_pauses_and_never_measured() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=800, episodes=(VALIDATION, CHECKPOINT))
+    outcome = tune(job, TuneConfig(metric=EDS), "golden", seed=3)
+    paused = [end_s - start_s for state, start_s, end_s in spans(outcome) if state is State.PAUSED]
+    assert len(paused) == 6 + 4
+    assert sum(paused) == pytest.approx(6 * 20 + 4 * 15, rel=0.1)
+    for event in outcome.trials:
+        found = event.trial.measurement
+        assert event.trial.state is not TrialState.FAILED, event.trial.reason
+        assert found is not None
+        assert abs(found.period_s / RESNET50.time_s(found.cap_w[0]) - 1) < 4 * found.period_rel_stderr + 0.003
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
+
+
+def test_pauses_are_left_out_of_what_the_run_came_to() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=500, episodes=(VALIDATION,))
+    outcome = tune(job, TuneConfig(metric=EDS, observe=True), "golden", seed=1)
+    tally = [event for event in outcome.log.events if isinstance(event, events.Tally)][-1]
+    assert tally.paused_s == pytest.approx(4 * 20 + tally.paused_iterations * RESNET50.time_s(260.0), rel=0.02)
+    per_iteration_s = (tally.counted_s - tally.paused_s) / (tally.iterations - tally.paused_iterations)
+    assert per_iteration_s == pytest.approx(RESNET50.time_s(260.0), rel=0.005)
+
+
+def test_a_checkpoint_longer_than_the_limit_of_a_trial_does_not_end_it() -> None:
+    job = SimulatedJob(profile=RESNET50, episodes=(Episode(every=60, duration_s=50.0, once=True),))
+    outcome = tune(job, TuneConfig(metric=EDS, trial_s=30.0), "golden", stop_when_held=True)
+    assert State.PAUSED in [state for state, _, _ in spans(outcome)]
+    assert {event.trial.state for event in outcome.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+
+
+@pytest.mark.parametrize("what", ["hot", "silent"])
+def test_a_window_with_a_disturbance_is_taken_again(what: str) -> None:
+    spell = (Spell(start_s=30.0, end_s=33.0),)
+    node = SimulatedNode(hot=spell) if what == "hot" else SimulatedNode(silent=spell)
+    outcome = tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=EDS), "golden", node=node, stop_when_held=True)
+    assert TrialState.FAILED not in {event.trial.state for event in outcome.trials}
+    for event in outcome.trials:
+        found = event.trial.measurement
+        assert found is not None
+        assert abs(found.period_s / RESNET50.time_s(found.cap_w[0]) - 1) < 4 * found.period_rel_stderr + 0.003
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+
+
+def test_a_stretch_far_longer_than_the_rest_is_told_from_jitter() -> None:
+    seconds = np.exp(0.1 * np.random.default_rng(1).standard_normal(400))
+    assert not far_longer(seconds, np.ones(400)).any()
+    seconds[[50, 200]] = 2.5, 30.0
+    assert list(np.flatnonzero(far_longer(seconds, np.ones(400)))) == [50, 200]
+
+
+def test_where_many_iterations_are_long_that_is_how_the_job_goes() -> None:
+    seconds = np.tile([1.0, 1.0, 1.0, 3.0], 25)
+    assert not far_longer(seconds, np.ones(100)).any()

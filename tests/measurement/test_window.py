@@ -1,0 +1,174 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autocap.measurement.batches import batch_errors
+from autocap.measurement.energy import EnergyMeter
+from autocap.measurement.window import Floats, Window, pool
+from autocap.progress import Mark, StepProgress
+from autocap.records import NodeReading, Reading, Sample, StepReading
+from tests.doubles.feeds import measurement, samples
+
+
+def collect(window: Window, **job: float) -> Window:
+    progress = StepProgress()
+    for sample in samples(**job):  # type: ignore[arg-type]
+        window.feed(sample, progress.feed(sample))
+    return window
+
+
+def test_a_constant_job_is_measured_exactly() -> None:
+    found = collect(Window((200.0,)), seconds=20.0, period_s=0.5, power_w=200.0).measure()
+    assert found is not None
+    assert found.period_s == pytest.approx(0.5)
+    assert found.energy_per_iteration_j == pytest.approx(100.0)
+    assert found.power_w == pytest.approx(200.0)
+    assert found.iterations == 39  # the first mark only begins the window
+    assert found.energy_rel_stderr == pytest.approx(0.0, abs=1e-9)
+
+
+def test_too_few_iterations_give_no_measurement() -> None:
+    assert collect(Window((200.0,)), seconds=4.4, period_s=0.5).measure() is None
+    assert collect(Window((200.0,)), seconds=4.6, period_s=0.5).measure() is not None
+
+
+def test_constant_power_is_integrated_up_to_both_ends_although_the_sensor_repeats_itself() -> None:
+    meter = EnergyMeter()
+    for i in range(201):  # the sensor never refreshes: 300 W for 20 s is 6000 J all the same
+        meter.feed(Sample(t_s=0.1 * i, readings=(Reading(t_s=0.0, power_w=300.0),)))
+    assert meter.energy_j == pytest.approx(6000.0)
+
+
+def test_power_is_held_until_the_stamp_of_the_next_reading() -> None:
+    meter = EnergyMeter()
+    meter.feed(Sample(t_s=0.0, readings=(Reading(t_s=0.0, power_w=100.0),)))
+    meter.feed(Sample(t_s=1.0, readings=(Reading(t_s=0.25, power_w=300.0),)))
+    assert meter.energy_j == pytest.approx(0.25 * 100 + 0.75 * 300)
+
+
+def test_counters_are_preferred_when_every_device_has_one() -> None:
+    meter = EnergyMeter()
+    for t_s, counter_j in [(0.0, 5000.0), (1.0, 5100.0), (2.0, 5250.0)]:
+        meter.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=1.0, energy_j=counter_j),) * 2))
+    assert meter.energy_j == pytest.approx(500.0)
+
+
+def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
+    window = collect(Window((200.0,)), seconds=10.0)
+    window.feed(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),)), ())
+    found = window.measure()
+    assert found is not None
+    assert not found.valid
+    assert found.reason == "a power reading is missing"
+
+
+def test_a_throttled_device_breaks_the_window() -> None:
+    window = Window((200.0,))
+    for sample in samples(seconds=1.0, throttled=True):
+        window.feed(sample, ())
+    assert window.broken == "the device slowed itself down (thermal or hardware)"
+
+
+def test_whether_the_cap_binds_is_the_majority_of_what_the_driver_said() -> None:
+    window, progress = Window((200.0,)), StepProgress()
+    for i in range(200):
+        reading = Reading(t_s=0.1 * i, power_w=100.0, cap_binding=i % 3 > 0)
+        sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
+        window.feed(sample, progress.feed(sample))
+    found = window.measure()
+    assert found is not None
+    assert found.cap_binding is True
+
+
+def noisy(rng: np.random.Generator, iterations: int, rho: float) -> tuple[Floats, Floats, Floats]:
+    noise = rng.normal(size=iterations)
+    for i in range(1, iterations):
+        noise[i] = rho * noise[i - 1] + np.sqrt(1 - rho**2) * noise[i]
+    times = 1 + 0.03 * noise
+    energies = times * (1 + 0.01 * rng.normal(size=iterations))
+    t_s, e_j = (np.concatenate([[0], np.cumsum(each)]) for each in (times, energies))
+    return t_s, e_j, np.arange(iterations + 1.0)
+
+
+@pytest.mark.parametrize(("iterations", "rho"), [(10, 0.0), (40, 0.0), (40, 0.3), (100, 0.6)])
+def test_the_stated_error_covers_the_truth_at_two_sigma(iterations: int, rho: float) -> None:
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(400):
+        t_s, e_j, counts = noisy(rng, iterations, rho)
+        covered += abs(t_s[-1] / counts[-1] - 1) < 2 * batch_errors(t_s, e_j, counts).time
+    assert 0.90 <= covered / 400 <= 0.99
+
+
+def test_energy_and_time_errors_are_found_to_be_correlated() -> None:
+    errors = batch_errors(*noisy(np.random.default_rng(5), 400, 0.0))
+    assert errors.correlation > 0.8
+    assert errors.power < 0.5 * errors.energy  # what they share cancels in their quotient
+
+
+def test_pooling_weighs_windows_by_their_iterations_and_shrinks_the_error() -> None:
+    a = measurement(100.0, 0.5, iterations=100, energy_error=0.01, period_error=0.01)
+    b = measurement(103.0, 0.5, iterations=300, energy_error=0.01, period_error=0.01)
+    both = pool([a, b])
+    assert both.energy_per_iteration_j == pytest.approx(102.25)
+    assert both.iterations == 400
+    assert both.period_rel_stderr == pytest.approx(0.01 * np.hypot(0.25, 0.75))
+
+
+def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
+    window = Window((200.0,))
+    for sample in samples(seconds=40.0, power_w=200.0):
+        window.feed(sample, ())
+    early = [Mark(t_s=1.0 + 0.5 * i, iterations=float(i)) for i in range(11)]
+    late = [Mark(t_s=26.0 + 0.5 * i, iterations=10.0 + i) for i in range(11)]
+    window.feed(Sample(t_s=40.05, readings=(Reading(t_s=40.05, power_w=200.0),)), early + late)
+    found = window.measure()
+    assert found is not None
+    assert found.period_s == pytest.approx(0.5)
+    assert found.duration_s == pytest.approx(10.0)
+    assert found.energy_per_iteration_j == pytest.approx(100.0)
+
+
+def node_window(refresh_s: float, noise: float, seed: int, *, seconds: float = 20.0) -> Window:
+    """A window over a job of constant GPU power, beside a meter of the whole node that reads seldom."""
+    rng, window, progress = np.random.default_rng(seed), Window((200.0,)), StepProgress()
+    stamp_s, power_w = -refresh_s, 0.0
+    for sample in samples(seconds=seconds, period_s=0.25):
+        if sample.t_s - stamp_s >= refresh_s - 1e-9:
+            stamp_s, power_w = sample.t_s, 800.0 * (1 + noise * rng.standard_normal())
+        with_node = replace(sample, node=NodeReading(t_s=stamp_s, power_w=power_w, whole=True))
+        window.feed(with_node, progress.feed(with_node))
+    return window
+
+
+def test_the_nodes_energy_is_measured_with_the_gpus_beside_it() -> None:
+    found = node_window(1.0, 0.0, 0).measure()
+    assert found is not None
+    assert (found.power_w, found.energy_per_iteration_j) == (pytest.approx(800.0), pytest.approx(200.0))
+    assert found.gpu is not None
+    assert (found.gpu.power_w, found.of_gpus().energy_per_iteration_j) == (pytest.approx(200.0), pytest.approx(50.0))
+
+
+def test_a_window_with_fewer_fresh_readings_than_batches_is_none_however_many_iterations_it_has() -> None:
+    window = node_window(3.0, 0.05, 0)
+    assert window.iterations == 79
+    assert window.measure() is None
+    assert window.shortage() == "6 readings of the node's power"
+    assert node_window(3.0, 0.05, 0, seconds=27.0).measure() is not None
+
+
+def test_the_stated_error_of_a_slow_meter_is_what_windows_scatter_by() -> None:
+    found = [node_window(1.0, 0.03, seed).measure() for seed in range(60)]
+    powers = [one.power_w for one in found if one is not None]
+    stated = [one.power_rel_stderr for one in found if one is not None]
+    assert len(powers) == 60
+    assert 0.8 < np.mean(stated) / (np.std(powers) / np.mean(powers)) < 1.8
+
+
+def test_windows_of_the_node_are_pooled_with_their_gpus() -> None:
+    found = node_window(1.0, 0.0, 0).measure()
+    assert found is not None
+    both = pool([found, found])
+    assert both.gpu is not None
+    assert (both.power_w, both.gpu.power_w) == (pytest.approx(800.0), pytest.approx(200.0))

@@ -1,0 +1,155 @@
+"""What the detector says about signals whose iterations are known, and about signals that have none."""
+
+import numpy as np
+import pytest
+
+from autocap.progress.period import PeriodEstimate, Verdict, detect
+from bench.period.signals import NULLS, SENSORS, WAVEFORMS, Load, Signal, record, record_noise
+
+
+def signal(
+    waveform: str,
+    sensor: str,
+    period_s: float,
+    *,
+    jitter: float = 0.01,
+    disturbance: str = "none",
+    span_s: float = 20.0,
+    seed: int = 0,
+) -> Signal:
+    load = Load(waveform=WAVEFORMS[waveform], period_s=period_s, jitter=jitter, disturbance=disturbance)
+    return record(load, SENSORS[sensor], max(span_s, 12.3 * period_s), np.random.default_rng(seed))
+
+
+def found(heard: Signal, sensor: str, **options: object) -> PeriodEstimate:
+    case = SENSORS[sensor]
+    witness = options.get("witness")
+    assert witness is None or isinstance(witness, tuple)
+    return detect(heard.t_s, heard.power_w, update_s=case.update_s, window_s=case.window_s, witness=witness)
+
+
+def relative_error(estimate: PeriodEstimate, heard: Signal) -> float:
+    """Against the nearest multiple: a constant multiple of the iteration ranks caps exactly as the iteration does."""
+    assert estimate.period_s is not None
+    true_s = heard.mean_iteration_s(estimate.start_s, estimate.end_s)
+    return estimate.period_s / (max(1, round(estimate.period_s / true_s)) * true_s) - 1
+
+
+@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize("waveform", ["cnn", "accumulate4", "shallow"])
+def test_the_period_is_the_mean_iteration_time_of_its_window(waveform: str, sensor: str) -> None:
+    heard = signal(waveform, sensor, 0.83)
+    estimate = found(heard, sensor)
+    assert estimate.verdict is Verdict.PERIODIC
+    assert abs(relative_error(estimate, heard)) < 0.005
+
+
+def test_a_waveform_of_the_size_of_the_noise_is_found_where_readings_are_many() -> None:
+    heard = signal("near-flat", "20/10", 0.83)
+    estimate = found(heard, "20/10")
+    assert estimate.verdict is Verdict.PERIODIC
+    assert abs(relative_error(estimate, heard)) < 0.01
+
+
+def test_gradient_accumulation_is_one_period_not_four() -> None:
+    heard = signal("accumulate4", "20/10", 1.7)
+    estimate = found(heard, "20/10")
+    assert estimate.period_s == pytest.approx(1.7, rel=0.02)
+
+
+def test_the_realised_mean_is_followed_through_jitter() -> None:
+    errors = []
+    for seed in range(6):
+        heard = signal("cnn", "100/25", 0.9, jitter=0.03, seed=seed)
+        errors.append(abs(relative_error(found(heard, "100/25"), heard)))
+    assert float(np.median(errors)) < 0.002
+
+
+def test_the_stated_error_covers_the_truth() -> None:
+    inside = 0
+    for seed in range(20):
+        heard = signal("shallow", "100/100", 0.9, jitter=0.01, seed=seed)
+        estimate = found(heard, "100/100")
+        assert estimate.rel_stderr is not None
+        inside += abs(relative_error(estimate, heard)) <= 2 * estimate.rel_stderr
+    assert inside >= 16
+
+
+@pytest.mark.parametrize("kind", NULLS)
+def test_what_repeats_nothing_is_not_called_periodic(kind: str) -> None:
+    verdicts = []
+    for seed, sensor in enumerate(("100/25", "20/10", "100/25", "counter")):
+        heard = record_noise(kind, SENSORS[sensor], 20.0, np.random.default_rng([seed, 5]))
+        verdicts.append(found(heard, sensor).verdict)
+    assert Verdict.PERIODIC not in verdicts
+
+
+def test_a_constant_without_noise_has_no_period() -> None:
+    t_s = np.arange(0.0, 20.0, 0.1)
+    estimate = detect(t_s, np.full(len(t_s), 250.0), update_s=0.1)
+    assert estimate.verdict is Verdict.APERIODIC
+    assert estimate.period_s is None
+    assert "constant" in estimate.reason
+
+
+def test_too_few_readings_are_no_period() -> None:
+    t_s = np.arange(10) * 0.1
+    assert detect(t_s, 200 + 50 * np.sin(t_s), update_s=0.1).verdict is not Verdict.PERIODIC
+
+
+def test_without_a_witness_a_period_stays_unverified() -> None:
+    estimate = found(signal("cnn", "20/10", 0.5), "20/10")
+    assert estimate.verdict is Verdict.PERIODIC
+    assert not estimate.verified
+    assert "witness" in estimate.reason
+
+
+def test_a_second_signal_with_the_same_period_verifies_it() -> None:
+    heard = signal("cnn", "20/10", 0.5)
+    other = signal("cnn", "counter", 0.5)
+    estimate = found(heard, "20/10", witness=(other.t_s, other.power_w))
+    assert estimate.verified
+
+
+def test_a_witness_that_repeats_nothing_verifies_nothing() -> None:
+    heard = signal("cnn", "20/10", 0.5)
+    noise = record_noise("white", SENSORS["100/100"], 20.0, np.random.default_rng(3))
+    assert not found(heard, "20/10", witness=(noise.t_s, noise.power_w)).verified
+
+
+def test_a_period_under_three_updates_is_never_verified() -> None:
+    heard = signal("cnn", "100/25", 0.257, jitter=0.0)
+    other = signal("cnn", "20/10", 0.257, jitter=0.0)
+    estimate = found(heard, "100/25", witness=(other.t_s, other.power_w))
+    assert not estimate.verified
+
+
+@pytest.mark.parametrize("disturbance", ["stalls", "validation", "drift", "checkpoint"])
+def test_disturbances_leave_the_period_right(disturbance: str) -> None:
+    heard = signal("cnn", "20/10", 0.8, disturbance=disturbance, span_s=40.0, seed=2)
+    estimate = found(heard, "20/10")
+    assert estimate.verdict is Verdict.PERIODIC
+    assert estimate.period_s == pytest.approx(heard.mean_iteration_s(estimate.start_s, estimate.end_s), rel=0.01)
+
+
+def test_zero_and_missing_readings_are_gaps() -> None:
+    heard = signal("cnn", "20/10", 0.8)
+    power_w = heard.power_w.copy()
+    power_w[100:110], power_w[400:405] = 0.0, np.nan
+    estimate = detect(heard.t_s, power_w, update_s=0.02, window_s=0.01)
+    assert abs(relative_error(estimate, heard)) < 0.005
+
+
+def test_a_periodic_estimate_needs_a_period() -> None:
+    with pytest.raises(ValueError, match="has a period and its error"):
+        PeriodEstimate(
+            start_s=0.0,
+            end_s=1.0,
+            verdict=Verdict.PERIODIC,
+            period_s=None,
+            rel_stderr=None,
+            cycles=0.0,
+            confidence=0.0,
+            verified=False,
+            reason="",
+        )

@@ -1,0 +1,138 @@
+"""Tuning from the power signal alone, on the simulated device."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from autocap import events
+from autocap.clock import VirtualClock
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.model.sensor import PRESETS
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.metrics import Metric
+from autocap.progress.period.alias import is_alias
+from autocap.progress.period.progress import PeriodProgress
+from autocap.records import Reading, Sample
+from bench.simulation.jobs import Outcome, regret_pct, tune
+
+EDS = Metric(name="eds", k=2.0)
+
+
+def tuned(name: str, sensor: str) -> tuple[Outcome, PeriodProgress]:
+    node = SimulatedNode(sensor=PRESETS[sensor])
+    job = SimulatedJob(profile=profiles.load(name))
+    progress = PeriodProgress(PRESETS[sensor].info())
+    outcome = tune(
+        job,
+        TuneConfig(metric=EDS),
+        "golden",
+        node=node,
+        seed=1,
+        progress=progress,
+        stop_when_held=True,
+        end_s=2000.0,
+    )
+    return outcome, progress
+
+
+@pytest.mark.parametrize(
+    ("name", "sensor"),
+    [
+        ("quadro-rtx-6000/alexnet", "v100"),
+        ("tesla-v100/resnet152", "a100"),
+        ("quadro-rtx-6000/inception3", "turing"),
+    ],
+)
+def test_a_job_is_tuned_from_its_power_alone(name: str, sensor: str) -> None:
+    outcome, _ = tuned(name, sensor)
+    profile = profiles.load(name)
+    baseline = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert baseline.measurement.period_s == pytest.approx(profile.time_s(profile.cap_range.default_w), rel=0.01)
+    for event in outcome.trials:
+        if event.trial.measurement is not None:  # the same multiple at every cap
+            expected_s = profile.time_s(event.trial.cap_w)
+            assert event.trial.measurement.period_s == pytest.approx(expected_s, rel=0.02)
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert regret_pct(profile, EDS, outcome.grid, outcome.final_cap_w, profile.cap_range.default_w) < 1.5
+    found = [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    assert [(event.kind, event.confidence) for event in found] == [("period", "high")]
+
+
+@pytest.mark.parametrize("sensor", ["a100", "turing"])
+def test_a_period_out_of_the_sensors_reach_leaves_the_limit_found_on_arrival_with_the_reason(sensor: str) -> None:
+    outcome, progress = tuned("quadro-rtx-6000/alexnet", sensor)  # 113 ms
+    assert outcome.final_cap_w == 260.0
+    assert not [event for event in outcome.log.events if isinstance(event, events.CapSet)]
+    (warning,) = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    assert progress.trouble is not None
+    assert warning.startswith(progress.trouble)
+
+
+def sampled(period_s: float, window_s: float, step_s: float) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    """Means over the last window_s of a cycle of 20 W around 200 W, every step_s for 40 s."""
+    t_s = np.arange(1.0, 41.0, step_s)
+    inner = t_s[:, None] - np.linspace(0, window_s, 50, endpoint=False)
+    return t_s, 200 + 20 * np.sin(2 * np.pi * inner / period_s).mean(axis=1)
+
+
+def test_the_beat_of_a_fast_cycle_with_the_sampling_is_an_alias() -> None:
+    beat_s = 1 / (1 / 0.1 - 1 / 0.113)
+    readings, counted = sampled(0.113, 0.025, 0.1), sampled(0.113, 0.1, 0.1)
+    assert is_alias(beat_s, *readings, 0.025, *counted)
+
+
+@pytest.mark.parametrize("period_s", [0.35, 0.87, 3.0])
+def test_a_real_period_is_seen_by_the_counter_as_well(period_s: float) -> None:
+    assert not is_alias(period_s, *sampled(period_s, 0.025, 0.1), 0.025, *sampled(period_s, 0.1, 0.1))
+
+
+def test_a_counter_as_coarse_as_the_sensor_cannot_tell() -> None:
+    assert not is_alias(0.87, *sampled(0.113, 0.1, 0.1), 0.1, *sampled(0.113, 0.1, 0.1))
+
+
+def followed(node: SimulatedNode, caps_w: Sequence[float], seconds: float, interval_s: float) -> PeriodProgress:
+    """What period progress makes of a job, some seconds at each cap of the whole node."""
+    clock = VirtualClock()
+    job = SimulatedJob(profile=profiles.load("tesla-v100/resnet50"))
+    device = SimulatedDevice(clock, job, node, seed=1)
+    limits = device.limits()
+    progress = PeriodProgress(device.sensor)
+    for cap_w in caps_w:
+        for gpu in device.gpus:
+            limits.set_limit_w(gpu.uuid, cap_w)
+        end_s = clock.now() + seconds
+        while clock.now() < end_s:
+            clock.wait_until(clock.now() + interval_s)
+            progress.feed(Sample(t_s=clock.now(), readings=device.read()))
+    return progress
+
+
+@pytest.mark.parametrize("sensor", ["v100", "a100", "average-1s"])
+def test_energy_counters_that_move_at_different_times_are_one_witness(sensor: str) -> None:
+    progress = followed(SimulatedNode(gpus=4, sensor=PRESETS[sensor]), [300.0], 25.0, 0.02)
+    assert progress.trouble is None
+
+
+def test_a_period_that_gets_shorter_at_a_lower_cap_is_not_the_jobs_own_for_good() -> None:
+    """A job that speeds up when it is capped: no job does, the beat of a fast one with the sampling may."""
+    clock = VirtualClock()
+    progress = PeriodProgress(PRESETS["v100"].info())
+    rng = np.random.default_rng(0)
+    troubles = []
+    for cap_w, period_s, seconds in ((300.0, 0.50, 20.0), (250.0, 0.45, 60.0), (300.0, 0.50, 20.0)):
+        end_s = clock.now() + seconds
+        while clock.now() < end_s:
+            clock.wait_until(clock.now() + 0.02)
+            t_s = clock.now()
+            power_w = (200.0 if t_s % period_s < 0.3 * period_s else 300.0) + float(rng.normal(0, 1))
+            reading = Reading(
+                t_s=t_s, power_w=power_w, requested_w=cap_w, sm_clock_hz=5e6 * cap_w, utilisation=power_w / 300
+            )
+            progress.feed(Sample(t_s=t_s, readings=(reading,)))
+        troubles.append(progress.trouble)
+    assert troubles[0] is None
+    assert troubles[1] == "the period went to 0.90 times its length with the cap: it is not the job's own cycle"
+    assert troubles[2] == troubles[1]

@@ -1,0 +1,77 @@
+"""The period at another cap against the baseline's: precise, the same multiple, or "cannot tell"."""
+
+import numpy as np
+import pytest
+
+from autocap.progress.period import Template, Verdict, detect, lock, ratio
+from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record, record_noise
+
+
+def heard(waveform: str, sensor: str, slowdown: float, *, period_s: float = 0.9, seed: int = 0) -> Signal:
+    load = Load(
+        waveform=WAVEFORMS[waveform],
+        period_s=period_s,
+        jitter=0.01,
+        slowdown=slowdown,
+        flatten=1.0 if slowdown == 1.0 else 0.85,
+    )
+    return record(load, SENSORS[sensor], max(20.0, 12.3 * period_s * slowdown), np.random.default_rng([seed, 8]))
+
+
+def locked(before: Signal, sensor: str) -> Template:
+    case = SENSORS[sensor]
+    estimate = detect(before.t_s, before.power_w, update_s=case.update_s, window_s=case.window_s)
+    assert estimate.verdict is Verdict.PERIODIC
+    return lock(before.t_s, before.power_w, estimate, update_s=case.update_s, window_s=case.window_s)
+
+
+@pytest.mark.parametrize("slowdown", [1.02, 1.05, 1.10, 1.30, 2.00])
+@pytest.mark.parametrize(("waveform", "sensor"), [("cnn", "100/25"), ("accumulate4", "20/10"), ("shallow", "counter")])
+def test_the_ratio_of_two_caps_is_the_realised_one(waveform: str, sensor: str, slowdown: float) -> None:
+    before, after = heard(waveform, sensor, 1.0), heard(waveform, sensor, slowdown, seed=1)
+    found = ratio(locked(before, sensor), after.t_s, after.power_w, slowest=2.3)
+    ends = [float(signal.t_s[place]) for signal in (before, after) for place in (0, -1)]
+    true = after.mean_iteration_s(*ends[2:]) / before.mean_iteration_s(*ends[:2])
+    assert found.ok, found.reason
+    assert found.ratio == pytest.approx(true, rel=0.006)
+    assert found.rel_stderr is not None
+    assert 0 < found.rel_stderr < 0.01
+
+
+def test_the_same_cap_has_ratio_one() -> None:
+    template = locked(heard("cnn", "20/10", 1.0), "20/10")
+    again = heard("cnn", "20/10", 1.0, seed=4)
+    found = ratio(template, again.t_s, again.power_w, slowest=2.0)
+    assert found.ok
+    assert found.ratio == pytest.approx(1.0, abs=0.01)
+
+
+def test_noise_has_no_ratio() -> None:
+    template = locked(heard("cnn", "20/10", 1.0), "20/10")
+    noise = record_noise("telegraph", SENSORS["20/10"], 20.0, np.random.default_rng(1))
+    assert not ratio(template, noise.t_s, noise.power_w, slowest=2.0).ok
+
+
+def test_a_constant_signal_has_no_ratio() -> None:
+    template = locked(heard("cnn", "20/10", 1.0), "20/10")
+    t_s = np.arange(0.0, 20.0, 0.02)
+    found = ratio(template, t_s, np.full(len(t_s), 120.0), slowest=2.0)
+    assert not found.ok
+    assert found.ratio is None
+    assert "constant" in found.reason
+
+
+def test_another_waveform_is_not_taken_for_the_same_job() -> None:
+    template = locked(heard("accumulate4", "20/10", 1.0), "20/10")
+    other = heard("cnn", "20/10", 1.0, period_s=1.3, seed=5)
+    found = ratio(template, other.t_s, other.power_w, slowest=2.0)
+    assert not found.ok
+    assert "waveform" in found.reason
+
+
+def test_a_baseline_that_does_not_repeat_cannot_be_locked() -> None:
+    before = heard("cnn", "20/10", 1.0)
+    estimate = detect(before.t_s, before.power_w, update_s=0.02, window_s=0.01)
+    t_s = np.arange(0.0, 20.0, 0.02)
+    with pytest.raises(ValueError, match="do not follow"):
+        lock(t_s, np.full(len(t_s), 200.0), estimate, update_s=0.02)

@@ -1,0 +1,240 @@
+"""The map of the step counter, and what one count is made of the counts of a job's processes."""
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import autocap
+from autocap.errors import AutocapError
+from autocap.job.processes import ProcessId, identify, own_identity
+from autocap.progress.steps.hook import sitecustomize as stephook
+from autocap.progress.steps.map import JobSteps, ProcessSteps, StepMap
+from autocap.records import StepReading
+
+
+def steps(
+    pid: int, count: int, last_s: float, *, rank: int | None = None, explicit: bool = False, first_s: float = 0.0
+) -> ProcessSteps:
+    return ProcessSteps(
+        process=ProcessId(pid, 1), rank=rank, explicit=explicit, first_s=first_s, last_s=last_s, count=count
+    )
+
+
+def everybody(_: ProcessId) -> bool:
+    return True
+
+
+def nobody(_: ProcessId) -> bool:
+    return False
+
+
+@pytest.fixture
+def step_map(tmp_path: Path) -> Iterator[StepMap]:
+    with StepMap.create(tmp_path) as created:
+        yield created
+
+
+class TestJobSteps:
+    def test_nothing_is_known_before_the_first_step(self) -> None:
+        assert JobSteps().update([], everybody) is None
+
+    def test_the_slowest_rank_speaks_for_the_job(self) -> None:
+        processes = [steps(1, 10, 5.0, rank=0), steps(2, 9, 4.9, rank=1)]
+        assert JobSteps().update(processes, everybody) == StepReading(count=9, t_s=4.9)
+
+    def test_without_ranks_the_busiest_process_speaks_for_the_job(self) -> None:
+        processes = [steps(1, 2, 5.0), steps(2, 9, 4.9)]
+        assert JobSteps().update(processes, everybody) == StepReading(count=9, t_s=4.9)
+
+    def test_a_process_without_rank_does_not_speak_for_a_job_that_has_ranks(self) -> None:
+        processes = [steps(1, 10, 5.0, rank=0), steps(2, 90, 5.0)]
+        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
+
+    def test_a_rank_s_own_child_with_the_same_rank_does_not_slow_it(self) -> None:
+        processes = [steps(1, 10, 5.0, rank=0), steps(2, 1, 5.0, rank=0)]
+        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
+
+    def test_processes_that_count_by_hand_are_looked_at_alone(self) -> None:
+        processes = [steps(1, 10, 5.0, rank=0, explicit=True), steps(2, 3, 5.0, rank=1)]
+        assert JobSteps().update(processes, everybody) == StepReading(count=10, t_s=5.0)
+
+    def test_a_helper_that_trained_a_little_at_start_up_and_lives_on_does_not_hold_the_count(self) -> None:
+        job, helper = JobSteps(), steps(1, 2, 0.2, rank=1)
+
+        job.update([helper, steps(2, 5, 5.0, rank=0)], everybody)
+        later = job.update([helper, steps(2, 20, 20.0, rank=0)], everybody)
+
+        assert later == StepReading(count=20, t_s=20.0)
+
+    def test_a_rank_that_is_slow_but_steady_is_waited_for(self) -> None:
+        slow = steps(1, 4, 15.0, rank=1, first_s=0.0)
+        assert JobSteps().update([slow, steps(2, 900, 30.0, rank=0)], everybody) == StepReading(count=4, t_s=15.0)
+
+    def test_a_job_that_pauses_as_a_whole_keeps_its_slowest_rank(self) -> None:
+        job, processes = JobSteps(), [steps(1, 10, 5.0, rank=0), steps(2, 9, 5.0, rank=1)]
+        job.update(processes, everybody)
+        assert job.update(processes, everybody) == StepReading(count=9, t_s=5.0)
+
+    def test_a_rank_that_starts_again_from_zero_neither_drops_nor_holds_the_count(self) -> None:
+        job = JobSteps()
+        job.update([steps(1, 100, 10.0, rank=0), steps(2, 100, 10.0, rank=1)], everybody)
+
+        def second_died(process: ProcessId) -> bool:
+            return process.pid != 2
+
+        old = [steps(1, 100, 10.0, rank=0), steps(2, 100, 10.0, rank=1)]
+        restarted = job.update([*old, steps(3, 1, 11.0, rank=1)], second_died)
+        old = [steps(1, 104, 12.0, rank=0), steps(2, 100, 10.0, rank=1)]
+        going_on = job.update([*old, steps(3, 4, 12.0, rank=1)], second_died)
+
+        assert restarted == StepReading(count=100, t_s=10.0)
+        assert going_on == StepReading(count=103, t_s=12.0)
+
+    def test_a_second_phase_in_a_new_process_goes_on_from_the_first(self) -> None:
+        job, first = JobSteps(), steps(1, 50, 5.0)
+        job.update([first], everybody)
+
+        job.update([first, steps(2, 1, 6.0)], nobody)
+        reading = job.update([first, steps(2, 11, 7.0)], nobody)
+
+        assert reading == StepReading(count=60, t_s=7.0)
+
+    def test_the_count_stays_when_the_whole_job_has_ended(self) -> None:
+        job, last = JobSteps(), [steps(1, 50, 5.0)]
+        job.update(last, everybody)
+        assert job.update(last, nobody) == StepReading(count=50, t_s=5.0)
+
+    def test_the_last_steps_of_a_process_that_ended_count(self) -> None:
+        job = JobSteps()
+        job.update([steps(1, 50, 5.0)], nobody)
+        assert job.update([steps(1, 52, 5.2)], nobody) == StepReading(count=52, t_s=5.2)
+
+    def test_time_never_runs_backwards_when_another_rank_becomes_the_slowest(self) -> None:
+        job = JobSteps()
+        job.update([steps(1, 10, 10.0, rank=0), steps(2, 11, 9.0, rank=1)], everybody)
+
+        held_back = job.update([steps(1, 12, 10.2, rank=0), steps(2, 11, 9.0, rank=1)], everybody)
+
+        assert held_back == StepReading(count=10, t_s=10.0)
+
+
+class TestStepMap:
+    def test_the_file_is_private_allocated_and_removed_at_the_end(self, tmp_path: Path) -> None:
+        with StepMap.create(tmp_path) as created:
+            status = created.path.stat()
+            assert status.st_mode & 0o777 == 0o600
+            assert status.st_blocks * 512 >= status.st_size > 0
+        assert not created.path.exists()
+
+    def test_two_maps_never_share_a_name(self, tmp_path: Path) -> None:
+        with StepMap.create(tmp_path) as one, StepMap.create(tmp_path) as other:
+            assert one.path != other.path
+
+    def test_it_is_in_memory_unless_told_otherwise(self) -> None:
+        with StepMap.create() as created:
+            in_memory = os.access("/dev/shm", os.W_OK)
+            assert (created.path.parent == Path("/dev/shm")) == in_memory
+
+    def test_it_is_handed_to_the_user_that_the_job_runs_as(self, tmp_path: Path) -> None:
+        owner = (12345, 12346) if os.getuid() == 0 else (os.getuid(), os.getgid())
+        with StepMap.create(tmp_path, owner_uid_gid=owner) as created:
+            status = created.path.stat()
+            assert (status.st_uid, status.st_gid) == owner
+
+    def test_a_directory_that_takes_no_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(AutocapError, match=r"no file of \d+ bytes .*missing: No such file.*; set TMPDIR"):
+            StepMap.create(tmp_path / "missing")
+
+    def test_nothing_is_read_before_the_first_step(self, step_map: StepMap) -> None:
+        assert step_map.read(0.0) is None
+
+    def test_a_truncated_map_reads_as_nothing(self, step_map: StepMap) -> None:
+        stephook.Counter(str(step_map.path)).step()
+        os.truncate(step_map.path, 100)
+        assert step_map.read(0.0) is None
+
+    def test_a_map_that_was_deleted_is_still_read_and_closes_quietly(self, step_map: StepMap) -> None:
+        counter = stephook.Counter(str(step_map.path))
+        counter.step()
+        step_map.path.unlink()
+        counter.step()
+        reading = step_map.read(0.0)
+        assert reading is not None
+        assert reading.count == 2
+
+    def test_times_are_on_the_clock_that_began_at_the_origin(self, step_map: StepMap) -> None:
+        stephook.Counter(str(step_map.path)).step()
+        by_system, by_run = step_map.read(0.0), step_map.read(1000.0)
+        assert by_system is not None
+        assert by_run is not None
+        assert by_system.t_s - by_run.t_s == pytest.approx(1000.0)
+
+    def test_a_mixture_of_two_steps_is_never_read(self, step_map: StepMap) -> None:
+        counter = stephook.Counter(str(step_map.path))
+        counter.step()
+        whole = step_map.read(0.0)
+        with step_map.path.open("r+b") as file:  # the count of a step whose time is not written yet
+            file.seek(stephook.HEADER_BYTES + stephook.STEP_OFFSET)
+            file.write(struct.pack("@Q", 2))
+        mixed = step_map.read(0.0)
+        counter.step()
+        after = step_map.read(0.0)
+
+        assert mixed == whole
+        assert after is not None
+        assert after.count == 2
+
+    def test_the_slot_of_a_dead_process_is_used_again_when_the_map_is_full(self, step_map: StepMap) -> None:
+        fill(step_map, ProcessId(1, own_identity().start_ticks + 1))  # no process 1 started after us
+        stephook.Counter(str(step_map.path)).step()
+        reading = step_map.read(0.0)
+        assert reading is not None
+        assert reading.count == 1
+
+    def test_a_map_full_of_live_processes_leaves_out_the_next_one(self, step_map: StepMap) -> None:
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+            process = identify(other.pid)
+            assert process is not None
+            fill(step_map, process)
+            stephook.Counter(str(step_map.path)).step()
+            other.communicate(b"\n")
+        assert step_map.read(0.0) is None
+
+
+def fill(step_map: StepMap, owner: ProcessId) -> None:
+    """Give every slot to a process that has not finished its first step."""
+    slot = struct.pack(stephook.SLOT_FORMAT, owner.pid, owner.start_ticks, -1, 0, 0, 0, 0, 0)
+    with step_map.path.open("r+b") as file:
+        file.seek(stephook.HEADER_BYTES)
+        file.write(slot * ((step_map.path.stat().st_size - stephook.HEADER_BYTES) // stephook.SLOT_BYTES))
+
+
+class TestEnvironment:
+    hook = str(Path(stephook.__file__).parent)
+
+    def test_the_hook_comes_first_on_the_path_and_no_colon_is_left_behind(self, step_map: StepMap) -> None:
+        assert step_map.environment({})["PYTHONPATH"] == self.hook
+        assert step_map.environment({"PYTHONPATH": ""})["PYTHONPATH"] == self.hook
+
+    def test_the_user_s_own_entries_follow_unchanged(self, step_map: StepMap) -> None:
+        assert step_map.environment({"PYTHONPATH": "/a::/b"})["PYTHONPATH"] == f"{self.hook}:/a::/b"
+
+    def test_everything_else_is_kept(self, step_map: StepMap) -> None:
+        environment = step_map.environment({"HOME": "/home/me"})
+        assert environment["HOME"] == "/home/me"
+        assert environment["AUTOCAP_STEP_MAP"] == str(step_map.path)
+
+
+class TestPublicNames:
+    def test_the_modules_are_there_when_asked_for(self) -> None:
+        assert autocap.metrics.__name__ == "autocap.metrics"
+        assert autocap.records.__name__ == "autocap.records"
+
+    def test_another_name_is_refused_as_any_module_does(self) -> None:
+        with pytest.raises(AttributeError, match="module 'autocap' has no attribute 'nonsense'"):
+            _ = autocap.nonsense

@@ -1,0 +1,188 @@
+"""The page of a run: whole by itself, whatever the run was and whenever it was killed."""
+
+import json
+import random
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from autocap.cli import main
+from autocap.errors import RunDirectoryError
+from autocap.events import RunEnded, RunStarted, Warned
+from autocap.reports import rendering as reporting
+from autocap.runlog.directory import EVENTS, SAMPLES, RunDirectory, read_events
+from tests.doubles.browser import browser, found
+from tests.doubles.recorded import record
+
+WIDTHS = (390, 1400)
+CHROMIUM = found()
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+VISIBLE = """[...document.querySelectorAll('figure')].map(figure => {
+    const shown = [...figure.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect()).filter(box => box.width);
+    return [shown.length, shown[0].left, shown[0].right, shown[0].height];
+})"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("runs") / "run")
+
+
+def page_of(run: Path) -> str:
+    return reporting.page(run, read_events(run))
+
+
+class Strict(HTMLParser):
+    """Checks that what is opened is closed, and collects what a browser would load."""
+
+    VOID = frozenset({"meta", "link", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        values = dict(attrs)
+        self.ids += [values["id"] or ""] if "id" in values else []
+        self.loads += [values[name] or "" for name in ("src", "href", "srcset", "data") if name in values]
+        assert tag not in ("script", "iframe", "object", "img")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def checked(page: str) -> Strict:
+    parser = Strict()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    assert len(parser.ids) == len(set(parser.ids))
+    assert "nan" not in re.sub(r"<[^>]*>", "", page[page.index("<body>") :]).split()
+    return parser
+
+
+def test_the_page_needs_nothing_but_itself_and_takes_nothing_of_the_run_for_markup(run: Path) -> None:
+    page = page_of(run)
+    assert checked(page).loads == ["data:,"]
+    assert "url(" not in page.replace("url(#", "")
+    assert "@import" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;?" in page
+
+
+def test_the_page_says_what_was_kept_what_it_saves_and_what_the_search_took_with_errors(run: Path) -> None:
+    text = re.sub(r"<[^>]*>", " ", page_of(run))
+    assert re.search(r"Kept \d+ W of 260 W", text)
+    assert re.search(r"energy per iteration \(emulated\)\s+−\d+\.\d ± \d\.\d %", text)
+    assert re.search(r"time per iteration\s+\+\d+\.\d ± \d\.\d %", text)
+    assert re.search(r"whole run, net of the search \(emulated\)\s+−\d+ J", text)
+    assert re.search(r"the search took\s+\d+ s", text)
+    assert text.count("EMULATED power: modelled, not measured") > 4
+
+
+def test_warnings_are_shown(run: Path, tmp_path: Path) -> None:
+    events = [*read_events(run), Warned(t_s=1.0, text="too hot & <b>loud</b>")]
+    assert "<li>too hot &amp; &lt;b&gt;loud&lt;/b&gt;</li>" in reporting.page(run, events)
+
+
+def test_a_run_killed_after_any_event_has_a_page(run: Path) -> None:
+    events = read_events(run)
+    away = run.parent / "no-samples"
+    for count in range(1, len(events), 2):
+        checked(reporting.page(away, events[:count]))
+    assert "killed or still running" in reporting.page(away, events[:5])
+
+
+def test_a_run_killed_at_any_byte_of_its_files_has_a_page(run: Path, tmp_path: Path) -> None:
+    events, samples = (run / EVENTS).read_bytes(), (run / SAMPLES).read_bytes()
+    first = events.index(b"\n") + 1
+    dice = random.Random(0)
+    for _ in range(12):
+        (tmp_path / EVENTS).write_bytes(events[: dice.randrange(first, len(events))])
+        (tmp_path / SAMPLES).write_bytes(samples[: dice.randrange(len(samples))])
+        checked(page_of(tmp_path))
+
+
+def test_a_run_killed_before_its_first_event_says_so(tmp_path: Path) -> None:
+    (tmp_path / EVENTS).write_bytes(b'{"event": "run_st')
+    with pytest.raises(RunDirectoryError, match="it was killed before its first event was written"):
+        page_of(tmp_path)
+
+
+def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path: Path) -> None:
+    observed = page_of(record(tmp_path / "observed", observe=True))
+    assert "<h1>No cap was tried</h1>" in observed
+    assert "Observed only: a search would have begun with" in observed
+    assert "baseline time per iteration" in observed
+    start = next(event for event in read_events(run) if isinstance(event, RunStarted))
+    untuned = reporting.page(run, [start, RunEnded(t_s=1.0, ended_because="no device to tune: no driver")])
+    checked(untuned)
+    assert "<h1>Not tuned</h1>" in untuned
+    assert "Ended: no device to tune: no driver." in untuned
+
+
+def test_a_page_that_cannot_be_written_says_where(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"report\.html cannot be written: .*; check its permissions"):
+        reporting.write_page(tmp_path / "absent", read_events(run))
+
+
+def test_a_fault_in_making_the_page_is_a_sentence_and_not_an_exception(run: Path, tmp_path: Path) -> None:
+    start = next(event for event in read_events(run) if isinstance(event, RunStarted))
+    broken = replace(start, started_at=None)  # type: ignore[arg-type]
+    with RunDirectory.create(tmp_path, False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+        assert reporting.put_page(directory, [start]) is None
+        assert (tmp_path / "report.html").exists()
+        said = reporting.put_page(directory, [broken])
+        assert said is not None
+        assert said.startswith("report.html could not be made: internal fault: ")
+        assert reporting.put_page(directory, []) is not None
+
+
+def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(run), "--html"]) == 0
+    assert capsys.readouterr() == ("", f"autocap: wrote {run / 'report.html'}\n")
+    checked((run / "report.html").read_text())
+    assert main(["report", str(run), "--html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == 1
+
+
+@needs_chromium
+def test_a_browser_shows_every_figure_asks_nobody_and_complains_of_nothing(run: Path, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    page = reporting.write_page(run, read_events(run))
+    with browser(CHROMIUM, tmp_path) as chromium:
+        for width in WIDTHS:
+            for dark in (False, True):
+                chromium.open(page, width=width, dark=dark)
+                requested = [p["request"]["url"] for name, p in chromium.events if name == "Network.requestWillBeSent"]
+                assert [url for url in requested if not url.startswith("data:")] == [page.resolve().as_uri()]
+                said = {
+                    "Log.entryAdded",
+                    "Runtime.consoleAPICalled",
+                    "Runtime.exceptionThrown",
+                    "Network.loadingFailed",
+                }
+                assert [event for event in chromium.events if event[0] in said] == []
+                assert chromium.ask("document.documentElement.scrollWidth") <= width
+                shown = chromium.ask(VISIBLE)
+                assert len(shown) == 4
+                for count, left, right, height in shown:
+                    assert count == 1
+                    assert 0 <= left < right <= width
+                    assert height > 100
+                colour = chromium.ask("getComputedStyle(document.body).backgroundColor")
+                assert colour == ("rgb(20, 20, 20)" if dark else "rgb(255, 255, 255)")

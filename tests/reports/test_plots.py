@@ -1,0 +1,44 @@
+"""Pictures of a run as files."""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from autocap.reports import rendering as reporting
+from autocap.reports.plots import PlotsUnavailable
+from autocap.runlog.directory import PICTURES, read_events
+from tests.doubles.recorded import record
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_every_picture_becomes_a_png_and_an_svg_that_says_power_is_emulated(run: Path) -> None:
+    written = list(reporting.write_plots(run, read_events(run)))
+    names = [f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")]  # those that --force removes
+    assert [path.name for path in written] == names
+    for path in written:
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+        else:
+            words = "".join(ElementTree.parse(path).getroot().itertext())
+            assert "EMULATED power: modelled, not measured" in words
+
+
+def test_a_killed_run_has_pictures_of_what_there_is(run: Path) -> None:
+    events = read_events(run)
+    written = list(reporting.write_plots(run.parent, events[:1]))
+    assert written == []
+    assert [path.name for path in reporting.write_plots(run.parent, events[:6])] == ["timeline.png", "timeline.svg"]
+
+
+def test_without_matplotlib_a_sentence_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(
+        PlotsUnavailable, match=r"plots need matplotlib; install it with `pip install 'autocap\[plots\]'`"
+    ):
+        list(reporting.write_plots(run, read_events(run)))

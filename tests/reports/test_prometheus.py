@@ -1,0 +1,171 @@
+"""The exporter, scraped over HTTP as Prometheus would."""
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from autocap.cli import main
+from autocap.errors import ExporterError
+from autocap.events import Decided, DeviceFound, Event, State, TrialStarted
+from autocap.records import Reading, Sample
+from autocap.reports.prometheus import Exporter
+from tests.cli.test_cli import EMULATED, Cli
+from tests.cli.test_cli import until as eventually
+from tests.doubles.logs import STARTED, status_after, until, whole_log
+
+Scrape = dict[str, list[tuple[dict[str, str], float]]]
+
+
+@pytest.fixture
+def log() -> list[Event]:
+    return list(whole_log())
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def exporter(port: int) -> Iterator[Exporter]:
+    started = Exporter.start("127.0.0.1", port)
+    yield started
+    started.close()
+
+
+def scrape(port: int) -> Scrape:
+    """The samples by name, each with its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found: Scrape = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def fed(exporter: Exporter, events: list[Event]) -> None:
+    for event in events:
+        exporter.event(event)
+
+
+def test_a_whole_run_is_told_with_the_numbers_of_its_report(exporter: Exporter, port: int, log: list[Event]) -> None:
+    fed(exporter, log)
+    seen, status = scrape(port), status_after(log)
+    assert status.summary is not None
+    assert status.summary.versus_baseline is not None
+    assert status.tally is not None
+    gpu = status.summary.device.gpus[0] if status.summary.device else None
+    assert gpu is not None
+    labels = {"uuid": gpu.uuid, "gpu": "0", "emulated": "true"}
+    assert seen["autocap_iterations_total"] == [(labels, status.tally.iterations)]
+    assert seen["autocap_net_energy_saving_ratio"] == [(labels, status.saved_share)]
+    versus = status.summary.versus_baseline
+    assert seen["autocap_expected_energy_saving_ratio"][0][1] == pytest.approx(-(versus.energy_pct or 0) / 100)
+    assert seen["autocap_net_metric_saving_ratio"][0][1] == pytest.approx(-(versus.net_metric_pct or 0) / 100)
+    assert seen["autocap_iteration_seconds"][0][1] == status.period_s
+    assert seen["autocap_gpu_info"] == [({**labels, "name": gpu.name, "kind": "simulated"}, 1.0)]
+    assert seen["autocap_run_info"][0][0] == {"version": "0", "mode": "run", "metric": "eds", "strategy": "golden"}
+
+
+def test_exactly_one_state_holds(exporter: Exporter, port: int, log: list[Event]) -> None:
+    fed(exporter, until(log, TrialStarted))
+    states = {labels["autocap_state"]: value for labels, value in scrape(port)["autocap_state"]}
+    assert states == {state.value: float(state is State.SEARCHING) for state in State}
+
+
+def test_until_something_is_decided_nothing_is_expected(exporter: Exporter, port: int, log: list[Event]) -> None:
+    fed(exporter, until(log, TrialStarted))
+    assert "autocap_expected_energy_saving_ratio" not in scrape(port)
+    exporter.event(next(event for event in log if isinstance(event, Decided)))
+    assert scrape(port)["autocap_expected_energy_saving_ratio"][0][1] > 0
+
+
+def test_every_gpu_has_its_own_cap_draw_and_energy_and_what_is_unknown_is_left_out(
+    exporter: Exporter,
+    port: int,
+    log: list[Event],
+) -> None:
+    found = log[1]
+    assert isinstance(found, DeviceFound)
+    gpus = (found.gpus[0], replace(found.gpus[0], index=1, uuid="GPU-other"))
+    fed(exporter, [STARTED, replace(found, emulated=False, gpus=gpus, original_w=(260.0, 250.0))])
+    assert [value for _, value in scrape(port)["autocap_cap_watts"]] == [260.0, 250.0]
+    assert "autocap_power_watts" not in scrape(port)
+    for t_s in (1.0, 2.0):
+        readings = (Reading(t_s=t_s, power_w=100.0, requested_w=200.0), Reading(t_s=t_s, power_w=None))
+        exporter.sample(Sample(t_s=t_s, readings=readings))
+    seen = scrape(port)
+    assert seen["autocap_cap_watts"] == [({"uuid": gpus[0].uuid, "gpu": "0", "emulated": "false"}, 200.0)]
+    assert [value for _, value in seen["autocap_power_watts"]] == [100.0]
+    by_uuid = {labels["uuid"]: value for labels, value in seen["autocap_energy_joules_total"]}
+    assert by_uuid == {gpus[0].uuid: 100.0, "GPU-other": 0.0}
+
+
+def test_before_anything_is_known_there_is_an_answer_all_the_same(exporter: Exporter, port: int) -> None:
+    assert scrape(port) == {}
+
+
+def test_once_closed_nobody_listens(exporter: Exporter, port: int) -> None:
+    exporter.close()
+    with pytest.raises(urllib.error.URLError):
+        scrape(port)
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_so(exporter: Exporter, port: int) -> None:
+    message = f"the exporter cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --prom"
+    with pytest.raises(ExporterError, match=message):
+        Exporter.start("127.0.0.1", port)
+
+
+@pytest.fixture
+def cli(tmp_path) -> Iterator[Cli]:
+    made = Cli(tmp_path)
+    yield made
+    made.end()
+
+
+def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: Cli, port: int) -> None:
+    run = cli.start("run", *EMULATED, "--prometheus", str(port), "--out", "run", "--", "python", str(cli.job), "60")
+
+    def draw() -> object:
+        try:
+            return scrape(port).get("autocap_power_watts")
+        except urllib.error.URLError:  # it has not started yet
+            return None
+
+    eventually(draw)
+    assert scrape(port)["autocap_power_watts"][0][0]["emulated"] == "true"
+    refused = cli("run", *EMULATED, "--prometheus", str(port), "--", "true")
+    assert refused.returncode == 1
+    assert f"the exporter cannot listen on 127.0.0.1 port {port}: Address already in use" in refused.stderr
+    assert not (cli.folder / "autocap-runs").exists(), "nothing was started"
+    run.terminate()
+    run.wait(20)
+    with pytest.raises(urllib.error.URLError):
+        scrape(port)
+
+
+def test_without_its_package_the_exporter_says_what_to_install_before_the_child_starts(cli: Cli) -> None:
+    (cli.folder / "without").mkdir()
+    (cli.folder / "without" / "prometheus_client.py").write_text("raise ImportError('there is none')\n")
+    path = f"{cli.folder / 'without'}:{cli.env['PYTHONPATH']}"
+    done = cli("run", *EMULATED, "--prometheus", "9101", "--", "echo", "started", PYTHONPATH=path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "--prometheus needs the package prometheus-client" in done.stderr
+    assert "pip install 'autocap[prometheus]'" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "x", "127.0.0.1:", "-1"])
+def test_what_is_no_port_is_a_usage_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *EMULATED, f"--prometheus={text}", "--", "true"]) == 2
+    assert f"argument --prometheus: '{text}' is no port; give 1 to 65535, or ADDRESS:PORT" in capsys.readouterr().err

@@ -1,0 +1,180 @@
+"""What a run says, from its events."""
+
+import io
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.simulated.meter import SimulatedMeter
+from autocap.events import DeviceFound, NodeMetered, RunEnded, Warned
+from autocap.metrics import Metric
+from autocap.records import Sample
+from autocap.reports.live import terminal
+from autocap.reports.live.plain import PlainLines, Quiet
+from autocap.reports.summary.record import BestCap, ParetoPoint, Summary
+from autocap.reports.summary.summarise import summarise
+from autocap.reports.text import lines
+from autocap.reports.wording.events import Wording
+from autocap.runlog.directory import RunDirectory, read_events
+from autocap.session.recorder import Recorder
+from bench.simulation.jobs import tune
+from tests.doubles.logs import STARTED
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    """A whole simulated job, as its run directory would tell it."""
+    profile = profiles.load("quadro-rtx-6000/resnet50")
+    config = TuneConfig(metric=Metric(name="eds", k=2.0))
+    outcome = tune(SimulatedJob(profile=profile, iterations=900), config, "golden")
+    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+    end = RunEnded(t_s=outcome.wall_s, ended_because="the job ended", exit_status=0)
+    return summarise([STARTED, found, *outcome.log.events, end])
+
+
+def test_the_report_shows_every_trial_the_kept_cap_and_the_net_saving_with_errors(summary: Summary) -> None:
+    text = "\n".join(lines(summary))
+    for trial in summary.trials:
+        assert f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}" in text
+    assert summary.chosen is not None
+    assert f"kept {summary.chosen.cap_w[0]:g} W: energy -" in text
+    assert "net of the search: -" in text
+
+
+def test_emulated_power_is_labelled_wherever_it_is_shown(summary: Summary) -> None:
+    shown = lines(summary)
+    assert "EMULATED power: modelled, not measured" in shown[0]
+    assert "W (emulated)" in shown[3]
+    assert "J/iter (emulated)" in shown[3]
+    assert any("J (emulated) over" in line for line in shown)
+
+
+def test_every_metric_has_its_best_cap_and_each_point_of_the_front_says_where_it_is_from(summary: Summary) -> None:
+    shown = lines(summary)
+    for best in summary.best_by_metric:
+        assert [best.metric, f"{best.cap_w[0]:g}"] in [line.split()[:2] for line in shown]
+    front = [line.split() for line in shown[shown.index(next(line for line in shown if "Pareto" in line)) + 1 :]]
+    assert [float(words[0]) for words in front] == [point.cap_w[0] for point in summary.pareto]
+    assert {words[-1] for words in front} == {"measured"}, "golden section predicts nothing"
+
+
+def test_what_was_only_predicted_is_shown_as_such_with_its_error(summary: Summary) -> None:
+    hoped = [
+        ParetoPoint(cap_w=(cap_w,), energy=0.7, energy_stderr=0.02, time=1.2, time_stderr=0.03, source="predicted")
+        for cap_w in range(100, 130)
+    ]
+    best = BestCap(metric="edp", cap_w=(117.0,), cost=0.84, cost_stderr=0.02, source="predicted")
+    shown = lines(replace(summary, best_by_metric=(best,), pareto=(*hoped, *summary.pareto)))
+    assert ["edp", "117", "0.840", "±", "0.020", "predicted"] in [line.split() for line in shown]
+    front = [line.split() for line in shown[shown.index(next(line for line in shown if "Pareto" in line)) + 1 :]]
+    assert next(words for words in front if words[-1] == "predicted") == [
+        *("100", "W", "0.700", "±", "0.020", "1.20", "±", "0.03", "predicted")
+    ]
+    assert sum(words[-1] == "predicted" for words in front) <= 8
+    assert sum(words[-1] == "measured" for words in front) == len(summary.pareto)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_is_wider_than_the_terminal(summary: Summary, width: int) -> None:
+    table = [line for line in lines(summary, width) if "±" in line and "kept 1" not in line and "net" not in line]
+    assert table
+    assert max(map(len, table)) <= width
+
+
+def test_plain_lines_begin_with_our_name_and_hold_no_colour(summary: Summary) -> None:
+    stream = io.StringIO()
+    reporter = terminal.for_stream(stream, quiet=False)
+    reporter.say(lines(summary))
+    assert all(line.startswith("autocap:") for line in stream.getvalue().splitlines())
+    assert "\x1b" not in stream.getvalue()
+
+
+class Gone(io.StringIO):
+    """A terminal that was closed."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_terminal_that_has_gone_away_is_no_reason_to_stop(summary: Summary) -> None:
+    PlainLines(Gone()).say(["hello"])
+
+
+def test_quiet_is_quiet() -> None:
+    stream = io.StringIO()
+    terminal.for_stream(stream, quiet=True).say(["hello"])
+    assert stream.getvalue() == ""
+
+
+class Broken(Quiet):
+    """A view that has a fault."""
+
+    def sample(self, sample: Sample) -> None:
+        raise KeyError("column")
+
+
+def test_a_reporter_that_fails_is_heard_no_more_and_the_run_is_recorded_all_the_same(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, False, None, datetime.now(UTC)) as directory:
+        recorder = Recorder(directory, Broken())
+        for t_s in (1.0, 2.0):
+            recorder.sample(Sample(t_s=t_s, readings=()))
+    assert [event.text for event in recorder.events if isinstance(event, Warned)] == [
+        "Broken fails and shows nothing from here on: KeyError('column')"
+    ]
+    assert len(read_events(tmp_path)) == 1
+
+
+@pytest.fixture(scope="module")
+def of_node() -> Summary:
+    """The same for the whole node, by its meter, with 300 W around the GPU."""
+    profile = profiles.load("quadro-rtx-6000/resnet50")
+    job = SimulatedJob(profile=profile, iterations=900, start_s=5.0)
+    outcome = tune(
+        job,
+        TuneConfig(metric=Metric(name="energy")),
+        "golden",
+        meter=lambda device, clock: SimulatedMeter(device, clock, rest_w=300.0),
+    )
+    found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+    metered = NodeMetered(t_s=0.0, source="ipmi", whole=True, refresh_s=0.1, idle_w=None, standard_idle_w=200.0)
+    return summarise([STARTED, found, metered, *outcome.log.events])
+
+
+def test_the_report_of_a_node_shows_its_figures_and_the_gpus_and_both_optima(of_node: Summary) -> None:
+    shown = lines(of_node)
+    text = "\n".join(shown)
+    assert "energy is the whole node's, the GPUs' included, as ipmi reads it" in text
+    of_gpus, of_all = of_node.best_by_metric_gpu[0], of_node.best_by_metric[0]
+    assert of_gpus.cap_w < of_all.cap_w, "what burns all the time asks for speed"
+    best = next(line.split() for line in shown if line.split()[:1] == ["energy"] and "measured" in line)
+    assert best[1] == f"{of_all.cap_w[0]:g}"
+    assert f"{of_gpus.cap_w[0]:g}" in best[2:]
+    assert of_node.versus_baseline is not None
+    assert f"(GPUs alone {of_node.versus_baseline.gpu_energy_pct:+.1f} ± " in text
+
+
+def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(
+    of_node: Summary,
+) -> None:
+    assert of_node.node is not None
+    assert of_node.node.idle_w == pytest.approx(320.0, rel=0.01)  # 20 W of the card
+    text = "\n".join(lines(of_node))
+    assert f"at rest the node draws {of_node.node.idle_w:.0f} W, by the lowest 2 % of 5 s before the first" in text
+    assert "as on a machine that draws 200 W at rest: " in text
+
+
+def test_what_a_meter_reads_is_not_called_emulated_but_the_gpus_part_is(of_node: Summary) -> None:
+    shown = lines(of_node)
+    assert "(emulated)" not in next(line for line in shown if line.startswith("cap W"))
+    assert "J/iter (emulated)" in next(line for line in shown if line.startswith("GPUs alone"))
+
+
+def test_what_is_counted_is_said_when_it_begins() -> None:
+    words = Wording()
+    metered = NodeMetered(t_s=0.0, source="350 W", whole=False, refresh_s=0.0, idle_w=None, standard_idle_w=None)
+    assert words.line(metered) == "energy is the whole node's, the GPUs' and this beside them: 350 W"

@@ -1,0 +1,72 @@
+import re
+
+import pytest
+
+from autocap.config import TuneConfig
+from autocap.errors import DeviceError
+from autocap.metrics import Metric
+from autocap.records import CapRange, GpuInfo
+from autocap.session.caps import cap_grid, common_range
+
+
+def gpu(index: int = 0, low: float = 100.0, high: float = 260.0) -> GpuInfo:
+    return GpuInfo(
+        index=index, uuid=f"GPU-{index}", name="GPU", cap_range=CapRange(min_w=low, max_w=high, default_w=high)
+    )
+
+
+def config(**given: object) -> TuneConfig:
+    return TuneConfig(metric=Metric(name="energy"), **given)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_the_grid_spans_the_device_in_steps_of_5_w() -> None:
+    grid = cap_grid(config(), [gpu()], [260.0])
+    assert len(grid) == 33
+    assert (grid[0], grid[-1], grid[1] - grid[0]) == (100.0, 260.0, 5.0)
+
+
+def test_nothing_above_the_limit_found_on_arrival_is_tried_unless_asked_for() -> None:
+    assert cap_grid(config(), [gpu()], [200.0])[-1] == 200.0
+    assert cap_grid(config(max_cap_w=260.0), [gpu()], [200.0])[-1] == 260.0
+
+
+def test_several_gpus_share_the_caps_that_all_of_them_take() -> None:
+    grid = cap_grid(config(), [gpu(0, 100, 260), gpu(1, 150, 300)], [260.0, 220.0])
+    assert (grid[0], grid[-1]) == (150.0, 220.0)
+    with pytest.raises(DeviceError, match="no common cap: GPU 1 starts at 300 W and GPU 0 ends at 260 W"):
+        common_range([gpu(0, 100, 260), gpu(1, 300, 400)])
+
+
+def test_a_gpu_that_arrives_below_what_another_one_takes_is_not_raised_unasked() -> None:
+    gpus = [gpu(0, 100, 260), gpu(1, 150, 300)]
+    with pytest.raises(DeviceError, match="the lowest cap that all GPUs take, 150 W, is above the 120 W limit fou"):
+        cap_grid(config(), gpus, [120.0, 300.0])
+    assert cap_grid(config(max_cap_w=200.0), gpus, [120.0, 300.0])[0] == 150.0
+
+
+def test_the_lowest_cap_is_on_the_grid_even_off_the_step() -> None:
+    assert cap_grid(config(min_cap_w=112.0, step_w=50.0), [gpu()], [260.0]).caps_w == (112.0, 160.0, 210.0, 260.0)
+
+
+def test_listed_caps_are_taken_as_they_are() -> None:
+    assert cap_grid(config(caps_w=(120.0, 133.0)), [gpu()], [260.0]).caps_w == (120.0, 133.0)
+
+
+def test_a_cap_that_the_strategy_names_is_on_the_grid() -> None:
+    assert 137.0 in cap_grid(config(), [gpu()], [260.0], required_w=[137.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "required_w", "message"),
+    [
+        ({"min_cap_w": 80.0}, [], "--min-cap 80 W is below the 100 W minimum of GPU 0; pass --min-cap 100 or more"),
+        ({"max_cap_w": 300.0}, [], "--max-cap 300 W is above the 260 W maximum of GPU 0; pass --max-cap 260 or less"),
+        ({"caps_w": (90.0,)}, [], "--caps 90 W is below the 100 W minimum of GPU 0; pass --caps 100 or more"),
+        ({"min_cap_w": 250.0}, [], "--min-cap 250 W is above the 240 W limit found on arrival; pass --max-cap to"),
+        ({}, [90.0], "strategy option 90 W is below the 100 W minimum of GPU 0"),
+        ({"min_cap_w": 150.0}, [140.0], "the strategy is to use 140 W, outside 150 to 260 W"),
+    ],
+)
+def test_bounds_outside_the_device_are_refused(given: dict[str, object], required_w: list[float], message: str) -> None:
+    with pytest.raises(DeviceError, match=re.escape(message)):
+        cap_grid(config(**given), [gpu()], [240.0], required_w)

@@ -1,0 +1,68 @@
+"""Somebody else changes a limit that we hold: seen in the readings, and we step aside."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import LimitChange, SimulatedJob, SimulatedNode
+from autocap.events import State
+from autocap.metrics import Metric
+from autocap.records import CapRange, GpuInfo, Reading
+from autocap.session.limit_watch import LimitWatch
+from bench.simulation.jobs import tune
+
+RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
+GPUS = tuple(GpuInfo(index=i, uuid=f"GPU-{i}", name="H100", cap_range=RANGE) for i in range(2))
+PROFILE = profiles.load("quadro-rtx-6000/resnet50")
+
+
+def readings(*requested_w: float | None) -> Sequence[Reading]:
+    return [Reading(t_s=0.0, power_w=200.0, requested_w=limit_w) for limit_w in requested_w]
+
+
+def test_a_limit_that_stays_changed_for_two_samples_is_somebody_elses() -> None:
+    watch = LimitWatch(GPUS)
+    assert watch.feed(readings(200.0, 200.0), (200.0, 200.0)) is None
+    assert watch.feed(readings(200.0, 250.0), (200.0, 200.0)) is None
+    assert watch.feed(readings(200.0, 250.0), (200.0, 200.0)) == (
+        "the limit of GPU 1 is 250 W, where 200 W should be: somebody else has changed it, and it stays"
+    )
+
+
+def test_a_limit_that_is_back_at_the_next_sample_was_put_back_by_our_own_watchdog() -> None:
+    watch = LimitWatch(GPUS)
+    for _ in range(3):
+        assert watch.feed(readings(300.0, 300.0), (200.0, 200.0)) is None
+        assert watch.feed(readings(200.0, 200.0), (200.0, 200.0)) is None
+
+
+def test_what_a_device_rounds_or_does_not_tell_is_no_change() -> None:
+    watch = LimitWatch(GPUS)
+    for _ in range(3):
+        assert watch.feed(readings(200.125, None), (200.0, 200.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("t_s", "state"), [(5.0, State.BASELINE), (8.0, State.SEARCHING), (20.0, State.CONFIRMING), (60.0, State.HOLDING)]
+)
+def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(t_s: float, state: State) -> None:
+    node = SimulatedNode(gpus=2, changes=(LimitChange(t_s=t_s, cap_w=111.0, gpu=1),))
+    config = TuneConfig(metric=Metric(name="energy"), target_stderr=0.005, trial_s=20.0)
+    fixed = (("cap", "180"),)
+    outcome = tune(SimulatedJob(profile=PROFILE), config, "fixed", options=fixed, node=node, end_s=90.0)
+    entered = [event for event in outcome.log.events if isinstance(event, events.StateEntered) and event.t_s <= t_s]
+    assert entered[-1].state is state
+    after = [event for event in outcome.log.events if event.t_s > t_s + 1.0]
+    assert not [event for event in after if isinstance(event, events.CapSet)]
+    (warning,) = [event for event in outcome.log.events if isinstance(event, events.Warned)]
+    assert "the limit of GPU 1 is 111 W, where" in warning.text
+    assert warning.text.endswith("somebody else has changed it, and it stays")
+    assert outcome.device.limits().requested_w(outcome.device.gpus[0].uuid) == 260.0
+    assert outcome.device.limits().requested_w(outcome.device.gpus[1].uuid) == 111.0
+    tally = outcome.log.events[-1]
+    assert isinstance(tally, events.Tally)
+    assert np.isclose(tally.since_s + tally.elapsed_s, 90.0, atol=1.0)

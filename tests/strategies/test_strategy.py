@@ -1,0 +1,173 @@
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autocap.errors import StrategyError, UsageError
+from autocap.metrics import Metric
+from autocap.records import Measurement, Trial, TrialState
+from autocap.strategies.base import CapGrid, Option, Strategy
+from tests.doubles.curves import FLAT, measured
+from tests.strategies.contract import ENERGY, StrategyContract
+
+GRID = CapGrid((100.0, 150.0, 200.0, 250.0))
+BASELINE = measured(FLAT, 250.0)
+
+
+class InOrder(Strategy):
+    """The least a strategy can be: every cap once, lowest first."""
+
+    def _next(self) -> float | None:
+        return next((cap_w for cap_w in self.grid if not self.tried(cap_w)), None)
+
+
+def in_order(metric: Metric = ENERGY, baseline: Measurement = BASELINE, grid: CapGrid = GRID) -> InOrder:
+    return InOrder(grid=grid, metric=metric, baseline=baseline, rng=np.random.default_rng(0), history=(), options={})
+
+
+def trial(
+    cap_w: float, cost: float, stderr: float = 0.01, state: TrialState = TrialState.COMPLETE, slowdown: float = 1.0
+) -> Trial:
+    measurement = replace(measured(FLAT, cap_w), period_s=BASELINE.period_s * slowdown)
+    return Trial(cap_w=cap_w, state=state, cost=cost, cost_stderr=stderr, measurement=measurement)
+
+
+def failed(cap_w: float) -> Trial:
+    return Trial(cap_w=cap_w, state=TrialState.FAILED, reason="no progress")
+
+
+def told(*trials: Trial, metric: Metric = ENERGY) -> InOrder:
+    strategy = in_order(metric)
+    for one in trials:
+        strategy.tell(one)
+    return strategy
+
+
+class TestContract(StrategyContract):
+    def make(
+        self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
+    ) -> InOrder:
+        return in_order(metric, baseline, grid)
+
+
+def test_a_question_asked_twice_has_the_same_answer() -> None:
+    strategy = in_order()
+    assert strategy.ask() == strategy.ask() == 100.0
+
+
+def test_rivals_within_two_sigma_are_measured_again_the_best_first() -> None:
+    strategy = told(trial(100.0, 0.92), trial(150.0, 0.90), trial(200.0, 0.95), trial(250.0, 1.0))
+    assert strategy.ask() == 150.0
+    strategy.tell(trial(150.0, 0.90, 0.005))
+    assert strategy.ask() == 100.0
+    strategy.tell(trial(100.0, 0.91, 0.005))
+    assert strategy.ask() is None
+    assert strategy.recommend() == 150.0
+
+
+def test_a_rival_that_falls_behind_when_the_best_is_measured_again_is_left_alone() -> None:
+    strategy = told(trial(100.0, 0.927), trial(150.0, 0.90), trial(200.0, 0.99), trial(250.0, 1.0))
+    assert strategy.ask() == 150.0
+    strategy.tell(trial(150.0, 0.90, 0.005))
+    assert strategy.ask() is None
+
+
+def test_a_lucky_first_trial_does_not_win() -> None:
+    strategy = told(trial(100.0, 0.91), trial(150.0, 0.89), trial(200.0, 0.99), trial(250.0, 1.0))
+    assert strategy.ask() == 150.0
+    strategy.tell(trial(150.0, 0.93, 0.005))
+    assert strategy.ask() == 100.0
+    strategy.tell(trial(100.0, 0.91, 0.005))
+    assert strategy.ask() is None
+    assert strategy.recommend() == 100.0
+
+
+def test_a_best_cap_without_rivals_is_not_measured_again() -> None:
+    assert told(trial(100.0, 0.8), trial(150.0, 0.9), trial(200.0, 0.95), trial(250.0, 1.0)).ask() is None
+
+
+def test_a_repeat_that_fails_or_is_pruned_is_not_repeated() -> None:
+    start = (trial(100.0, 0.91), trial(150.0, 0.90), trial(200.0, 0.99), trial(250.0, 1.0))
+    pruned = trial(100.0, 0.95, 0.005, TrialState.PRUNED)
+    strategy = told(*start, failed(150.0), pruned)
+    assert strategy.ask() is None
+    assert strategy.recommend() == 150.0
+
+
+def test_a_slow_cap_is_not_kept_however_cheap() -> None:
+    metric = Metric(name="energy", max_slowdown=0.05)
+    strategy = told(trial(100.0, 0.7, slowdown=1.2), trial(150.0, 0.9, slowdown=1.04), metric=metric)
+    assert strategy.recommend() == 150.0
+
+
+def test_what_comes_after_the_end_changes_nothing_about_the_end() -> None:
+    strategy = told(*(trial(cap_w, 0.8 + cap_w / 1000) for cap_w in GRID))
+    while (cap_w := strategy.ask()) is not None:
+        strategy.tell(trial(cap_w, 0.8 + cap_w / 1000, 0.001))
+    strategy.tell(trial(250.0, 0.5))
+    assert strategy.ask() is None
+
+
+def test_among_caps_that_noise_hides_the_neighbours_decide() -> None:
+    grid = CapGrid.stepped(100, 260, 5)
+    strategy = in_order(grid=grid)
+    for cap_w in grid:
+        luck = -0.02 if cap_w == 200.0 else 0.0
+        strategy.tell(trial(cap_w, 0.9 + ((cap_w - 180) / 200) ** 2 + luck, 0.01))
+    best = strategy.best()
+    assert best is not None
+    assert best.cap_w == 200.0
+    assert strategy.recommend() in (175.0, 180.0, 185.0, 190.0)
+
+
+def test_a_trial_off_the_grid_is_refused() -> None:
+    with pytest.raises(StrategyError, match=re.escape("a trial at 123 W, which is not among the 4 caps of the grid")):
+        told(trial(123.0, 0.9))
+
+
+def test_a_stepped_grid_holds_both_ends_as_plain_floats() -> None:
+    grid = CapGrid.stepped(102, 120, 5)
+    assert grid.caps_w == (102.0, 105.0, 110.0, 115.0, 120.0)
+    assert all(type(cap_w) is float for cap_w in grid)
+    assert (grid[0], grid[-1], grid[1:3], len(grid)) == (102.0, 120.0, (105.0, 110.0), 5)
+
+
+def test_the_nearest_cap_is_the_lower_of_two_equally_close() -> None:
+    assert (GRID.nearest(125.0), GRID.nearest(126.0), GRID.nearest(999.0)) == (100.0, 150.0, 250.0)
+
+
+@pytest.mark.parametrize("caps_w", [(), (150.0, 100.0), (100.0, 100.0)])
+def test_a_grid_is_ascending_distinct_and_not_empty(caps_w: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="ascending, distinct and not empty"):
+        CapGrid(caps_w)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [(int, "3", 3), (float, "2.5", 2.5), (bool, "Yes", True), (bool, "0", False), (str, "a", "a")],
+)
+def test_an_option_is_read_as_its_kind(kind: type[int], text: str, value: object) -> None:
+    parsed = Option(name="x", kind=kind, default=None, meaning="a test").parse(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        (
+            Option(name="x", kind=int, default=1, meaning="m"),
+            "1.5",
+            "strategy option x is '1.5'; it takes a whole number",
+        ),
+        (Option(name="x", kind=float, default=1.0, meaning="m"), "inf", "it takes a finite number"),
+        (Option(name="x", kind=float, default=1.0, meaning="m", minimum=0, maximum=2), "3", "at least 0 at most 2"),
+        (Option(name="x", kind=bool, default=True, meaning="m"), "maybe", "it takes true or false"),
+        (Option(name="x", kind=str, default="a", meaning="m", choices=("a", "b")), "c", "it takes a, b"),
+    ],
+)
+def test_an_option_that_cannot_be_read_says_what_it_takes(option: Option, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        option.parse(text)

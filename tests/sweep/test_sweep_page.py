@@ -1,0 +1,104 @@
+"""The page and the pictures of a sweep, from its events."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autocap.devices.model import profiles
+from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded, SweepStarted
+from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
+from autocap.records import CapRange, GpuInfo
+from autocap.reports import rendering as reporting
+from autocap.reports.figures.model import Plot, Points
+from autocap.sweep.page import sweep_page
+from autocap.sweep.schedule import in_order
+
+RANGE = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
+PROFILE = profiles.load("quadro-rtx-6000/resnet50")
+EPOCH = 500  # iterations a run
+
+
+def gpu_set(label: str) -> GpuSet:
+    gpus = tuple(
+        GpuInfo(index=int(index), uuid=f"GPU-{index}", name="Quadro RTX 6000", cap_range=RANGE)
+        for index in label.split(",")
+    )
+    return GpuSet(label=label, gpus=gpus, baseline_w=260.0, caps_w=(260.0, 220.0, 180.0, 160.0, 140.0, 120.0, 100.0))
+
+
+def swept(labels: Sequence[str] = ("0", "0,1", "0,1,2,3"), *, repeats: int = 3) -> list[Event]:
+    """A whole sweep of an emulated card; two GPUs halve the time but for a tenth of it that they wait."""
+    plan = SweepPlan(
+        command=("python", "train.py", "<b>&"),
+        name="train.py",
+        device="emulated",
+        emulated=True,
+        sets=tuple(map(gpu_set, labels)),
+        repeats=repeats,
+    )
+    dice = np.random.default_rng(0)
+
+    def used(run: PlannedRun) -> Used:
+        gpus = run.gpus.count(",") + 1
+        time_s = float(PROFILE.time_s(run.cap_w)) * EPOCH * (0.9 / gpus + 0.1) * dice.normal(1, 0.01)
+        power_w = float(PROFILE.power_w(run.cap_w)) * dice.normal(1, 0.004)
+        return Used(time_s=time_s, energy_j=(power_w * time_s,) * gpus)
+
+    start = SweepStarted(
+        t_s=0.0,
+        autocap_version="0",
+        started_at="2026-01-01T00:00:00+00:00",
+        metric=MetricInfo(name="eds", k=2.0),
+        plan=plan,
+        runs_left=len(list(in_order(plan))),
+    )
+    runs = [
+        SweepRunEnded(t_s=float(number), finished=FinishedRun(run=run, used=used(run), exit_status=0))
+        for number, run in enumerate(in_order(plan), start=1)
+    ]
+    return [start, *runs, RunEnded(t_s=1e3, ended_because="every run was made")]
+
+
+def test_a_sweep_of_several_gpu_sets_has_a_panel_and_tables_for_each() -> None:
+    page = sweep_page(swept())
+    sets = ["train.py on GPU 0", "train.py on GPU 0,1", "train.py on GPU 0,1,2,3"]
+    assert [picture.name for picture in page.pictures] == ["tradeoff", "caps"]
+    for picture in page.pictures:
+        assert [panel.title for panel in picture.panels if isinstance(panel, Plot)] == sets
+        assert picture.note == "EMULATED power: modelled, not measured"
+    assert [title for title, _ in page.tables if title.startswith("Caps of")] == [f"Caps of {name}" for name in sets]
+    assert page.headline.startswith("Best by eds k=2: ")
+    assert len(page.remarks) == 3
+    assert re.search(r"best on train.py on GPU 0: \d+ W, eds 0\.\d{4} ± 0\.\d{4} of the baseline's", page.remarks[0])
+
+
+def test_a_sweep_of_one_network_has_a_panel_for_each_metric_and_its_best_cap_with_errors() -> None:
+    page = sweep_page(swept(["0"]))
+    panels = [panel for panel in page.pictures[1].panels if isinstance(panel, Plot)]
+    assert [panel.title for panel in panels] == ["energy", "time", "EDP", "ED²P", "EDS(1.5)", "EDS(2)"]
+    (plot,) = page.pictures[0].panels
+    assert isinstance(plot, Plot)
+    best = next(mark for mark in plot.marks if isinstance(mark, Points) and mark.name == "best by eds k=2")
+    assert best.y[0] < 1 < best.x[0]
+    assert [fact.name for fact in page.facts] == ["energy per run (emulated)", "time per run", "eds"]
+    assert all(re.fullmatch(r"[+-]\d+\.\d ± \d+\.\d %", fact.value) for fact in page.facts)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9, 15])
+def test_an_interrupted_sweep_has_a_page_that_says_what_is_left(count: int, tmp_path: Path) -> None:
+    text = reporting.page(tmp_path, swept(["0"])[:count])
+    assert "killed or still running; runs left: " in text
+    assert "&lt;b&gt;&amp;" in text
+
+
+def test_caps_without_a_baseline_are_listed_and_not_compared() -> None:
+    events = [
+        event for event in swept(["0"]) if not isinstance(event, SweepRunEnded) or event.finished.run.cap_w != 260.0
+    ]
+    page = sweep_page(events)
+    assert page.headline == "Nothing to compare yet"
+    assert page.pictures == ()
+    assert [title for title, _ in page.tables] == ["Caps of train.py"]

@@ -1,0 +1,242 @@
+"""python -m autocap.workloads as a user meets it: what it refuses, what it prints, and how its processes end."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from autocap.progress.steps.map import StepMap
+from autocap.workloads.__main__ import PROG, main
+from autocap.workloads.models import NETWORKS, find, summarise
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ("--device", "cpu", "--threads", "1", "--image-size", "32", "--batch-size", "4", "--samples", "4")
+
+
+def status_of(arguments: tuple[str, ...]) -> int | str | None:
+    try:
+        return main(arguments)
+    except SystemExit as exit_:  # argparse leaves this way
+        return exit_.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "the following arguments are required: COMMAND"),
+        (("train",), "the following arguments are required: NETWORK"),
+        (("train", "resnet34"), "unknown network 'resnet34'; choose one of alexnet, vgg16"),
+        (
+            ("train", "resnet18", "--batch-size", "0"),
+            "argument --batch-size: 0 is not a whole number from 1 to 1048576",
+        ),
+        (("train", "resnet18", "--iterations", "ten"), "argument --iterations: 'ten' is not a whole number from 1 up"),
+        (
+            ("train", "resnet18", "--iterations", "1", "--epochs", "1"),
+            "argument --epochs: not allowed with argument --iterations",
+        ),
+        (
+            ("train", "resnet18", "--host-phase", "1"),
+            "argument --host-phase: '1' is not a share from 0 to 0.95 (or 95%)",
+        ),
+        (("train", "resnet18", "--host-phase", "nan"), "'nan' is not a share"),
+        (("train", "resnet18", "--seconds", "0"), "argument --seconds: '0' is not a number of seconds above 0"),
+        (("train", "resnet18", "--device", "tpu"), "argument --device: invalid choice: 'tpu'"),
+        (("train", "vgg16", "--image-size", "31"), "--image-size 31 is too small for vgg16; pass 32 pixels or more"),
+        (
+            ("train", "resnet18", *TINY, "--samples", "3"),
+            "--samples 3 is less than one batch of 4; pass a smaller --batch-size",
+        ),
+        (
+            ("train", "resnet18", *TINY, "--batch-size", "1"),
+            "pass --batch-size 2 or more, or an --image-size of 33 or more",
+        ),
+        (
+            ("train", "inception3", "--batch-size", "1"),
+            "needs more than one value a channel: pass --batch-size 2 or more",
+        ),
+        (("train", "lstm", "--channels-last"), "--channels-last is for images, and lstm takes none"),
+        (("train", "lstm", "--checkpoint", "a.pt"), "--checkpoint PATH and --checkpoint-every N go together"),
+        (("record", "out.txt", "--", "lstm"), "trace out.txt is neither a .csv nor a .csv.gz"),
+        (("record", "out.csv", "--", "gru"), "unknown network 'gru'"),
+        (("record", "out.csv"), "the following arguments are required: NETWORK …"),
+    ],
+)
+def test_a_wrong_command_line_gives_one_line_and_status_2(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = status_of(arguments)
+
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(PROG)
+    assert message in captured.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")
+def test_a_missing_gpu_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["train", "resnet18", *TINY, "--device", "cuda"])
+
+    assert status == 1
+    assert "--device cuda: torch sees no GPU; pass --device cpu" in capsys.readouterr().err
+
+
+def test_too_little_memory_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    size = ("--image-size", "16384", "--batch-size", "1048576", "--samples", "1048576")  # petabytes
+
+    status = main(["train", "resnet18", *TINY, *size])
+
+    assert status == 1
+    assert capsys.readouterr().err == (
+        f"{PROG}: memory of cpu does not hold resnet18 at 1048576 samples of size 16384; "
+        "pass a smaller --batch-size or --image-size\n"
+    )
+
+
+def test_list_prints_json_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["list", "--json"])
+
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert status == 0
+    assert list(rows) == list(NETWORKS)
+    assert rows["resnet50"] == {
+        "name": "resnet50",
+        "parameters": 25_557_032,
+        "flops_per_image": summarise(find("resnet50")).flops_per_image,
+        "batch_size": 128,
+        "image_size": 224,
+    }
+
+
+def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys; sys.modules['torch'] = None; "
+        "from autocap.workloads.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_help_needs_no_torch() -> None:
+    assert without_torch("train", "--help").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("train", "resnet18")])
+def test_a_missing_torch_is_explained_in_one_line(arguments: tuple[str, ...]) -> None:
+    process = without_torch(*arguments)
+
+    assert process.returncode == 1
+    assert process.stderr.count("\n") == 1
+    assert "this needs PyTorch: pip install 'autocap[workloads]'" in process.stderr
+
+
+def start(network: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "autocap.workloads", "train", network, *TINY, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def test_a_job_prints_progress_and_ends_with_its_result(tmp_path: Path) -> None:
+    options = ("--iterations", "6", "--log-every", "3", "--host-phase", "20%", "--data", "loader", "--workers", "1")
+    checkpoint = ("--validate-every", "4", "--checkpoint-every", "5", "--checkpoint", str(tmp_path / "a.pt"))
+    with start("lstm", *options, *checkpoint) as process:
+        out, err = process.communicate()
+
+    *lines, last = out.splitlines()
+    result = json.loads(last)
+    assert process.returncode == 0
+    assert err == ""
+    assert [re.sub(r"\d+\.\d+", "X", line) for line in lines] == [
+        "iteration 3/6  loss X  X images/s",
+        "validation after 4  loss X  X s",
+        f"checkpoint after 5  {tmp_path}/a.pt  X s",
+        "iteration 6/6  loss X  X images/s",
+    ]
+    assert result["iterations"] == 6
+    assert result["images_per_s"] == pytest.approx(6 * 4 / result["seconds"])
+    assert {"loss_first", "loss_last", "peak_memory_bytes"} <= set(result)
+
+
+def test_a_signal_ends_a_job_by_that_signal_without_a_traceback() -> None:
+    with start("lstm", "--iterations", "10000000", "--log-every", "1") as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+
+    assert first.startswith("iteration 1/10000000")  # progress arrives through a pipe at once
+    assert process.returncode == -signal.SIGINT
+    assert err == ""
+
+
+@pytest.mark.parametrize(("asked", "spins"), [({}, "0"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "30000000000")])
+def test_threads_that_wait_for_each_other_sleep_unless_the_user_says_otherwise(
+    asked: dict[str, str], spins: str
+) -> None:
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    process = subprocess.run(
+        [sys.executable, "-m", "autocap.workloads", "train", "lstm", *TINY, "--iterations", "1"],
+        cwd=ROOT,
+        env={**inherited, "OMP_DISPLAY_ENV": "VERBOSE", **asked},  # what torch's OpenMP obeys; it is GNU's
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert process.returncode == 0
+    assert f"GOMP_SPINCOUNT = '{spins}'" in process.stderr
+
+
+def test_two_ranks_under_torchrun_agree_on_the_end_and_count_a_step_once_per_iteration(tmp_path: Path) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
+    job = (sys.executable, "-m", "autocap.workloads", "train", "lstm", *TINY, "--samples", "64", "--seconds", "0.5")
+    with StepMap.create(tmp_path) as steps:
+        process = subprocess.run(
+            [sys.executable, *torchrun, *job],
+            env=steps.environment({**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        reading = steps.read(0.0)
+
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert process.stdout.count("{") == 1  # only one rank speaks
+    assert result["processes"] == 2
+    assert result["images_per_s"] == pytest.approx(2 * 4 * result["iterations"] / result["seconds"])
+    assert result["iterations"] > 3
+    assert reading is not None
+    assert reading.count == result["iterations"]
+
+
+def test_record_keeps_the_power_and_the_steps_of_a_job(tmp_path: Path) -> None:
+    out = tmp_path / "trace.csv.gz"
+    command = [sys.executable, "-m", "autocap.workloads", "record", str(out), "--device", "emulated", "--"]
+    process = subprocess.run(
+        [*command, "lstm", *TINY, "--seconds", "1"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "AUTOCAP_STATE_DIR": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    rows = list(csv.DictReader(io.StringIO(gzip.decompress(out.read_bytes()).decode())))
+    assert list(rows[0])[:4] == ["t_s", "power_w", "steps", "step_t_s"]
+    assert float(rows[-1]["t_s"]) - float(rows[0]["t_s"]) > 1
+    assert max(float(row["power_w"] or 0) for row in rows) > 100
+    assert 0.5 * result["iterations"] < int(rows[-1]["steps"]) <= result["iterations"]
+    assert all("." in row["step_t_s"] for row in rows if row["steps"])
