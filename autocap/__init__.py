@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "integrations", "metrics", "records", "step", "tune"]
 
-_count_step: "Callable[[], None] | None" = None
+_step: "Callable[[], None] | None" = None
 
 
 def step() -> None:
@@ -22,12 +22,12 @@ def step() -> None:
     Call it once an iteration, in every rank or in one. From the first call on, the optimiser steps that autocap counts
     by itself no longer count in this process.
     """
-    global _count_step
-    if _count_step is None:
-        from autocap.progress.steps.map import count_step
+    global _step
+    if _step is None:  # an import statement in every call would cost as much as the step itself
+        from autocap.progress.steps.map import step as count_step
 
-        _count_step = count_step()
-    _count_step()
+        _step = count_step
+    _step()
 
 
 def tune(**options: "OptionValue") -> "Tuned":

@@ -1,1 +1,7 @@
-"""The built-in search strategies, one a file; imported as `autocap.strategies`."""
+"""How to search: ask, tell, recommend; one strategy a file. A plug-in imports from here."""
+
+from autocap.strategies.base import Strategy, StrategyLike
+from autocap.strategies.grid import CapGrid
+from autocap.strategies.options import Option
+
+__all__ = ["CapGrid", "Option", "Strategy", "StrategyLike"]

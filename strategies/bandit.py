@@ -31,7 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.records import Trial
-from autocap.strategies.base import Option, Strategy
+from autocap.strategies.base import Strategy
+from autocap.strategies.options import Option
 
 Floats = NDArray[np.float64]
 

@@ -14,104 +14,20 @@ A cap that is asked for again is a re-measurement: the controller measures it to
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, overload
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from autocap.errors import StrategyError, UsageError
+from autocap.errors import StrategyError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialLength, TrialState
 from autocap.strategies.findings import Finding, find_out
+from autocap.strategies.grid import CapGrid
+from autocap.strategies.options import Option, OptionScalar
 from autocap.strategies.smoothing import smooth
 
-OptionScalar = str | int | float | bool | None
-DEFAULT_STEP_W = 5.0
 _WINDOWS = (1 / 8, 1 / 16)  # half-widths of the smoothing windows, shares of the grid's width
-
-
-@dataclass(frozen=True, slots=True)
-class CapGrid(Sequence[float]):
-    """The caps that may be tried, watts, ascending and distinct. Behaves as a sequence of plain floats."""
-
-    caps_w: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not self.caps_w or list(self.caps_w) != sorted(set(self.caps_w)):
-            raise ValueError(f"a cap grid is ascending, distinct and not empty, got {self.caps_w} W")
-        object.__setattr__(self, "caps_w", tuple(float(cap_w) for cap_w in self.caps_w))  # whatever numbers were given
-
-    @classmethod
-    def stepped(cls, min_w: float, max_w: float, step_w: float) -> "CapGrid":
-        """Every step_w from max_w downwards, and min_w itself: the ends are worth trying even off the step."""
-        count = int((max_w - min_w) / step_w + 1e-9)
-        caps = {round(max_w - i * step_w, 6) for i in range(count + 1)} | {float(min_w)}
-        return cls(tuple(sorted(caps)))
-
-    def nearest(self, cap_w: float) -> float:
-        """The grid's cap closest to cap_w, the lower of two equally close."""
-        return min(self.caps_w, key=lambda candidate: (abs(candidate - cap_w), candidate))
-
-    def __len__(self) -> int:
-        return len(self.caps_w)
-
-    @overload
-    def __getitem__(self, index: int) -> float: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[float, ...]: ...
-    def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
-        return self.caps_w[index]
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(self.caps_w)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One strategy option: what it means and how its text is read.
-
-    kind: int, float, str or bool. default: used when it is not given. required: it must be given, there is no default.
-    minimum, maximum: bounds, inclusive. choices: for str, what is allowed. is_cap: the value is a
-    cap in watts, which is then on the grid whatever its step.
-    """
-
-    name: str
-    kind: type[int] | type[float] | type[str] | type[bool]
-    default: OptionScalar
-    meaning: str
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-    required: bool = False
-    is_cap: bool = False
-
-    def parse(self, text: str) -> OptionScalar:
-        """The value that `text` means. Raises UsageError with what is allowed."""
-        if self.kind is bool:
-            if text.lower() not in _BOOLEANS:
-                raise UsageError(f"strategy option {self.name} is '{text}'; it takes true or false")
-            return _BOOLEANS[text.lower()]
-        if self.kind is str:
-            if self.choices and text not in self.choices:
-                raise UsageError(f"strategy option {self.name} is '{text}'; it takes {', '.join(self.choices)}")
-            return text
-        try:
-            value = self.kind(text)
-        except ValueError:
-            noun = "a whole number" if self.kind is int else "a number"
-            raise UsageError(f"strategy option {self.name} is '{text}'; it takes {noun}") from None
-        low, high = self.minimum, self.maximum
-        assert not isinstance(value, str | bool)
-        if not np.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
-            bounds = " ".join(
-                ([f"at least {low:g}"] if low is not None else []) + ([f"at most {high:g}"] if high is not None else [])
-            )
-            raise UsageError(f"strategy option {self.name} is {text}; it takes a finite number {bounds}".rstrip())
-        return value
-
-
-_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class StrategyLike(Protocol):

@@ -33,7 +33,8 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
 from autocap.errors import UsageError
 from autocap.records import Trial
-from autocap.strategies.base import Option, Strategy
+from autocap.strategies.base import Strategy
+from autocap.strategies.options import Option
 
 _HAS_TORCH = find_spec("torch") is not None
 if _HAS_TORCH:

@@ -8,7 +8,8 @@
 from typing import ClassVar
 
 from autocap.errors import UsageError
-from autocap.strategies.base import Option, Strategy
+from autocap.strategies.base import Strategy
+from autocap.strategies.options import Option
 
 
 class Fixed(Strategy):

@@ -26,8 +26,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autocap.strategies.base import DEFAULT_STEP_W, Option, Strategy
+from autocap.strategies.base import Strategy
 from autocap.strategies.findings import Finding
+from autocap.strategies.grid import DEFAULT_STEP_W
+from autocap.strategies.options import Option
 
 _SHARE = (3 - math.sqrt(5)) / 2  # of a gap, from its better end to the probe: 0.382
 _WIDE = 1 / 6  # of the grid's width: a gap that is looked into even where noise hides its better side

@@ -12,7 +12,8 @@ A warm start's history changes nothing here.
 
 from typing import ClassVar
 
-from autocap.strategies.base import Option, Strategy
+from autocap.strategies.base import Strategy
+from autocap.strategies.options import Option
 
 
 class Linear(Strategy):

@@ -10,7 +10,9 @@ import numpy as np
 from autocap.errors import StrategyError, UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
-from autocap.strategies.base import CapGrid, Option, OptionScalar, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
+from autocap.strategies.options import Option, OptionScalar
 
 # Built in, so that a bare clone works; other packages add theirs through the entry points `autocap.strategies`.
 BUILTIN = {

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from autocap.cli import cpu_packages as packages
+from autocap.cli import cpu_packages
 from autocap.clock import MonotonicClock
 from autocap.devices import permission
 from autocap.errors import DeviceError
@@ -44,7 +44,7 @@ class Devices:
                 found = _look(library)
         except DeviceError as error:  # no driver, or one that fails
             found = _Found(driver_version=None, unavailable=str(error), gpus=())
-        cpus = packages.look()
+        cpus = cpu_packages.look()
         if args.json:
             print(json.dumps({**asdict(found), **asdict(cpus)}, allow_nan=False))
         else:
@@ -153,7 +153,7 @@ def _sensor(probe: "SensorProbe") -> _Sensor:
     )
 
 
-def _show(found: _Found, cpus: packages.ShownPackages) -> None:
+def _show(found: _Found, cpus: cpu_packages.ShownPackages) -> None:
     """Tables, and what does not fit into one; the width of the terminal, or wide enough for a file."""
     from rich.console import Console
 
@@ -162,13 +162,13 @@ def _show(found: _Found, cpus: packages.ShownPackages) -> None:
     _show_packages(console, cpus)
 
 
-def _show_packages(console: "Console", cpus: packages.ShownPackages) -> None:
+def _show_packages(console: "Console", cpus: cpu_packages.ShownPackages) -> None:
     from rich.text import Text
 
     if cpus.packages_unavailable is not None:
         console.print(Text(cpus.packages_unavailable), soft_wrap=True)
         return
-    console.print(packages.table(cpus.packages))
+    console.print(cpu_packages.table(cpus.packages))
     for package in cpus.packages:
         console.print(Text(f"package {package.index} is {package.uuid}; {package.settable_why}"), soft_wrap=True)
         if package.trouble is not None:

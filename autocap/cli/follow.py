@@ -5,14 +5,14 @@ from pathlib import Path
 
 from autocap.clock import Clock
 from autocap.events import Event, RunEnded
-from autocap.reports.live.plain import Quiet
+from autocap.reports.live.plain import Reporter
 from autocap.runlog.event_log import EventTail
 
 _LOOK_EVERY_S = 1.0
 _LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the file
 
 
-def follow(run_dir: Path, reporter: Quiet, clock: Clock) -> list[Event]:
+def follow(run_dir: Path, reporter: Reporter, clock: Clock) -> list[Event]:
     """Tell the reporter of a run's events, old and new, until it has ended or was killed; all of its events.
 
     A run that has ended before is not told. Raises RunDirectoryError where there is no such directory.

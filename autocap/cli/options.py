@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autocap import config
-from autocap.cli import metric_options, values
-from autocap.cli import node_options as nodepower
+from autocap.cli import metric_options, node_options, values
 from autocap.config import RunConfig, TuneConfig
 from autocap.errors import UsageError
 from autocap.progress.regex import compile_pattern
@@ -103,7 +102,7 @@ def declare(parser: argparse.ArgumentParser, *, child: bool) -> None:
         help=f"{', '.join(CHILD_PROGRESS if child else ATTACH_PROGRESS)} (default: auto)",
     )
 
-    nodepower.declare(parser, at_rest="before the first iteration")
+    node_options.declare(parser, at_rest="before the first iteration")
     run = parser.add_argument_group("running and reporting")
     declare_running(run, child=child)
     run.add_argument(
@@ -196,7 +195,7 @@ def shared_config(args: argparse.Namespace) -> RunConfig:
     """
     _check_device(args.device)
     _check_bounds(args)
-    nodepower.check(args)
+    node_options.check(args)
     return RunConfig(
         command=(),
         tune=TuneConfig(

@@ -28,20 +28,20 @@ class Report:
     def run(self, args: argparse.Namespace) -> int:
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
-            from autocap.reports import rendering as reporting
-            from autocap.runlog.directory import read_events
+            from autocap.reports import rendering
+            from autocap.runlog.reading import read_events
 
         events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
         with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
             if args.html:
-                _say(reporting.write_page(args.directory, events))
+                _say(rendering.write_page(args.directory, events))
             if args.plots:
-                for path in reporting.write_plots(args.directory, events):
+                for path in rendering.write_plots(args.directory, events):
                     _say(path)
         if args.json:
-            print(json.dumps(reporting.result(events), allow_nan=False))
+            print(json.dumps(rendering.result(events), allow_nan=False))
         elif not (args.html or args.plots):
-            print("\n".join(reporting.lines(events)))
+            print("\n".join(rendering.lines(events)))
         return 0
 
 

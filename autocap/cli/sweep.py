@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from autocap import config
-from autocap.cli import metric_options, options, values
-from autocap.cli import node_options as nodepower
+from autocap.cli import metric_options, node_options, options, values
 from autocap.cli.numpy_threads import one_thread
 from autocap.config import SweepConfig
 from autocap.errors import UsageError
@@ -38,7 +37,7 @@ class Sweep:
             "each and shows it to the command in CUDA_VISIBLE_DEVICES (default: those which that names already, or the "
             "only GPU there is)",
         )
-        nodepower.declare(parser, at_rest="between the runs")
+        node_options.declare(parser, at_rest="between the runs")
         run = parser.add_argument_group("running and reporting")
         run.add_argument("--name", metavar="NAME", help="of the curves in sweep.csv (default: the command's)")
         options.declare_running(run, child=True)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from autocap.events import Event
+from autocap import events
+from autocap.events import Event, State
+from autocap.records import Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +22,63 @@ class Announce:
 
 
 Action = SetCaps | Announce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """caps_w: to keep, watts per device, `None` for the limits found on arrival. reference: what is held, as measured,
+    `None` where it is not known. changed: why another search must follow; unsure: whether a later one may find more."""
+
+    caps_w: tuple[float, ...] | None
+    reference: Measurement | None
+    changed: str | None = None
+    unsure: bool = False
+
+
+class Outbox:
+    """Collects the actions of a step, in order.
+
+    original_w: the limits found on arrival, one per device. now_s: of the step, on the run's clock. caps_w: the limits
+    that should hold now. state: pauses aside.
+    """
+
+    def __init__(self, original_w: tuple[float, ...]) -> None:
+        self.original_w = self.caps_w = original_w
+        self.state = State.WAITING
+        self.now_s = 0.0
+        self._actions: list[Action] = []
+
+    def open(self, now_s: float) -> None:
+        """Begin a step."""
+        self.now_s, self._actions = now_s, []
+
+    @property
+    def actions(self) -> list[Action]:
+        """Those of this step so far."""
+        return self._actions
+
+    def every(self, cap_w: float) -> tuple[float, ...]:
+        """A common cap of all devices."""
+        return (cap_w,) * len(self.original_w)
+
+    def set(self, caps_w: tuple[float, ...]) -> None:
+        """Ask for these caps, where they do not hold already."""
+        if caps_w != self.caps_w:
+            self.caps_w = caps_w
+            self._actions.append(SetCaps(caps_w=caps_w))
+
+    def set_again(self) -> None:
+        """Ask for the caps that should hold, which somebody has put back."""
+        if self.caps_w != self.original_w:
+            self._actions.append(SetCaps(caps_w=self.caps_w))
+
+    def enter(self, state: State) -> None:
+        """Be in a state from now on."""
+        self.state = state
+        self.announce(events.StateEntered(t_s=self.now_s, state=state))
+
+    def warn(self, text: str) -> None:
+        self.announce(events.Warned(t_s=self.now_s, text=text))
+
+    def announce(self, event: events.Event) -> None:
+        self._actions.append(Announce(event=event))

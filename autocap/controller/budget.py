@@ -1,4 +1,5 @@
-"""What a search may cost a job in time: no more than the slowdown that its user allowed has accrued so far.
+"""What a search may cost a job in time: with --max-slowdown no more than has accrued of it so far, and never so much
+that the rest of the job could not pay it back.
 
 With X the largest slowdown and τ₀ the baseline's time per iteration, N iterations that took T seconds leave
 N τ₀ (1 + X) − T to be spent; pauses of the job count in neither. Probing beyond that waits at the limit found on
@@ -9,6 +10,9 @@ from collections.abc import Sequence
 
 from autocap.events import Tally
 from autocap.records import Measurement, Trial
+
+_TRIALS = 5  # with the confirmation, of a search that knows what it does
+_TIMES = 2.0  # the rest of the job must last as many searches
 
 
 class SlowdownBudget:
@@ -57,3 +61,21 @@ class SlowdownBudget:
 def _trained(tally: Tally) -> tuple[float, float]:
     """Iterations and their seconds, pauses left out."""
     return tally.iterations - tally.paused_iterations, tally.counted_s - tally.paused_s
+
+
+def expected_search_s(baseline: Measurement, settle_s: float) -> float:
+    """Seconds that a search is going to take, when each cap needs about as long a window as the baseline did."""
+    return _TRIALS * (settle_s + baseline.duration_s + 2 * baseline.period_s)
+
+
+def objection(left: float | None, baseline: Measurement, settle_s: float) -> str | None:
+    """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""
+    if left is None:
+        return None
+    left_s, search_s = max(left, 0.0) * baseline.period_s, expected_search_s(baseline, settle_s)
+    if left_s >= _TIMES * search_s:
+        return None
+    return (
+        f"about {left_s:.0f} s of the job are left and a search takes about {search_s:.0f} s, so it would hardly pay "
+        "back; nothing is tuned (leave out --iterations to search all the same)"
+    )

@@ -6,7 +6,7 @@ The windows alternate cap, baseline, cap; while the answer is within the error, 
 import math
 from dataclasses import dataclass
 
-from autocap.measurement.window import pool
+from autocap.measurement.combining import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement
 

@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller import payback
-from autocap.controller.actions import Action
-from autocap.controller.budget import SlowdownBudget
-from autocap.controller.decision import Decision
+from autocap.controller.actions import Action, Decision, Outbox
+from autocap.controller.budget import SlowdownBudget, objection
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import Hold, HoldRules, first_check_s
-from autocap.controller.outbox import Outbox
 from autocap.controller.search import Search
 from autocap.errors import StrategyError
 from autocap.events import State
@@ -23,10 +20,11 @@ from autocap.measurement.pauses import PauseWatch
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.steadiness import SteadinessWatch
-from autocap.measurement.totals import Accounts
+from autocap.measurement.totals import RunningTotals
 from autocap.progress import Mark, Progress
 from autocap.records import Measurement, Sample, SensorInfo, Trial
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 
 _TALLY_EVERY_S = 5.0
 _MOST_BASELINES = 3  # that cannot be measured, in a row
@@ -60,7 +58,7 @@ class Controller:
         self._out = Outbox(original_w)
         self._watch = SteadinessWatch(original_w)
         self._wait_until_s = config.wait_s
-        self._accounts = Accounts()
+        self._accounts = RunningTotals()
         self._tallied_s = 0.0
         self._done = 0.0  # iterations
         self._prober = Prober(config, sensor)
@@ -208,7 +206,7 @@ class Controller:
     def _begin_search(self, baseline: Measurement) -> None:
         history = () if self._exploration is None else self._exploration.search.history
         left = None if self._config.iterations is None else self._config.iterations - self._done
-        too_short = payback.objection(left, baseline, self._settle_s)
+        too_short = objection(left, baseline, self._settle_s)
         if too_short is not None:
             self._fail(too_short)
             return

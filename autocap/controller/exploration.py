@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from autocap import events
 from autocap.config import TuneConfig
+from autocap.controller.actions import Decision, Outbox
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.confirmation import WINDOW_ERROR, Confirmation, Verdict
-from autocap.controller.decision import Decision
-from autocap.controller.outbox import Outbox
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, response
 from autocap.controller.search import Search
@@ -19,7 +18,7 @@ from autocap.events import State
 from autocap.measurement.drift import changed_since, ratios
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
-from autocap.measurement.totals import Accounts
+from autocap.measurement.totals import RunningTotals
 from autocap.progress import Mark, Progress
 from autocap.records import Measurement, Sample, Trial, TrialState
 
@@ -42,7 +41,7 @@ class Exploration:
         search: Search,
         prober: Prober,
         outbox: Outbox,
-        accounts: Accounts,
+        accounts: RunningTotals,
         progress: Progress,
         budget: SlowdownBudget | None,
     ) -> None:

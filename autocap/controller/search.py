@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from autocap.errors import AutocapError, StrategyError
+from autocap.measurement.combining import as_at
 from autocap.measurement.probe import ProbeRules
-from autocap.measurement.window import as_at
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 
 _MOST_FAILED = 3
 _FINEST = 0.0025  # of the time per iteration

@@ -4,10 +4,20 @@ The two are separate objects on purpose. A `Device` has no setter, so whoever on
 A `LimitPort` is handed to the guardian and to nobody else: there is no other path to a setter.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from autocap.records import GpuInfo, Reading, SensorInfo
+from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
+
+
+class CheckCaps(Protocol):
+    """Refuses caps that were asked for and that these devices do not take, before a job starts.
+
+    found_w: their limits found on arrival, watts, where they are known by then. Raises DeviceError.
+    """
+
+    def __call__(self, gpus: Sequence[GpuInfo], found_w: Sequence[float] = ()) -> object: ...
 
 
 class Device(Protocol):
@@ -93,3 +103,29 @@ class SettingsPort(LimitPort, Protocol):
         limit_w: `None` where somebody else's limit stays: then only settings go back that are still as a cap needs
         them. Raises DeviceError where one is not taken, after the others were tried.
         """
+
+
+class PowerSource(Protocol):
+    """Read with every sample. A slow meter runs at its own rate beside us: reading never waits for it.
+
+    name: as given on the command line. whole: what it reads holds the GPUs' power already. refresh_s: seconds between
+    two fresh readings; `None` while they have not shown it.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def whole(self) -> bool: ...
+
+    @property
+    def refresh_s(self) -> float | None: ...
+
+    def read(self) -> NodeReading:
+        """The latest reading, held from the moment it came; `power_w=None` once it is too old to stand for now."""
+
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of it and was not told yet: sentences for the run log, each given once."""
+
+    def close(self) -> None:
+        """End what runs for it."""

@@ -1,8 +1,64 @@
-"""What is announced of a search for a cap per GPU; events as all others are (`autocap.events`)."""
+"""What is announced of a search: the baseline, each trial, what is predicted and what is decided, caps per GPU too."""
 
 from dataclasses import dataclass
 
-from autocap.records import Measurement
+from autocap.records import Measurement, Prediction, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineMeasured:
+    t_s: float
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """expected: how many trials the search is likely to take in all; `None` where nobody can tell."""
+
+    t_s: float
+    cap_w: float
+    expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded:
+    t_s: float
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """The end of a search by a strategy that predicts: what it expects of caps, against the last baseline."""
+
+    t_s: float
+    caps: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldTry:
+    """Under --observe: the caps that a search would have begun with, watts."""
+
+    t_s: float
+    caps_w: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The end of CONFIRMING: what is held from here on, and why.
+
+    cap_w: the common cap that is kept, `None` when the limit found on arrival is put back; where a cap per GPU was
+    looked at again, the highest of them, and `measurement` has each.
+    confirmed, measurement, baseline: how the cap fared in interleaved windows; `None` where none was tried.
+    expected: what the strategy expected of it and of the best cap, `None` where it does not say.
+    """
+
+    t_s: float
+    cap_w: float | None
+    confirmed: bool
+    reason: str
+    measurement: Measurement | None = None
+    baseline: Measurement | None = None
+    expected: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

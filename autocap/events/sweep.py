@@ -1,8 +1,9 @@
-"""What a sweep plans, and what each of its runs used: the records that its events carry."""
+"""What is announced of a sweep, and the records that its events carry: what it plans, what each of its runs used."""
 
 from dataclasses import dataclass
 
 from autocap.config import NODE_POWER
+from autocap.events.run import MetricInfo
 from autocap.records import GpuInfo
 
 RANDOM, DESCENDING = "random", "descending"
@@ -96,3 +97,30 @@ class FinishedRun:
     used: Used | None
     exit_status: int
     trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepStarted:
+    """The first event of a sweep, instead of RunStarted; of one that was interrupted, again each time it goes on.
+
+    runs_left: how many runs were due then.
+    """
+
+    t_s: float
+    autocap_version: str
+    started_at: str
+    metric: MetricInfo
+    plan: SweepPlan
+    runs_left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRunStarted:
+    t_s: float
+    run: PlannedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRunEnded:
+    t_s: float
+    finished: FinishedRun

@@ -1,6 +1,5 @@
 """A tuned block that a framework begins and ends."""
 
-import autocap
 from autocap.integrations.tuned import OptionValue, Tuned
 from autocap.reports.summary.record import Summary
 
@@ -10,7 +9,7 @@ class Block:
 
     def __init__(self, options: dict[str, OptionValue]) -> None:
         """Raises UsageError for options that are wrong by themselves."""
-        autocap.tune(**options)  # now, rather than when the training begins
+        Tuned(options)  # now, rather than when the training begins
         self._options = options
         self._tuned: Tuned | None = None
         self.result: Summary | None = None
@@ -18,7 +17,7 @@ class Block:
     def begin(self) -> None:
         """A training begins; one that ended without a word ends now."""
         self.end()
-        self._tuned = autocap.tune(**self._options)
+        self._tuned = Tuned(self._options)
         self._tuned.__enter__()
 
     def end(self) -> None:

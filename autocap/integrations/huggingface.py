@@ -7,10 +7,10 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-import autocap
 from autocap.integrations.block import Block
 from autocap.integrations.tuned import OptionValue
-from autocap.reports.summary.record import Summary
+from autocap.progress.steps.map import step
+from autocap.reports.summary import Summary
 
 
 class TuneCallback(TrainerCallback):  # type: ignore[misc]  # without transformers its type is not known
@@ -32,7 +32,7 @@ class TuneCallback(TrainerCallback):  # type: ignore[misc]  # without transforme
             self._block.begin()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        autocap.step()
+        step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._block.end()

@@ -8,10 +8,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import autocap
 from autocap.integrations.block import Block
 from autocap.integrations.tuned import OptionValue
-from autocap.reports.summary.record import Summary
+from autocap.progress.steps.map import step
+from autocap.reports.summary import Summary
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
@@ -42,7 +42,7 @@ class TuneCallback(Callback):  # type: ignore[misc]  # without Lightning its typ
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step != self._global_step:
             self._global_step = trainer.global_step
-            autocap.step()
+            step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._block.end()

@@ -19,14 +19,14 @@ from multiprocessing import parent_process
 from pathlib import Path
 from types import TracebackType
 
-import autocap
 from autocap.cli.inside import checked
 from autocap.errors import AutocapError, RunDirectoryError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
 from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.reports.summary.record import Summary
-from autocap.runlog.directory import default_directory, read_events
+from autocap.runlog.directory import default_directory
+from autocap.runlog.reading import read_events
 
 log = logging.getLogger(__name__)
 # What torchrun and Lightning, mpirun and srun tell a rank: which it is on this machine, and how many there are.
@@ -77,7 +77,6 @@ class Tuned:
                 return self
             self._stack = stack.pop_all()
         self._owner = os.getpid()
-        autocap._count_step = None  # what autocap.step() did before
         return self
 
     def __exit__(

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from autocap.errors import TargetError
-from autocap.job import processes as procs
+from autocap.job import processes
 
 _PROC = Path("/proc")
 
@@ -26,7 +26,7 @@ class AttachedJob:
         if pid == os.getpid():
             raise TargetError(f"process {pid} is this autocap itself; pass the PID of the training job")
         self._pidfd = _open(pid)
-        identity = procs.identify(pid)  # after opening: from here on the descriptor is this very process
+        identity = processes.identify(pid)  # after opening: from here on the descriptor is this very process
         if identity is None:
             self.close()
             raise _not_there(pid)

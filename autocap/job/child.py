@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
-from autocap.job import processes as procs
 from autocap.job.invoking_user import InvokingUser
+from autocap.job.processes import identify, tree
 
 _SHELL = "/bin/sh"
 # Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
@@ -39,7 +39,7 @@ except OSError as error:
 _FIRST_LINE_BYTES = 80  # as much as bash looks at to tell a script from a binary
 
 
-class Target:
+class ChildJob:
     """A started command.
 
     pid: its process number, also that of its session and process group. identity: `None` where /proc hides the
@@ -49,7 +49,7 @@ class Target:
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self._child = child
         self.pid = child.pid
-        self.identity = procs.identify(child.pid)  # still ours to see: nobody has reaped it
+        self.identity = identify(child.pid)  # still ours to see: nobody has reaped it
 
     def poll(self) -> int | None:
         """The exit status; `None` while the child lives, stopped or not. Reaps it when it has ended."""
@@ -94,7 +94,7 @@ class Target:
     def _group(self) -> tuple[int, ...]:
         if self.identity is None:
             return (self.pid,)
-        return tuple(process.pid for process in procs.tree(self.identity) if _group_of(process.pid) == self.pid)
+        return tuple(process.pid for process in tree(self.identity) if _group_of(process.pid) == self.pid)
 
     @contextmanager
     def _sending(self, signum: int) -> Iterator[None]:
@@ -112,7 +112,7 @@ class Target:
 
 def start(
     command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None, stdout: int | None = None
-) -> Target:
+) -> ChildJob:
     """Start the command in a session of its own, as `user` if one is given; streams and directory are inherited.
 
     stdout: a descriptor to write to instead of our standard output; the caller closes it afterwards.
@@ -125,19 +125,21 @@ def start(
     _require_named(command)
     environment = {**env, **(user.environment() if user else {})}
     try:
-        return Target(_spawn(command, environment, user, stdout))
+        return ChildJob(_spawn(command, environment, user, stdout))
     except OSError as error:
         path = _located(command[0], environment)
         if error.errno != errno.ENOEXEC or path is None or _is_binary(path):
             raise _diagnosed(command[0], path, error) from error
     try:  # a script without #!, which execvp and shells hand to the shell
-        return Target(_spawn((_SHELL, path, *command[1:]), environment, user, stdout))
+        return ChildJob(_spawn((_SHELL, path, *command[1:]), environment, user, stdout))
     except OSError as error:
         raise _diagnosed(_SHELL, _SHELL, error) from error
 
 
 @contextmanager
-def waiting_start(command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None) -> Iterator[Target]:
+def waiting_start(
+    command: Sequence[str], env: Mapping[str, str], user: InvokingUser | None = None
+) -> Iterator[ChildJob]:
     """The process of a command that is executed when the block is left; until then it waits and has done nothing.
 
     For what must know the process before the command runs in it. Otherwise as `start`; but what the kernel alone can
@@ -151,7 +153,7 @@ def waiting_start(command: Sequence[str], env: Mapping[str, str], user: Invoking
         try:
             os.set_inheritable(gate, True)
             waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), path, *command)
-            job = Target(_spawn(waiting, environment, user, None))
+            job = ChildJob(_spawn(waiting, environment, user, None))
         finally:
             os.close(gate)
         yield job

@@ -21,12 +21,12 @@ _LONGEST_WAIT_S = 1.0  # a signal that another thread caught does not end the wa
 _INTERRUPTS_THAT_KILL = 3
 
 
-class Arrival(int):
+class ReceivedSignal(int):
     """The number of a signal that arrived, and whether the terminal sent it to a whole process group, ours."""
 
     from_terminal: bool
 
-    def __new__(cls, signum: int, from_terminal: bool = False) -> "Arrival":
+    def __new__(cls, signum: int, from_terminal: bool = False) -> "ReceivedSignal":
         arrival = super().__new__(cls, signum)
         arrival.from_terminal = from_terminal
         return arrival
@@ -34,7 +34,7 @@ class Arrival(int):
 
 def from_terminal(signum: int) -> bool:
     """Whether the terminal sent a signal that a clock reported, as far as that clock knows."""
-    return isinstance(signum, Arrival) and signum.from_terminal
+    return isinstance(signum, ReceivedSignal) and signum.from_terminal
 
 
 class SignalClock(MonotonicClock):
@@ -50,7 +50,7 @@ class SignalClock(MonotonicClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._arrived: deque[Arrival] = deque()
+        self._arrived: deque[ReceivedSignal] = deque()
         self._previous: dict[signal.Signals, object] = {}
         self._mask: set[signal.Signals | int] = set()
 
@@ -84,7 +84,7 @@ class SignalClock(MonotonicClock):
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, self._previous)
 
-    def wait_until(self, t_s: float) -> Arrival | None:
+    def wait_until(self, t_s: float) -> ReceivedSignal | None:
         """Return at `t_s` with `None`, or earlier with the signal that arrived; one that is pending comes at once."""
         while not self._arrived:
             left_s = max(0.0, t_s - self.now())
@@ -103,11 +103,11 @@ class SignalClock(MonotonicClock):
         # The emulated device stops and continues the child all the time. Such a SIGCHLD can hide the one of the
         # child's end, as the kernel keeps one at most, so look at the children and not at the signal's own word.
         if info.si_signo != signal.SIGCHLD or _a_child_has_ended():
-            self._arrived.append(Arrival(info.si_signo, from_terminal=info.si_code == _FROM_KERNEL))
+            self._arrived.append(ReceivedSignal(info.si_signo, from_terminal=info.si_code == _FROM_KERNEL))
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         if signum != signal.SIGCHLD or _a_child_has_ended():
-            self._arrived.append(Arrival(signum))
+            self._arrived.append(ReceivedSignal(signum))
 
 
 def _is_ours(signum: signal.Signals) -> bool:
@@ -129,7 +129,7 @@ class Reaction(Enum):
     KILL = auto()  # the user has run out of patience
     SUSPEND = auto()  # put the caps back, then stop with the job
     RETUNE = auto()  # a request to us
-    LOOK = auto()  # a child has ended; perhaps the job
+    CHECK_CHILDREN = auto()  # a child has ended; perhaps the job
 
 
 class SignalPolicy:
@@ -147,7 +147,7 @@ class SignalPolicy:
     def receive(self, signum: int, t_s: float) -> Reaction:
         """What to do about a signal that arrived at `t_s`."""
         if signum == signal.SIGCHLD:
-            return Reaction.LOOK
+            return Reaction.CHECK_CHILDREN
         if signum == signal.SIGUSR1:
             return Reaction.RETUNE
         if signum == signal.SIGTSTP:

@@ -23,7 +23,7 @@ _FEWEST = 8  # blocks that tell the spread
 _CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
 
-class Page:
+class CumulativeSum:
     """One quantity. `add` takes ln(value / reference) over some iterations; `level` is in units of the alarm."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class DriftWatch:
 
     def __init__(self, reference: Measurement) -> None:
         self._reference = reference
-        self._time, self._energy = Page(), Page()
+        self._time, self._energy = CumulativeSum(), CumulativeSum()
         self._meter = EnergyMeter()
         self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations

@@ -14,7 +14,7 @@ _MOST_POINTS = 10_000
 _SHORTEST_GAP_S = 1e-6
 
 
-class Accounts:
+class RunningTotals:
     """Adds up time, energy and iterations, sample by sample, from the moment `open` is called."""
 
     def __init__(self) -> None:

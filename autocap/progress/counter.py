@@ -7,7 +7,6 @@ from types import TracebackType
 
 from autocap.clock import Clock
 from autocap.config import PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
-from autocap.job.invoking_user import InvokingUser
 from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.regex import Relay
@@ -17,25 +16,25 @@ from autocap.records import SensorInfo, StepReading
 _REGEX = "regex:"
 
 
-class Counting:
+class IterationCounter:
     """The counter of one run: the step hook's map, a relay for the output, or nothing in the child at all.
 
-    kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map: where a
-    job that asked to be tuned counts its steps. Entering raises AutocapError when the map or the relay cannot be set
-    up.
+    kind: as --progress has it. owner_uid_gid: whose the map is to be, where the job runs as somebody else. ours: the
+    job is our child; nothing can be put into one that is not. step_map: where a job that asked to be tuned counts its
+    steps. Entering raises AutocapError when the map or the relay cannot be set up.
     """
 
     def __init__(
-        self, kind: str, user: InvokingUser | None, *, ours: bool = True, step_map: Path | None = None
+        self, kind: str, owner_uid_gid: tuple[int, int] | None, *, ours: bool = True, step_map: Path | None = None
     ) -> None:
         self._kind = kind if ours or kind != "auto" else "outside"
         self._given = step_map
-        self._owner = user.owner if user else None
+        self._owner = owner_uid_gid
         self._stack = ExitStack()
         self._map: StepMap | None = None
         self._relay: Relay | None = None
 
-    def __enter__(self) -> "Counting":
+    def __enter__(self) -> "IterationCounter":
         if self._kind in ("auto", "steps"):
             step_map = StepMap.open(self._given) if self._given else StepMap.create(owner_uid_gid=self._owner)
             self._map = self._stack.enter_context(step_map)

@@ -8,9 +8,9 @@ from autocap.reports.figures import pictures
 from autocap.reports.figures.model import Picture
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
-from autocap.reports.wording import node as nodetelling
-from autocap.reports.wording import per_gpu as pergputelling
-from autocap.reports.wording import run as telling
+from autocap.reports.wording import node as node_wording
+from autocap.reports.wording import per_gpu as per_gpu_wording
+from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import common_caps
 from autocap.reports.wording.run import Fact, Table
 from autocap.runlog.samples import Samples
@@ -39,14 +39,14 @@ class Page:
 def run_page(events: Sequence[Event], samples: Samples) -> Page:
     """The page of a run that `autocap run` or `attach` recorded. Raises RunDirectoryError as `summarise`."""
     summary = summarise(events)
-    aim = "" if summary.device is None else f"minimising {telling.aim(summary)}; "
+    aim = "" if summary.device is None else f"minimising {run_wording.aim(summary)}; "
     return Page(
-        kicker=f"autocap {summary.mode} · {telling.device(summary)}",
+        kicker=f"autocap {summary.mode} · {run_wording.device(summary)}",
         headline=_headline(summary),
-        remarks=(*telling.remarks(events), *pergputelling.lines(summary), *_of_node(summary)),
+        remarks=(*run_wording.remarks(events), *per_gpu_wording.lines(summary), *_of_node(summary)),
         aim=f"{aim}ended: {summary.ended_because}",
-        label=telling.EMULATED if telling.emulated(summary) else "",
-        facts=tuple(telling.facts(summary)),
+        label=run_wording.EMULATED if run_wording.emulated(summary) else "",
+        facts=tuple(run_wording.facts(summary)),
         warnings=summary.warnings,
         pictures=tuple(pictures(summary, events, samples)),
         tables=tuple(_tables(summary)),
@@ -58,7 +58,7 @@ def run_page(events: Sequence[Event], samples: Samples) -> Page:
 def _headline(summary: Summary) -> str:
     if summary.device is None:
         return "Not tuned"
-    if telling.undecided(summary):
+    if run_wording.undecided(summary):
         return "Nothing decided yet"
     if summary.chosen is None:
         return "No cap was kept" if summary.trials else "No cap was tried"
@@ -70,27 +70,27 @@ def _headline(summary: Summary) -> str:
 def _of_node(summary: Summary) -> list[str]:
     if summary.node is None:
         return []
-    return [*nodetelling.heading(summary.node, telling.kind(summary)), *nodetelling.at_rest(summary.node)]
+    return [*node_wording.heading(summary.node, run_wording.kind(summary)), *node_wording.at_rest(summary.node)]
 
 
 def _tables(summary: Summary) -> Iterator[tuple[str, Table]]:
     if summary.baseline is not None:
-        yield "Measured caps", telling.trials(summary, summary.baseline)
+        yield "Measured caps", run_wording.trials(summary, summary.baseline)
         if summary.node is not None:
-            yield "The GPUs' part", nodetelling.of_gpus(summary, summary.baseline)
+            yield "The GPUs' part", node_wording.of_gpus(summary, summary.baseline)
     if summary.trials:
-        yield "Best cap by metric", nodetelling.bests(summary) or telling.bests(summary)
+        yield "Best cap by metric", node_wording.bests(summary) or run_wording.bests(summary)
         yield (
             "Energy and time that no other cap beats",
-            telling.front(summary.pareto, emulated=telling.modelled(summary)),
+            run_wording.front(summary.pareto, emulated=run_wording.modelled(summary)),
         )
     if summary.device is not None:
-        yield "Power limits", telling.limits(summary)
+        yield "Power limits", run_wording.limits(summary)
 
 
 def _job(summary: Summary) -> Iterator[tuple[str, str]]:
     options = ", ".join(f"{option.name}={option.value}" for option in summary.strategy.options)
-    yield "command", telling.command(summary)
+    yield "command", run_wording.command(summary)
     yield "started", summary.started_at
     yield "ended", summary.ended_because
     yield "process", "unknown" if summary.pid is None else str(summary.pid)

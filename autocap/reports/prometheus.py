@@ -30,13 +30,13 @@ from prometheus_client.registry import Collector
 from autocap.errors import ExporterError
 from autocap.events import DeviceFound, Event, RunStarted, State
 from autocap.records import Sample
-from autocap.reports.live.plain import Quiet
+from autocap.reports.live.plain import Reporter
 from autocap.reports.live.status import Status
 
 _GPU = ("uuid", "gpu", "emulated")
 
 
-class Exporter(Quiet, Collector):
+class Exporter(Reporter, Collector):
     """Serves `/metrics` from its start until it is closed. Fed by the run, read by the server's threads."""
 
     def __init__(self) -> None:

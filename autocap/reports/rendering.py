@@ -9,10 +9,12 @@ from autocap.events import Event
 from autocap.reports import html, plots
 from autocap.reports.page import Page, run_page
 from autocap.reports.summary.summarise import summarise
-from autocap.reports.tables import WIDTH
+from autocap.reports.summary.to_json import to_json_dict
+from autocap.reports.text import WIDTH
 from autocap.reports.text import lines as summary_lines
 from autocap.runlog.codec import Json, encode
-from autocap.runlog.directory import REPORT, RunDirectory, read_samples, replace, to_json_dict
+from autocap.runlog.directory import REPORT, RunDirectory, replace
+from autocap.runlog.reading import read_samples
 from autocap.runlog.samples import parse
 from autocap.sweep import summary as sweep_summary
 from autocap.sweep.page import sweep_page

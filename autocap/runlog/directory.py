@@ -24,9 +24,8 @@ from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.records import Sample
-from autocap.reports.summary.record import Summary
-from autocap.runlog.codec import Json, encode
-from autocap.runlog.event_log import EVENTS, events_of, held, line_of
+from autocap.runlog.codec import Json
+from autocap.runlog.event_log import EVENTS, held, line_of
 from autocap.runlog.sample_rows import header, row
 
 SAMPLES = "samples.csv.gz"
@@ -124,9 +123,9 @@ class RunDirectory:
         """Add one sample; it is on disk within 5 s of the run. Raises RunDirectoryError, once."""
         self._attempt(SAMPLES, lambda: self._write_row(sample))
 
-    def write_result(self, summary: Summary) -> None:
-        """Put `result.json` there, whole or not at all. Raises RunDirectoryError, once."""
-        self.put(RESULT, json.dumps(to_json_dict(summary), indent=2, allow_nan=False) + "\n")
+    def put_result(self, result: Json) -> None:
+        """Put `result.json` there, as `put` does."""
+        self.put(RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
 
     def put(self, name: str, text: str) -> None:
         """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""
@@ -227,73 +226,3 @@ def _write(file: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:  # a disk that fills up takes a part first and fails at the next try
         rest = rest[file.write(rest) :]
-
-
-def _fields(record: object) -> dict[str, Json]:
-    encoded = encode(record)
-    assert isinstance(encoded, dict)
-    return encoded
-
-
-def read_events(run_dir: Path) -> list[Event]:
-    """The events of a run, oldest first, as far as they were written; a line cut short by a kill is left out.
-
-    Events and fields that only a later version knows are skipped. Raises RunDirectoryError where there is no run.
-    """
-    try:
-        lines = (run_dir / EVENTS).read_bytes().splitlines()
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunDirectoryError(
-            f"{run_dir} holds no run: there is no {EVENTS} in it; pass a directory that autocap wrote"
-        ) from None
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{run_dir / EVENTS} cannot be read: {error.strerror}; check its permissions"
-        ) from error
-    *whole, last = lines or [b""]
-    return events_of(whole, run_dir / EVENTS) + events_of([last], None)
-
-
-def read_samples(run_dir: Path) -> bytes:
-    """The gzipped CSV of a run's samples as far as it was written, empty where there is none; `samples` parses it.
-
-    Raises RunDirectoryError where it cannot be read.
-    """
-    try:
-        return (run_dir / SAMPLES).read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{run_dir / SAMPLES} cannot be read: {error.strerror}; check its permissions"
-        ) from error
-
-
-def to_json_dict(summary: Summary) -> dict[str, Json]:
-    """What `result.json` holds, schema 1, with more keys where node power was counted or a cap per GPU looked for."""
-    result = _fields(summary)
-    if summary.versus_common is None:
-        del result["versus_common"]
-    result["strategy"] = {
-        "name": summary.strategy.name,
-        "options": {option.name: encode(option.value) for option in summary.strategy.options},
-    }
-    for key, found in (("best_by_metric", summary.best_by_metric), ("best_by_metric_gpu", summary.best_by_metric_gpu)):
-        best = [_fields(one) for one in found]
-        result[key] = {str(one.pop("metric")): one for one in best}
-    return result if summary.node is not None else _without(_OF_NODE, result)
-
-
-# Keys that a run of the GPUs alone does not have.
-_OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
-
-
-def _without(keys: frozenset[str], fields: dict[str, Json]) -> dict[str, Json]:
-    """JSON objects, one in the other, without those keys."""
-
-    def kept(value: Json) -> Json:
-        if isinstance(value, dict):
-            return _without(keys, value)
-        return [kept(item) for item in value] if isinstance(value, list) else value
-
-    return {key: kept(value) for key, value in fields.items() if key not in keys}

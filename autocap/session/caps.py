@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from autocap.config import TuneConfig
+from autocap.devices.base import CheckCaps, Device
 from autocap.errors import DeviceError
 from autocap.records import CapRange, GpuInfo
-from autocap.strategies.base import DEFAULT_STEP_W, CapGrid
+from autocap.strategies.grid import DEFAULT_STEP_W, CapGrid
 
 _NARROW_W, _NARROW_STEPS = 150.0, 45.0  # a CPU package of 125 W gets steps of 2 W
 
@@ -66,6 +67,15 @@ def cap_grid(
     return CapGrid(tuple(sorted({*stepped, *required_w})))
 
 
+def checker(config: TuneConfig, required_w: Sequence[float] = ()) -> CheckCaps:
+    """Refuses what `cap_grid` refuses, for devices that are found before there is a grid to make."""
+
+    def check(gpus: Sequence[GpuInfo], found_w: Sequence[float] = ()) -> object:
+        return cap_grid(config, gpus, found_w, required_w)
+
+    return check
+
+
 def _usual_step_w(allowed: CapRange) -> float:
     """The spacing of caps where nobody chose one: finer on a device whose whole range is narrow."""
     width_w = allowed.max_w - allowed.min_w
@@ -85,3 +95,21 @@ def _check(option: str, cap_w: float, allowed: CapRange, gpus: Sequence[GpuInfo]
             f"{option} {cap_w:g} W is above the {allowed.max_w:g} W maximum of {where}; "
             f"pass {option} {allowed.max_w:g} or less"
         )
+
+
+def limits_found(device: Device) -> tuple[float, ...]:
+    """The limits found on arrival, watts, read without a guardian; the default where a device does not say."""
+    readings = device.read()
+    limits_w = [reading.enforced_w if reading.requested_w is None else reading.requested_w for reading in readings]
+    return tuple(
+        gpu.cap_range.default_w if limit_w is None else limit_w
+        for gpu, limit_w in zip(device.gpus, limits_w, strict=True)
+    )
+
+
+def limits_known(limits_w: Sequence[float | None]) -> tuple[float, ...]:
+    """The same as a guardian found them, every one of them known. Raises DeviceError for one that is not."""
+    unknown = [index for index, limit in enumerate(limits_w) if limit is None]
+    if unknown:
+        raise DeviceError(f"the limit of GPU {unknown[0]} cannot be read, so it could not be put back; not tuned")
+    return tuple(limit for limit in limits_w if limit is not None)

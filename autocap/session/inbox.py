@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from autocap.errors import AutocapError
 from autocap.job.attached import AttachedJob
-from autocap.job.child import Target
+from autocap.job.child import ChildJob
 from autocap.job.signals import Reaction, SignalPolicy, from_terminal
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Actuator, Order
@@ -20,7 +20,7 @@ class Inbox:
     actuator: what holds the caps, `None` while nothing is set.
     """
 
-    def __init__(self, job: Target, recorder: Recorder, kill_after_s: float | None) -> None:
+    def __init__(self, job: ChildJob, recorder: Recorder, kill_after_s: float | None) -> None:
         self._policy = SignalPolicy(kill_after_s)
         self._job, self._recorder = job, recorder
         self.actuator: Actuator | None = None
@@ -56,7 +56,7 @@ class Inbox:
                 return Order.RESUME
             case Reaction.RETUNE:
                 return Order.RETUNE
-            case Reaction.LOOK:
+            case Reaction.CHECK_CHILDREN:
                 pass
         return Order.NOTHING
 
@@ -82,7 +82,7 @@ class AttachInbox:
                 return Order.RESUME
             case Reaction.RETUNE:
                 return Order.RETUNE
-            case Reaction.FORWARD | Reaction.LOOK:
+            case Reaction.FORWARD | Reaction.CHECK_CHILDREN:
                 pass
         return Order.NOTHING
 

@@ -11,19 +11,20 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from autocap.config import NODE_POWER, RunConfig
-from autocap.devices import node as nodepower
-from autocap.devices.powersource import PowerSource
+from autocap.devices import node as node_power
+from autocap.devices.base import PowerSource
 from autocap.devices.sources import Source, source
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, GuardError, UsageError
 from autocap.guardian import Fate, settle
-from autocap.job import child as target
+from autocap.job import child as child_job
 from autocap.job.attached import AttachedJob
-from autocap.job.child import Target
+from autocap.job.child import ChildJob
 from autocap.job.invoking_user import InvokingUser, invoking_user
 from autocap.job.signals import SignalClock
-from autocap.progress.counter import Counting
+from autocap.progress.counter import IterationCounter
+from autocap.session.caps import checker
 from autocap.session.inbox import AttachInbox, Inbox
-from autocap.session.output import Books
+from autocap.session.output import RunOutput
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.session.warm_start import earlier_run
 from autocap.strategies import registry
@@ -48,9 +49,9 @@ def run(config: RunConfig, clock: SignalClock) -> int:
                 plan.earlier.require_device(device.known)
         notes = settle_leftovers(observe=config.tune.observe)
         node = None if device is None else _node_power(config, plan, clock, stack)
-        counting = Counting(config.progress if device else "none", user)
+        counting = IterationCounter(config.progress if device else "none", _owner(user))
         stack.enter_context(counting)
-        books = stack.enter_context(Books(config, clock, user, node))
+        books = stack.enter_context(RunOutput(config, clock, user, node))
         job = _start(config, clock, books, user, counting)
         recorder = books.begin(plan, "run", job.pid, notes)
         inbox = Inbox(job, recorder, config.kill_after_s)
@@ -72,7 +73,7 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
     plan = _plan(config, user)
     with ExitStack() as stack:
         job, config = _joined(config, plan, pid, stack)
-        finder = stack.enter_context(source(config, clock, plan.required_w, _owner_uid(user)))
+        finder = stack.enter_context(source(config, clock, checker(config.tune, plan.required_w), _owner_uid(user)))
         notes = settle_leftovers(observe=config.tune.observe)
         device = finder.find(job.identity, math.inf)
         if device is None:
@@ -81,8 +82,8 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
             )
         stack.callback(device.close)
         node = _node_power(config, plan, clock, stack)
-        counting = stack.enter_context(Counting(config.progress, user, ours=False))
-        books = stack.enter_context(Books(config, clock, user, node))
+        counting = stack.enter_context(IterationCounter(config.progress, _owner(user), ours=False))
+        books = stack.enter_context(RunOutput(config, clock, user, node))
         recorder = books.begin(plan, "attach", pid, notes)
         inbox = AttachInbox(job, recorder)
         tuning = Tuning(
@@ -110,8 +111,8 @@ def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
         if device is not None:
             stack.enter_context(device)
         notes = settle_leftovers(observe=config.tune.observe)
-        counting = stack.enter_context(Counting(config.progress, user, step_map=config.step_map))
-        books = stack.enter_context(Books(config, clock, user))
+        counting = stack.enter_context(IterationCounter(config.progress, _owner(user), step_map=config.step_map))
+        books = stack.enter_context(RunOutput(config, clock, user))
         recorder = books.begin(plan, "tune", pid, notes)
         inbox = AttachInbox(job, recorder)
         tuning = Tuning(
@@ -133,6 +134,10 @@ def _joined(config: RunConfig, plan: SearchPlan, pid: int, stack: ExitStack) -> 
     return job, replace(config, command=job.command)
 
 
+def _owner(user: InvokingUser | None) -> tuple[int, int] | None:
+    return None if user is None else user.owner
+
+
 def _owner_uid(user: InvokingUser | None) -> int:
     return os.getuid() if user is None else user.uid
 
@@ -145,7 +150,7 @@ def _source_or_why(
     required: then raises DeviceError for that, unless --device is auto and there is no device at all.
     """
     try:
-        return source(config, clock, plan.required_w, owner_uid), ""
+        return source(config, clock, checker(config.tune, plan.required_w), owner_uid), ""
     except DeviceError as error:
         if required and not (config.device == "auto" and isinstance(error, DeviceUnavailable)):
             raise
@@ -168,7 +173,7 @@ def open_node_power(config: RunConfig, clock: SignalClock, stack: ExitStack) -> 
     if config.node_power == NODE_POWER:
         return None
     with clock.lifted():  # a meter must feel it when it is asked to end
-        node = nodepower.open_source(config.node_power, clock)
+        node = node_power.open_source(config.node_power, clock)
     stack.callback(node.close)
     return node
 
@@ -182,7 +187,7 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
-    if config.node_power.startswith(nodepower.COMMAND):
+    if config.node_power.startswith(node_power.COMMAND):
         raise UsageError(
             f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
         )
@@ -209,11 +214,11 @@ def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
 
 
 def _start(
-    config: RunConfig, clock: SignalClock, books: Books, user: InvokingUser | None, counting: Counting
-) -> Target:
+    config: RunConfig, clock: SignalClock, books: RunOutput, user: InvokingUser | None, counting: IterationCounter
+) -> ChildJob:
     try:
         with clock.lifted(), counting.child_stdout() as stdout:
-            return target.start(config.command, counting.environment(os.environ), user, stdout)
+            return child_job.start(config.command, counting.environment(os.environ), user, stdout)
     except AutocapError:
         books.directory.discard()
         raise

@@ -9,24 +9,24 @@ from datetime import datetime
 from autocap import events
 from autocap.clock import Clock
 from autocap.config import RunConfig
-from autocap.devices.powersource import PowerSource
+from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError
 from autocap.events import Event, MetricInfo, OptionValue
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
-from autocap.reports import rendering as reporting
-from autocap.reports import text as summary_report
+from autocap.reports import rendering, text
 from autocap.reports.live import terminal
-from autocap.reports.live.plain import Quiet
+from autocap.reports.live.plain import Reporter
 from autocap.reports.summary.summarise import summarise
+from autocap.reports.summary.to_json import to_json_dict
 from autocap.runlog.codec import Json
-from autocap.runlog.directory import RunDirectory, to_json_dict
+from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.tuning import SearchPlan
 from autocap.version import __version__
 
 
-class Books:
+class RunOutput:
     """Opened before the job starts, so that what cannot be written or served is refused by then. A context manager."""
 
     def __init__(
@@ -40,9 +40,9 @@ class Books:
             self._exporters = _exporters(config, opened)
             self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, user, self._started))
             self._stack = opened.pop_all()
-        self._reporter = Quiet()
+        self._reporter = Reporter()
 
-    def __enter__(self) -> "Books":
+    def __enter__(self) -> "RunOutput":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -67,12 +67,12 @@ class Books:
         self._reporter.close()
         result = summarise(self._recorder.events)
         try:
-            self.directory.write_result(result)
+            self.directory.put_result(to_json_dict(result))
             self.directory.close()  # so that the page shows the last samples as well
         except RunDirectoryError as error:
             self._reporter.say([f"warning: {error}"])
         untuned = result.device is None  # which was said when it began
-        told = [] if untuned else summary_report.lines(result, self._reporter.width)
+        told = [] if untuned else text.lines(result, self._reporter.width)
         hand_out(self.directory, self._recorder.events, self._reporter, told, to_json_dict(result), self._config)
 
     def _tell_of_node(self) -> None:
@@ -109,7 +109,7 @@ def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.Nod
 def hand_out(
     directory: RunDirectory,
     recorded: Sequence[Event],
-    reporter: Quiet,
+    reporter: Reporter,
     told: Sequence[str],
     result: Json,
     config: RunConfig,
@@ -118,7 +118,7 @@ def hand_out(
 
     recorded: all events. told: the table, line by line. result: what `result.json` holds.
     """
-    why_no_page = reporting.put_page(directory, recorded)
+    why_no_page = rendering.put_page(directory, recorded)
     if why_no_page is not None:
         reporter.say([f"warning: {why_no_page}"])
     reporter.say([*told, f"run directory: {directory.path}"])
@@ -138,7 +138,7 @@ def metric_info(metric: Metric) -> MetricInfo:
     )
 
 
-def _exporters(config: RunConfig, stack: ExitStack) -> list[Quiet]:
+def _exporters(config: RunConfig, stack: ExitStack) -> list[Reporter]:
     """The exporter that was asked for, listening. Raises ExporterError."""
     if config.prometheus is None:
         return []

@@ -7,7 +7,7 @@ from autocap import events
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.records import Sample
-from autocap.reports.live.plain import Quiet
+from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ class Recorder:
     """The runner's sink. A directory that can no longer be written is said once, a reporter that fails is heard no
     more; the run goes on."""
 
-    def __init__(self, directory: RunDirectory, *reporters: Quiet) -> None:
+    def __init__(self, directory: RunDirectory, *reporters: Reporter) -> None:
         self._directory, self._reporters = directory, list(reporters)
         self.events: list[Event] = []
 
@@ -37,7 +37,7 @@ class Recorder:
         """Leave the terminal to somebody else for a while."""
         self._report(lambda reporter: reporter.step_aside())
 
-    def _report(self, tell: Callable[[Quiet], None]) -> None:
+    def _report(self, tell: Callable[[Reporter], None]) -> None:
         for reporter in tuple(self._reporters):
             try:
                 tell(reporter)

@@ -12,8 +12,7 @@ from typing import Protocol
 from autocap import events
 from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
-from autocap.devices.base import Device
-from autocap.devices.powersource import PowerSource
+from autocap.devices.base import Device, PowerSource
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.events import Event
 from autocap.records import Sample, StepReading

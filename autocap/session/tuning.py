@@ -17,8 +17,7 @@ from autocap import events
 from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller.controller import Controller
-from autocap.devices.base import Device, LimitPort, Tunable
-from autocap.devices.powersource import PowerSource
+from autocap.devices.base import Device, LimitPort, PowerSource, Tunable
 from autocap.devices.sources import Source
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
@@ -26,13 +25,13 @@ from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
 from autocap.records import GpuInfo, Measurement, SensorInfo, StepReading, Trial
-from autocap.session.arrival import limits_found, limits_known
-from autocap.session.caps import cap_grid
+from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Actuator, Inbox, Job, Order, Runner, follow
 from autocap.session.warm_start import EarlierRun
 from autocap.strategies import registry
-from autocap.strategies.base import OptionScalar, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import StrategyFactory
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from autocap.reports.figures.tradeoff import tradeoff
 from autocap.reports.page import Page
 from autocap.reports.summary.gains import Measured, costs_by_cap, relative_to
 from autocap.reports.summary.summarise import metric_of
-from autocap.reports.wording import node as nodetelling
-from autocap.reports.wording import run as run_telling
+from autocap.reports.wording import node as node_wording
+from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.run import Fact, Table
-from autocap.sweep import wording as telling
+from autocap.sweep import wording
 from autocap.sweep.summary import Panel, SweepSummary, summarise
 
 
@@ -31,9 +31,9 @@ def sweep_page(events: Sequence[Event]) -> Page:
         headline=_headline(summary),
         remarks=tuple(_remarks(summary)),
         aim=f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order; ended: {ended}",
-        label=run_telling.EMULATED if summary.plan.emulated else "",
+        label=run_wording.EMULATED if summary.plan.emulated else "",
         facts=tuple(facts[0]) if len(facts) == 1 else (),
-        warnings=(*summary.warnings, *(text for panel in summary.panels for text in telling.left_out(panel))),
+        warnings=(*summary.warnings, *(text for panel in summary.panels for text in wording.left_out(panel))),
         pictures=tuple(_pictures(summary, metric)),
         tables=tuple(_tables(summary)),
         job=(
@@ -64,9 +64,9 @@ def curve_of(panel: Panel, metric: Metric) -> Curve | None:
 
 def _pictures(summary: SweepSummary, metric: Metric) -> Iterator[Picture]:
     curves = [curve for panel in summary.panels if (curve := curve_of(panel, metric)) is not None]
-    note = run_telling.EMULATED if summary.plan.emulated else ""
+    note = run_wording.EMULATED if summary.plan.emulated else ""
     if any(len(curve.measured) > 1 for curve in curves):
-        yield tradeoff(curves, note, of="run", kept=f"best by {telling.asked_for(summary)}")
+        yield tradeoff(curves, note, of="run", kept=f"best by {wording.asked_for(summary)}")
         yield caps(curves, note, of="run")
 
 
@@ -75,15 +75,15 @@ def _headline(summary: SweepSummary) -> str:
     found = list(dict.fromkeys(f"{cap_w:g}" for cap_w in caps_w))
     if not found:
         return "Nothing to compare yet"
-    return f"Best by {telling.asked_for(summary)}: {', '.join(found)} W"
+    return f"Best by {wording.asked_for(summary)}: {', '.join(found)} W"
 
 
 def _remarks(summary: SweepSummary) -> Iterator[str]:
     """What is counted, what the machine draws at rest, and which cap is best on each GPU set of several."""
-    yield from telling.heading(summary)
+    yield from wording.heading(summary)
     several = len(summary.panels) > 1
     for panel in summary.panels:
-        yield from (f"{panel.curve}: {text}" if several else text for text in telling.at_rest(panel))
+        yield from (f"{panel.curve}: {text}" if several else text for text in wording.at_rest(panel))
         if several and panel.chosen is not None:
             cost = f"{panel.chosen.cost:.4f} ± {panel.chosen.cost_stderr:.4f}"
             yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
@@ -95,19 +95,19 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
     best = panel.row(panel.chosen.cap_w[0]).measurement
     names = ("energy per run" + (" (emulated)" if summary.modelled else ""), "time per run", metric.name)
     for name, ratio in zip(names, relative_to(best, panel.baseline.measurement, metric), strict=True):
-        change = run_telling.change(100 * (ratio.value - 1), 100 * ratio.stderr)
+        change = run_wording.change(100 * (ratio.value - 1), 100 * ratio.stderr)
         yield Fact(name=name, value=change, note=f"at {panel.chosen.cap_w[0]:g} W, against the baseline")
 
 
 def _tables(summary: SweepSummary) -> Iterator[tuple[str, Table]]:
     for panel in summary.panels:
-        yield f"Caps of {panel.curve}", telling.caps(panel, emulated=summary.modelled)
+        yield f"Caps of {panel.curve}", wording.caps(panel, emulated=summary.modelled)
         if panel.rows and panel.node is not None:
-            yield f"The GPUs' part of {panel.curve}", telling.of_gpus(panel, emulated=summary.plan.emulated)
+            yield f"The GPUs' part of {panel.curve}", wording.of_gpus(panel, emulated=summary.plan.emulated)
         if panel.baseline is not None:
-            yield f"Best caps of {panel.curve}", telling.bests(summary, panel, panel.baseline.measurement)
-            by_both = nodetelling.bests(panel)
+            yield f"Best caps of {panel.curve}", wording.bests(summary, panel, panel.baseline.measurement)
+            by_both = node_wording.bests(panel)
             if by_both is not None:
                 yield f"Best caps of {panel.curve}, by the node and by the GPUs alone", by_both
-            front = run_telling.front(panel.pareto, emulated=summary.modelled)
+            front = run_wording.front(panel.pareto, emulated=summary.modelled)
             yield f"Energy and time of {panel.curve} that no other cap beats", front

@@ -12,8 +12,7 @@ from autocap.devices.sources import source
 from autocap.errors import DeviceError
 from autocap.events.sweep import GpuSet, SweepPlan
 from autocap.records import GpuInfo
-from autocap.session.arrival import limits_found
-from autocap.session.caps import cap_grid, common_range
+from autocap.session.caps import cap_grid, checker, common_range, limits_found
 from autocap.sweep.schedule import default_step_w
 
 
@@ -27,7 +26,7 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
     ahead: dict[str, Tunable] = {}
     emulated = False
     for names in config.gpu_sets or (None,):
-        finder = stack.enter_context(source(config.run_on(names), clock, ()))
+        finder = stack.enter_context(source(config.run_on(names), clock, checker(config.run.tune)))
         opened = finder.ahead()
         device = opened or finder.known
         if device is None:

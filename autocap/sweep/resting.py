@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from autocap.clock import Clock
-from autocap.devices.base import Device
-from autocap.devices.powersource import PowerSource
+from autocap.devices.base import Device, PowerSource
 from autocap.errors import DeviceError
 from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import PlannedRun

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 
 from autocap import events
 from autocap.config import SweepConfig
-from autocap.devices.base import Tunable
-from autocap.devices.powersource import PowerSource
+from autocap.devices.base import PowerSource, Tunable
 from autocap.devices.sources import source
 from autocap.errors import AutocapError
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.guardian import Guardian
-from autocap.job import child as target
-from autocap.job.child import Target
+from autocap.job import child
+from autocap.job.child import ChildJob
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.processes import ProcessId
 from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible
 from autocap.records import Sample
+from autocap.session.caps import checker
 from autocap.session.inbox import Inbox
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Order, Runner, follow
@@ -137,22 +137,24 @@ class Running:
             case _:
                 pass
 
-    def _start(self, one: GpuSet, waiting: ExitStack | None) -> Target:
+    def _start(self, one: GpuSet, waiting: ExitStack | None) -> ChildJob:
         """Start the command; with a stack, it runs once that closes."""
         environment = dict(os.environ)
         if self.config.gpu_sets is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(device_names(self.plan, one))
         with self.clock.lifted():
             if waiting is None:
-                return target.start(self.plan.command, environment, self.user)
-            return waiting.enter_context(target.waiting_start(self.plan.command, environment, self.user))
+                return child.start(self.plan.command, environment, self.user)
+            return waiting.enter_context(child.waiting_start(self.plan.command, environment, self.user))
 
     @contextmanager
-    def _made_by(self, job: Target, one: GpuSet) -> Iterator[Tunable]:
+    def _made_by(self, job: ChildJob, one: GpuSet) -> Iterator[Tunable]:
         """The device that a command makes once it runs."""
         if job.identity is None:
             raise AutocapError(f"process {job.pid} is hidden from /proc, so it can make no device")
-        with source(self.config.run_on(device_names(self.plan, one)), self.clock, ()) as finder:
+        with source(
+            self.config.run_on(device_names(self.plan, one)), self.clock, checker(self.config.run.tune)
+        ) as finder:
             device = finder.find(job.identity, math.inf)
             if device is None:
                 raise AutocapError(f"process {job.pid} makes no device")
@@ -171,7 +173,7 @@ class Running:
         return guardian
 
     def _measure(
-        self, job: Target, device: Tunable, guardian: Guardian | None, whole: WholeRun, inbox: "EndingInbox"
+        self, job: ChildJob, device: Tunable, guardian: Guardian | None, whole: WholeRun, inbox: "EndingInbox"
     ) -> int:
         inbox.actuator = guardian
         runner = Runner(

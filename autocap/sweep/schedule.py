@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from autocap.events.sweep import DISCARDED, RANDOM, FinishedRun, GpuSet, PlannedRun, SweepPlan
-from autocap.strategies.base import DEFAULT_STEP_W
+from autocap.strategies.grid import DEFAULT_STEP_W
 
 _WIDE_W = 200.0  # a range of caps beyond this is stepped through coarsely
 _WIDE_STEP_W = 25.0

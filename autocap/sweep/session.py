@@ -3,10 +3,9 @@
 An interrupted sweep goes on in its run directory, provided that its plan is still the same.
 """
 
-import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +18,10 @@ from autocap.events import Event
 from autocap.events.sweep import SweepPlan
 from autocap.job.invoking_user import InvokingUser, acting_as, invoking_user
 from autocap.job.signals import SignalClock
-from autocap.reports.live.plain import PlainLines, Quiet
+from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.codec import encode
-from autocap.runlog.directory import RESULT, SWEEP, RunDirectory, read_events
+from autocap.runlog.directory import SWEEP, RunDirectory
+from autocap.runlog.reading import read_events
 from autocap.session.modes import open_node_power, refuse_as_root, settle_leftovers
 from autocap.session.output import hand_out, metric_info, node_metered
 from autocap.session.recorder import Recorder
@@ -52,7 +52,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
         node = open_node_power(config.run, clock, stack)
         directory, earlier = _directory(config, plan, user, started)
         stack.enter_context(directory)
-        reporter = Quiet() if config.run.quiet else PlainLines(sys.stderr)
+        reporter = Reporter() if config.run.quiet else PlainLines(sys.stderr)
         recorder = Recorder(directory, reporter)
         recorder.events.extend(earlier)
         schedule = Schedule(plan, finished_runs(earlier))
@@ -144,24 +144,24 @@ def _run_all(
         finished = running.run(run, sets[run.gpus], devices.get(run.gpus))
         schedule.tell(finished)
         recorder.event(events.SweepRunEnded(t_s=running.clock.now(), finished=finished))
-        _put(directory, recorder, running.clock.now(), SWEEP, to_csv(summarise(recorder.events)))
+        _attempt(recorder, running.clock.now(), lambda: directory.put(SWEEP, to_csv(summarise(recorder.events))))
         if running.ended_by is None and schedule.hopeless is not None:
             return schedule.hopeless
         pause_s = running.plan.cool_down_s
     return None
 
 
-def _put(directory: RunDirectory, recorder: Recorder, t_s: float, name: str, text: str) -> None:
+def _attempt(recorder: Recorder, t_s: float, write: Callable[[], None]) -> None:
     """Write a file; that it cannot be written is said once, and the sweep goes on."""
     try:
-        directory.put(name, text)
+        write()
     except RunDirectoryError as error:
         recorder.warn(t_s, str(error))
 
 
-def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: Quiet, t_s: float) -> None:
+def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: Reporter, t_s: float) -> None:
     summary = summarise(recorder.events)
     result = encode(summary)
-    _put(directory, recorder, t_s, RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
+    _attempt(recorder, t_s, lambda: directory.put_result(result))
     reporter.close()
     hand_out(directory, recorder.events, reporter, sweep_report.lines(summary, reporter.width), result, config.run)

@@ -2,10 +2,10 @@
 
 import shlex
 
-from autocap.reports.tables import WIDTH, drawn
-from autocap.reports.wording import node as nodetelling
-from autocap.reports.wording import run as run_telling
-from autocap.sweep import wording as telling
+from autocap.reports.text import WIDTH, drawn
+from autocap.reports.wording import node as node_wording
+from autocap.reports.wording import run as run_wording
+from autocap.sweep import wording
 from autocap.sweep.summary import Panel, SweepSummary
 
 
@@ -19,10 +19,10 @@ def lines(summary: SweepSummary, width: int = WIDTH) -> list[str]:
 
 def _heading(summary: SweepSummary) -> list[str]:
     left = f"; runs left: {summary.runs_left}" if summary.runs_left else ""
-    label = f" ({run_telling.EMULATED})" if summary.plan.emulated else ""
+    label = f" ({run_wording.EMULATED})" if summary.plan.emulated else ""
     return [
         f"sweep of {shlex.join(summary.command)}{label}; ended: {summary.ended_because}{left}",
-        *telling.heading(summary),
+        *wording.heading(summary),
     ]
 
 
@@ -30,16 +30,16 @@ def _panel(summary: SweepSummary, panel: Panel, width: int) -> list[str]:
     names = ", ".join(dict.fromkeys(gpu.name for gpu in panel.gpus.gpus))
     told = [f"GPU {panel.gpus.label}: {names}; limit found on arrival {panel.gpus.baseline_w:g} W"]
     if panel.rows:
-        told += ["", *drawn(telling.caps(panel, emulated=summary.modelled), width)]
+        told += ["", *drawn(wording.caps(panel, emulated=summary.modelled), width)]
     if panel.rows and panel.node is not None:
-        told += ["", *telling.at_rest(panel)]
-        told += ["", *drawn(telling.of_gpus(panel, emulated=summary.plan.emulated), width)]
+        told += ["", *wording.at_rest(panel)]
+        told += ["", *drawn(wording.of_gpus(panel, emulated=summary.plan.emulated), width)]
     if panel.baseline is None:
         told += ["", "the limit found on arrival was not measured, so there is nothing to compare"]
     else:
-        told += ["", *drawn(telling.bests(summary, panel, panel.baseline.measurement), width)]
-        by_both = nodetelling.bests(panel)
+        told += ["", *drawn(wording.bests(summary, panel, panel.baseline.measurement), width)]
+        by_both = node_wording.bests(panel)
         told += [] if by_both is None else ["", *drawn(by_both, width)]
-        told += ["", *drawn(run_telling.front(panel.pareto, emulated=summary.modelled), width)]
-    head, *rest = list(telling.left_out(panel)) or [""]
+        told += ["", *drawn(run_wording.front(panel.pareto, emulated=summary.modelled), width)]
+    head, *rest = list(wording.left_out(panel)) or [""]
     return [*told, "", head, *(f"  {line}" for line in rest)] if head else told

@@ -6,7 +6,7 @@ from autocap.events.sweep import DISCARDED
 from autocap.records import Measurement
 from autocap.reports.summary.gains import METRICS
 from autocap.reports.summary.record import BestCap
-from autocap.reports.wording import node as nodetelling
+from autocap.reports.wording import node as node_wording
 from autocap.reports.wording.numbers import with_error
 from autocap.reports.wording.run import Table
 from autocap.sweep.statistics import CapRow
@@ -66,12 +66,12 @@ def asked_for(summary: SweepSummary) -> str:
 
 def heading(summary: SweepSummary) -> list[str]:
     """What the energy in the report is of; nothing where it is the GPUs' own."""
-    return nodetelling.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
+    return node_wording.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
 
 
 def at_rest(panel: Panel) -> list[str]:
     """What the machine around the GPUs draws between the runs; nothing where only they count."""
-    return [] if panel.node is None else nodetelling.at_rest(panel.node, when="between the runs", per="run")
+    return [] if panel.node is None else node_wording.at_rest(panel.node, when="between the runs", per="run")
 
 
 def left_out(panel: Panel) -> Iterator[str]:

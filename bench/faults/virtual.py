@@ -26,7 +26,7 @@ from autocap.job.processes import ProcessId, own_identity
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import SensorInfo, StepReading
-from autocap.reports.live.plain import Quiet
+from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Actuator, NoInbox
@@ -84,7 +84,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
         well = board.read().machine
         inject(stage)
         run = RunDirectory.create(folder / "run", False, None, datetime.now(UTC))
-        recorder = Recorder(run, Quiet())
+        recorder = Recorder(run, Reporter())
         tuning = _tuning(stage, recorder)
         status, raised, hung = None, None, None
         try:
@@ -185,7 +185,7 @@ class _Steps:
 
 
 class _Found:
-    """Opens the GPUs as `GpuSource` would, for the process that this is."""
+    """Opens the GPUs as `NvmlSource` would, for the process that this is."""
 
     known = None
 

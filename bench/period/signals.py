@@ -1,7 +1,8 @@
 """Power signals with known iterations, as a power sensor would report them, and signals that repeat nothing.
 
-True power is built iteration by iteration, disturbed, and read through `autocap.devices.model.sensor.PowerSensor`; the truth comes
-along as the job's progress over time, so that an estimate is held against the mean realised inside its own window.
+True power is built iteration by iteration, disturbed, and read through
+`autocap.devices.model.sensor.PowerSensor`; the truth comes along as the job's progress over time, so that an estimate
+is held against the mean realised inside its own window.
 """
 
 from collections.abc import Callable

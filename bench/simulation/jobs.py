@@ -12,10 +12,9 @@ from autocap import events
 from autocap.clock import Clock, VirtualClock
 from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
 from autocap.controller.controller import Controller
-from autocap.devices.base import LimitPort
+from autocap.devices.base import LimitPort, PowerSource
 from autocap.devices.model import profiles
 from autocap.devices.model.profiles import Profile
-from autocap.devices.powersource import PowerSource
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.events import Event
 from autocap.metrics import Metric
@@ -24,7 +23,8 @@ from autocap.records import Measurement, Sample, Trial
 from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
 from autocap.strategies import registry
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 
 
 @dataclass

@@ -9,7 +9,8 @@ import numpy as np
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from autocap.strategies import registry
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import CapCurve, drive
 

@@ -21,7 +21,8 @@ from autocap.devices.model import profiles
 from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import DEFAULT_STEP_W, CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import DEFAULT_STEP_W, CapGrid
 
 Floats = NDArray[np.float64]
 

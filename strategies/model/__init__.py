@@ -30,11 +30,12 @@ from typing import ClassVar
 import numpy as np
 
 from autocap.records import Measurement, Prediction, Trial
-from autocap.strategies.base import Option, Strategy
+from autocap.strategies.base import Strategy
 from autocap.strategies.findings import Finding
 from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.residual import POWER, Observation
 from autocap.strategies.model.shapes import Floats, shapes, with_rest
+from autocap.strategies.options import Option
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time

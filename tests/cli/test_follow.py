@@ -19,7 +19,7 @@ from autocap.cli.follow import follow
 from autocap.clock import VirtualClock
 from autocap.errors import RunDirectoryError
 from autocap.events import Event, RunEnded, State, StateEntered, Warned
-from autocap.reports.live.plain import Quiet
+from autocap.reports.live.plain import Reporter
 from autocap.runlog.event_log import EVENTS, EventTail, held, line_of
 from tests.cli.test_cli import until
 from tests.doubles.logs import STARTED
@@ -28,7 +28,7 @@ HOT, WAITING = Warned(t_s=3.0, text="hot"), StateEntered(t_s=1.0, state=State.WA
 ENDED = RunEnded(t_s=9.0, ended_because="the job ended")
 
 
-class Heard(Quiet):
+class CapSignals(Reporter):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def nothing() -> None:
 def test_what_is_added_is_told_as_it_comes_half_lines_once_they_are_whole(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED))
     half = len(line_of(HOT)) // 2
-    heard = Heard()
+    heard = CapSignals()
     clock = Meanwhile(
         lambda: log.write(line_of(WAITING) + line_of(HOT)[:half]),
         nothing,
@@ -89,13 +89,13 @@ def test_what_is_added_is_told_as_it_comes_half_lines_once_they_are_whole(tmp_pa
 
 def test_a_finished_run_is_not_told_again(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED) + line_of(ENDED))
-    heard = Heard()
+    heard = CapSignals()
     assert follow(tmp_path, heard, Meanwhile()) == [STARTED, ENDED]
     assert heard.events == []
 
 
 def test_a_directory_without_events_yet_is_waited_for(tmp_path: Path) -> None:
-    heard = Heard()
+    heard = CapSignals()
 
     def begin() -> None:
         (tmp_path / EVENTS).write_bytes(line_of(STARTED) + line_of(ENDED))
@@ -106,7 +106,7 @@ def test_a_directory_without_events_yet_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_silent_run_is_followed_until_its_writer_is_gone(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED) + line_of(HOT))
-    heard = Heard()
+    heard = CapSignals()
     clock = Meanwhile(*[nothing] * 50, log.close, nothing)
     assert follow(tmp_path, heard, clock) == [STARTED, HOT]
     assert heard.said == ["the run was killed: nobody writes its events any more, the last one is of 3 s"]
@@ -114,7 +114,7 @@ def test_a_silent_run_is_followed_until_its_writer_is_gone(tmp_path: Path, log: 
 
 def test_the_last_words_of_a_writer_that_is_gone_are_heard(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED))
-    heard = Heard()
+    heard = CapSignals()
 
     def end() -> None:
         log.write(line_of(ENDED))
@@ -126,7 +126,7 @@ def test_the_last_words_of_a_writer_that_is_gone_are_heard(tmp_path: Path, log: 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"there is no run directory \S+; pass a directory that"):
-        follow(tmp_path / "nosuch", Heard(), Meanwhile())
+        follow(tmp_path / "nosuch", CapSignals(), Meanwhile())
 
 
 def test_a_damaged_line_is_left_out_and_said_with_its_number(

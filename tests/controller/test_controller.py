@@ -158,7 +158,7 @@ class Faulty:
     def __init__(self, *, options: Mapping[str, object], **_: object) -> None:
         self._how = options["how"]
 
-    from autocap.strategies.base import Option
+    from autocap.strategies.options import Option
 
     OPTIONS = (Option(name="how", kind=str, default="raise", meaning="what goes wrong"),)
 

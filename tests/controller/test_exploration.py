@@ -7,14 +7,15 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller import payback
+from autocap.controller.budget import objection
 from autocap.controller.search import Search
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode, Spell, WorkloadChange
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, exact, tune
 from tests.doubles.feeds import measurement
 
@@ -120,7 +121,7 @@ def test_a_baseline_that_could_not_be_measured_is_tried_again() -> None:
 
 @pytest.mark.parametrize(("left", "searches"), [(None, True), (5000.0, True), (60.0, False)])
 def test_a_search_that_cannot_pay_back_is_not_begun(left: float | None, searches: bool) -> None:
-    why = payback.objection(left, measurement(period_s=0.5, iterations=20), settle_s=1.0)
+    why = objection(left, measurement(period_s=0.5, iterations=20), settle_s=1.0)
     assert (why is None) is searches
     if why is not None:
         assert why.startswith("about 30 s of the job are left and a search takes about 60 s")

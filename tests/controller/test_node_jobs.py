@@ -9,9 +9,9 @@ import pytest
 from autocap import events
 from autocap.clock import Clock
 from autocap.config import TuneConfig
+from autocap.devices.base import PowerSource
 from autocap.devices.model import profiles
 from autocap.devices.node.constant import ConstantPower
-from autocap.devices.powersource import PowerSource
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.metrics import Metric

@@ -6,9 +6,8 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Announce
+from autocap.controller.actions import Announce, Outbox
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.outbox import Outbox
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, Response
 from autocap.devices.model import profiles
@@ -16,11 +15,11 @@ from autocap.devices.simulated.device import LimitChange, SimulatedJob, Simulate
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.prober import Prober
-from autocap.measurement.totals import Accounts
+from autocap.measurement.totals import RunningTotals
 from autocap.metrics import Metric
 from autocap.progress import SpeedProgress, StepProgress
 from autocap.records import Measurement, SensorInfo
-from autocap.strategies.base import CapGrid
+from autocap.strategies.grid import CapGrid
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import Outcome, tune
 from tests.doubles.feeds import measurement, samples
@@ -136,7 +135,7 @@ class Purse(SlowdownBudget):
 def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks: int) -> None:
     base = replace(measurement(350.0 * 0.5, 0.5), cap_w=(200.0, 200.0))
     sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
-    outbox, accounts, progress = Outbox((260.0, 260.0)), Accounts(), StepProgress()
+    outbox, accounts, progress = Outbox((260.0, 260.0)), RunningTotals(), StepProgress()
     balancing = Balancing(
         config=PER_GPU,
         lowering=Lowering(200.0, 2, CapGrid.stepped(100.0, 260.0, 5.0), Response(draw=0.9, time=0.35)),

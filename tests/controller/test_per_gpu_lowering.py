@@ -7,7 +7,7 @@ import pytest
 
 from autocap.controller.per_gpu.lowering import Caps, Lowering, Response, Shown, response
 from autocap.records import Cost
-from autocap.strategies.base import CapGrid
+from autocap.strategies.grid import CapGrid
 from tests.doubles.feeds import measurement
 
 GRID = CapGrid.stepped(100.0, 260.0, 5.0)

@@ -4,16 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from autocap.devices.nvml.job_gpus import (
-    JobGpus,
-    Listing,
-    ProcessFacts,
-    named,
-    refuse_strangers,
-    strangers,
-    used,
-    visible,
-)
+from autocap.devices.names import named
+from autocap.devices.nvml.job_gpus import JobGpus, Listing, ProcessFacts, refuse_strangers, strangers, used, visible
 from autocap.errors import DeviceError, DeviceUnavailable
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from autocap.config import RunConfig, TuneConfig
-from autocap.devices.nvml.source import GpuSource
+from autocap.devices.nvml.source import NvmlSource
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import tree
 from autocap.metrics import Metric
 from autocap.records import CapRange
+from autocap.session.caps import checker
 from tests.doubles.jobs import PARENT, SLEEPING, eventually, has_a_working_child, job
 
 CONFIG = RunConfig(command=("train",), tune=TuneConfig(metric=Metric(name="energy")))
@@ -45,9 +46,9 @@ class Driver:
         return self.pids.get(uuid, ())
 
 
-def source(driver: Driver, config: RunConfig = CONFIG) -> GpuSource:
+def source(driver: Driver, config: RunConfig = CONFIG) -> NvmlSource:
     """A source that "opens" GPUs as their UUIDs."""
-    return GpuSource(config, driver, lambda uuids: uuids, ())
+    return NvmlSource(config, driver, lambda uuids: uuids, checker(config.tune))
 
 
 def test_a_job_has_no_gpus_until_it_computes_and_its_ranks_have_all_come() -> None:

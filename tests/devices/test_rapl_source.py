@@ -11,9 +11,10 @@ from autocap.clock import VirtualClock
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.powercap import SYSFS_VARIABLE
 from autocap.devices.rapl.cpu_use import CpuUse
-from autocap.devices.rapl.source import PackageSource
+from autocap.devices.rapl.source import RaplSource
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.metrics import Metric
+from autocap.session.caps import checker
 from tests.doubles.jobs import BUSY, PARENT, eventually, has_a_working_child, job
 from tests.doubles.rapl_tree import RaplTree
 
@@ -34,8 +35,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RaplTree:
     return made
 
 
-def source(config: RunConfig = CONFIG) -> PackageSource:
-    return PackageSource(config, VirtualClock(), ())
+def source(config: RunConfig = CONFIG) -> RaplSource:
+    return RaplSource(config, VirtualClock(), checker(config.tune))
 
 
 def indices(found: object) -> list[int]:

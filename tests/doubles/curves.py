@@ -12,7 +12,8 @@ import numpy as np
 
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, Trial, TrialState
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 
 GRID = CapGrid.stepped(100, 260, 5)
 # A factor on the time per iteration and one on the mean power, as functions of the cap in watts.

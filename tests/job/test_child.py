@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
-from autocap.job import child as target
+from autocap.job import child as child_job
 from autocap.job.invoking_user import InvokingUser, acting_as, invoking_user
 
 PATIENCE_S = 30.0  # bounds a failure; nothing below takes as long
@@ -152,7 +152,7 @@ def printed(body: str) -> str:
 
 
 def run(*command: str) -> int:
-    return target.start(command, os.environ).wait()
+    return child_job.start(command, os.environ).wait()
 
 
 def script(path: Path, text: str, mode: int = 0o755) -> str:
@@ -171,7 +171,7 @@ def test_a_death_by_signal_is_128_plus_its_number() -> None:
 
 
 def test_poll_reaps_the_child_and_keeps_its_status() -> None:
-    child = target.start(["sh", "-c", "exit 3"], os.environ)
+    child = child_job.start(["sh", "-c", "exit 3"], os.environ)
     eventually(lambda: child.poll() is not None)
 
     assert child.poll() == child.wait() == 3
@@ -179,7 +179,7 @@ def test_poll_reaps_the_child_and_keeps_its_status() -> None:
 
 
 def test_a_stopped_child_has_no_status_yet() -> None:
-    child = target.start(["sleep", "100"], os.environ)
+    child = child_job.start(["sleep", "100"], os.environ)
     child.forward(signal.SIGSTOP)
     eventually(lambda: state(child.pid) == "T")
     assert child.poll() is None
@@ -192,7 +192,7 @@ def test_a_stopped_child_has_no_status_yet() -> None:
 
 
 def test_nothing_is_sent_once_the_child_was_reaped() -> None:
-    child = target.start(["true"], os.environ)
+    child = child_job.start(["true"], os.environ)
     child.wait()
     child.forward(signal.SIGTERM)  # its number may be somebody else's by now
     child.suspend()
@@ -202,7 +202,7 @@ def test_nothing_is_sent_once_the_child_was_reaped() -> None:
 
 
 def test_the_identity_is_the_childs() -> None:
-    child = target.start(["sleep", "100"], os.environ)
+    child = child_job.start(["sleep", "100"], os.environ)
 
     assert child.identity is not None
     assert child.identity.pid == child.pid
@@ -218,7 +218,7 @@ def test_the_child_leads_its_own_session_and_inherits_directory_and_descriptors(
         os.chdir("{tmp_path}")
         os.dup2(1, 3)
         command = 'echo $$; cut -d" " -f5,6 /proc/self/stat; pwd; echo $X; echo third >&3'
-        child = target.start(["sh", "-c", command], {{**os.environ, "X": "y"}})
+        child = child_job.start(["sh", "-c", command], {{**os.environ, "X": "y"}})
         sys.exit(child.wait() or print(child.pid))
         """
     )
@@ -274,22 +274,22 @@ def test_a_script_without_an_interpreter_line_is_run_by_the_shell(tmp_path: Path
     path = script(tmp_path / "bare", "exit $(($1 + 1))\n")
 
     assert run(path, "41") == 42
-    assert target.start(["bare", "2"], {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}).wait() == 3
+    assert child_job.start(["bare", "2"], {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}).wait() == 3
 
 
 def test_the_path_searched_is_the_childs(tmp_path: Path) -> None:
     script(tmp_path / "only-here", "#!/bin/sh\nexit 9\n")
 
-    assert target.start(["only-here"], {"PATH": str(tmp_path)}).wait() == 9
+    assert child_job.start(["only-here"], {"PATH": str(tmp_path)}).wait() == 9
     with pytest.raises(CommandNotFound):
-        target.start(["only-here"], {"PATH": "/bin"})
+        child_job.start(["only-here"], {"PATH": "/bin"})
 
 
 def test_a_waiting_command_is_executed_in_its_process_once_the_block_is_left(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     command = ["sh", "-c", f"echo $$ $ANSWER > {ran}; ls /proc/$$/fd; exit 3"]
 
-    with target.waiting_start(command, {**os.environ, "ANSWER": "42"}) as job:
+    with child_job.waiting_start(command, {**os.environ, "ANSWER": "42"}) as job:
         identity = job.identity
         time.sleep(0.1)
         assert not ran.exists()
@@ -303,14 +303,14 @@ def test_a_waiting_command_is_executed_in_its_process_once_the_block_is_left(tmp
 def test_a_waiting_command_inherits_nothing_of_the_waiting(tmp_path: Path) -> None:
     facts = tmp_path / "facts"
     code = f"import os; open({str(facts)!r}, 'w').write(' '.join(sorted(os.listdir('/proc/self/fd'))))"
-    with target.waiting_start([sys.executable, "-S", "-c", code], os.environ) as waited:
+    with child_job.waiting_start([sys.executable, "-S", "-c", code], os.environ) as waited:
         pass
     waited.wait()
     after_waiting = facts.read_text()
-    target.start([sys.executable, "-S", "-c", code], os.environ).wait()
+    child_job.start([sys.executable, "-S", "-c", code], os.environ).wait()
 
     assert after_waiting == facts.read_text()
-    with target.waiting_start(["sh", "-c", "grep SigIgn /proc/self/status > " + str(facts)], os.environ) as waited:
+    with child_job.waiting_start(["sh", "-c", "grep SigIgn /proc/self/status > " + str(facts)], os.environ) as waited:
         pass
     waited.wait()
     assert int(facts.read_text().split()[1], 16) & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)) == 0
@@ -326,7 +326,7 @@ def test_a_waiting_command_that_cannot_be_executed_is_refused_as_ever(tmp_path: 
         ([str(file)], CommandNotExecutable, "is not executable"),
         ([str(tmp_path)], CommandNotExecutable, "is a directory"),
     ):
-        with pytest.raises(kind, match=message), target.waiting_start(command, os.environ):
+        with pytest.raises(kind, match=message), child_job.waiting_start(command, os.environ):
             pass
 
 
@@ -335,7 +335,7 @@ def test_a_waiting_script_without_an_interpreter_line_is_run_by_the_shell(tmp_pa
     file.write_text("exit $1\n")
     file.chmod(0o755)
 
-    with target.waiting_start([str(file), "7"], os.environ) as job:
+    with child_job.waiting_start([str(file), "7"], os.environ) as job:
         pass
 
     assert job.wait() == 7
@@ -346,7 +346,7 @@ def test_a_waiting_command_is_executed_when_we_die(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from autocap import target
-with target.waiting_start(["sh", "-c", "echo yes > {ran}"], os.environ):
+with child_job.waiting_start(["sh", "-c", "echo yes > {ran}"], os.environ):
     os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", code], check=False)
@@ -359,7 +359,7 @@ def test_a_refused_signal_says_so_and_how_to_send_it() -> None:
         pytest.skip("needs root, which alone can give up the right to signal its own child, as a setuid child makes us")
     out = printed(
         """
-        child = target.start(["sleep", "100"], os.environ)
+        child = child_job.start(["sleep", "100"], os.environ)
         os.setresuid(65534, 65534, 0)
         try:
             child.forward(signal.SIGTERM)
@@ -552,7 +552,7 @@ def test_under_sudo_the_child_runs_as_the_user_who_typed_the_command() -> None:
         from autocap.privileges import InvokingUser
         command = 'grep -E "^(Uid|Gid|Groups|CapEff):" /proc/self/status; echo $HOME $USER $LOGNAME'
         environ = {{**os.environ, "HOME": "/root", "USER": "root"}}
-        sys.exit(target.start(["sh", "-c", command], environ, {user!r}).wait())
+        sys.exit(child_job.start(["sh", "-c", command], environ, {user!r}).wait())
         """
     )
     uids, gids, groups, capabilities, names = out.splitlines()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-from autocap.job.signals import Arrival, Reaction, SignalClock, SignalPolicy, from_terminal
+from autocap.job.signals import Reaction, ReceivedSignal, SignalClock, SignalPolicy, from_terminal
 
 
 def in_a_process_of_its_own(body: str, *, prefix: str = "") -> str:
@@ -69,10 +69,10 @@ def test_a_signal_sent_by_a_process_is_not_taken_for_the_terminals() -> None:
 
 
 def test_origin_is_known_only_of_an_arrival() -> None:
-    assert from_terminal(Arrival(signal.SIGINT, from_terminal=True))
-    assert not from_terminal(Arrival(signal.SIGINT))
+    assert from_terminal(ReceivedSignal(signal.SIGINT, from_terminal=True))
+    assert not from_terminal(ReceivedSignal(signal.SIGINT))
     assert not from_terminal(signal.SIGINT)
-    assert int(Arrival(signal.SIGINT)) == signal.SIGINT
+    assert int(ReceivedSignal(signal.SIGINT)) == signal.SIGINT
 
 
 def test_a_child_that_ends_wakes_the_clock() -> None:
@@ -201,7 +201,7 @@ def test_the_other_signals_have_meanings_of_their_own() -> None:
     assert policy.receive(signal.SIGUSR1, 1.0) is Reaction.RETUNE
     assert policy.receive(signal.SIGUSR2, 1.0) is Reaction.FORWARD
     assert policy.receive(signal.SIGTSTP, 1.0) is Reaction.SUSPEND
-    assert policy.receive(signal.SIGCHLD, 1.0) is Reaction.LOOK
+    assert policy.receive(signal.SIGCHLD, 1.0) is Reaction.CHECK_CHILDREN
     assert policy.kill_at_s is None  # none of them asks the child to end
 
 

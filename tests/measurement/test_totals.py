@@ -3,13 +3,13 @@
 import pytest
 
 from autocap.events import State
-from autocap.measurement.totals import Accounts
+from autocap.measurement.totals import RunningTotals
 from autocap.progress import Mark
 from autocap.records import NodeReading, Reading, Sample
 
 
 def test_iterations_that_are_recognised_late_are_set_against_their_own_time_and_energy() -> None:
-    accounts = Accounts()
+    accounts = RunningTotals()
     for tick in range(2001):
         t_s = tick * 0.05
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0 if t_s < 50 else 300.0),))
@@ -29,7 +29,7 @@ def test_iterations_that_are_recognised_late_are_set_against_their_own_time_and_
 
 
 def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_needs() -> None:
-    accounts = Accounts()
+    accounts = RunningTotals()
     for tick in range(30_000):
         accounts.feed(Sample(t_s=tick * 1.0, readings=(Reading(t_s=tick * 1.0, power_w=100.0),)), (), State.HOLDING)
     accounts.feed(
@@ -45,7 +45,7 @@ def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_need
 
 
 def test_iterations_over_a_gap_of_the_nodes_power_are_left_out_of_what_was_counted() -> None:
-    accounts = Accounts()
+    accounts = RunningTotals()
     for tick in range(1001):
         t_s = tick * 0.1
         node = NodeReading(t_s=t_s, power_w=None if 40 <= t_s < 60 else 400.0, whole=True)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from autocap.measurement.batches import batch_errors
+from autocap.measurement.combining import pool
 from autocap.measurement.energy import EnergyMeter
-from autocap.measurement.window import Floats, Window, pool
+from autocap.measurement.window import Floats, Window
 from autocap.progress import Mark, StepProgress
 from autocap.records import NodeReading, Reading, Sample, StepReading
 from tests.doubles.feeds import measurement, samples

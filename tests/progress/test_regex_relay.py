@@ -24,8 +24,8 @@ import pytest
 
 from autocap.clock import MonotonicClock
 from autocap.errors import AutocapError, CommandNotFound, UsageError
-from autocap.job import child as target
-from autocap.job.child import Target
+from autocap.job import child as child_job
+from autocap.job.child import ChildJob
 from autocap.job.invoking_user import InvokingUser
 from autocap.progress.regex import Relay, compile_pattern
 from autocap.progress.regex.board import Board
@@ -74,7 +74,7 @@ def gate() -> Iterator[tuple[str, Callable[[], int]]]:
     os.close(ours)
 
 
-STARTED: list[Target] = []
+STARTED: list[ChildJob] = []
 
 
 @pytest.fixture(autouse=True)
@@ -85,13 +85,13 @@ def _no_child_outlives_its_test() -> Iterator[None]:
     STARTED.clear()
 
 
-def child(relay: Relay, *command: str, user: InvokingUser | None = None) -> Target:
+def child(relay: Relay, *command: str, user: InvokingUser | None = None) -> ChildJob:
     with relay.child_stdout() as stdout:
-        STARTED.append(target.start(command, os.environ, user, stdout))
+        STARTED.append(child_job.start(command, os.environ, user, stdout))
     return STARTED[-1]
 
 
-def status(job: Target) -> int:
+def status(job: ChildJob) -> int:
     """The job's exit status, which it must come to."""
     eventually(lambda: job.poll() is not None)
     return job.wait()
@@ -353,7 +353,7 @@ from autocap.clock import MonotonicClock
 from autocap.progress.regex import Relay
 with Relay.start("line") as relay:
     with relay.child_stdout() as stdout:
-        job = target.start(sys.argv[1:], os.environ, stdout=stdout)
+        job = child_job.start(sys.argv[1:], os.environ, stdout=stdout)
     print("began", relay.pid, job.pid, file=sys.stderr, flush=True)
     status = job.wait()
     relay.drain(MonotonicClock())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import autocap
-from autocap.progress.steps.hook import sitecustomize as stephook
+from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import StepMap
 
 # As much of torch as the hook knows about: the module it waits for, and the function it looks for there.
@@ -63,18 +63,18 @@ def count(step_map: StepMap) -> int | None:
 
 
 def slots_taken(step_map: StepMap) -> int:
-    table = step_map.path.read_bytes()[stephook.HEADER_BYTES :]
-    return sum(table[at : at + 8] != bytes(8) for at in range(0, len(table), stephook.SLOT_BYTES))
+    table = step_map.path.read_bytes()[step_hook.HEADER_BYTES :]
+    return sum(table[at : at + 8] != bytes(8) for at in range(0, len(table), step_hook.SLOT_BYTES))
 
 
 class TestCounter:
     """One process's count, made of those of its optimisers."""
 
     @pytest.fixture
-    def counter(self, step_map: StepMap) -> stephook.Counter:
-        return stephook.Counter(str(step_map.path))
+    def counter(self, step_map: StepMap) -> step_hook.Counter:
+        return step_hook.Counter(str(step_map.path))
 
-    def test_of_two_optimisers_the_busier_one_counts(self, counter: stephook.Counter, step_map: StepMap) -> None:
+    def test_of_two_optimisers_the_busier_one_counts(self, counter: step_hook.Counter, step_map: StepMap) -> None:
         class Optimizer: ...
 
         critic, generator = Optimizer(), Optimizer()
@@ -86,7 +86,7 @@ class TestCounter:
                 assert count(step_map) == 5 * iteration
 
     def test_an_optimiser_made_anew_every_epoch_never_stalls_the_count(
-        self, counter: stephook.Counter, step_map: StepMap
+        self, counter: step_hook.Counter, step_map: StepMap
     ) -> None:
         class Optimizer: ...
 
@@ -96,7 +96,7 @@ class TestCounter:
                 counter.optimizer_stepped(optimizer)
                 assert count(step_map) == epoch * 7 + step + 1
 
-    def test_an_optimiser_for_one_step_only_counts_as_well(self, counter: stephook.Counter, step_map: StepMap) -> None:
+    def test_an_optimiser_for_one_step_only_counts_as_well(self, counter: step_hook.Counter, step_map: StepMap) -> None:
         class Optimizer: ...
 
         kept = [Optimizer() for _ in range(30)]
@@ -104,7 +104,9 @@ class TestCounter:
             counter.optimizer_stepped(optimizer)
         assert count(step_map) == 30
 
-    def test_one_optimiser_a_layer_counts_once_an_iteration(self, counter: stephook.Counter, step_map: StepMap) -> None:
+    def test_one_optimiser_a_layer_counts_once_an_iteration(
+        self, counter: step_hook.Counter, step_map: StepMap
+    ) -> None:
         class Optimizer: ...
 
         layers = [Optimizer() for _ in range(50)]
@@ -114,7 +116,7 @@ class TestCounter:
         assert count(step_map) == 50 + 10  # each counts when it is met, then all go up together
 
     def test_an_older_optimiser_that_goes_on_alone_is_counted_again_after_a_few_steps(
-        self, counter: stephook.Counter, step_map: StepMap
+        self, counter: step_hook.Counter, step_map: StepMap
     ) -> None:
         class Optimizer: ...
 
@@ -126,7 +128,7 @@ class TestCounter:
             counter.optimizer_stepped(first)
         assert 101 + 20 <= (count(step_map) or 0) <= 101 + 30
 
-    def test_a_dead_optimiser_leaves_nothing_behind(self, counter: stephook.Counter) -> None:
+    def test_a_dead_optimiser_leaves_nothing_behind(self, counter: step_hook.Counter) -> None:
         class Optimizer: ...
 
         for _ in range(100):
@@ -135,7 +137,7 @@ class TestCounter:
         assert len(counter._counts) == len(counter._watches) == 0
 
     def test_an_optimiser_that_cannot_be_watched_is_counted_too(
-        self, counter: stephook.Counter, step_map: StepMap
+        self, counter: step_hook.Counter, step_map: StepMap
     ) -> None:
         class Optimizer:
             __slots__ = ()
@@ -145,7 +147,7 @@ class TestCounter:
             counter.optimizer_stepped(optimizer)
         assert count(step_map) == 5
 
-    def test_steps_by_hand_win_over_those_of_optimisers(self, counter: stephook.Counter, step_map: StepMap) -> None:
+    def test_steps_by_hand_win_over_those_of_optimisers(self, counter: step_hook.Counter, step_map: StepMap) -> None:
         class Optimizer: ...
 
         optimizer = Optimizer()
@@ -159,7 +161,7 @@ class TestCounter:
         assert count(step_map) == 4 + 1 + 10
 
     def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(
-        self, counter: stephook.Counter, step_map: StepMap
+        self, counter: step_hook.Counter, step_map: StepMap
     ) -> None:
         import fcntl
 
@@ -278,7 +280,7 @@ class TestImport:
     def test_a_torch_that_the_user_s_path_file_imported_before_us_is_still_counted(
         self, tiny_torch: Path, step_map: StepMap
     ) -> None:
-        late = f"import sys; sys.path.insert(0, {stephook.__file__.rpartition('/')[0]!r}); import torch\n"
+        late = f"import sys; sys.path.insert(0, {step_hook.__file__.rpartition('/')[0]!r}); import torch\n"
         late += "sys.modules.pop('sitecustomize', None)\n"
         late += "try: import sitecustomize\nexcept ImportError: pass\n"
         environment = step_map.environment(plain(PYTHONPATH=str(tiny_torch))) | {"PYTHONPATH": str(tiny_torch)}

@@ -12,8 +12,9 @@ import pytest
 import autocap
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId, identify, own_identity
-from autocap.progress.steps.hook import sitecustomize as stephook
-from autocap.progress.steps.map import JobSteps, ProcessSteps, StepMap
+from autocap.progress.steps.hook import sitecustomize
+from autocap.progress.steps.map import StepMap
+from autocap.progress.steps.ranks import JobSteps, ProcessSteps
 from autocap.records import StepReading
 
 
@@ -154,12 +155,12 @@ class TestStepMap:
         assert step_map.read(0.0) is None
 
     def test_a_truncated_map_reads_as_nothing(self, step_map: StepMap) -> None:
-        stephook.Counter(str(step_map.path)).step()
+        sitecustomize.Counter(str(step_map.path)).step()
         os.truncate(step_map.path, 100)
         assert step_map.read(0.0) is None
 
     def test_a_map_that_was_deleted_is_still_read_and_closes_quietly(self, step_map: StepMap) -> None:
-        counter = stephook.Counter(str(step_map.path))
+        counter = sitecustomize.Counter(str(step_map.path))
         counter.step()
         step_map.path.unlink()
         counter.step()
@@ -168,18 +169,18 @@ class TestStepMap:
         assert reading.count == 2
 
     def test_times_are_on_the_clock_that_began_at_the_origin(self, step_map: StepMap) -> None:
-        stephook.Counter(str(step_map.path)).step()
+        sitecustomize.Counter(str(step_map.path)).step()
         by_system, by_run = step_map.read(0.0), step_map.read(1000.0)
         assert by_system is not None
         assert by_run is not None
         assert by_system.t_s - by_run.t_s == pytest.approx(1000.0)
 
     def test_a_mixture_of_two_steps_is_never_read(self, step_map: StepMap) -> None:
-        counter = stephook.Counter(str(step_map.path))
+        counter = sitecustomize.Counter(str(step_map.path))
         counter.step()
         whole = step_map.read(0.0)
         with step_map.path.open("r+b") as file:  # the count of a step whose time is not written yet
-            file.seek(stephook.HEADER_BYTES + stephook.STEP_OFFSET)
+            file.seek(sitecustomize.HEADER_BYTES + sitecustomize.STEP_OFFSET)
             file.write(struct.pack("@Q", 2))
         mixed = step_map.read(0.0)
         counter.step()
@@ -191,7 +192,7 @@ class TestStepMap:
 
     def test_the_slot_of_a_dead_process_is_used_again_when_the_map_is_full(self, step_map: StepMap) -> None:
         fill(step_map, ProcessId(1, own_identity().start_ticks + 1))  # no process 1 started after us
-        stephook.Counter(str(step_map.path)).step()
+        sitecustomize.Counter(str(step_map.path)).step()
         reading = step_map.read(0.0)
         assert reading is not None
         assert reading.count == 1
@@ -201,21 +202,21 @@ class TestStepMap:
             process = identify(other.pid)
             assert process is not None
             fill(step_map, process)
-            stephook.Counter(str(step_map.path)).step()
+            sitecustomize.Counter(str(step_map.path)).step()
             other.communicate(b"\n")
         assert step_map.read(0.0) is None
 
 
 def fill(step_map: StepMap, owner: ProcessId) -> None:
     """Give every slot to a process that has not finished its first step."""
-    slot = struct.pack(stephook.SLOT_FORMAT, owner.pid, owner.start_ticks, -1, 0, 0, 0, 0, 0)
+    slot = struct.pack(sitecustomize.SLOT_FORMAT, owner.pid, owner.start_ticks, -1, 0, 0, 0, 0, 0)
     with step_map.path.open("r+b") as file:
-        file.seek(stephook.HEADER_BYTES)
-        file.write(slot * ((step_map.path.stat().st_size - stephook.HEADER_BYTES) // stephook.SLOT_BYTES))
+        file.seek(sitecustomize.HEADER_BYTES)
+        file.write(slot * ((step_map.path.stat().st_size - sitecustomize.HEADER_BYTES) // sitecustomize.SLOT_BYTES))
 
 
 class TestEnvironment:
-    hook = str(Path(stephook.__file__).parent)
+    hook = str(Path(sitecustomize.__file__).parent)
 
     def test_the_hook_comes_first_on_the_path_and_no_colon_is_left_behind(self, step_map: StepMap) -> None:
         assert step_map.environment({})["PYTHONPATH"] == self.hook

@@ -15,12 +15,13 @@ from autocap.events import DeviceFound, NodeMetered, RunEnded, Warned
 from autocap.metrics import Metric
 from autocap.records import Sample
 from autocap.reports.live import terminal
-from autocap.reports.live.plain import PlainLines, Quiet
+from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.reports.summary.record import BestCap, ParetoPoint, Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
-from autocap.runlog.directory import RunDirectory, read_events
+from autocap.runlog.directory import RunDirectory
+from autocap.runlog.reading import read_events
 from autocap.session.recorder import Recorder
 from bench.simulation.jobs import tune
 from tests.doubles.logs import STARTED
@@ -111,7 +112,7 @@ def test_quiet_is_quiet() -> None:
     assert stream.getvalue() == ""
 
 
-class Broken(Quiet):
+class Broken(Reporter):
     """A view that has a fault."""
 
     def sample(self, sample: Sample) -> None:

@@ -62,7 +62,9 @@ from autocap.records import (
     TrialState,
 )
 from autocap.reports.summary.summarise import summarise
-from autocap.runlog.directory import RunDirectory, read_events, to_json_dict
+from autocap.reports.summary.to_json import to_json_dict
+from autocap.runlog.directory import RunDirectory
+from autocap.runlog.reading import read_events
 
 STARTED_AT = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 MEASUREMENT = Measurement(
@@ -421,7 +423,7 @@ MEASUREMENT_KEYS = [
 
 def result(events: list[Event], path: Path) -> dict[str, object]:
     with created(path) as run:
-        run.write_result(summarise(events))
+        run.put_result(to_json_dict(summarise(events)))
     loaded: dict[str, object] = json.loads((path / "result.json").read_text())
     return loaded
 
@@ -529,8 +531,8 @@ def test_a_result_never_holds_what_json_cannot(tmp_path: Path) -> None:
 
 def test_a_result_is_replaced_in_one_piece(tmp_path: Path) -> None:
     with created(tmp_path) as run:
-        run.write_result(summarise(EVENTS[:1]))
-        run.write_result(summarise(EVENTS))
+        run.put_result(to_json_dict(summarise(EVENTS[:1])))
+        run.put_result(to_json_dict(summarise(EVENTS)))
 
     assert json.loads((tmp_path / "result.json").read_text()) == to_json_dict(summarise(EVENTS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "result.json", "samples.csv.gz"]
@@ -539,7 +541,7 @@ def test_a_result_is_replaced_in_one_piece(tmp_path: Path) -> None:
 ACTIONS: list[Callable[[RunDirectory], None]] = [
     lambda run: run.append(EVENTS[0]),
     lambda run: run.sample(sample(100.0, 150.0)),
-    lambda run: run.write_result(summarise(EVENTS)),
+    lambda run: run.put_result(to_json_dict(summarise(EVENTS))),
     lambda run: run.close(),
 ]
 
@@ -599,7 +601,7 @@ def test_under_sudo_everything_belongs_to_the_user(theirs: Path, nobody: Invokin
     with created(theirs / "runs" / "one", owner=nobody) as run:
         run.append(EVENTS[0])
         run.sample(sample(1.0, 150.0))
-        run.write_result(summarise(EVENTS))
+        run.put_result(to_json_dict(summarise(EVENTS)))
 
     made = [theirs / "runs", run.path, *run.path.iterdir()]
     assert len(made) == 5

@@ -11,7 +11,8 @@ import pytest
 
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 from tests.doubles.curves import (
     BUMPY,
     CLIFF,

@@ -7,7 +7,8 @@ import pytest
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
 from autocap.strategies.bandit import Bandit
-from autocap.strategies.base import CapGrid, OptionScalar
+from autocap.strategies.grid import CapGrid
+from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
 from tests.doubles.curves import (
     CLIFF,

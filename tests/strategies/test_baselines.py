@@ -9,8 +9,9 @@ from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import TrialStarted
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import CapGrid, StrategyLike
+from autocap.strategies.base import StrategyLike
 from autocap.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
+from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import BUILTIN, find, option_values
 from bench.simulation.jobs import tune
 from tests.doubles.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search, trial_of

@@ -10,8 +10,9 @@ import pytest
 from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
-from autocap.strategies.base import CapGrid, OptionScalar
 from autocap.strategies.bayesian import Bayesian
+from autocap.strategies.grid import CapGrid
+from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
 from tests.doubles.curves import CLIFF, FALLING, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
 from tests.strategies.contract import EDP, EDS, ENERGY, StrategyContract

@@ -7,8 +7,8 @@ import pytest
 from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
-from autocap.strategies.base import CapGrid
 from autocap.strategies.fixed import Fixed
+from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import option_values
 from tests.doubles.curves import CLIFF, GRID, measured, search
 from tests.strategies.contract import BUDGET, ENERGY, StrategyContract

@@ -6,8 +6,9 @@ import pytest
 from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
-from autocap.strategies.base import CapGrid, OptionScalar
+from autocap.strategies.grid import CapGrid
 from autocap.strategies.linear import Linear
+from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
 from tests.doubles.curves import BUMPY, CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search
 from tests.strategies.contract import EDP, EDS, ENERGY, StrategyContract

@@ -8,11 +8,12 @@ import pytest
 
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import CapGrid, OptionScalar
+from autocap.strategies.grid import CapGrid
 from autocap.strategies.model import Model
 from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.residual import Observation
 from autocap.strategies.model.shapes import Floats, shapes
+from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
 from tests.doubles.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
 from tests.strategies.contract import BUDGET, EDP, EDS, ENERGY, StrategyContract

@@ -8,7 +8,9 @@ import pytest
 from autocap.errors import StrategyError, UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
-from autocap.strategies.base import CapGrid, Option, Strategy
+from autocap.strategies.base import Strategy
+from autocap.strategies.grid import CapGrid
+from autocap.strategies.options import Option
 from tests.doubles.curves import FLAT, measured
 from tests.strategies.contract import ENERGY, StrategyContract
 

@@ -9,9 +9,9 @@ import pytest
 
 from autocap import events
 from autocap.clock import VirtualClock
+from autocap.devices.base import PowerSource
 from autocap.devices.model import profiles
 from autocap.devices.node.constant import ConstantPower
-from autocap.devices.powersource import PowerSource
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.events import Event
 from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan, Used

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autocap.config import TuneConfig
+from autocap.controller.actions import Decision, Outbox
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.decision import Decision
-from autocap.controller.outbox import Outbox
 from autocap.controller.per_gpu.comparison import Comparison
-from autocap.controller.per_gpu.device_power import DeviceDraws
+from autocap.controller.per_gpu.device_power import DevicePower
 from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
-from autocap.measurement.totals import Accounts
+from autocap.measurement.totals import RunningTotals
 from autocap.progress import Mark
 from autocap.records import Cost, Measurement, Sample
 
@@ -41,7 +40,7 @@ class Balancing:
         lowering: Lowering,
         prober: Prober,
         outbox: Outbox,
-        accounts: Accounts,
+        accounts: RunningTotals,
         budget: SlowdownBudget | None,
         baseline: Measurement,
         common: Measurement,
@@ -50,7 +49,7 @@ class Balancing:
         self._accounts, self._budget = accounts, budget
         self._baseline, self._common = baseline, common
         self._then: Callable[[ProbeResult], Decision | None] = self._end_opening
-        self._draws = DeviceDraws(len(outbox.original_w))
+        self._draws = DevicePower(len(outbox.original_w))
         self._draws_w: Caps | None = None  # of the caps that were tried last
         self._opening = common
         self._spending = False  # whether what is measured costs from the budget
@@ -71,7 +70,7 @@ class Balancing:
         if self._prober.collecting:
             self._draws.feed(sample, paused=paused)
         else:
-            self._draws = DeviceDraws(len(self._out.original_w))
+            self._draws = DevicePower(len(self._out.original_w))
         return None
 
     def abandon(self, reason: str) -> None:
@@ -199,7 +198,7 @@ class Balancing:
 
     def _measure(self, caps_w: Caps, error: float, then: Callable[[ProbeResult], Decision | None]) -> None:
         self._then, self._spending = then, False
-        self._draws = DeviceDraws(len(self._out.original_w))
+        self._draws = DevicePower(len(self._out.original_w))
         self._out.set(caps_w)
         self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autocap.measurement.window import as_at, pool
+from autocap.measurement.combining import as_at, pool
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
 

@@ -6,7 +6,7 @@ from autocap.measurement.energy import EnergyMeter
 from autocap.records import Sample
 
 
-class DeviceDraws:
+class DevicePower:
     """Fed with the samples of a window, it adds up each device's energy and time; pauses of the job are left out."""
 
     def __init__(self, devices: int) -> None:

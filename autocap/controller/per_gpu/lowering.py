@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.records import Cost, Measurement
-from autocap.strategies.base import CapGrid
+from autocap.strategies.grid import CapGrid
 
 Caps = tuple[float, ...]
 Floats = NDArray[np.float64]

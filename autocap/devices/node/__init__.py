@@ -7,11 +7,11 @@ What is added to the GPUs' power, and what stands in its place:
 """
 
 from autocap.clock import Clock
+from autocap.devices.base import PowerSource
 from autocap.devices.node.command import CommandMeter
 from autocap.devices.node.constant import ConstantPower
 from autocap.devices.node.ipmi import IpmiMeter
 from autocap.devices.node.rapl import RaplPower
-from autocap.devices.powersource import PowerSource
 
 COMMAND = "command:"
 

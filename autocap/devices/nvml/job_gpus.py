@@ -9,19 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.devices.names import Named, _begins, _ordered
+from autocap.errors import DeviceError
 
 _NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA counts as the driver does
-
-
-class Named(Protocol):
-    """What --gpus calls a device of the machine by."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def uuid(self) -> str: ...
 
 
 class InstalledGpu(Named, Protocol):
@@ -87,23 +78,6 @@ class Stranger:
     gpu_index: int
     pid: int
     seen: bool
-
-
-def named(gpus: Sequence[Named], names: Sequence[str]) -> tuple[str, ...]:
-    """The UUIDs of the GPUs (or CPU packages) that --gpus names by index, UUID or the beginning of one, in the driver's
-    order.
-
-    Raises DeviceUnavailable for a name that fits none or several.
-    """
-    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
-    found = set()
-    for name in names:
-        fitting = [gpu.uuid for gpu in gpus if (str(gpu.index) == name if name.isdigit() else _begins(gpu, name))]
-        if len(fitting) != 1:
-            what = "fits several" if fitting else "is not there"
-            raise DeviceUnavailable(f"--gpus {name} {what}; this machine has {there}")
-        found.update(fitting)
-    return _ordered(gpus, found)
 
 
 def used(listings: Sequence[Listing], job: Sequence[ProcessFacts], others: Sequence[ProcessFacts]) -> JobGpus | None:
@@ -209,11 +183,3 @@ def _opened(gpus: Sequence[InstalledGpu], process: ProcessFacts) -> frozenset[st
     raise DeviceError(
         f"process {process.pid} runs CUDA, but on which of the {len(gpus)} GPUs cannot be seen; pass --gpus"
     )
-
-
-def _begins(gpu: Named, prefix: str) -> bool:
-    return gpu.uuid.lower().startswith(prefix.lower())
-
-
-def _ordered(gpus: Sequence[Named], uuids: set[str]) -> tuple[str, ...]:
-    return tuple(gpu.uuid for gpu in sorted(gpus, key=lambda gpu: gpu.index) if gpu.uuid in uuids)

@@ -7,8 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.devices.nvml.job_gpus import ProcessFacts
-from autocap.job import processes as procs
-from autocap.job.processes import ProcessId
+from autocap.job.processes import ProcessId, tree
 
 _PROC = Path("/proc")
 _GPU_FILE = re.compile(r"/dev/nvidia(\d+)")
@@ -17,7 +16,7 @@ _CUDA_FILES = frozenset({"/dev/nvidia-uvm", "/dev/dxg"})  # the second one under
 
 def of_tree(root: ProcessId, proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
     """The facts of every process of a job. proc: instead of /proc."""
-    return of_pids((process.pid for process in procs.tree(root)), proc)
+    return of_pids((process.pid for process in tree(root)), proc)
 
 
 def of_pids(pids: Iterable[int], proc: Path = _PROC) -> tuple[ProcessFacts, ...]:

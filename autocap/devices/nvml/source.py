@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from autocap.clock import Clock
 from autocap.config import RunConfig
-from autocap.devices.base import Tunable
-from autocap.devices.nvml import job_gpus as gpuset
-from autocap.devices.nvml import processes as holders
+from autocap.devices.base import CheckCaps, Tunable
+from autocap.devices.names import named
+from autocap.devices.nvml import job_gpus
+from autocap.devices.nvml import processes as gpu_processes
 from autocap.devices.nvml.job_gpus import InstalledGpu, JobGpus, Listing
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
 from autocap.records import CapRange, GpuInfo
-from autocap.session.caps import cap_grid
 
 # A job of several ranks comes to its GPUs one by one: they are its GPUs once they have stayed the same for so long.
 _UNCHANGED_S = 5.0
@@ -43,7 +44,7 @@ class ListedGpu(InstalledGpu, Protocol):
     def cap_range(self) -> CapRange | None: ...
 
 
-class GpuSource:
+class NvmlSource:
     """The GPUs of the machine that a job uses, or those that --gpus names.
 
     library: closed at the end. open_device: opens some by UUID.
@@ -54,7 +55,7 @@ class GpuSource:
         config: RunConfig,
         library: GpuLister,
         open_device: Callable[[tuple[str, ...]], Tunable],
-        required_w: Sequence[float],
+        check: CheckCaps,
     ) -> None:
         self._config, self._library, self._open = config, library, open_device
         try:
@@ -63,8 +64,8 @@ class GpuSource:
             raise DeviceUnavailable(str(error)) from error
         if not gpus:
             raise DeviceUnavailable("; ".join(["the NVIDIA driver shows no GPU here", *library.unreadable]))
-        self._named = None if config.gpus is None else gpuset.named(gpus, config.gpus)
-        self._check_caps([gpu for gpu in gpus if self._named is None or gpu.uuid in self._named], required_w)
+        self._named = None if config.gpus is None else named(gpus, config.gpus)
+        self._check_caps([gpu for gpu in gpus if self._named is None or gpu.uuid in self._named], check)
         self._seen: JobGpus | None = None
         self._seen_s = 0.0
 
@@ -72,7 +73,7 @@ class GpuSource:
     def known(self) -> None:
         """The GPUs are known once the job uses them."""
 
-    def __enter__(self) -> "GpuSource":
+    def __enter__(self) -> "NvmlSource":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -82,28 +83,28 @@ class GpuSource:
         """Those that --gpus names, or else CUDA_VISIBLE_DEVICES, which our child inherits, or the only one there is."""
         listings = self._listings()
         gpus = [listing.gpu for listing in listings]
-        visible = gpuset.visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER"))
+        visible = job_gpus.visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"), environ.get("CUDA_DEVICE_ORDER"))
         uuids = self._named or tuple(gpu.uuid for gpu in gpus if visible is None or gpu.uuid in visible)
         if not uuids or (len(uuids) > 1 and self._named is None and visible is None):
             return None
         if not self._config.shared_gpu:
-            others = holders.of_pids(pid for listing in listings for pid in listing.pids)
-            gpuset.refuse_strangers(gpuset.strangers(listings, uuids, (), others))
+            others = gpu_processes.of_pids(pid for listing in listings for pid in listing.pids)
+            job_gpus.refuse_strangers(job_gpus.strangers(listings, uuids, (), others))
         return self._open(uuids)
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         listings = self._listings()
-        tree = holders.of_tree(job)
+        tree = gpu_processes.of_tree(job)
         ours = {process.pid for process in tree}
-        others = holders.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
+        others = gpu_processes.of_pids(pid for listing in listings for pid in listing.pids if pid not in ours)
         uuids = self._named
         if uuids is None:
-            found = _unless_waiting(lambda: gpuset.used(listings, tree, others), waited_s)
+            found = _unless_waiting(lambda: job_gpus.used(listings, tree, others), waited_s)
             if found is None or not self._is_settled(found, waited_s):
                 return None
             uuids = found.uuids
         if not self._config.shared_gpu:
-            gpuset.refuse_strangers(gpuset.strangers(listings, uuids, tree, others))
+            job_gpus.refuse_strangers(job_gpus.strangers(listings, uuids, tree, others))
         return self._open(uuids)
 
     def _listings(self) -> list[Listing]:
@@ -115,7 +116,7 @@ class GpuSource:
         listed = found.computing or waited_s >= _LISTED_WITHIN_S
         return math.isinf(waited_s) or (listed and waited_s - self._seen_s >= _UNCHANGED_S)
 
-    def _check_caps(self, gpus: Sequence[ListedGpu], required_w: Sequence[float]) -> None:
+    def _check_caps(self, gpus: Sequence[ListedGpu], check: CheckCaps) -> None:
         """Refuse caps that no choice among these GPUs could take, before the job starts."""
         ranges = {gpu.cap_range for gpu in gpus}
         if self._named is None and len(ranges) > 1:
@@ -126,7 +127,7 @@ class GpuSource:
             if gpu.cap_range is not None
         ]
         if infos:
-            cap_grid(self._config.tune, infos, [], required_w)
+            check(infos)
 
 
 def _unless_waiting(look: Callable[[], JobGpus | None], waited_s: float) -> JobGpus | None:
@@ -137,3 +138,23 @@ def _unless_waiting(look: Callable[[], JobGpus | None], waited_s: float) -> JobG
         if math.isinf(waited_s):
             raise
         return None
+
+
+def open_gpus(config: RunConfig, clock: Clock, check: CheckCaps) -> NvmlSource:
+    """The GPUs of this machine, as --gpus and the driver have them. Raises DeviceUnavailable where there is none."""
+    # Only here: a run on the emulated device has no use for the driver's library, and must not wake a GPU up.
+    from autocap.devices import nvml
+
+    def open_device(uuids: tuple[str, ...]) -> Tunable:
+        return nvml.NvmlDevice(library, uuids, clock, observe=config.tune.observe)
+
+    try:
+        library = nvml.open_library()
+    except DeviceUnavailable as error:
+        raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
+    try:
+        gpu_processes.keep_from_children()
+        return NvmlSource(config, library, open_device, check)
+    except BaseException:
+        library.close()
+        raise

@@ -1,30 +1,29 @@
 """The CPU packages of the machine as a source of devices: those that a job computes on."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from types import TracebackType
 
 from autocap.clock import Clock
 from autocap.config import RunConfig
-from autocap.devices.base import Device, Tunable
-from autocap.devices.nvml import job_gpus as gpuset
+from autocap.devices.base import CheckCaps, Device, Tunable
+from autocap.devices.names import named
 from autocap.devices.rapl import RaplDevice, RaplPackage, inventory
 from autocap.devices.rapl.cpu_use import CpuUse
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
-from autocap.session.caps import cap_grid
 
 _UNCHANGED_S = 5.0  # ranks are bound to their packages one after the other
 
 
-class PackageSource:
+class RaplSource:
     """The packages that a job's processes may run on, or those that --gpus names.
 
     Raises DeviceUnavailable where there is none, or where its energy cannot be read, and DeviceError for caps that they
     do not take.
     """
 
-    def __init__(self, config: RunConfig, clock: Clock, required_w: Sequence[float]) -> None:
+    def __init__(self, config: RunConfig, clock: Clock, check: CheckCaps) -> None:
         self._clock, self._observe = clock, config.tune.observe
         packages = _chosen(config)
         self._cpus = {package.uuid: package.cpus for package in packages}
@@ -32,12 +31,12 @@ class PackageSource:
         device = RaplDevice(packages, clock, observe=self._observe)  # what cannot be read shows before the job starts
         self.known: Device | None = device if self._certain else None
         if self._certain or len({package.cap_range for package in packages}) == 1:
-            cap_grid(config.tune, device.gpus, [], required_w)
+            check(device.gpus)
         self._use: CpuUse | None = None
         self._seen: list[str] = []
         self._seen_s = 0.0
 
-    def __enter__(self) -> "PackageSource":
+    def __enter__(self) -> "RaplSource":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -75,5 +74,5 @@ def _chosen(config: RunConfig) -> tuple[RaplPackage, ...]:
         raise DeviceUnavailable(str(error)) from error
     if config.gpus is None:
         return packages
-    uuids = gpuset.named(packages, config.gpus)
+    uuids = named(packages, config.gpus)
     return tuple(package for package in packages if package.uuid in uuids)

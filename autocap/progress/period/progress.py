@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autocap.progress import Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
 from autocap.progress.period.alias import is_alias
-from autocap.progress.period.signals import Heard
+from autocap.progress.period.signals import CapSignals
 from autocap.records import Sample, SensorInfo
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,7 @@ class PeriodProgress:
         self._bridge = self._marked_here
         self._marked_here = False
         self._begun_s, self._caps = begun_s, caps
-        self._heard = Heard(self._sensor, settled_s)
+        self._heard = CapSignals(self._sensor, settled_s)
         # Once the period is known, a look before there are enough cycles could only say so.
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)

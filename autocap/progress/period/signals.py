@@ -15,7 +15,7 @@ _EVENED = 11  # moves of a counter that are taken together
 _MISSING = float("nan")
 
 
-class Heard:
+class CapSignals:
     """Samples of one stretch at constant caps, kept as columns per device.
 
     settled_s: what is read before is left out.

@@ -6,121 +6,24 @@ What writes is `hook/sitecustomize.py`, which runs in the job's Python; the layo
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
-from autocap.progress.steps.hook import sitecustomize as stephook
+from autocap.progress.steps.hook import sitecustomize as step_hook
+from autocap.progress.steps.ranks import JobSteps, ProcessSteps
 from autocap.records import StepReading
 
 SLOTS = 256
-_MAP_BYTES = stephook.HEADER_BYTES + SLOTS * stephook.SLOT_BYTES
-_SLOT = struct.Struct(stephook.SLOT_FORMAT)
+_MAP_BYTES = step_hook.HEADER_BYTES + SLOTS * step_hook.SLOT_BYTES
+_SLOT = struct.Struct(step_hook.SLOT_FORMAT)
 _PID_BYTES = 8
 _NOBODY = bytes(_PID_BYTES)
-_HOOK_DIRECTORY = Path(stephook.__file__).parent
-
-# A process that has not stepped for this long while others have is left behind; a slow one has longer.
-_IDLE_S = 10.0
-_IDLE_INTERVALS = 20
-_LATE_INTERVALS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessSteps:
-    """What one process has published.
-
-    rank: its RANK in the job, `None` where that is unset. explicit: it counts by hand, with autocap.step().
-    first_s, last_s: when its first and its last step ended, seconds on the system's monotonic clock.
-    """
-
-    process: ProcessId
-    rank: int | None
-    explicit: bool
-    first_s: float
-    last_s: float
-    count: int
-
-    def is_left_behind(self, newest_s: float) -> bool:
-        """Whether, with the job's newest step at `newest_s`, this process no longer takes part in it."""
-        return newest_s - self.last_s > max(_IDLE_S, _IDLE_INTERVALS * self.interval_s)
-
-    def is_late(self, newest_s: float) -> bool:
-        """Whether, with the job's newest step at `newest_s`, this process may have ended."""
-        return newest_s - self.last_s > _LATE_INTERVALS * self.interval_s
-
-    @property
-    def interval_s(self) -> float:
-        """Mean time from step to step."""
-        return (self.last_s - self.first_s) / max(1, self.count - 1)
-
-
-class JobSteps:
-    """Makes one count out of those of a job's processes: the slowest rank's.
-
-    Processes that are dead are left out, and so are those left behind: without a step for 10 s (or 20 times their
-    own mean interval) before the newest step of another live process. That way a helper that trained a little at
-    start-up and lives on does not hold the count, while a job that pauses as a whole leaves nobody behind. Where any
-    of the rest counts by hand, only those that do are looked at. Of several processes with the same RANK (a rank's
-    own children inherit it) the busiest speaks for the rank, and of the ranks the slowest for the job. Where no
-    process has a RANK, the busiest speaks for the job.
-
-    The count never falls: a process that comes to speak for the job with a lower count, such as a rank that was
-    started again, goes on from the count published so far.
-    """
-
-    def __init__(self) -> None:
-        self._published: StepReading | None = None
-        self._last_s: dict[ProcessId, float] = {}
-        self._raised: dict[ProcessId, int] = {}
-
-    def update(
-        self, processes: Sequence[ProcessSteps], is_alive: Callable[[ProcessId], bool] = ProcessId.is_alive
-    ) -> StepReading | None:
-        """The job's steps, given what its processes have published by now; `None` before the first.
-
-        Times are those of the records given. is_alive is asked only for processes that are late beside another and did
-        not step since last time: the last steps of one that ended in between count.
-        """
-        newest_s = max((each.last_s for each in processes), default=0.0)
-        alive = [
-            each for each in processes if self._stepped(each) or not each.is_late(newest_s) or is_alive(each.process)
-        ]
-        self._last_s = {each.process: each.last_s for each in processes}
-        speaker = self._speaker(alive)
-        if speaker is None:
-            return self._published
-        count = self._value(speaker)
-        before = self._published
-        if before is not None and count < before.count:
-            self._raised[speaker.process] = before.count - speaker.count
-        elif before is None or (count > before.count and speaker.last_s > before.t_s):
-            self._published = StepReading(count=count, t_s=speaker.last_s)
-        return self._published
-
-    def _stepped(self, now: ProcessSteps) -> bool:
-        before_s = self._last_s.get(now.process)
-        return before_s is None or now.last_s > before_s
-
-    def _value(self, each: ProcessSteps) -> int:
-        return each.count + self._raised.get(each.process, 0)
-
-    def _speaker(self, alive: Sequence[ProcessSteps]) -> ProcessSteps | None:
-        newest_s = max((each.last_s for each in alive), default=0.0)
-        active = [each for each in alive if not each.is_left_behind(newest_s)]
-        candidates = [each for each in active if each.explicit] or active
-        by_rank: dict[int, list[ProcessSteps]] = {}
-        for each in candidates:
-            if each.rank is not None:
-                by_rank.setdefault(each.rank, []).append(each)
-        if by_rank:
-            return min((max(group, key=self._value) for group in by_rank.values()), key=self._value)
-        return max(candidates, key=self._value, default=None)
+_HOOK_DIRECTORY = Path(step_hook.__file__).parent
 
 
 class StepMap:
@@ -169,7 +72,7 @@ class StepMap:
         first on PYTHONPATH."""
         others = base.get("PYTHONPATH")
         path = f"{_HOOK_DIRECTORY}{os.pathsep}{others}" if others else str(_HOOK_DIRECTORY)
-        return {**base, stephook.MAP_VARIABLE: str(self.path), "PYTHONPATH": path}
+        return {**base, step_hook.MAP_VARIABLE: str(self.path), "PYTHONPATH": path}
 
     def read(self, origin_s: float) -> StepReading | None:
         """The job's steps so far, and when the last of them ended, on the clock that was zero at `origin_s` of the
@@ -187,7 +90,7 @@ class StepMap:
         return None if reading is None else StepReading(count=reading.count, t_s=reading.t_s - origin_s)
 
     def _read_slots(self, table: bytes) -> StepReading | None:
-        for at in range(stephook.HEADER_BYTES, _MAP_BYTES, stephook.SLOT_BYTES):
+        for at in range(step_hook.HEADER_BYTES, _MAP_BYTES, step_hook.SLOT_BYTES):
             if table[at : at + _PID_BYTES] == _NOBODY:
                 break  # slots are taken in order, and none is given back
             steps = _slot(table, at)
@@ -214,30 +117,37 @@ class StepMap:
 @contextmanager
 def counted(step_map: StepMap) -> Iterator[None]:
     """Inside, this process counts its steps in that map: those of torch's optimisers, or those of autocap.step()."""
-    counter = stephook.counter()
-    os.environ[stephook.MAP_VARIABLE] = str(step_map.path)
+    global _count
+    counter, _count = step_hook.counter(), None  # what `step` did before
+    os.environ[step_hook.MAP_VARIABLE] = str(step_map.path)
     if counter is None:
-        stephook.start()
+        step_hook.start()
     else:
         counter.restart(str(step_map.path))
     try:
         yield
     finally:
-        del os.environ[stephook.MAP_VARIABLE]
-        counter = stephook.counter()
+        del os.environ[step_hook.MAP_VARIABLE]
+        counter = step_hook.counter()
         if counter is not None:
             counter.stop()
 
 
 def are_counted() -> bool:
     """Whether somebody counts the steps of this process already."""
-    return bool(os.environ.get(stephook.MAP_VARIABLE))
+    return bool(os.environ.get(step_hook.MAP_VARIABLE))
 
 
-def count_step() -> Callable[[], None]:
-    """What autocap.step() does in this process: count one iteration, or nothing where nobody tunes it."""
-    counter = stephook.counter()
-    return _nothing if counter is None else counter.step
+def step() -> None:
+    """Count one iteration of this process by hand; nothing where nobody tunes it."""
+    global _count
+    if _count is None:
+        counter = step_hook.counter()
+        _count = _nothing if counter is None else counter.step
+    _count()
+
+
+_count: Callable[[], None] | None = None  # what `step` does, from its first call on
 
 
 def _nothing() -> None:
@@ -249,7 +159,7 @@ def _create(path: Path, owner_uid_gid: tuple[int, int] | None) -> int:
     try:
         # Allocated, not merely long: on a full disk the hole of a sparse map would kill the job that writes to it.
         os.posix_fallocate(fd, 0, _MAP_BYTES)
-        header = struct.pack(stephook.HEADER_FORMAT, stephook.MAGIC, SLOTS, stephook.SLOT_BYTES)
+        header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
         os.pwrite(fd, header, 0)
         if owner_uid_gid is not None:
             os.fchown(fd, *owner_uid_gid)
@@ -263,7 +173,7 @@ def _create(path: Path, owner_uid_gid: tuple[int, int] | None) -> int:
 def _slot(table: bytes, at: int) -> ProcessSteps | None:
     """The slot at that offset; `None` while it is free, or caught while it is being written."""
     pid, start_ticks, rank, explicit, first_ns, count, last_ns, check = _SLOT.unpack_from(table, at)
-    if count == 0 or check != count ^ last_ns ^ stephook.salt(pid, start_ticks):
+    if count == 0 or check != count ^ last_ns ^ step_hook.salt(pid, start_ticks):
         return None
     return ProcessSteps(
         process=ProcessId(pid, start_ticks),

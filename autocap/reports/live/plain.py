@@ -16,7 +16,7 @@ PREFIX = "autocap: "
 _WIDTH = 120  # of a report, where there is no terminal to say
 
 
-class Quiet:
+class Reporter:
     """Says nothing."""
 
     def event(self, event: Event) -> None:
@@ -45,7 +45,7 @@ class Quiet:
         return
 
 
-class PlainLines(Quiet):
+class PlainLines(Reporter):
     """One line an event, each beginning with the prefix."""
 
     def __init__(self, stream: TextIO, prefix: str = PREFIX) -> None:

@@ -13,7 +13,7 @@ from autocap.events import Decided, DeviceFound, Event, Warned
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
 from autocap.reports.live.footer import Footer
-from autocap.reports.live.plain import PREFIX, PlainLines, Quiet
+from autocap.reports.live.plain import PREFIX, PlainLines, Reporter
 from autocap.reports.live.status import Status
 from autocap.reports.live.view import View
 
@@ -59,10 +59,10 @@ class LiveView(PlainLines):
         self.step_aside()
 
 
-def for_stream(stream: TextIO, *, quiet: bool = False, prefix: str = PREFIX) -> Quiet:
+def for_stream(stream: TextIO, *, quiet: bool = False, prefix: str = PREFIX) -> Reporter:
     """The reporter that suits a stream."""
     if quiet:
-        return Quiet()
+        return Reporter()
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return LiveView(stream, prefix)
     return PlainLines(stream, prefix)

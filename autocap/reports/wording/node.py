@@ -4,7 +4,7 @@ from typing import Protocol
 
 from autocap.records import Measurement
 from autocap.reports.summary.record import ESTIMATED, BestCap, NodeSummary, Summary
-from autocap.reports.wording import run as telling
+from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import common_caps, with_error
 from autocap.reports.wording.run import Table
 
@@ -57,13 +57,13 @@ def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per:
 
 def of_gpus(summary: Summary, baseline: Measurement) -> Table:
     """The GPUs' part in what the table of trials has of the whole node."""
-    label = " (emulated)" if telling.emulated(summary) else ""
+    label = " (emulated)" if run_wording.emulated(summary) else ""
     kept, versus = summary.chosen.measurement if summary.chosen else None, summary.versus_baseline
     shown = [(baseline, "baseline"), *((trial.measurement, trial.state.value) for trial in summary.trials)]
     rows = []
     for measurement, note in [*shown, (kept, "kept, confirmed")]:
         if measurement is not None:
-            watts, _, joules, energy, _ = telling.measured(measurement.of_gpus(), baseline.of_gpus())
+            watts, _, joules, energy, _ = run_wording.measured(measurement.of_gpus(), baseline.of_gpus())
             if measurement is baseline:
                 energy = "0"
             elif measurement is kept and versus is not None and versus.gpu_energy_pct is not None:
@@ -79,7 +79,7 @@ def bests(found: Compared) -> Table | None:
         return None
     rows = []
     for best, of_gpus in zip(found.best_by_metric, found.best_by_metric_gpu, strict=True):
-        cells = (cell for one in (best, of_gpus) for cell in telling.best(one))
+        cells = (cell for one in (best, of_gpus) for cell in run_wording.best(one))
         rows.append((best.metric, *cells, best.source))
     value = "metric / baseline's"
     return Table(titles=("best for", "node: cap W", value, "GPUs alone: cap W", value, ""), rows=tuple(rows))

@@ -3,7 +3,8 @@
 `autocap run` puts this file's directory first on PYTHONPATH, so that Python imports it at start-up in place of the
 user's own sitecustomize. It steps aside at once (`_hand_over`), and, where AUTOCAP_STEP_MAP names a map, leaves a
 finder behind that waits for torch's optimisers to be imported. The map is a small shared file: a header, then a slot
-a process; `autocap.progress.steps.map` creates and reads it. Whatever goes wrong here, the child goes on as if we were not there.
+a process; `autocap.progress.steps.map` creates and reads it. Whatever goes wrong here, the child goes on as if we were
+not there.
 
 A slot holds native 8-byte words: pid, start time (clock ticks since boot), rank (-1: none), 1 if the steps are
 counted by hand, CLOCK_MONOTONIC of the first step (ns), then count, CLOCK_MONOTONIC of the last step (ns) and a check

@@ -1,0 +1,54 @@
+"""The source of the emulated device: the job's own processes play it."""
+
+from types import TracebackType
+
+import numpy as np
+
+from autocap.clock import Clock
+from autocap.config import EMULATED_PROFILE, RunConfig
+from autocap.devices.base import CheckCaps, Device, Tunable
+from autocap.devices.emulated.device import EmulatedDevice
+from autocap.devices.emulated.job_tree import require_own
+from autocap.devices.model import profiles
+from autocap.errors import DeviceUnavailable
+from autocap.job.processes import ProcessId
+
+
+class EmulatedSource:
+    """The emulated device, which the job's own processes play.
+
+    owner_uid: whose every process must be, as for a job that is not our child; `None` for our child.
+    """
+
+    def __init__(
+        self, config: RunConfig, clock: Clock, check: CheckCaps, profile: str, owner_uid: int | None = None
+    ) -> None:
+        if config.gpus is not None and config.gpus != ("0",):
+            raise DeviceUnavailable(
+                f"--gpus {','.join(config.gpus)}: the emulated device has GPU 0 alone; pass --gpus 0"
+            )
+        rng = np.random.default_rng(0)
+        self._device = EmulatedDevice(
+            profiles.load(profile or EMULATED_PROFILE), clock, rng, observe=config.tune.observe
+        )
+        self._owner_uid = owner_uid
+        check(self._device.gpus, [self._device.cap_range.default_w])
+
+    def __enter__(self) -> "EmulatedSource":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Nothing is held; the device is its user's to close."""
+
+    @property
+    def known(self) -> Device:
+        return self._device
+
+    def ahead(self) -> None:
+        return None
+
+    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+        if self._owner_uid is not None:
+            require_own(job, self._owner_uid)
+        self._device.bind(job)
+        return self._device

@@ -1,0 +1,173 @@
+"""What is announced of any run: how it began, what it runs on, the states and caps it went through, how it ended."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autocap.records import GpuInfo
+
+
+class State(StrEnum):
+    """Where the controller is; architecture.md draws the transitions."""
+
+    WAITING = "WAITING"
+    BASELINE = "BASELINE"
+    SEARCHING = "SEARCHING"
+    CONFIRMING = "CONFIRMING"
+    HOLDING = "HOLDING"
+    PAUSED = "PAUSED"
+    DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricInfo:
+    """The metric and constraint as asked for; k only for eds, prices only for cost (money per kWh, per device hour)."""
+
+    name: str
+    k: float | None = None
+    max_slowdown: float | None = None
+    energy_price: float | None = None
+    hour_price: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionValue:
+    """One strategy option as it was used."""
+
+    name: str
+    value: str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """The first event of every run. started_at: ISO 8601 with offset."""
+
+    t_s: float
+    autocap_version: str
+    mode: str
+    command: tuple[str, ...]
+    pid: int | None
+    started_at: str
+    metric: MetricInfo
+    strategy: str
+    strategy_options: tuple[OptionValue, ...]
+    observe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFound:
+    """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`.
+
+    driver: its version, `None` where there is none.
+    """
+
+    t_s: float
+    kind: str
+    emulated: bool
+    gpus: tuple[GpuInfo, ...]
+    original_w: tuple[float | None, ...]
+    driver: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMetered:
+    """The machine's power counts as well; told again at the end, when its refresh period has shown.
+
+    source: as given. whole: what it reads holds the GPUs' power already. refresh_s: seconds between fresh readings,
+    `None` while unknown. idle_w: what the machine draws at rest, where the user said so; standard_idle_w: what the
+    machine to compare with does; watts.
+    """
+
+    t_s: float
+    source: str
+    whole: bool
+    refresh_s: float | None
+    idle_w: float | None
+    standard_idle_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleEstimated:
+    """What the machine drew at rest, watts, and over how many seconds that was seen.
+
+    Of a run, before the first iteration; of a sweep, between its runs so far. gpus: the label of the set whose power is
+    counted with it, `None` where what is read holds the power of all GPUs.
+    """
+
+    t_s: float
+    power_w: float
+    seen_s: float
+    gpus: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressFound:
+    """Where the iteration count comes from. confidence: "high" or "low"."""
+
+    t_s: float
+    kind: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEntered:
+    t_s: float
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapSet:
+    """A limit was requested of every device, watts; `None` per device would mean unknown and does not occur."""
+
+    t_s: float
+    cap_w: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Running totals since the first counted iteration, announced every few seconds and at the end.
+
+    elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
+    iterations were made, as a period is recognised some time afterwards. exploration_*: the part spent in SEARCHING
+    and CONFIRMING, pauses left out. paused_*: of the counted part, what was a validation pass, a checkpoint or a stall,
+    with the iterations that cannot be told from it, and those over which the power was not known. Energy is that of
+    the measurements.
+    """
+
+    t_s: float
+    since_s: float
+    elapsed_s: float
+    energy_j: float
+    iterations: float
+    counted_s: float
+    counted_j: float
+    exploration_s: float
+    exploration_energy_j: float
+    exploration_iterations: float
+    paused_s: float = 0.0
+    paused_j: float = 0.0
+    paused_iterations: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    t_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRestored:
+    """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read."""
+
+    t_s: float
+    uuid: str
+    final_w: float | None
+    restored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The last event of a run or sweep that was not killed. exit_status: the child's, as `autocap run` returns it."""
+
+    t_s: float
+    ended_because: str
+    exit_status: int | None = None

@@ -1,0 +1,54 @@
+"""The options of a strategy: name, meaning, kind and default."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autocap.errors import UsageError
+
+OptionScalar = str | int | float | bool | None
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One strategy option: what it means and how its text is read.
+
+    kind: int, float, str or bool. default: used when it is not given. required: it must be given, there is no default.
+    minimum, maximum: bounds, inclusive. choices: for str, what is allowed. is_cap: the value is a
+    cap in watts, which is then on the grid whatever its step.
+    """
+
+    name: str
+    kind: type[int] | type[float] | type[str] | type[bool]
+    default: OptionScalar
+    meaning: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    is_cap: bool = False
+
+    def parse(self, text: str) -> OptionScalar:
+        """The value that `text` means. Raises UsageError with what is allowed."""
+        if self.kind is bool:
+            if text.lower() not in _BOOLEANS:
+                raise UsageError(f"strategy option {self.name} is '{text}'; it takes true or false")
+            return _BOOLEANS[text.lower()]
+        if self.kind is str:
+            if self.choices and text not in self.choices:
+                raise UsageError(f"strategy option {self.name} is '{text}'; it takes {', '.join(self.choices)}")
+            return text
+        try:
+            value = self.kind(text)
+        except ValueError:
+            noun = "a whole number" if self.kind is int else "a number"
+            raise UsageError(f"strategy option {self.name} is '{text}'; it takes {noun}") from None
+        low, high = self.minimum, self.maximum
+        assert not isinstance(value, str | bool)
+        if not np.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
+            bounds = " ".join(
+                ([f"at least {low:g}"] if low is not None else []) + ([f"at most {high:g}"] if high is not None else [])
+            )
+            raise UsageError(f"strategy option {self.name} is {text}; it takes a finite number {bounds}".rstrip())
+        return value
