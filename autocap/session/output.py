@@ -2,21 +2,23 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from functools import partial
 
 from autocap import events
 from autocap.clock import Clock
 from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError
-from autocap.events import Event, MetricInfo, OptionValue
+from autocap.events import MetricInfo, OptionValue
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
+from autocap.reports.page import Page
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.summary.to_json import to_json_dict
 from autocap.runlog.codec import Json
@@ -73,7 +75,8 @@ class RunOutput:
             self._reporter.say([f"warning: {error}"])
         untuned = result.device is None  # which was said when it began
         told = [] if untuned else text.lines(result, self._reporter.width)
-        hand_out(self.directory, self._recorder.events, self._reporter, told, to_json_dict(result), self._config)
+        page = partial(rendering.recorded_page, self.directory.path, self._recorder.events)
+        hand_out(self.directory, page, self._reporter, told, to_json_dict(result), self._config)
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
@@ -108,7 +111,7 @@ def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.Nod
 
 def hand_out(
     directory: RunDirectory,
-    recorded: Sequence[Event],
+    page: Callable[[], Page],
     reporter: Reporter,
     told: Sequence[str],
     result: Json,
@@ -116,9 +119,9 @@ def hand_out(
 ) -> None:
     """What whoever ran it gets at the end: the page, the table, and the result on stdout where that was asked for.
 
-    recorded: all events. told: the table, line by line. result: what `result.json` holds.
+    page: makes it; what goes wrong then is a warning. told: the table, line by line. result: what `result.json` holds.
     """
-    why_no_page = rendering.put_page(directory, recorded)
+    why_no_page = rendering.put_page(directory, page)
     if why_no_page is not None:
         reporter.say([f"warning: {why_no_page}"])
     reporter.say([*told, f"run directory: {directory.path}"])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from autocap import events
@@ -26,6 +27,7 @@ from autocap.session.modes import open_node_power, refuse_as_root, settle_leftov
 from autocap.session.output import hand_out, metric_info, node_metered
 from autocap.session.recorder import Recorder
 from autocap.sweep import text as sweep_report
+from autocap.sweep.page import sweep_page
 from autocap.sweep.plan import observed, planned
 from autocap.sweep.resting import LOOK_EVERY_S
 from autocap.sweep.running import Running
@@ -164,4 +166,5 @@ def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, re
     result = encode(summary)
     _attempt(recorder, t_s, lambda: directory.put_result(result))
     reporter.close()
-    hand_out(directory, recorder.events, reporter, sweep_report.lines(summary, reporter.width), result, config.run)
+    page = partial(sweep_page, recorder.events)
+    hand_out(directory, page, reporter, sweep_report.lines(summary, reporter.width), result, config.run)

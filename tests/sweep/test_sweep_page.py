@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from autocap.devices.model import profiles
 from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded, SweepStarted
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.records import CapRange, GpuInfo
-from autocap.reports import rendering
+from autocap.reports import html
 from autocap.reports.figures.model import Plot, Points
 from autocap.sweep.page import sweep_page
 from autocap.sweep.schedule import in_order
@@ -88,8 +87,8 @@ def test_a_sweep_of_one_network_has_a_panel_for_each_metric_and_its_best_cap_wit
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 15])
-def test_an_interrupted_sweep_has_a_page_that_says_what_is_left(count: int, tmp_path: Path) -> None:
-    text = rendering.page(tmp_path, swept(["0"])[:count])
+def test_an_interrupted_sweep_has_a_page_that_says_what_is_left(count: int) -> None:
+    text = html.document(sweep_page(swept(["0"])[:count]))
     assert "killed or still running; runs left: " in text
     assert "&lt;b&gt;&amp;" in text
 
