@@ -189,7 +189,7 @@ class Faulty:
 def test_whatever_a_plug_in_does_the_job_goes_on_at_its_own_limit(how: str, message: str) -> None:
     options: Sequence[tuple[str, str]] = [("how", how)]
     job = SimulatedJob(profile=RESNET50, iterations=60)
-    outcome = tune(job, TuneConfig(metric=EDS), "tests.test_controller:Faulty", options=options)
+    outcome = tune(job, TuneConfig(metric=EDS), f"{__name__}:Faulty", options=options)
     assert [text for text in warnings(outcome) if text.startswith(message)]
     assert outcome.device.job_ended
     assert outcome.device.limits().requested_w(outcome.device.gpus[0].uuid) == 260.0

@@ -204,9 +204,9 @@ CONTROLLER = """
 import sys, time
 import numpy as np
 from autocap.clock import MonotonicClock
-from autocap.devices.emulated import EmulatedDevice
-from autocap.procs import identify
-from tests.test_emulated import InverseProfile
+from autocap.devices.emulated.device import EmulatedDevice
+from autocap.job.processes import identify
+from tests.devices.test_emulated import InverseProfile
 device = EmulatedDevice(InverseProfile(), MonotonicClock(), np.random.default_rng(1))
 device.bind(identify(int(sys.argv[1])))
 device.limits().set_limit_w(device.gpus[0].uuid, 20.0)

@@ -125,7 +125,7 @@ def test_all_that_takes_long_is_done_before_the_first_question() -> None:
     """A controller that is silent for long is taken for hung. A process of its own: here all is imported already."""
     code = """
 import sys
-from tests.test_bayesian import CLIFF, ENERGY, GRID, bayesian, measured, trial_of
+from tests.strategies.test_bayesian import CLIFF, ENERGY, GRID, bayesian, measured, trial_of
 baseline = measured(CLIFF, GRID[-1], stated=0.003)
 strategies = [bayesian(ENERGY, baseline, sampler=sampler) for sampler in ("auto", "tpe")]
 before = set(sys.modules)

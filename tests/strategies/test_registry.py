@@ -21,7 +21,7 @@ def test_every_built_in_strategy_is_found_and_documents_its_options() -> None:
 def test_every_built_in_strategy_is_put_through_the_contract_suite() -> None:
     for path in Path(__file__).parent.glob("test_*.py"):
         if "StrategyContract" in path.read_text():
-            import_module(f"tests.{path.stem}")
+            import_module(f"{__package__}.{path.stem}")
     suites = [StrategyContract]
     for suite in suites:
         suites += suite.__subclasses__()
