@@ -24,8 +24,8 @@ PATIENCE_S = 30.0  # bounds a failure; nothing below takes as long
 # What the session does with the parts, small. Arguments: REPORT KILL_AFTER|- CMD…; it writes "began PID" to REPORT.
 DRIVER = """
 import math, os, sys
-from autocap.signals import Reaction, SignalClock, SignalPolicy, from_terminal
-from autocap.target import start
+from autocap.job.signals import Reaction, SignalClock, SignalPolicy, from_terminal
+from autocap.job.child import start
 report, kill_after, *command = sys.argv[1:]
 if "TTY" in os.environ:
     os.open(os.environ["TTY"], os.O_RDWR)  # a session leader's first terminal becomes its controlling one
@@ -144,7 +144,7 @@ FAMILY = (*CHILD, NOTING)
 
 def printed(body: str) -> str:
     """What a process that runs `body` and its children print; where the streams of this one would be in the way."""
-    program = "import os, signal, sys\nfrom autocap import target\nfrom autocap.errors import *\n" + textwrap.dedent(
+    program = "import os, signal, sys\nfrom autocap.job import child as child_job\nfrom autocap.errors import *\n" + textwrap.dedent(
         body
     )
     command = [sys.executable, "-c", program]
@@ -345,7 +345,7 @@ def test_a_waiting_command_is_executed_when_we_die(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     code = f"""
 import os, signal
-from autocap import target
+from autocap.job import child as child_job
 with child_job.waiting_start(["sh", "-c", "echo yes > {ran}"], os.environ):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -549,7 +549,7 @@ def test_under_sudo_the_child_runs_as_the_user_who_typed_the_command() -> None:
 
     out = printed(
         f"""
-        from autocap.privileges import InvokingUser
+        from autocap.job.invoking_user import InvokingUser
         command = 'grep -E "^(Uid|Gid|Groups|CapEff):" /proc/self/status; echo $HOME $USER $LOGNAME'
         environ = {{**os.environ, "HOME": "/root", "USER": "root"}}
         sys.exit(child_job.start(["sh", "-c", command], environ, {user!r}).wait())

@@ -11,7 +11,7 @@ from autocap.job.signals import Reaction, ReceivedSignal, SignalClock, SignalPol
 
 def in_a_process_of_its_own(body: str, *, prefix: str = "") -> str:
     """Run `body` where no thread of the test runner can catch a signal; its standard output."""
-    program = "import os, signal, subprocess, sys, time\nfrom autocap.signals import *\n" + textwrap.dedent(body)
+    program = "import os, signal, subprocess, sys, time\nfrom autocap.job.signals import *\n" + textwrap.dedent(body)
     command = ["sh", "-c", f'{prefix} exec "$0" -c "$1"', sys.executable, program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.strip()

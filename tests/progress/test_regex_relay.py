@@ -348,7 +348,7 @@ def test_a_pattern_that_explodes_stops_the_counting_and_not_the_output() -> None
 # What the session does with the parts, small: start CMD with its output relayed, say "began RELAY CHILD" on stderr.
 DRIVER = """
 import os, sys
-from autocap import target
+from autocap.job import child as child_job
 from autocap.clock import MonotonicClock
 from autocap.progress.regex import Relay
 with Relay.start("line") as relay:

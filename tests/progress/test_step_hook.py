@@ -424,7 +424,7 @@ class TestCounted:
     def test_optimiser_steps_inside_count_and_others_do_not(self, tiny_torch: Path, before: str) -> None:
         train = TRAIN.replace("\n", "\n    ").rstrip()
         script = (
-            f"{before}from autocap.steps import StepMap, counted\n"
+            f"{before}from autocap.progress.steps.map import StepMap, counted\n"
             f"with StepMap.create() as one, counted(one):\n    {train}\n    print(one.read(0.0).count)\n"
             "o.step()\n"
             "with StepMap.create() as two, counted(two):\n    o.step()\n    o.step()\n    print(two.read(0.0).count)\n"
