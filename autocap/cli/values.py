@@ -84,7 +84,7 @@ def watts_list(text: str) -> tuple[float, ...]:
     return tuple(sorted({read(part.strip()) for part in text.split(",")}))
 
 
-_GPU = re.compile(r"\d+(-\d+)?|[A-Za-z][\w-]*")
+_GPU = re.compile(r"\d{1,4}(-\d{1,4})?|[A-Za-z][\w-]*")
 
 
 def gpu_list(text: str) -> tuple[str, ...]:

@@ -143,7 +143,7 @@ class Journal:
 
     def device_of(self, name: str) -> str:
         """The device that the name of an entry or a lock file stands for, whatever is inside."""
-        return re.sub("%([0-9a-f]{1,5})%", lambda match: chr(int(match[1], 16)), name.partition(".")[0])
+        return re.sub("%([0-9a-f]{1,6})%", lambda match: chr(int(match[1], 16)), name.partition(".")[0])
 
 
 class DamagedEntry(GuardError):

@@ -34,7 +34,7 @@ def encode(value: object) -> Json:
 def decode(kind: type[_T], value: Json) -> _T:
     """The record of that type. Fields it does not know are ignored, absent ones take their defaults.
 
-    Raises ValueError or TypeError where the value is not such a record.
+    Raises ValueError, TypeError or OverflowError where the value is not such a record.
     """
     return typing.cast(_T, _decoded(kind, value))  # _decoded goes by `kind`, which the type checker cannot follow
 
@@ -76,6 +76,6 @@ def _one_of(kinds: tuple[object, ...], value: Json) -> object:
     for kind in kinds:
         try:
             return _decoded(kind, value)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             continue
     raise ValueError(f"{value!r} is none of {kinds}")

@@ -52,7 +52,7 @@ def events_of(lines: Sequence[bytes], path: Path | None, first: int = 1) -> list
             kind = _KINDS.get(entry["event"])
             if kind is not None:
                 events.append(decode(kind, entry))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if path is not None:
                 logger.warning("%s: line %d is damaged and left out: %s", path, number, error)
     return events

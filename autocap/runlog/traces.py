@@ -145,14 +145,14 @@ def _text(path: Path) -> tuple[str, bool]:
             data = data[: data.rfind(b"\n") + 1]
         if cut_short and not data:
             raise TraceError(f"{path} is a damaged gzip file: not one line can be read from it")
-    if not data.strip():
-        raise TraceError(f"{path} is empty; pass a CSV file with columns t_s,power_w")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         raise TraceError(f"{path} is not CSV: it is not text; pass a CSV file, which may be gzipped")
+    if not text.strip():
+        raise TraceError(f"{path} is empty; pass a CSV file with columns t_s,power_w")
     return text, cut_short
 
 

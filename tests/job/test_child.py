@@ -144,8 +144,9 @@ FAMILY = (*CHILD, NOTING)
 
 def printed(body: str) -> str:
     """What a process that runs `body` and its children print; where the streams of this one would be in the way."""
-    program = "import os, signal, sys\nfrom autocap.job import child as child_job\nfrom autocap.errors import *\n" + textwrap.dedent(
-        body
+    program = (
+        "import os, signal, sys\nfrom autocap.job import child as child_job\nfrom autocap.errors import *\n"
+        + textwrap.dedent(body)
     )
     command = [sys.executable, "-c", program]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout

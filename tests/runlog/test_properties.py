@@ -1,0 +1,153 @@
+"""Whatever is in the files of a run directory, reading them gives what was written, or says why not."""
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from autocap.events import Event, Warned
+from autocap.runlog import samples, traces
+from autocap.runlog.codec import decode, encode
+from autocap.runlog.event_log import EVENTS, events_of, line_of
+from autocap.runlog.reading import read_events
+from autocap.runlog.sample_rows import header, row
+from autocap.runlog.unzip import Unzipped
+from tests.doubles import arbitrary
+
+events = st.one_of(*map(arbitrary.of, get_args(Event)))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150)
+@given(events)
+def test_every_event_reads_back_as_it_was_written(event: Event) -> None:
+    line = line_of(event)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert events_of([line], None) == [event]
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_a_record_of_whatever_json_is_refused_as_documented_or_is_a_record(kind: type, data: st.DataObject) -> None:
+    fields = encode(data.draw(arbitrary.of(kind)))
+    assert isinstance(fields, dict)
+    if fields:
+        fields[data.draw(st.sampled_from(sorted(fields)))] = data.draw(json_values)
+    try:
+        read = decode(kind, fields)
+    except (ValueError, TypeError, OverflowError):
+        return
+    assert isinstance(read, kind)
+
+
+@given(st.lists(events, min_size=1, max_size=5), st.data())
+def test_a_damaged_line_costs_that_line_only(written: list[Event], data: st.DataObject) -> None:
+    lines = [line_of(event) for event in written]
+    place = data.draw(st.integers(0, len(lines) - 1))
+    lines[place] = data.draw(st.binary().filter(lambda damage: b"\n" not in damage and b"event" not in damage))
+    assert events_of(lines, Path("log")) == written[:place] + written[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "line", [b"[" * 100_000, b'{"event": "warned", "t_s": 1' + b"0" * 400 + b', "text": ""}'], ids=["depth", "size"]
+)
+def test_a_line_beyond_all_measure_is_a_damaged_line(line: bytes) -> None:
+    assert events_of([line, line_of(Warned(t_s=1.0, text="good"))], None) == [Warned(t_s=1.0, text="good")]
+
+
+@given(st.lists(events, max_size=4), st.integers(min_value=0), st.data())
+def test_a_log_that_breaks_off_anywhere_gives_all_whole_events(
+    tmp_path_factory: pytest.TempPathFactory, written: list[Event], cut: int, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("run", numbered=True)
+    lines = [line_of(event) for event in written]
+    whole = b"".join(lines)
+    cut %= len(whole) + 1
+    (folder / EVENTS).write_bytes(whole[:cut])
+    complete = sum(len(b"".join(lines[: number + 1])) <= cut for number in range(len(lines)))
+    found = read_events(folder)
+    assert found == written[: len(found)]
+    assert complete <= len(found) <= complete + 1  # a line that lacks nothing but its end is whole
+
+
+@example(b"\x1c")
+@example(b"\xef\xbb\xbf")
+@example(b"\xe2\x80\xa8")
+@example(b"t_s,power_w\n")
+@example(gzip.compress(b"t_s,power_w\n1,2\n")[:-12])
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode) | st.binary(max_size=200).map(gzip.compress))
+def test_whatever_a_trace_holds_it_is_read_or_refused_in_words(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("trace", numbered=True) / "trace.csv"
+    path.write_bytes(data)
+    with pytest.raises(traces.TraceError, match=r"trace\.csv"):
+        traces.read(path)
+
+
+numbers = st.floats(min_value=-1e6, max_value=1e6, width=32).map(repr)
+cells = st.one_of(numbers, st.sampled_from(["", "x", "nan", "inf", '"', "1,2"]))
+
+
+@given(st.lists(st.tuples(cells, cells, cells), max_size=30), st.integers(0, 400))
+def test_of_a_trace_with_any_cells_what_is_kept_ascends_and_is_above_0(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]], cut: int
+) -> None:
+    text = "t_s,power_w,energy_j\n" + "".join(",".join(row) + "\n" for row in rows)
+    path = tmp_path_factory.mktemp("trace", numbered=True) / "trace.csv.gz"
+    whole = gzip.compress(text.encode())
+    path.write_bytes(whole[: max(3, len(whole) - cut)])
+    try:
+        trace = traces.read(path)
+    except traces.TraceError:
+        return
+    assert np.all(np.diff(trace.t_s) > 0)
+    assert np.all(trace.power_w > 0)
+    assert trace.update_s > 0
+    assert sum(len(part.t_s) for part in trace.split(10 * trace.update_s)) == len(trace.t_s)
+
+
+@given(arbitrary.samples(), st.integers(min_value=0))
+def test_samples_come_back_to_a_millionth_as_far_as_they_were_written(written: list, cut: int) -> None:
+    lines = [header(written[0]), *map(row, written)]
+    whole = zlib.compress("".join(lines).encode(), wbits=31)
+    found = samples.parse(whole)
+    np.testing.assert_allclose(found.t_s, [sample.t_s for sample in written], atol=1e-6)
+    powers = [[reading.power_w for reading in sample.readings] for sample in written]
+    expected = [np.nan if None in some else sum(some) for some in powers]
+    np.testing.assert_allclose(found.power_w, expected, atol=1e-5)
+    part = samples.parse(whole[: cut % len(whole)])
+    np.testing.assert_array_equal(part.power_w, found.power_w[: len(part.power_w)])
+
+
+@example(zlib.compress(b"power_w_\n\n", wbits=31))
+@given(st.binary() | st.binary().map(gzip.compress) | st.text().map(lambda text: gzip.compress(text.encode())))
+def test_whatever_a_samples_file_holds_it_is_read(data: bytes) -> None:
+    found = samples.parse(data)
+    assert np.all(np.diff(found.t_s) >= 0)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=3), st.integers(min_value=0))
+def test_of_gzip_members_cut_anywhere_the_beginning_comes_back(parts: list[bytes], cut: int) -> None:
+    whole = b"".join(map(gzip.compress, parts))
+    unzipped = Unzipped(whole)
+    assert b"".join(unzipped) == b"".join(parts)
+    assert b"".join(parts).startswith(b"".join(Unzipped(whole[: cut % (len(whole) + 1)])))
+
+
+@given(json_values)
+def test_a_log_line_of_any_json_is_passed_over_or_is_an_event(value: object) -> None:
+    line = json.dumps(value, allow_nan=False, default=str).encode() if value == value else b""
+    assert isinstance(events_of([line], None), list)
