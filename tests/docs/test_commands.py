@@ -212,7 +212,7 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
 # Commands and options in running text.
 
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
-FOREIGN = {"--cap-add", "--seconds-per-epoch", "--epochs", "--user"}  # options of other programs
+FOREIGN = {"--cap-add"}  # options of other programs
 
 
 def own_options() -> set[str]:
