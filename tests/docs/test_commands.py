@@ -241,6 +241,12 @@ def test_every_option_in_the_text_is_one_of_ours() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("span", sorted({span for _, span in SPANS if span.startswith("python -m bench ")}))
+def test_a_benchmark_in_the_text_takes_its_options(span: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not re.search(r"…|--help|\b[A-Z]{3,}\b", span):  # else it is a pattern of a command
+        check_benchmark(words_of(span)[1][3:], monkeypatch)
+
+
 def test_every_command_in_the_text_is_one_of_ours() -> None:
     for page, span in SPANS:
         match span.removeprefix("sudo ").split():
