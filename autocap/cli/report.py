@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from autocap.cli.numpy_threads import one_thread
 from autocap.events import Event
 from autocap.job.invoking_user import acting_as, invoking_user
-from autocap.runlog.codec import Json, encode
 
 if TYPE_CHECKING:
-    from autocap.reports.page import Page
+    from autocap.reports.rendering import Presentation
 
 
 class Report:
@@ -34,56 +33,31 @@ class Report:
     def run(self, args: argparse.Namespace) -> int:
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
-            from autocap.reports import rendering
+            from autocap.reports import rendering, text
             from autocap.runlog.reading import read_events
 
         events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
+        report = _report(args.directory, events)
         with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
             if args.html:
-                _say(rendering.write_page(args.directory, _page(args.directory, events)))
+                _say(rendering.write_page(args.directory, report))
             if args.plots:
-                for path in rendering.write_plots(args.directory, _page(args.directory, events)):
+                for path in rendering.write_plots(args.directory, report):
                     _say(path)
         if args.json:
-            print(json.dumps(_result(events), allow_nan=False))
+            print(json.dumps(report.result, allow_nan=False))
         elif not (args.html or args.plots):
-            print("\n".join(_lines(events)))
+            warnings = (f"warning: {warning}" for warning in report.document.warnings)
+            print("\n".join([*text.lines(report.document), *warnings]))
         return 0
 
 
-def _page(directory: Path, events: Sequence[Event]) -> "Page":
-    from autocap.reports.rendering import recorded_page
-    from autocap.sweep.page import sweep_page
+def _report(directory: Path, events: Sequence[Event]) -> "Presentation":
+    from autocap.reports.rendering import present_run
+    from autocap.sweep.document import present_sweep
     from autocap.sweep.summary import is_sweep
 
-    return sweep_page(events) if is_sweep(events) else recorded_page(directory, events)
-
-
-def _lines(events: Sequence[Event]) -> list[str]:
-    """What a run or sweep came to, as a terminal shows it, with its warnings."""
-    from autocap.reports import text
-    from autocap.reports.summary import summarise as run_summary
-    from autocap.sweep import summary as sweep_summary
-    from autocap.sweep import text as sweep_text
-
-    if sweep_summary.is_sweep(events):
-        swept = sweep_summary.summarise(events)
-        lines, warnings = sweep_text.lines(swept), swept.warnings
-    else:
-        summary = run_summary.summarise(events)
-        lines, warnings = text.lines(summary), summary.warnings
-    return [*lines, *(f"warning: {text}" for text in warnings)]
-
-
-def _result(events: Sequence[Event]) -> Json:
-    """What `result.json` holds."""
-    from autocap.reports.summary.summarise import summarise
-    from autocap.reports.summary.to_json import to_json_dict
-    from autocap.sweep import summary as sweep_summary
-
-    if sweep_summary.is_sweep(events):
-        return encode(sweep_summary.summarise(events))
-    return to_json_dict(summarise(events))
+    return present_sweep(events) if is_sweep(events) else present_run(directory, events)
 
 
 def _say(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A page as one HTML file that needs nothing else: no script, no other file, no network.
+"""A document as one HTML file that needs nothing else: no script, no other file, no network.
 
 Whatever comes from the run (its command, names, warnings) is escaped. Light and dark follow the reader's system; each
 picture is there for a wide page and for a narrow one, and the file shows the one that fits.
@@ -9,32 +9,31 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 
+from autocap.reports.document import Document, Table
 from autocap.reports.figures import ink, svg
 from autocap.reports.figures.model import Picture
-from autocap.reports.page import Page
-from autocap.reports.wording.run import Table
 
 _WIDE_PX, _NARROW_PX = 960.0, 358.0  # what a page leaves for a picture: on a desk, and on a phone of 390 pixels
 _DARK_PAGE = "--page:#141414;--rule:#333;"
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
-def document(page: Page) -> str:
-    """The whole file."""
+def page(document: Document, pictures: Sequence[Picture]) -> str:
+    """The whole file, with the pictures above the tables."""
     parts = [
-        *_head(page),
-        *_warnings(page.warnings),
-        *map(_figure, page.pictures),
-        *(_table(title, table) for title, table in page.tables),
-        _job(page.job),
-        f"<footer>autocap {escape(page.version)}. Errors are standard errors; those of changes against the baseline "
-        "include its own.</footer>",
+        *_head(document),
+        *_warnings(document.all_warnings),
+        *map(_figure, pictures),
+        *map(_table, document.tables),
+        _job(document.job),
+        f"<footer>autocap {escape(document.version)}. Errors are standard errors; those of changes against the "
+        "baseline include its own.</footer>",
     ]
     text = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'  # else a browser asks a server for one
-        f"<title>{escape(page.headline)} · autocap</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(document.headline)} · autocap</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(parts)
         + "\n</main>\n</body>\n</html>\n"
     )
@@ -48,20 +47,20 @@ def _style() -> str:
     return f"{css}{light}\n{dark}\n{ink.CSS}\n"
 
 
-def _head(page: Page) -> Iterator[str]:
+def _head(document: Document) -> Iterator[str]:
     """What the run was, what it came to, and the numbers that matter."""
-    yield f'<p class="kicker">{escape(page.kicker)}</p>'
-    yield f"<h1>{escape(page.headline)}</h1>"
-    for remark in page.remarks:
+    yield f'<p class="kicker">{escape(document.kicker)}</p>'
+    yield f"<h1>{escape(document.headline)}</h1>"
+    for remark in document.remarks:
         yield f'<p class="lede">{_sentence(remark)}</p>'
-    yield f'<p class="aim">{_sentence(page.aim)}</p>'
-    if page.label:
-        yield f'<p class="emulated">{escape(page.label)}</p>'
-    if page.facts:
+    yield f'<p class="aim">{_sentence(document.aim)}</p>'
+    if document.label:
+        yield f'<p class="emulated">{escape(document.label)}</p>'
+    if document.facts:
         told = "".join(
             f"<div><dt>{escape(fact.name)}</dt><dd>{_number(fact.value)}</dd>"
             f'<dd class="note">{_number(fact.note)}</dd></div>'
-            for fact in page.facts
+            for fact in document.facts
         )
         yield f'<dl class="facts">{told}</dl>'
 
@@ -81,11 +80,12 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _table(title: str, table: Table) -> str:
+def _table(table: Table) -> str:
+    heading = escape(table.heading)
     titles = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.titles)
     rows = "".join(map(_row, table.rows))
     return (
-        f'<h2>{escape(title)}</h2><div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
+        f'<h2>{heading}</h2><div class="scroll" tabindex="0" role="region" aria-label="{heading}">'
         f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

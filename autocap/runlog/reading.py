@@ -1,10 +1,9 @@
-"""A run directory read back: its events and its samples, whole or cut short."""
+"""The events of a run directory read back, whole or cut short."""
 
 from pathlib import Path
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
-from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS, events_of
 
 
@@ -25,18 +24,3 @@ def read_events(run_dir: Path) -> list[Event]:
         ) from error
     *whole, last = lines or [b""]
     return events_of(whole, run_dir / EVENTS) + events_of([last], None)
-
-
-def read_samples(run_dir: Path) -> bytes:
-    """The gzipped CSV of a run's samples as far as it was written, empty where there is none; `samples` parses it.
-
-    Raises RunDirectoryError where it cannot be read.
-    """
-    try:
-        return (run_dir / SAMPLES).read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{run_dir / SAMPLES} cannot be read: {error.strerror}; check its permissions"
-        ) from error

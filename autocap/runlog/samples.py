@@ -1,16 +1,16 @@
-"""The columns of `samples.csv.gz` that pictures need, as arrays; a file that breaks off gives what it has."""
+"""The columns of `samples.csv.gz` that pictures need, as arrays."""
 
-from array import array
-from collections.abc import Iterator, Sequence
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autocap.runlog.unzip import Unzipped
+from autocap.errors import RunDirectoryError
+from autocap.runlog.columns import Floats, parse
+from autocap.runlog.directory import SAMPLES
 
-Floats = NDArray[np.float64]
-_NAN = float("nan")
+_WANTED = re.compile(r"(t_s|power_w|steps|step_t_s)|(requested_w|enforced_w)(_\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,57 +29,28 @@ class Samples:
     step_t_s: Floats
 
 
-def parse(data: bytes) -> Samples:
-    """The samples in a run's gzipped CSV file, as far as it was written; none in an empty one."""
-    lines = _lines(data)
-    names = next(lines, "").split(",")
-    wanted = {field: _places(names, field) for field in Samples.__dataclass_fields__}
-    places = [place for some in wanted.values() for place in some]
-    numbers = array("d")
-    for line in lines:
-        cells = line.split(",")
-        if len(cells) == len(names):
-            numbers.extend(_numbers([cells[place] for place in places]))
-    table = np.array(numbers).reshape(-1, max(len(places), 1))
-    columns = iter(np.split(table, np.cumsum([len(some) for some in wanted.values()])[:-1], axis=1))
-    found = {field: _total(next(columns)) for field in wanted}
-    t_s = found["t_s"]
+def read_samples(run_dir: Path) -> Samples:
+    """The samples of a run, as far as they were written; none where there is no such file.
+
+    Raises RunDirectoryError where it cannot be read.
+    """
+    path = run_dir / SAMPLES
+    try:
+        return samples_of(path.read_bytes())
+    except FileNotFoundError:
+        return samples_of(b"")
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
+    except ValueError as error:
+        raise RunDirectoryError(f"{path} is damaged: {error}; remove it to see the rest of the run") from error
+
+
+def samples_of(data: bytes) -> Samples:
+    """The samples that a file holds. Raises ValueError where it is no CSV."""
+    columns = parse(data, _WANTED)
+    unknown = np.full(columns.rows, np.nan)
+    found = {field: columns.joined(field) for field in Samples.__dataclass_fields__}
+    known = {field: unknown if values is None else values for field, values in found.items()}
+    t_s = known["t_s"]
     ascending = np.isfinite(t_s) & (t_s >= np.fmax.accumulate(t_s)) if len(t_s) else np.empty(0, dtype=np.bool_)
-    return Samples(**{field: values[ascending] for field, values in found.items()})
-
-
-def _lines(data: bytes) -> Iterator[str]:
-    """Whole lines: one that a kill cut short is left out."""
-    rest = b""
-    for piece in Unzipped(data):
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            yield line.decode("ascii", "replace")
-
-
-def _places(names: Sequence[str], field: str) -> list[int]:
-    """Where a field stands: once, or once for each device with its number behind it."""
-    if field in names:
-        return [names.index(field)]
-    return [place for place, name in enumerate(names) if name.rpartition("_")[0] == field and name[-1].isdigit()]
-
-
-def _numbers(cells: Sequence[str]) -> list[float]:
-    """NaN for an empty cell, and for one that is no number."""
-    try:
-        return [float(cell) if cell else _NAN for cell in cells]
-    except ValueError:
-        return [_number(cell) for cell in cells]
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return _NAN
-
-
-def _total(columns: Floats) -> Floats:
-    """The sum over devices, shape (n,); unknown where one of them is, or there is none."""
-    total: Floats = columns.sum(axis=1) if columns.shape[1] else np.full(len(columns), _NAN)
-    return total
+    return Samples(**{field: values[ascending] for field, values in known.items()})

@@ -5,7 +5,6 @@ the reading's own stamp, `energy_j` and `utilisation` are second witnesses. Seve
 sum and the others numbered (`read_t_s_0`, …). All other columns are ignored.
 """
 
-import csv
 import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.errors import AutocapError
-from autocap.runlog.unzip import MAGIC, Unzipped
+from autocap.runlog.columns import Columns, Floats, parse
 
-Floats = NDArray[np.float64]
 Witness = tuple[Floats, Floats]
 
 _FEWEST_READINGS = 5
 _FEW_LEVELS = 0.2  # distinct values per change; under it values recur, so their changes say nothing of the sensor
 _MOST_UPDATES = 1e7  # a span beyond that many updates is a stray stamp, not a trace
 _NAMES_SHOWN = 12
-_NUMBERED = ("read_t_s", "energy_j", "utilisation")
+_WANTED = re.compile(r"t_s|power_w|(read_t_s|energy_j|utilisation)(_\d+)?")
 
 
 class TraceError(AutocapError):
@@ -88,10 +86,9 @@ def read(path: Path) -> Trace:
 
     Raises TraceError where there is no such file, no CSV, no column t_s or power_w, or hardly a reading.
     """
-    text, cut_short = _text(path)
-    columns, rows = _columns(path, text)
-    t_s, power_w = columns["t_s"], columns["power_w"]
-    own = _combined(columns, "read_t_s", np.maximum)
+    columns = _columns(path)
+    rows, t_s, power_w = columns.rows, columns.values["t_s"], columns.values["power_w"]
+    own = columns.joined("read_t_s", np.maximum)
     stamps_s = t_s if own is None else own
     usable = np.isfinite(stamps_s) & np.isfinite(power_w) & (power_w > 0)
     stamps_s, watts = stamps_s[usable], power_w[usable]
@@ -122,79 +119,35 @@ def read(path: Path) -> Trace:
         power_w=watts,
         update_s=update_s,
         witnesses=_witnesses(columns),
-        notes=_notes(rows, int(np.sum(~usable)), backward, cut_short),
+        notes=_notes(rows, int(np.sum(~usable)), backward, columns.cut_short),
     )
 
 
-def _text(path: Path) -> tuple[str, bool]:
-    """What the file says, and whether its gzip stream breaks off; a last line that is cut short is left out then."""
+def _columns(path: Path) -> Columns:
+    """The columns that a trace is made of."""
     try:
-        data = path.read_bytes()
+        columns = parse(path.read_bytes(), _WANTED)
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}; pass a CSV file with columns t_s,power_w") from None
     except IsADirectoryError:
         raise TraceError(f"{path} is a directory; pass a file, such as {path / 'samples.csv.gz'}") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}; check the path and its permissions") from error
-    cut_short = False
-    if data.startswith(MAGIC):
-        pieces = Unzipped(data)
-        data = b"".join(pieces)
-        cut_short = pieces.cut_short
-        if cut_short:
-            data = data[: data.rfind(b"\n") + 1]
-        if cut_short and not data:
+    except ValueError as error:
+        raise TraceError(f"{path} is not CSV: {error}; pass a CSV file, which may be gzipped") from error
+    if not columns.header:
+        if columns.cut_short:
             raise TraceError(f"{path} is a damaged gzip file: not one line can be read from it")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise TraceError(f"{path} is not CSV: it is not text; pass a CSV file, which may be gzipped")
-    if not text.strip():
         raise TraceError(f"{path} is empty; pass a CSV file with columns t_s,power_w")
-    return text, cut_short
-
-
-def _columns(path: Path, text: str) -> tuple[dict[str, Floats], int]:
-    """The columns that mean something to us, by name, with NaN for what is no number, and the number of rows."""
-    lines = csv.reader(text.splitlines())
-    try:
-        header, *rows = [row for row in lines if row]
-    except csv.Error as error:
-        raise TraceError(f"{path} is not CSV: {error}; pass a file with columns t_s,power_w") from error
-    names = [name.strip() for name in header]
-    missing = [name for name in ("t_s", "power_w") if name not in names]
+    missing = [name for name in ("t_s", "power_w") if name not in columns.values]
     if missing:
-        shown = ", ".join(name[:30] or "(no name)" for name in names[:_NAMES_SHOWN])
-        more = ", …" if len(names) > _NAMES_SHOWN else ""
+        shown = ", ".join(name[:30] or "(no name)" for name in columns.header[:_NAMES_SHOWN])
+        more = ", …" if len(columns.header) > _NAMES_SHOWN else ""
         raise TraceError(
             f"{path} has no column {' and no column '.join(missing)}; its columns are {shown}{more}: rename those that "
             "hold the time in seconds and the power in watts to t_s and power_w"
         )
-    wanted = re.compile(rf"t_s|power_w|(?:{'|'.join(_NUMBERED)})(?:_\d+)?")
-    whole = [row if len(row) >= len(names) else [""] * len(names) for row in rows]  # a row cut short is a gap
-    return {
-        name: np.array([_number(row[place]) for row in whole], dtype=np.float64)
-        for place, name in reversed(list(enumerate(names)))
-        if wanted.fullmatch(name)
-    }, len(rows)
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return np.nan
-
-
-def _combined(columns: dict[str, Floats], name: str, join: np.ufunc) -> Floats | None:
-    """A column, or all devices' columns of that name joined; `None` where there is none, or nothing in it."""
-    found = [values for key, values in columns.items() if key == name or key.startswith(f"{name}_")]
-    if not found:
-        return None
-    values: Floats = join.reduce(np.stack(found))
-    return values if np.isfinite(values).any() else None
+    return columns
 
 
 def _updates(t_s: Floats, watts: Floats) -> tuple[float, NDArray[np.intp] | slice]:
@@ -221,11 +174,11 @@ def _middle(values: Floats) -> float:
     return float(np.mean(np.sort(values)[quarter : len(values) - quarter]))
 
 
-def _witnesses(columns: dict[str, Floats]) -> tuple[Witness, ...]:
+def _witnesses(columns: Columns) -> tuple[Witness, ...]:
     """Power from the steps of the energy counter, and utilisation, each at the time it was polled."""
-    t_s = columns["t_s"]
+    t_s = columns.values["t_s"]
     found: list[Witness] = []
-    energy_j = _combined(columns, "energy_j", np.add)
+    energy_j = columns.joined("energy_j")
     if energy_j is not None:
         known = np.isfinite(t_s) & np.isfinite(energy_j)
         at_s, counter_j = t_s[known], energy_j[known]
@@ -233,7 +186,7 @@ def _witnesses(columns: dict[str, Floats]) -> tuple[Witness, ...]:
         steps_s, steps_j = np.diff(at_s[moved]), np.diff(counter_j[moved])
         forward = (steps_s > 0) & (steps_j > 0)
         found.append((at_s[moved][1:][forward], steps_j[forward] / steps_s[forward]))
-    utilisation = _combined(columns, "utilisation", np.add)
+    utilisation = columns.joined("utilisation")
     if utilisation is not None:
         known = np.isfinite(t_s) & np.isfinite(utilisation)
         found.append((t_s[known], utilisation[known]))

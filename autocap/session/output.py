@@ -2,10 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
-from functools import partial
 
 from autocap import events
 from autocap.clock import Clock
@@ -18,10 +17,7 @@ from autocap.metrics import Metric
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
-from autocap.reports.page import Page
-from autocap.reports.summary.summarise import summarise
-from autocap.reports.summary.to_json import to_json_dict
-from autocap.runlog.codec import Json
+from autocap.reports.rendering import Presentation
 from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.tuning import SearchPlan
@@ -67,16 +63,15 @@ class RunOutput:
         t_s = self._clock.now()
         self._recorder.event(events.RunEnded(t_s=t_s, ended_because=ended_because, exit_status=exit_status))
         self._reporter.close()
-        result = summarise(self._recorder.events)
+        report = rendering.present_run(self.directory.path, self._recorder.events)
         try:
-            self.directory.put_result(to_json_dict(result))
+            self.directory.put_result(report.result)
             self.directory.close()  # so that the page shows the last samples as well
         except RunDirectoryError as error:
             self._reporter.say([f"warning: {error}"])
-        untuned = result.device is None  # which was said when it began
-        told = [] if untuned else text.lines(result, self._reporter.width)
-        page = partial(rendering.recorded_page, self.directory.path, self._recorder.events)
-        hand_out(self.directory, page, self._reporter, told, to_json_dict(result), self._config)
+        tuned = any(isinstance(event, events.DeviceFound) for event in self._recorder.events)
+        lines = text.lines(report.document, self._reporter.width) if tuned else []  # why not was said when it began
+        hand_out(self.directory, report, lines, self._reporter, self._config)
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
@@ -110,24 +105,19 @@ def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.Nod
 
 
 def hand_out(
-    directory: RunDirectory,
-    page: Callable[[], Page],
-    reporter: Reporter,
-    told: Sequence[str],
-    result: Json,
-    config: RunConfig,
+    directory: RunDirectory, report: Presentation, lines: Sequence[str], reporter: Reporter, config: RunConfig
 ) -> None:
-    """What whoever ran it gets at the end: the page, the table, and the result on stdout where that was asked for.
+    """What whoever ran it gets at the end: the page, the text, and the result on stdout where that was asked for.
 
-    page: makes it; what goes wrong then is a warning. told: the table, line by line. result: what `result.json` holds.
+    lines: the text; it may be empty.
     """
-    why_no_page = rendering.put_page(directory, page)
+    why_no_page = rendering.put_page(directory, report)
     if why_no_page is not None:
         reporter.say([f"warning: {why_no_page}"])
-    reporter.say([*told, f"run directory: {directory.path}"])
+    reporter.say([*lines, f"run directory: {directory.path}"])
     if config.json:
         with suppress(OSError):
-            print(json.dumps(result, allow_nan=False), flush=True)
+            print(json.dumps(report.result, allow_nan=False), flush=True)
 
 
 def metric_info(metric: Metric) -> MetricInfo:

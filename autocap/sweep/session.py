@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from autocap import events
@@ -19,15 +18,14 @@ from autocap.events import Event
 from autocap.events.sweep import SweepPlan
 from autocap.job.invoking_user import InvokingUser, acting_as, invoking_user
 from autocap.job.signals import SignalClock
+from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
-from autocap.runlog.codec import encode
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.reading import read_events
 from autocap.session.modes import open_node_power, refuse_as_root, settle_leftovers
 from autocap.session.output import hand_out, metric_info, node_metered
 from autocap.session.recorder import Recorder
-from autocap.sweep import text as sweep_report
-from autocap.sweep.page import sweep_page
+from autocap.sweep.document import present_sweep
 from autocap.sweep.plan import observed, planned
 from autocap.sweep.resting import LOOK_EVERY_S
 from autocap.sweep.running import Running
@@ -162,9 +160,7 @@ def _attempt(recorder: Recorder, t_s: float, write: Callable[[], None]) -> None:
 
 
 def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: Reporter, t_s: float) -> None:
-    summary = summarise(recorder.events)
-    result = encode(summary)
-    _attempt(recorder, t_s, lambda: directory.put_result(result))
+    report = present_sweep(recorder.events)
+    _attempt(recorder, t_s, lambda: directory.put_result(report.result))
     reporter.close()
-    page = partial(sweep_page, recorder.events)
-    hand_out(directory, page, reporter, sweep_report.lines(summary, reporter.width), result, config.run)
+    hand_out(directory, report, text.lines(report.document, reporter.width), reporter, config.run)

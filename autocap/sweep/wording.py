@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from autocap.events.sweep import DISCARDED
 from autocap.records import Measurement
+from autocap.reports.document import Table
 from autocap.reports.summary.gains import METRICS
 from autocap.reports.summary.record import BestCap
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording.numbers import with_error
-from autocap.reports.wording.run import Table
 from autocap.sweep.statistics import CapRow
 from autocap.sweep.summary import Panel, SweepSummary
 
@@ -26,7 +26,7 @@ def caps(panel: Panel, *, emulated: bool) -> Table:
         time = "–" if base is None else _change(row.measurement.period_s, base.period_s)
         rows.append((f"{row.cap_w:g}", str(row.repeats), *_means(row), energy, time, *rest, _remark(panel, row)))
     titles = ("cap W", "runs", f"W{label}", f"J{label}", "s", "energy %", "time %", *_RATIOS, "")
-    return Table(titles=titles, rows=tuple(rows))
+    return Table(heading=f"Caps of {panel.curve}", titles=titles, rows=tuple(rows))
 
 
 def of_gpus(panel: Panel, *, emulated: bool) -> Table:
@@ -39,7 +39,8 @@ def of_gpus(panel: Panel, *, emulated: bool) -> Table:
         watts = _with_sd(mean.power_w, row.gpus_power_sd_w, 1)
         joules = _with_sd(mean.energy_per_iteration_j, row.gpus_energy_sd_j, 1)
         rows.append(("", f"{row.cap_w:g}", watts, joules, *_compared(mean, base), _remark(panel, row)))
-    return Table(titles=("GPUs alone", "cap W", f"W{label}", f"J{label}", "energy %", *_RATIOS, ""), rows=tuple(rows))
+    titles = ("GPUs alone", "cap W", f"W{label}", f"J{label}", "energy %", *_RATIOS, "")
+    return Table(heading=f"The GPUs' part of {panel.curve}", titles=titles, rows=tuple(rows))
 
 
 def bests(summary: SweepSummary, panel: Panel, base: Measurement) -> Table:
@@ -53,7 +54,7 @@ def bests(summary: SweepSummary, panel: Panel, base: Measurement) -> Table:
     titles = (
         "target", "cap W", "average W", joules, "vs baseline %", "time s", "vs baseline %", "metric / baseline's"
     )  # fmt: skip
-    return Table(titles=titles, rows=tuple(rows))
+    return Table(heading=f"Best caps of {panel.curve}", titles=titles, rows=tuple(rows))
 
 
 def asked_for(summary: SweepSummary) -> str:
@@ -81,9 +82,9 @@ def left_out(panel: Panel) -> Iterator[str]:
     for one in panel.left_out[:_MAX_LEFT_OUT]:
         run = one.finished.run
         which = "warming up" if run.repeat == DISCARDED else f"run {run.repeat}"
-        yield f"{run.cap_w:g} W, {which}: {one.reason}"
+        yield f"  {run.cap_w:g} W, {which}: {one.reason}"
     if len(panel.left_out) > _MAX_LEFT_OUT:
-        yield f"and {len(panel.left_out) - _MAX_LEFT_OUT} more"
+        yield f"  and {len(panel.left_out) - _MAX_LEFT_OUT} more"
 
 
 def _means(row: CapRow) -> list[str]:

@@ -19,8 +19,8 @@ from autocap.reports.figures.tradeoff import tradeoff
 from autocap.reports.summary.gains import METRICS, TIME, CapCosts
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
-from autocap.runlog.reading import read_events, read_samples
-from autocap.runlog.samples import Samples, parse
+from autocap.runlog.reading import read_events
+from autocap.runlog.samples import Samples, read_samples, samples_of
 from tests.doubles.recorded import record
 
 _M = TypeVar("_M", bound=Mark)
@@ -30,7 +30,7 @@ _M = TypeVar("_M", bound=Mark)
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, list[Event], Samples]:
     path = record(tmp_path_factory.mktemp("runs") / "run")
     events = read_events(path)
-    return summarise(events), events, parse(read_samples(path))
+    return summarise(events), events, read_samples(path)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_
     run: tuple[Summary, list[Event], Samples],
 ) -> None:
     _, events, samples = run
-    empty = parse(b"")
+    empty = samples_of(b"")
     assert pictures(summarise(events[:1]), events[:1], empty) == []
     assert [picture.name for picture in pictures(summarise(events[:3]), events[:3], samples)] == ["timeline"]
     assert of_run(summarise(events[:3]), events[:3]) is None

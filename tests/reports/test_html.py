@@ -13,8 +13,8 @@ import pytest
 from autocap.cli import main
 from autocap.errors import RunDirectoryError
 from autocap.events import RunEnded, RunStarted, Warned
-from autocap.reports import html, rendering
-from autocap.reports.rendering import recorded_page
+from autocap.reports import rendering
+from autocap.reports.rendering import present_run
 from autocap.runlog.directory import EVENTS, SAMPLES, RunDirectory
 from autocap.runlog.reading import read_events
 from tests.doubles.browser import browser, found
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page_of(run: Path) -> str:
-    return html.document(recorded_page(run, read_events(run)))
+    return present_run(run, read_events(run)).page
 
 
 class Strict(HTMLParser):
@@ -96,15 +96,15 @@ def test_the_page_says_what_was_kept_what_it_saves_and_what_the_search_took_with
 
 def test_warnings_are_shown(run: Path, tmp_path: Path) -> None:
     events = [*read_events(run), Warned(t_s=1.0, text="too hot & <b>loud</b>")]
-    assert "<li>too hot &amp; &lt;b&gt;loud&lt;/b&gt;</li>" in html.document(recorded_page(run, events))
+    assert "<li>too hot &amp; &lt;b&gt;loud&lt;/b&gt;</li>" in present_run(run, events).page
 
 
 def test_a_run_killed_after_any_event_has_a_page(run: Path) -> None:
     events = read_events(run)
     away = run.parent / "no-samples"
     for count in range(1, len(events), 2):
-        checked(html.document(recorded_page(away, events[:count])))
-    assert "killed or still running" in html.document(recorded_page(away, events[:5]))
+        checked(present_run(away, events[:count]).page)
+    assert "killed or still running" in present_run(away, events[:5]).page
 
 
 def test_a_run_killed_at_any_byte_of_its_files_has_a_page(run: Path, tmp_path: Path) -> None:
@@ -129,9 +129,7 @@ def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path
     assert "Observed only: a search would have begun with" in observed
     assert "baseline time per iteration" in observed
     start = next(event for event in read_events(run) if isinstance(event, RunStarted))
-    untuned = html.document(
-        recorded_page(run, [start, RunEnded(t_s=1.0, ended_because="no device to tune: no driver")])
-    )
+    untuned = present_run(run, [start, RunEnded(t_s=1.0, ended_because="no device to tune: no driver")]).page
     checked(untuned)
     assert "<h1>Not tuned</h1>" in untuned
     assert "Ended: no device to tune: no driver." in untuned
@@ -139,19 +137,18 @@ def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path
 
 def test_a_page_that_cannot_be_written_says_where(run: Path, tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"report\.html cannot be written: .*; check its permissions"):
-        rendering.write_page(tmp_path / "absent", recorded_page(run, read_events(run)))
+        rendering.write_page(tmp_path / "absent", present_run(run, read_events(run)))
 
 
 def test_a_fault_in_making_the_page_is_a_sentence_and_not_an_exception(run: Path, tmp_path: Path) -> None:
     start = next(event for event in read_events(run) if isinstance(event, RunStarted))
     broken = replace(start, started_at=None)  # type: ignore[arg-type]
     with RunDirectory.create(tmp_path, False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
-        assert rendering.put_page(directory, lambda: recorded_page(run, [start])) is None
+        assert rendering.put_page(directory, present_run(run, [start])) is None
         assert (tmp_path / "report.html").exists()
-        said = rendering.put_page(directory, lambda: recorded_page(run, [broken]))
+        said = rendering.put_page(directory, present_run(run, [broken]))
         assert said is not None
         assert said.startswith("report.html could not be made: internal fault: ")
-        assert rendering.put_page(directory, lambda: recorded_page(run, [])) is not None
 
 
 def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(
@@ -167,7 +164,7 @@ def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_as
 @needs_chromium
 def test_a_browser_shows_every_figure_asks_nobody_and_complains_of_nothing(run: Path, tmp_path: Path) -> None:
     assert CHROMIUM is not None
-    page = rendering.write_page(run, recorded_page(run, read_events(run)))
+    page = rendering.write_page(run, present_run(run, read_events(run)))
     with browser(CHROMIUM, tmp_path) as chromium:
         for width in WIDTHS:
             for dark in (False, True):

@@ -16,9 +16,10 @@ from autocap.events import (
 )
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.records import CapRange, GpuInfo, Measurement, Trial, TrialState
+from autocap.reports import text
 from autocap.reports.figures.curve import of_run
+from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
-from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from tests.doubles.feeds import measurement
 from tests.doubles.logs import STARTED
@@ -95,7 +96,7 @@ def test_where_it_was_undone_the_common_cap_is_chosen_and_nothing_claimed() -> N
     assert summary.chosen.cap_w == COMMON_W
     assert summary.versus_common is not None
     assert summary.versus_common.energy_pct is None
-    assert "no cap per GPU was kept: no GPU waits" in lines(summary)
+    assert "no cap per GPU was kept: no GPU waits" in text.lines(run_document(summary, []))
 
 
 def test_caps_per_gpu_that_were_looked_at_again_stay_chosen() -> None:
@@ -119,7 +120,7 @@ def test_the_report_names_every_cap_and_the_saving_over_the_common_one() -> None
     assert (
         "caps per GPU 200/180 W: energy (emulated) -3.00 ± 0.14 %, time +0.00 ± 0.14 %, eds -1.50 ± 0.10 % per "
         "iteration, against the common cap"
-    ) in lines(summarise([*SEARCHED, TRIED, KEPT]), width=200)
+    ) in text.lines(run_document(summarise([*SEARCHED, TRIED, KEPT]), []), width=200)
 
 
 def test_a_cap_per_gpu_is_no_point_of_the_curve_over_the_common_cap() -> None:

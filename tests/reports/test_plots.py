@@ -8,7 +8,7 @@ import pytest
 
 from autocap.reports import rendering
 from autocap.reports.plots import PlotsUnavailable
-from autocap.reports.rendering import recorded_page
+from autocap.reports.rendering import present_run
 from autocap.runlog.directory import PICTURES
 from autocap.runlog.reading import read_events
 from tests.doubles.recorded import record
@@ -20,7 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_picture_becomes_a_png_and_an_svg_that_says_power_is_emulated(run: Path) -> None:
-    written = list(rendering.write_plots(run, recorded_page(run, read_events(run))))
+    written = list(rendering.write_plots(run, present_run(run, read_events(run))))
     names = [f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")]  # those that --force removes
     assert [path.name for path in written] == names
     for path in written:
@@ -33,9 +33,9 @@ def test_every_picture_becomes_a_png_and_an_svg_that_says_power_is_emulated(run:
 
 def test_a_killed_run_has_pictures_of_what_there_is(run: Path) -> None:
     events = read_events(run)
-    written = list(rendering.write_plots(run.parent, recorded_page(run.parent, events[:1])))
+    written = list(rendering.write_plots(run.parent, present_run(run.parent, events[:1])))
     assert written == []
-    assert [path.name for path in rendering.write_plots(run.parent, recorded_page(run.parent, events[:6]))] == [
+    assert [path.name for path in rendering.write_plots(run.parent, present_run(run.parent, events[:6]))] == [
         "timeline.png",
         "timeline.svg",
     ]
@@ -46,4 +46,4 @@ def test_without_matplotlib_a_sentence_says_what_to_install(run: Path, monkeypat
     with pytest.raises(
         PlotsUnavailable, match=r"plots need matplotlib; install it with `pip install 'autocap\[plots\]'`"
     ):
-        list(rendering.write_plots(run, recorded_page(run, read_events(run))))
+        list(rendering.write_plots(run, present_run(run, read_events(run))))

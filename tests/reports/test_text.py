@@ -14,17 +14,22 @@ from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.events import DeviceFound, NodeMetered, RunEnded, Warned
 from autocap.metrics import Metric
 from autocap.records import Sample
+from autocap.reports import text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import PlainLines, Reporter
+from autocap.reports.run_document import run_document
 from autocap.reports.summary.record import BestCap, ParetoPoint, Summary
 from autocap.reports.summary.summarise import summarise
-from autocap.reports.text import lines
 from autocap.reports.wording.events import Wording
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.reading import read_events
 from autocap.session.recorder import Recorder
 from bench.simulation.jobs import tune
 from tests.doubles.logs import STARTED
+
+
+def lines(summary: Summary, width: int = text.WIDTH) -> list[str]:
+    return text.lines(run_document(summary, []), width)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +44,12 @@ def summary() -> Summary:
 
 
 def test_the_report_shows_every_trial_the_kept_cap_and_the_net_saving_with_errors(summary: Summary) -> None:
-    text = "\n".join(lines(summary))
+    whole = "\n".join(lines(summary))
     for trial in summary.trials:
-        assert f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}" in text
+        assert f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}" in whole
     assert summary.chosen is not None
-    assert f"kept {summary.chosen.cap_w[0]:g} W: energy -" in text
-    assert "net of the search: -" in text
+    assert f"kept {summary.chosen.cap_w[0]:g} W: energy -" in whole
+    assert "net of the search: -" in whole
 
 
 def test_emulated_power_is_labelled_wherever_it_is_shown(summary: Summary) -> None:
@@ -148,15 +153,15 @@ def of_node() -> Summary:
 
 def test_the_report_of_a_node_shows_its_figures_and_the_gpus_and_both_optima(of_node: Summary) -> None:
     shown = lines(of_node)
-    text = "\n".join(shown)
-    assert "energy is the whole node's, the GPUs' included, as ipmi reads it" in text
+    whole = "\n".join(shown)
+    assert "energy is the whole node's, the GPUs' included, as ipmi reads it" in whole
     of_gpus, of_all = of_node.best_by_metric_gpu[0], of_node.best_by_metric[0]
     assert of_gpus.cap_w < of_all.cap_w, "what burns all the time asks for speed"
     best = next(line.split() for line in shown if line.split()[:1] == ["energy"] and "measured" in line)
     assert best[1] == f"{of_all.cap_w[0]:g}"
     assert f"{of_gpus.cap_w[0]:g}" in best[2:]
     assert of_node.versus_baseline is not None
-    assert f"(GPUs alone {of_node.versus_baseline.gpu_energy_pct:+.1f} ± " in text
+    assert f"(GPUs alone {of_node.versus_baseline.gpu_energy_pct:+.1f} ± " in whole
 
 
 def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(
@@ -164,9 +169,9 @@ def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(
 ) -> None:
     assert of_node.node is not None
     assert of_node.node.idle_w == pytest.approx(320.0, rel=0.01)  # 20 W of the card
-    text = "\n".join(lines(of_node))
-    assert f"at rest the node draws {of_node.node.idle_w:.0f} W, by the lowest 2 % of 5 s before the first" in text
-    assert "as on a machine that draws 200 W at rest: " in text
+    whole = "\n".join(lines(of_node))
+    assert f"at rest the node draws {of_node.node.idle_w:.0f} W, by the lowest 2 % of 5 s before the first" in whole
+    assert "as on a machine that draws 200 W at rest: " in whole
 
 
 def test_what_a_meter_reads_is_not_called_emulated_but_the_gpus_part_is(of_node: Summary) -> None:

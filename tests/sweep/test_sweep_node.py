@@ -16,14 +16,14 @@ from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.events import Event
 from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan, Used
 from autocap.records import NodeReading, Reading, Sample
+from autocap.reports.text import lines
 from autocap.runlog.codec import decode, encode
+from autocap.sweep.document import present_sweep
 from autocap.sweep.measuring import WholeRun
-from autocap.sweep.page import sweep_page
 from autocap.sweep.resting import LOOK_EVERY_S, Resting
 from autocap.sweep.schedule import differences
 from autocap.sweep.statistics import cap_rows, sound
 from autocap.sweep.summary import summarise, to_csv
-from autocap.sweep.text import lines
 from bench.simulation.sweep import Command, sweep
 from tests.sweep.test_sweep import curve_runs, finished, gpu_set, logged, plan
 
@@ -207,16 +207,15 @@ def test_the_best_caps_are_told_by_the_node_and_by_the_gpus_alone() -> None:
 
 
 def test_the_report_shows_the_nodes_figures_the_gpus_and_both_optima() -> None:
-    log = node_log(idle_w=60.0)
-    report = [" ".join(line.split()) for line in lines(summarise(log), 140)]
+    page = present_sweep(node_log(idle_w=60.0)).document
+    report = [" ".join(line.split()) for line in lines(page, 140)]
     assert "energy is the whole node's, the GPUs' included, as ipmi reads it, a fresh reading every 1 s" in report
     assert "at rest the node draws 60 W, 20 % of the baseline's power" in report
     assert "as on a machine that draws 20 W at rest: 2600 ± 26 J/run at 260 W, 2124 ± 21 J/run at 200 W" in report
     assert "200 2 244.2 ± 0.0 2540.0 ± 35.9 10.40 ± 0.15 -15.3 +4.0 0.8805 0.9433 0.9756" in report
     assert "200 144.2 ± 0.0 1500.0 ± 21.2 -25.0 0.7800 0.8950 0.9433" in report
     assert any(line.startswith("energy 200 ") and " 150 " in line for line in report)
-    page = sweep_page(log)
-    titles = [title for title, _ in page.tables]
+    titles = [table.heading for table in page.tables]
     assert "The GPUs' part of train.py" in titles
     assert "Best caps of train.py, by the node and by the GPUs alone" in titles
     assert "at rest the node draws 60 W, 20 % of the baseline's power" in page.remarks
@@ -232,7 +231,7 @@ def test_the_idle_power_that_was_seen_is_that_of_the_set_it_was_seen_with() -> N
     assert one.node is not None
     assert two.node is not None
     assert (one.node.idle_w, two.node.idle_w) == (45.0, 90.0)
-    told = lines(summarise([*node_log(made=made), *seen]), 140)
+    told = lines(present_sweep([*node_log(made=made), *seen]).document, 140)
     assert (
         "at rest the node draws 45 W, by the lowest 2 % of 30 s between the runs, 15 % of the baseline's power" in told
     )
@@ -240,7 +239,7 @@ def test_the_idle_power_that_was_seen_is_that_of_the_set_it_was_seen_with() -> N
 
 def test_power_that_a_meter_reads_is_not_marked_as_emulated_and_the_gpus_part_is() -> None:
     made = plan(repeats=2, node_power="ipmi", device="emulated", emulated=True)
-    report = "\n".join(lines(summarise(node_log(made=made)), 140))
+    report = "\n".join(lines(present_sweep(node_log(made=made)).document, 140))
     assert "without the emulated GPUs', as ipmi reads it" in report
     head, _, part = report.partition("GPUs alone")
     assert "(emulated)" not in head.partition("cap W")[2]

@@ -10,9 +10,8 @@ from autocap.devices.model import profiles
 from autocap.events import Event, MetricInfo, RunEnded, SweepRunEnded, SweepStarted
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.records import CapRange, GpuInfo
-from autocap.reports import html
 from autocap.reports.figures.model import Plot, Points
-from autocap.sweep.page import sweep_page
+from autocap.sweep.document import present_sweep
 from autocap.sweep.schedule import in_order
 
 RANGE = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
@@ -62,23 +61,27 @@ def swept(labels: Sequence[str] = ("0", "0,1", "0,1,2,3"), *, repeats: int = 3) 
 
 
 def test_a_sweep_of_several_gpu_sets_has_a_panel_and_tables_for_each() -> None:
-    page = sweep_page(swept())
+    report = present_sweep(swept())
+    page, pictures = report.document, report.pictures()
     sets = ["train.py on GPU 0", "train.py on GPU 0,1", "train.py on GPU 0,1,2,3"]
-    assert [picture.name for picture in page.pictures] == ["tradeoff", "caps"]
-    for picture in page.pictures:
+    assert [picture.name for picture in pictures] == ["tradeoff", "caps"]
+    for picture in pictures:
         assert [panel.title for panel in picture.panels if isinstance(panel, Plot)] == sets
         assert picture.note == "EMULATED power: modelled, not measured"
-    assert [title for title, _ in page.tables if title.startswith("Caps of")] == [f"Caps of {name}" for name in sets]
+    assert [one.heading for one in page.tables if one.heading.startswith("Caps of")] == [
+        f"Caps of {name}" for name in sets
+    ]
     assert page.headline.startswith("Best by eds k=2: ")
     assert len(page.remarks) == 3
     assert re.search(r"best on train.py on GPU 0: \d+ W, eds 0\.\d{4} ± 0\.\d{4} of the baseline's", page.remarks[0])
 
 
 def test_a_sweep_of_one_network_has_a_panel_for_each_metric_and_its_best_cap_with_errors() -> None:
-    page = sweep_page(swept(["0"]))
-    panels = [panel for panel in page.pictures[1].panels if isinstance(panel, Plot)]
+    report = present_sweep(swept(["0"]))
+    page, pictures = report.document, report.pictures()
+    panels = [panel for panel in pictures[1].panels if isinstance(panel, Plot)]
     assert [panel.title for panel in panels] == ["energy", "time", "EDP", "ED²P", "EDS(1.5)", "EDS(2)"]
-    (plot,) = page.pictures[0].panels
+    (plot,) = pictures[0].panels
     assert isinstance(plot, Plot)
     best = next(mark for mark in plot.marks if isinstance(mark, Points) and mark.name == "best by eds k=2")
     assert best.y[0] < 1 < best.x[0]
@@ -88,7 +91,7 @@ def test_a_sweep_of_one_network_has_a_panel_for_each_metric_and_its_best_cap_wit
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 15])
 def test_an_interrupted_sweep_has_a_page_that_says_what_is_left(count: int) -> None:
-    text = html.document(sweep_page(swept(["0"])[:count]))
+    text = present_sweep(swept(["0"])[:count]).page
     assert "killed or still running; runs left: " in text
     assert "&lt;b&gt;&amp;" in text
 
@@ -97,7 +100,8 @@ def test_caps_without_a_baseline_are_listed_and_not_compared() -> None:
     events = [
         event for event in swept(["0"]) if not isinstance(event, SweepRunEnded) or event.finished.run.cap_w != 260.0
     ]
-    page = sweep_page(events)
+    report = present_sweep(events)
+    page, pictures = report.document, report.pictures()
     assert page.headline == "Nothing to compare yet"
-    assert page.pictures == ()
-    assert [title for title, _ in page.tables] == ["Caps of train.py"]
+    assert pictures == ()
+    assert [table.heading for table in page.tables] == ["Caps of train.py"]

@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 from autocap.events.sweep import SweepPlan
-from autocap.sweep.summary import SweepSummary, summarise
-from autocap.sweep.text import lines
+from autocap.reports.text import lines
+from autocap.sweep.document import present_sweep
 from tests.sweep.test_sweep import curve_runs, finished, gpu_set, logged, plan
 
 
 def told(made: SweepPlan, runs, why="every run is done") -> list[str]:
-    summary: SweepSummary = summarise(logged(made, runs, why))
-    return lines(summary, 140)
+    return lines(present_sweep(logged(made, runs, why)).document, 140)
 
 
 def row(report: list[str], beginning: str) -> list[str]:

@@ -10,8 +10,9 @@ from rich.text import Text
 from autocap.events import State
 from autocap.records import Measurement, TrialState
 from autocap.reports.live.status import Status
-from autocap.reports.summary.record import Summary, TrialSummary, VersusBaseline
-from autocap.reports.wording.numbers import common_caps, with_error
+from autocap.reports.summary.record import Summary
+from autocap.reports.wording.numbers import change, common_caps
+from autocap.reports.wording.run import measured, trial_cells
 
 _BAR_COLUMNS = 30
 _GAP = "   "  # between the parts of a line
@@ -91,7 +92,7 @@ def _so_far(status: Status, summary: Summary) -> list[str]:
     return [
         f"net so far: energy {-100 * share:+.1f} %",
         f"{versus.net_energy_j:+.0f} J{label}",
-        f"{summary.metric.name} {_change(versus.net_metric_pct, versus.net_metric_stderr_pct)}",
+        f"{summary.metric.name} {change(versus.net_metric_pct, versus.net_metric_stderr_pct)}",
     ]
 
 
@@ -100,59 +101,36 @@ def _expected(status: Status, summary: Summary) -> list[str]:
     metric, decided = summary.metric.name, status.decided
     if decided is not None and decided.cap_w is None:
         return ["expected: nothing; no cap is kept, the limit found on arrival is back"]
-    if decided is not None and summary.versus_baseline is not None and summary.chosen is not None:
+    versus = summary.versus_baseline
+    if decided is not None and versus is not None and summary.chosen is not None:
+        energy = change(versus.energy_pct, versus.energy_stderr_pct)
+        time = change(versus.time_pct, versus.time_stderr_pct)
         return [
-            f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: {_gain(summary.versus_baseline)}",
-            f"{metric} {_change(summary.versus_baseline.metric_pct, summary.versus_baseline.metric_stderr_pct)}",
+            f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: energy {energy}, time {time}",
+            f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}",
         ]
     complete = [trial for trial in summary.trials if trial.state is TrialState.COMPLETE and trial.cost is not None]
     if not complete:
         return []
     best = min(complete, key=lambda trial: trial.cost or 0.0)
-    change = _change(100 * ((best.cost or 0.0) - 1), 100 * (best.cost_stderr or 0.0))
-    return [f"expected at {common_caps(best.cap_w)} W, the best so far: {metric} {change}"]
-
-
-def _gain(versus: VersusBaseline) -> str:
-    energy = _change(versus.energy_pct, versus.energy_stderr_pct)
-    return f"energy {energy}, time {_change(versus.time_pct, versus.time_stderr_pct)}"
-
-
-def _change(percent: float | None, stderr: float | None) -> str:
-    if percent is None:
-        return "–"
-    return f"{percent:+.1f} %" if stderr is None else f"{percent:+.1f} ± {stderr:.1f} %"
+    expected = change(100 * ((best.cost or 0.0) - 1), 100 * (best.cost_stderr or 0.0))
+    return [f"expected at {common_caps(best.cap_w)} W, the best so far: {metric} {expected}"]
 
 
 def _table(summary: Summary, baseline: Measurement, rows: int) -> Table:
     """The baseline and the last trials, in so many rows."""
-    joules = "J/iter (emulated)" if summary.device is not None and summary.device.emulated else "J/iter"
+    label = "J/iter (emulated)" if summary.emulated else "J/iter"
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("cap W", summary.metric.name, "s/iter", joules):
+    for title in ("cap W", summary.metric.name, "s/iter", label):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, overflow="ellipsis")
-    table.add_row(common_caps(baseline.cap_w), "1", *_measured(baseline), "baseline")
+    _, seconds, joules, *_ = measured(baseline, baseline)
+    table.add_row(common_caps(baseline.cap_w), "1", seconds, joules, "baseline")
     shown = min(rows - 1, _SHOWN_TRIALS)
     for trial in summary.trials[-shown:] if shown > 0 else ():
-        table.add_row(common_caps(trial.cap_w), _cost(trial), *_measured(trial.measurement), _verdict(trial))
+        _, seconds, joules, _, _, cost, remark = trial_cells(trial, baseline)
+        table.add_row(common_caps(trial.cap_w), cost, seconds, joules, remark)
     return table
-
-
-def _cost(trial: TrialSummary) -> str:
-    return "–" if trial.cost is None else f"{trial.cost:.4f} ± {trial.cost_stderr or 0.0:.4f}"
-
-
-def _verdict(trial: TrialSummary) -> str:
-    return trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
-
-
-def _measured(m: Measurement | None) -> list[str]:
-    if m is None:
-        return ["–", "–"]
-    return [
-        with_error(m.period_s, m.period_s * m.period_rel_stderr),
-        with_error(m.energy_per_iteration_j, m.energy_per_iteration_j * m.energy_rel_stderr),
-    ]
 
 
 def _filled(parts: Sequence[str], columns: int, style: str = "") -> list[RenderableType]:

@@ -225,3 +225,13 @@ class Summary:
     warnings: tuple[str, ...]
     node: NodeSummary | None = None
     best_by_metric_gpu: tuple[BestCap, ...] = ()
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the devices are modelled."""
+        return self.device is not None and self.device.emulated
+
+    @property
+    def modelled(self) -> bool:
+        """Whether the energy that counts is modelled; what a meter of the whole node reads is not."""
+        return self.emulated and not (self.node is not None and self.node.whole)

@@ -3,10 +3,10 @@
 from typing import Protocol
 
 from autocap.records import Measurement
+from autocap.reports.document import Table
 from autocap.reports.summary.record import ESTIMATED, BestCap, NodeSummary, Summary
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import common_caps, with_error
-from autocap.reports.wording.run import Table
 
 
 class Compared(Protocol):
@@ -57,7 +57,7 @@ def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per:
 
 def of_gpus(summary: Summary, baseline: Measurement) -> Table:
     """The GPUs' part in what the table of trials has of the whole node."""
-    label = " (emulated)" if run_wording.emulated(summary) else ""
+    label = " (emulated)" if summary.emulated else ""
     kept, versus = summary.chosen.measurement if summary.chosen else None, summary.versus_baseline
     shown = [(baseline, "baseline"), *((trial.measurement, trial.state.value) for trial in summary.trials)]
     rows = []
@@ -70,10 +70,10 @@ def of_gpus(summary: Summary, baseline: Measurement) -> Table:
                 energy = f"{versus.gpu_energy_pct:+.1f}"
             rows.append(("", common_caps(measurement.cap_w), watts, joules, energy, note))
     titles = ("GPUs alone", "cap W", f"W{label}", f"J/iter{label}", "energy %", "")
-    return Table(titles=titles, rows=tuple(rows))
+    return Table(heading="The GPUs' part", titles=titles, rows=tuple(rows))
 
 
-def bests(found: Compared) -> Table | None:
+def bests(found: Compared, heading: str) -> Table | None:
     """The best cap by each metric, by the node's energy and by the GPUs' alone; `None` where only they count."""
     if found.node is None:
         return None
@@ -82,4 +82,6 @@ def bests(found: Compared) -> Table | None:
         cells = (cell for one in (best, of_gpus) for cell in run_wording.best(one))
         rows.append((best.metric, *cells, best.source))
     value = "metric / baseline's"
-    return Table(titles=("best for", "node: cap W", value, "GPUs alone: cap W", value, ""), rows=tuple(rows))
+    return Table(
+        heading=heading, titles=("best for", "node: cap W", value, "GPUs alone: cap W", value, ""), rows=tuple(rows)
+    )

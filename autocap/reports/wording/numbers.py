@@ -15,6 +15,18 @@ def with_error(value: float, error: float) -> str:
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
+def with_rel_error(value: float, rel_error: float) -> str:
+    """The same, given the error as a share of the value."""
+    return with_error(value, value * rel_error)
+
+
+def change(percent: float | None, stderr: float | None) -> str:
+    """`-5.2 ± 1.5 %`, without an error where none is known, and a dash where nothing is."""
+    if percent is None:
+        return "–"
+    return f"{percent:+.1f} %" if stderr is None else f"{percent:+.1f} ± {stderr:.1f} %"
+
+
 def common_caps(caps_w: Sequence[float]) -> str:
     """`160` for one common cap, watts, `160/165` where they differ, `160–195` where there are many of them."""
     different = list(dict.fromkeys(f"{cap:g}" for cap in caps_w))

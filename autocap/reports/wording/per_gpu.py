@@ -2,7 +2,6 @@
 
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording.numbers import with_error
-from autocap.reports.wording.run import modelled
 
 
 def lines(summary: Summary) -> list[str]:
@@ -13,7 +12,7 @@ def lines(summary: Summary) -> list[str]:
     if not versus.kept:
         return [f"no cap per GPU was kept: {versus.reason}"]
     caps_w = "/".join(f"{cap_w:g}" for cap_w in versus.cap_w)
-    label = " (emulated)" if modelled(summary) else ""
+    label = " (emulated)" if summary.modelled else ""
     changes = [
         (f"energy{label}", versus.energy_pct, versus.energy_stderr_pct),
         ("time", versus.time_pct, versus.time_stderr_pct),

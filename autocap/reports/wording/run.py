@@ -1,34 +1,24 @@
-"""A run in words and tables, with uncertainties: what every report says, however it is drawn."""
+"""A run in words and tables, with uncertainties: what every report says, as text or as a page."""
 
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from autocap.events import Decided, Event, State, WouldTry
 from autocap.records import Measurement
-from autocap.reports.summary.record import PREDICTED, BestCap, ParetoPoint, Summary, TrialSummary, VersusBaseline
+from autocap.reports.document import Fact, Table
+from autocap.reports.summary.record import (
+    PREDICTED,
+    BestCap,
+    DeviceSummary,
+    ParetoPoint,
+    Summary,
+    TrialSummary,
+    VersusBaseline,
+)
 from autocap.reports.summary.summarise import UNFINISHED
-from autocap.reports.wording.numbers import common_caps, with_error
+from autocap.reports.wording.numbers import change, common_caps, with_error, with_rel_error
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 _MANY_PREDICTED = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Numbers in columns, and remarks in the last. A row has as many cells as there are titles."""
-
-    titles: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A number that matters: its name, the number with unit and error, and what it is measured against."""
-
-    name: str
-    value: str
-    note: str
 
 
 def device(summary: Summary) -> str:
@@ -52,24 +42,10 @@ def metric(summary: Summary) -> str:
     return summary.metric.name + (f" k={summary.metric.k:g}" if summary.metric.k is not None else "")
 
 
-def emulated(summary: Summary) -> bool:
-    """Whether the devices are modelled."""
-    return summary.device is not None and summary.device.emulated
-
-
-def modelled(summary: Summary) -> bool:
-    """Whether the energy that counts is modelled; what a meter of the whole node reads is not."""
-    return emulated(summary) and not (summary.node is not None and summary.node.whole)
-
-
-def command(summary: Summary) -> str:
-    return shlex.join(summary.command)
-
-
 def trials(summary: Summary, baseline: Measurement) -> Table:
     """The baseline, every trial and the kept cap."""
     rows = [(common_caps(baseline.cap_w), *measured(baseline, baseline), "1", "baseline")]
-    rows += [(common_caps(trial.cap_w), *_trial(trial, baseline)) for trial in summary.trials]
+    rows += [(common_caps(trial.cap_w), *trial_cells(trial, baseline)) for trial in summary.trials]
     if summary.chosen is not None and summary.chosen.measurement is not None:
         cells = measured(summary.chosen.measurement, baseline)
         versus = summary.versus_baseline
@@ -87,18 +63,13 @@ def trials(summary: Summary, baseline: Measurement) -> Table:
         summary.metric.name,
         "",
     )
-    return Table(titles=titles, rows=tuple(rows))
+    return Table(heading="Measured caps", titles=titles, rows=tuple(rows))
 
 
-def kind(summary: Summary) -> str | None:
-    """Of the devices, `None` for none."""
-    return None if summary.device is None else summary.device.kind
-
-
-def bests(summary: Summary) -> Table:
+def bests(summary: Summary, heading: str) -> Table:
     """The best cap by each metric, whatever the run minimised."""
     rows = [(one.metric, *best(one), one.source) for one in summary.best_by_metric]
-    return Table(titles=("best for", "cap W", "metric / baseline's", ""), rows=tuple(rows))
+    return Table(heading=heading, titles=("best for", "cap W", "metric / baseline's", ""), rows=tuple(rows))
 
 
 def best(found: BestCap) -> tuple[str, str]:
@@ -106,7 +77,7 @@ def best(found: BestCap) -> tuple[str, str]:
     return common_caps(found.cap_w), with_error(found.cost, found.cost_stderr)
 
 
-def front(points: Sequence[ParetoPoint], *, emulated: bool) -> Table:
+def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Table:
     """The Pareto front; of the caps that were only predicted a few."""
     hoped = [point for point in points if point.source == PREDICTED]
     shown = hoped[:: 1 + len(hoped) // _MANY_PREDICTED]
@@ -121,12 +92,13 @@ def front(points: Sequence[ParetoPoint], *, emulated: bool) -> Table:
         if point.source != PREDICTED or point in shown
     ]
     return Table(
+        heading=heading,
         titles=("Pareto front", f"energy{' (emulated)' if emulated else ''} / baseline's", "time / baseline's", ""),
         rows=tuple(rows),
     )
 
 
-def limits(summary: Summary) -> Table:
+def limits(device: DeviceSummary) -> Table:
     """Each device's power limits, watts: what it accepts, what was found, what was left."""
     rows = [
         (
@@ -138,10 +110,10 @@ def limits(summary: Summary) -> Table:
             _watts(gpu.cap_final_w),
             "put back" if gpu.restored else "not on record as put back",
         )
-        for gpu in (summary.device.gpus if summary.device else ())
+        for gpu in device.gpus
     ]
     titles = ("GPU", "name", "range W", "default W", "found W", "left W", "the limit found on arrival")
-    return Table(titles=titles, rows=tuple(rows))
+    return Table(heading="Power limits", titles=titles, rows=tuple(rows), page_only=True)
 
 
 def undecided(summary: Summary) -> bool:
@@ -160,8 +132,8 @@ def outcome(summary: Summary) -> str:
     changed = changes(summary)
     if not changed:
         return kept
-    told = ", ".join(f"{name} {change}" for name, change in changed)
-    return f"{kept}: {told} per iteration, against the baseline"
+    gained = ", ".join(f"{name} {by}" for name, by in changed)
+    return f"{kept}: {gained} per iteration, against the baseline"
 
 
 def changes(summary: Summary) -> list[tuple[str, str]]:
@@ -197,9 +169,9 @@ def savings(summary: Summary) -> list[str]:
         return []
     out, whole = [], net(summary)
     if whole is not None:
-        joules, change = whole
+        joules, of_metric = whole
         over = f"{totals.iterations:.0f} iterations in {totals.wall_s:.0f} s"
-        out.append(f"net of the search: {joules}{_label(summary)} over {over}, {change}")
+        out.append(f"net of the search: {joules}{_label(summary)} over {over}, {of_metric}")
     paid = "" if versus.break_even_s is None else f"; it has paid for itself by {versus.break_even_s:.0f} s"
     out.append(f"the search took {totals.exploration_s:.0f} s{paid}")
     return out
@@ -209,15 +181,15 @@ def facts(summary: Summary) -> Iterator[Fact]:
     """What the run is judged by: the kept cap, the whole run net of its search, and what the search took; or, where
     no cap was kept, the baseline."""
     changed = changes(summary)
-    for name, change in changed:
+    for name, value in changed:
         label = metric(summary) if name == summary.metric.name else name
         power = _label(summary) if name == "energy" else ""
-        yield Fact(name=f"{label} per iteration{power}", value=change, note="at the kept cap, against the baseline")
+        yield Fact(name=f"{label} per iteration{power}", value=value, note="at the kept cap, against the baseline")
     whole, totals, versus = net(summary), summary.totals, summary.versus_baseline
     if whole is not None and totals is not None:
-        joules, change = whole
+        joules, of_metric = whole
         name = f"whole run, net of the search{_label(summary)}"
-        note = f"{change} over {totals.iterations:.0f} iterations in {totals.wall_s:.0f} s"
+        note = f"{of_metric} over {totals.iterations:.0f} iterations in {totals.wall_s:.0f} s"
         yield Fact(name=name, value=joules, note=note)
     if summary.trials and totals is not None:
         paid = "it has not paid for itself"
@@ -227,11 +199,11 @@ def facts(summary: Summary) -> Iterator[Fact]:
         yield Fact(name="the search took", value=f"{totals.exploration_s:.0f} s", note=f"{joules}; {paid}")
     base = summary.baseline
     if not changed and base is not None:
-        yield Fact(name="baseline time per iteration", value=f"{_of(base.period_s, base.period_rel_stderr)} s",
-                   note=f"at {common_caps(base.cap_w)} W")  # fmt: skip
+        seconds = f"{with_rel_error(base.period_s, base.period_rel_stderr)} s"
+        yield Fact(name="baseline time per iteration", value=seconds, note=f"at {common_caps(base.cap_w)} W")
         yield Fact(name=f"baseline energy per iteration{_label(summary)}",
-                   value=f"{_of(base.energy_per_iteration_j, base.energy_rel_stderr)} J",
-                   note=f"{_of(base.power_w, base.power_rel_stderr)} W drawn")  # fmt: skip
+                   value=f"{with_rel_error(base.energy_per_iteration_j, base.energy_rel_stderr)} J",
+                   note=f"{with_rel_error(base.power_w, base.power_rel_stderr)} W drawn")  # fmt: skip
 
 
 def remarks(events: Sequence[Event]) -> list[str]:
@@ -248,24 +220,16 @@ def remarks(events: Sequence[Event]) -> list[str]:
     return out
 
 
-def change(change_pct: float, stderr_pct: float | None) -> str:
-    """`-5.2 ± 1.5 %`, or without an error where none is known."""
-    return f"{change_pct:+.1f} %" if stderr_pct is None else f"{change_pct:+.1f} ± {stderr_pct:.1f} %"
-
-
 def _label(summary: Summary) -> str:
-    return " (emulated)" if modelled(summary) else ""
-
-
-def _of(value: float, rel_stderr: float) -> str:
-    return with_error(value, value * rel_stderr)
+    return " (emulated)" if summary.modelled else ""
 
 
 def _watts(limit_w: float | None) -> str:
     return "unknown" if limit_w is None else f"{limit_w:g}"
 
 
-def _trial(trial: TrialSummary, baseline: Measurement) -> list[str]:
+def trial_cells(trial: TrialSummary, baseline: Measurement) -> list[str]:
+    """As `measured`, then the cost and what became of the trial; dashes where it could not be measured."""
     note = trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
     if trial.measurement is None or trial.cost is None or trial.cost_stderr is None:
         return ["–"] * 6 + [note]
@@ -278,8 +242,8 @@ def measured(m: Measurement, baseline: Measurement) -> list[str]:
     time = 100 * (m.period_s / baseline.period_s - 1)
     return [
         f"{m.power_w:.1f}",
-        _of(m.period_s, m.period_rel_stderr),
-        _of(m.energy_per_iteration_j, m.energy_rel_stderr),
+        with_rel_error(m.period_s, m.period_rel_stderr),
+        with_rel_error(m.energy_per_iteration_j, m.energy_rel_stderr),
         f"{energy:+.1f}" if m is not baseline else "0",
         f"{time:+.1f}" if m is not baseline else "0",
     ]

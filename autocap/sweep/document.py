@@ -1,41 +1,47 @@
-"""What a page on a sweep says and shows: a panel in each picture for each GPU set."""
+"""The document of a sweep and its pictures: tables, and a panel in each picture, for each GPU set."""
 
 import shlex
 from collections.abc import Iterator, Sequence
 
 from autocap.events import Event
 from autocap.metrics import Metric
+from autocap.records import Measurement
+from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.caps import caps
 from autocap.reports.figures.curve import Curve, front_of, with_own
 from autocap.reports.figures.model import Picture
 from autocap.reports.figures.tradeoff import tradeoff
-from autocap.reports.page import Page
+from autocap.reports.rendering import Presentation
 from autocap.reports.summary.gains import Measured, costs_by_cap, relative_to
 from autocap.reports.summary.summarise import metric_of
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as run_wording
-from autocap.reports.wording.run import Fact, Table
+from autocap.reports.wording.numbers import change
+from autocap.runlog.codec import encode
 from autocap.sweep import wording
 from autocap.sweep.summary import Panel, SweepSummary, summarise
 
 
-def sweep_page(events: Sequence[Event]) -> Page:
-    """The page of an `autocap sweep`, finished or not. Raises RunDirectoryError as `summarise`."""
+def present_sweep(events: Sequence[Event]) -> Presentation:
+    """The report on an `autocap sweep`, finished or not. Raises RunDirectoryError as `summarise`."""
     summary = summarise(events)
+    return Presentation(document=_document(summary), pictures=lambda: tuple(_pictures(summary)), result=encode(summary))
+
+
+def _document(summary: SweepSummary) -> Document:
     metric = metric_of(summary.metric)
     facts = [list(_facts(summary, panel, metric)) for panel in summary.panels]
     ended = summary.ended_because + (f"; runs left: {summary.runs_left}" if summary.runs_left else "")
     names = ", ".join(dict.fromkeys(gpu.name for panel in summary.panels for gpu in panel.gpus.gpus))
-    return Page(
+    return Document(
         kicker=f"autocap sweep · {names}",
         headline=_headline(summary),
         remarks=tuple(_remarks(summary)),
         aim=f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order; ended: {ended}",
         label=run_wording.EMULATED if summary.plan.emulated else "",
         facts=tuple(facts[0]) if len(facts) == 1 else (),
-        warnings=(*summary.warnings, *(text for panel in summary.panels for text in wording.left_out(panel))),
-        pictures=tuple(_pictures(summary, metric)),
-        tables=tuple(_tables(summary)),
+        warnings=summary.warnings,
+        body=tuple(_body(summary, ended)),
         job=(
             ("command", shlex.join(summary.command)),
             ("started", summary.started_at),
@@ -62,7 +68,8 @@ def curve_of(panel: Panel, metric: Metric) -> Curve | None:
     )
 
 
-def _pictures(summary: SweepSummary, metric: Metric) -> Iterator[Picture]:
+def _pictures(summary: SweepSummary) -> Iterator[Picture]:
+    metric = metric_of(summary.metric)
     curves = [curve for panel in summary.panels if (curve := curve_of(panel, metric)) is not None]
     note = run_wording.EMULATED if summary.plan.emulated else ""
     if any(len(curve.measured) > 1 for curve in curves):
@@ -95,19 +102,35 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
     best = panel.row(panel.chosen.cap_w[0]).measurement
     names = ("energy per run" + (" (emulated)" if summary.modelled else ""), "time per run", metric.name)
     for name, ratio in zip(names, relative_to(best, panel.baseline.measurement, metric), strict=True):
-        change = run_wording.change(100 * (ratio.value - 1), 100 * ratio.stderr)
-        yield Fact(name=name, value=change, note=f"at {panel.chosen.cap_w[0]:g} W, against the baseline")
+        value = change(100 * (ratio.value - 1), 100 * ratio.stderr)
+        yield Fact(name=name, value=value, note=f"at {panel.chosen.cap_w[0]:g} W, against the baseline")
 
 
-def _tables(summary: SweepSummary) -> Iterator[tuple[str, Table]]:
+def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
+    label = f" ({run_wording.EMULATED})" if summary.plan.emulated else ""
+    yield Sentences(lines=(f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}", *wording.heading(summary)))
     for panel in summary.panels:
-        yield f"Caps of {panel.curve}", wording.caps(panel, emulated=summary.modelled)
+        names = ", ".join(dict.fromkeys(gpu.name for gpu in panel.gpus.gpus))
+        found = f"GPU {panel.gpus.label}: {names}; limit found on arrival {panel.gpus.baseline_w:g} W"
+        yield Sentences(lines=(found,))
+        if panel.rows:
+            yield wording.caps(panel, emulated=summary.modelled)
         if panel.rows and panel.node is not None:
-            yield f"The GPUs' part of {panel.curve}", wording.of_gpus(panel, emulated=summary.plan.emulated)
-        if panel.baseline is not None:
-            yield f"Best caps of {panel.curve}", wording.bests(summary, panel, panel.baseline.measurement)
-            by_both = node_wording.bests(panel)
-            if by_both is not None:
-                yield f"Best caps of {panel.curve}, by the node and by the GPUs alone", by_both
-            front = run_wording.front(panel.pareto, emulated=summary.modelled)
-            yield f"Energy and time of {panel.curve} that no other cap beats", front
+            yield Sentences(lines=tuple(wording.at_rest(panel)))
+            yield wording.of_gpus(panel, emulated=summary.plan.emulated)
+        if panel.baseline is None:
+            yield Sentences(lines=("the limit found on arrival was not measured, so there is nothing to compare",))
+        else:
+            yield from _comparison(summary, panel, panel.baseline.measurement)
+        left_out = tuple(wording.left_out(panel))
+        if left_out:
+            yield Sentences(lines=left_out, warning=True)
+
+
+def _comparison(summary: SweepSummary, panel: Panel, baseline: Measurement) -> Iterator[Table]:
+    yield wording.bests(summary, panel, baseline)
+    by_both = node_wording.bests(panel, f"Best caps of {panel.curve}, by the node and by the GPUs alone")
+    if by_both is not None:
+        yield by_both
+    heading = f"Energy and time of {panel.curve} that no other cap beats"
+    yield run_wording.front(panel.pareto, heading, emulated=summary.modelled)

@@ -1,0 +1,78 @@
+"""The document of a run: what is said of it, from its headline to its small print."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from autocap.events import Event
+from autocap.reports.document import Document, Sentences, Table
+from autocap.reports.summary.record import Summary
+from autocap.reports.wording import node as node_wording
+from autocap.reports.wording import per_gpu as per_gpu_wording
+from autocap.reports.wording import run as wording
+from autocap.reports.wording.numbers import common_caps
+
+
+def run_document(summary: Summary, events: Sequence[Event]) -> Document:
+    """The document of a run that `autocap run`, `attach` or `autocap.tune` recorded."""
+    of_node = node_wording.heading(summary.node, summary.device.kind if summary.device else None)
+    at_rest = [] if summary.node is None else node_wording.at_rest(summary.node)
+    aim = "" if summary.device is None else f"minimising {wording.aim(summary)}; "
+    aim = f"{aim}ended: {summary.ended_because}"
+    return Document(
+        kicker=f"autocap {summary.mode} · {wording.device(summary)}",
+        headline=_headline(summary),
+        remarks=(*wording.remarks(events), *per_gpu_wording.lines(summary), *of_node, *at_rest),
+        aim=aim,
+        label=wording.EMULATED if summary.emulated else "",
+        facts=tuple(wording.facts(summary)),
+        warnings=summary.warnings,
+        body=tuple(_body(summary, [aim, *of_node], at_rest)),
+        job=tuple(_job(summary)),
+        version=summary.autocap_version,
+    )
+
+
+def _headline(summary: Summary) -> str:
+    if summary.device is None:
+        return "Not tuned"
+    if wording.undecided(summary):
+        return "Nothing decided yet"
+    if summary.chosen is None:
+        return "No cap was kept" if summary.trials else "No cap was tried"
+    found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
+    of = f" of {common_caps(found)} W" if found else ""
+    return f"Kept {common_caps(summary.chosen.cap_w)} W{of}"
+
+
+def _body(summary: Summary, intent: Sequence[str], at_rest: Sequence[str]) -> Iterator[Sentences | Table]:
+    label = f" ({wording.EMULATED})" if summary.emulated else ""
+    heading = [f"{wording.device(summary)}{label}", *intent]
+    if summary.device is None:
+        heading = [f"{shlex.join(summary.command)}: not tuned: {summary.ended_because}"]
+    if summary.baseline is None:
+        yield Sentences(lines=(*heading, "no baseline was measured, so there is nothing to compare"))
+    else:
+        yield Sentences(lines=tuple(heading))
+        yield wording.trials(summary, summary.baseline)
+        result = [wording.outcome(summary), *per_gpu_wording.lines(summary), *wording.savings(summary)]
+        yield Sentences(lines=(*result, *at_rest))
+        if summary.node is not None:
+            yield node_wording.of_gpus(summary, summary.baseline)
+    if summary.trials:
+        heading_of_bests = "Best cap by metric"
+        yield node_wording.bests(summary, heading_of_bests) or wording.bests(summary, heading_of_bests)
+        front = "Energy and time that no other cap beats"
+        yield wording.front(summary.pareto, front, emulated=summary.modelled)
+    if summary.device is not None:
+        yield wording.limits(summary.device)
+
+
+def _job(summary: Summary) -> Iterator[tuple[str, str]]:
+    options = ", ".join(f"{option.name}={option.value}" for option in summary.strategy.options)
+    yield "command", shlex.join(summary.command)
+    yield "started", summary.started_at
+    yield "ended", summary.ended_because
+    yield "process", "unknown" if summary.pid is None else str(summary.pid)
+    yield "strategy", f"{summary.strategy.name} ({options})" if options else summary.strategy.name
+    if summary.progress is not None:
+        yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"
