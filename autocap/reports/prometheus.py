@@ -1,20 +1,7 @@
 """What a run says to Prometheus: its status over HTTP, with the official client, for as long as the run lasts.
 
-| metric | labels | meaning |
-|---|---|---|
-| `autocap_cap_watts` | GPU | power limit requested |
-| `autocap_power_watts` | GPU | draw |
-| `autocap_energy_joules_total` | GPU | energy used since tuning began |
-| `autocap_iterations_total` | GPU | iterations of the job since activity was steady |
-| `autocap_iteration_seconds` | GPU | time per iteration |
-| `autocap_state` | GPU, state | 1 for the state that holds |
-| `autocap_net_energy_saving_ratio` | GPU | energy saved so far, the search included |
-| `autocap_net_metric_saving_ratio` | GPU | the same in the metric that is minimised |
-| `autocap_expected_energy_saving_ratio` | GPU | energy that the kept cap saves per iteration, as confirmed |
-| `autocap_expected_metric_saving_ratio` | GPU | the same in the metric |
-| `autocap_gpu_info`, `autocap_run_info` | names | what it is about |
-
-GPU stands for `uuid`, `gpu` (its index) and `emulated` (`true`: the power is modelled). Iterations, state and savings
+Every metric carries its meaning. All have the labels `uuid`, `gpu` (its index) and `emulated` (`true`: the power is
+modelled), but for `autocap_run_info`. Iterations, state and savings
 are those of the job and the same for each of its GPUs. What is unknown is left out.
 """
 

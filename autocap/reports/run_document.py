@@ -59,8 +59,7 @@ def _body(summary: Summary, intent: Sequence[str], at_rest: Sequence[str]) -> It
         if summary.node is not None:
             yield node_wording.of_gpus(summary, summary.baseline)
     if summary.trials:
-        heading_of_bests = "Best cap by metric"
-        yield node_wording.bests(summary, heading_of_bests) or wording.bests(summary, heading_of_bests)
+        yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, "Best cap by metric")
         front = "Energy and time that no other cap beats"
         yield wording.front(summary.pareto, front, emulated=summary.modelled)
     if summary.device is not None:

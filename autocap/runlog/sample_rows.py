@@ -1,31 +1,15 @@
 """How samples are written: a line each of `samples.csv.gz`."""
 
-from collections.abc import Callable
+from operator import attrgetter
 
-from autocap.records import NodeReading, Reading, Sample
+from autocap.records import Sample
 
-# One device's columns, in order; `autocap period` reads t_s and power_w.
-_COLUMNS: dict[str, Callable[[Reading], float | bool | None]] = {
-    "power_w": lambda reading: reading.power_w,
-    "read_t_s": lambda reading: reading.t_s,
-    "energy_j": lambda reading: reading.energy_j,
-    "beside_j": lambda reading: reading.beside_j,
-    "requested_w": lambda reading: reading.requested_w,
-    "enforced_w": lambda reading: reading.enforced_w,
-    "sm_clock_hz": lambda reading: reading.sm_clock_hz,
-    "cap_binding": lambda reading: reading.cap_binding,
-    "throttled": lambda reading: reading.throttled,
-    "utilisation": lambda reading: reading.utilisation,
-    "temperature_c": lambda reading: reading.temperature_c,
-}
-
-
-_NODE_COLUMNS: dict[str, Callable[[NodeReading], float | bool | None]] = {
-    "node_power_w": lambda node: node.power_w,
-    "node_read_t_s": lambda node: node.t_s,
-    "node_energy_j": lambda node: node.energy_j,
-    "node_whole": lambda node: node.whole,
-}
+_READING = ("energy_j", "beside_j", "requested_w", "enforced_w", "sm_clock_hz", "cap_binding", "throttled",
+            "utilisation", "temperature_c")  # fmt: skip
+# A column of a device each, in order, and what of its reading stands in it; `autocap period` reads t_s and power_w.
+_COLUMNS = {"power_w": "power_w", "read_t_s": "t_s", **{name: name for name in _READING}}
+_OF_DEVICE = attrgetter(*_COLUMNS.values())
+_OF_NODE = attrgetter("power_w", "t_s", "energy_j", "whole")
 
 
 def header(sample: Sample) -> str:
@@ -35,7 +19,7 @@ def header(sample: Sample) -> str:
         of_devices = list(_COLUMNS)
     else:
         of_devices = ["power_w"] + [f"{name}_{index}" for index in range(devices) for name in _COLUMNS]
-    of_node = [] if sample.node is None else list(_NODE_COLUMNS)
+    of_node = [] if sample.node is None else ["node_power_w", "node_read_t_s", "node_energy_j", "node_whole"]
     return ",".join(["t_s", *of_devices, "steps", "step_t_s", *of_node]) + "\n"
 
 
@@ -45,10 +29,11 @@ def row(sample: Sample) -> str:
     if len(sample.readings) != 1:
         powers = [reading.power_w for reading in sample.readings if reading.power_w is not None]
         values.append(sum(powers) if powers and len(powers) == len(sample.readings) else None)
-    values += [column(reading) for reading in sample.readings for column in _COLUMNS.values()]
+    for reading in sample.readings:
+        values += _OF_DEVICE(reading)
     values += [sample.steps.count, sample.steps.t_s] if sample.steps else [None, None]
     if sample.node is not None:
-        values += [column(sample.node) for column in _NODE_COLUMNS.values()]
+        values += _OF_NODE(sample.node)
     return ",".join(map(_cell, values)) + "\n"
 
 

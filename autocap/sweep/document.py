@@ -14,7 +14,6 @@ from autocap.reports.figures.tradeoff import tradeoff
 from autocap.reports.rendering import Presentation
 from autocap.reports.summary.gains import Measured, costs_by_cap, relative_to
 from autocap.reports.summary.summarise import metric_of
-from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import change
 from autocap.runlog.codec import encode
@@ -129,8 +128,8 @@ def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
 
 def _comparison(summary: SweepSummary, panel: Panel, baseline: Measurement) -> Iterator[Table]:
     yield wording.bests(summary, panel, baseline)
-    by_both = node_wording.bests(panel, f"Best caps of {panel.curve}, by the node and by the GPUs alone")
-    if by_both is not None:
-        yield by_both
+    if panel.best_by_metric_gpu:
+        heading = f"Best caps of {panel.curve}, by the node and by the GPUs alone"
+        yield run_wording.bests(panel.best_by_metric, panel.best_by_metric_gpu, heading)
     heading = f"Energy and time of {panel.curve} that no other cap beats"
     yield run_wording.front(panel.pareto, heading, emulated=summary.modelled)

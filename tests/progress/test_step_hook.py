@@ -71,10 +71,10 @@ class TestCounter:
     """One process's count, made of those of its optimisers."""
 
     @pytest.fixture
-    def counter(self, step_map: StepMap) -> step_hook.Counter:
-        return step_hook.Counter(str(step_map.path))
+    def counter(self, step_map: StepMap) -> step_hook.StepCounter:
+        return step_hook.StepCounter(str(step_map.path))
 
-    def test_of_two_optimisers_the_busier_one_counts(self, counter: step_hook.Counter, step_map: StepMap) -> None:
+    def test_of_two_optimisers_the_busier_one_counts(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
         class Optimizer: ...
 
         critic, generator = Optimizer(), Optimizer()
@@ -86,7 +86,7 @@ class TestCounter:
                 assert count(step_map) == 5 * iteration
 
     def test_an_optimiser_made_anew_every_epoch_never_stalls_the_count(
-        self, counter: step_hook.Counter, step_map: StepMap
+        self, counter: step_hook.StepCounter, step_map: StepMap
     ) -> None:
         class Optimizer: ...
 
@@ -96,7 +96,7 @@ class TestCounter:
                 counter.optimizer_stepped(optimizer)
                 assert count(step_map) == epoch * 7 + step + 1
 
-    def test_an_optimiser_for_one_step_only_counts_as_well(self, counter: step_hook.Counter, step_map: StepMap) -> None:
+    def test_an_optimiser_for_one_step_only_counts_as_well(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
         class Optimizer: ...
 
         kept = [Optimizer() for _ in range(30)]
@@ -105,7 +105,7 @@ class TestCounter:
         assert count(step_map) == 30
 
     def test_one_optimiser_a_layer_counts_once_an_iteration(
-        self, counter: step_hook.Counter, step_map: StepMap
+        self, counter: step_hook.StepCounter, step_map: StepMap
     ) -> None:
         class Optimizer: ...
 
@@ -116,7 +116,7 @@ class TestCounter:
         assert count(step_map) == 50 + 10  # each counts when it is met, then all go up together
 
     def test_an_older_optimiser_that_goes_on_alone_is_counted_again_after_a_few_steps(
-        self, counter: step_hook.Counter, step_map: StepMap
+        self, counter: step_hook.StepCounter, step_map: StepMap
     ) -> None:
         class Optimizer: ...
 
@@ -128,7 +128,7 @@ class TestCounter:
             counter.optimizer_stepped(first)
         assert 101 + 20 <= (count(step_map) or 0) <= 101 + 30
 
-    def test_a_dead_optimiser_leaves_nothing_behind(self, counter: step_hook.Counter) -> None:
+    def test_a_dead_optimiser_leaves_nothing_behind(self, counter: step_hook.StepCounter) -> None:
         class Optimizer: ...
 
         for _ in range(100):
@@ -137,7 +137,7 @@ class TestCounter:
         assert len(counter._counts) == len(counter._watches) == 0
 
     def test_an_optimiser_that_cannot_be_watched_is_counted_too(
-        self, counter: step_hook.Counter, step_map: StepMap
+        self, counter: step_hook.StepCounter, step_map: StepMap
     ) -> None:
         class Optimizer:
             __slots__ = ()
@@ -147,7 +147,7 @@ class TestCounter:
             counter.optimizer_stepped(optimizer)
         assert count(step_map) == 5
 
-    def test_steps_by_hand_win_over_those_of_optimisers(self, counter: step_hook.Counter, step_map: StepMap) -> None:
+    def test_steps_by_hand_win_over_those_of_optimisers(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
         class Optimizer: ...
 
         optimizer = Optimizer()
@@ -161,7 +161,7 @@ class TestCounter:
         assert count(step_map) == 4 + 1 + 10
 
     def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(
-        self, counter: step_hook.Counter, step_map: StepMap
+        self, counter: step_hook.StepCounter, step_map: StepMap
     ) -> None:
         import fcntl
 

@@ -155,12 +155,12 @@ class TestStepMap:
         assert step_map.read(0.0) is None
 
     def test_a_truncated_map_reads_as_nothing(self, step_map: StepMap) -> None:
-        sitecustomize.Counter(str(step_map.path)).step()
+        sitecustomize.StepCounter(str(step_map.path)).step()
         os.truncate(step_map.path, 100)
         assert step_map.read(0.0) is None
 
     def test_a_map_that_was_deleted_is_still_read_and_closes_quietly(self, step_map: StepMap) -> None:
-        counter = sitecustomize.Counter(str(step_map.path))
+        counter = sitecustomize.StepCounter(str(step_map.path))
         counter.step()
         step_map.path.unlink()
         counter.step()
@@ -169,14 +169,14 @@ class TestStepMap:
         assert reading.count == 2
 
     def test_times_are_on_the_clock_that_began_at_the_origin(self, step_map: StepMap) -> None:
-        sitecustomize.Counter(str(step_map.path)).step()
+        sitecustomize.StepCounter(str(step_map.path)).step()
         by_system, by_run = step_map.read(0.0), step_map.read(1000.0)
         assert by_system is not None
         assert by_run is not None
         assert by_system.t_s - by_run.t_s == pytest.approx(1000.0)
 
     def test_a_mixture_of_two_steps_is_never_read(self, step_map: StepMap) -> None:
-        counter = sitecustomize.Counter(str(step_map.path))
+        counter = sitecustomize.StepCounter(str(step_map.path))
         counter.step()
         whole = step_map.read(0.0)
         with step_map.path.open("r+b") as file:  # the count of a step whose time is not written yet
@@ -192,7 +192,7 @@ class TestStepMap:
 
     def test_the_slot_of_a_dead_process_is_used_again_when_the_map_is_full(self, step_map: StepMap) -> None:
         fill(step_map, ProcessId(1, own_identity().start_ticks + 1))  # no process 1 started after us
-        sitecustomize.Counter(str(step_map.path)).step()
+        sitecustomize.StepCounter(str(step_map.path)).step()
         reading = step_map.read(0.0)
         assert reading is not None
         assert reading.count == 1
@@ -202,7 +202,7 @@ class TestStepMap:
             process = identify(other.pid)
             assert process is not None
             fill(step_map, process)
-            sitecustomize.Counter(str(step_map.path)).step()
+            sitecustomize.StepCounter(str(step_map.path)).step()
             other.communicate(b"\n")
         assert step_map.read(0.0) is None
 

@@ -1,25 +1,10 @@
 """What a report says of the machine around the GPUs, where its power counts."""
 
-from typing import Protocol
-
 from autocap.records import Measurement
 from autocap.reports.document import Table
-from autocap.reports.summary.record import ESTIMATED, BestCap, NodeSummary, Summary
+from autocap.reports.summary.record import ESTIMATED, NodeSummary, Summary
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import common_caps, with_error
-
-
-class Compared(Protocol):
-    """A run, or one GPU set of a sweep. best_by_metric_gpu: by the GPUs' energy alone, empty without a node."""
-
-    @property
-    def node(self) -> NodeSummary | None: ...
-
-    @property
-    def best_by_metric(self) -> tuple[BestCap, ...]: ...
-
-    @property
-    def best_by_metric_gpu(self) -> tuple[BestCap, ...]: ...
 
 
 def heading(node: NodeSummary | None, device: str | None) -> list[str]:
@@ -71,17 +56,3 @@ def of_gpus(summary: Summary, baseline: Measurement) -> Table:
             rows.append(("", common_caps(measurement.cap_w), watts, joules, energy, note))
     titles = ("GPUs alone", "cap W", f"W{label}", f"J/iter{label}", "energy %", "")
     return Table(heading="The GPUs' part", titles=titles, rows=tuple(rows))
-
-
-def bests(found: Compared, heading: str) -> Table | None:
-    """The best cap by each metric, by the node's energy and by the GPUs' alone; `None` where only they count."""
-    if found.node is None:
-        return None
-    rows = []
-    for best, of_gpus in zip(found.best_by_metric, found.best_by_metric_gpu, strict=True):
-        cells = (cell for one in (best, of_gpus) for cell in run_wording.best(one))
-        rows.append((best.metric, *cells, best.source))
-    value = "metric / baseline's"
-    return Table(
-        heading=heading, titles=("best for", "node: cap W", value, "GPUs alone: cap W", value, ""), rows=tuple(rows)
-    )

@@ -66,15 +66,16 @@ def trials(summary: Summary, baseline: Measurement) -> Table:
     return Table(heading="Measured caps", titles=titles, rows=tuple(rows))
 
 
-def bests(summary: Summary, heading: str) -> Table:
-    """The best cap by each metric, whatever the run minimised."""
-    rows = [(one.metric, *best(one), one.source) for one in summary.best_by_metric]
-    return Table(heading=heading, titles=("best for", "cap W", "metric / baseline's", ""), rows=tuple(rows))
-
-
-def best(found: BestCap) -> tuple[str, str]:
-    """The cap, watts, and its cost."""
-    return common_caps(found.cap_w), with_error(found.cost, found.cost_stderr)
+def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
+    """The best cap by each metric, whatever was minimised. of_gpus: the same by the GPUs' energy alone, where that of
+    the node counts; else nothing."""
+    value = "metric / baseline's"
+    columns = ("node: cap W", value, "GPUs alone: cap W", value) if of_gpus else ("cap W", value)
+    rows = []
+    for found in zip(best, of_gpus, strict=True) if of_gpus else zip(best):
+        cells = [(common_caps(one.cap_w), with_error(one.cost, one.cost_stderr)) for one in found]
+        rows.append((found[0].metric, *(cell for pair in cells for cell in pair), found[0].source))
+    return Table(heading=heading, titles=("best for", *columns, ""), rows=tuple(rows))
 
 
 def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Table:

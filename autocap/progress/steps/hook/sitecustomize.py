@@ -8,17 +8,15 @@ not there.
 
 A slot holds native 8-byte words: pid, start time (clock ticks since boot), rank (-1: none), 1 if the steps are
 counted by hand, CLOCK_MONOTONIC of the first step (ns), then count, CLOCK_MONOTONIC of the last step (ns) and a check
-word, the exclusive or of both with the process's salt. The check is the safety of the reader: no word is ever torn,
-and a mixture of two steps, or of two owners of a slot, fails it. A sequence lock would need memory barriers, which
-Python does not have.
+word, the exclusive or of both with the process's salt. No word is ever torn, and a mixture of two steps, or of two
+owners of a slot, fails the check. A sequence lock would need memory barriers, which Python does not have.
 """
 
 import os
 import sys
 import time
 
-TYPE_CHECKING = False  # importing typing would cost the child milliseconds; type checkers take this name as true.
-# For the same reason annotations are quoted, where Python would evaluate them.
+TYPE_CHECKING = False  # importing typing costs milliseconds; so does evaluating annotations, which are quoted therefore
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
@@ -40,7 +38,7 @@ def salt(pid: int, start_ticks: int) -> int:
     return (pid << 32) ^ start_ticks
 
 
-class Counter:
+class StepCounter:
     """The steps of this process. Publishing begins, and takes a slot, with the first of them.
 
     Counts are kept per optimiser and the highest is published, so that the two of a GAN do not add up. It must
@@ -62,8 +60,7 @@ class Counter:
         self._counts: dict[int, int] = {}  # by id of the optimiser
         self._watches: dict[int, object] = {}  # weak references that clear the entry of a dead optimiser
         self._map: Any = None  # an mmap; the type's name would need its import
-        self._pack: Any = None  # struct.Struct.pack_into, of a slot's last three words and of one
-        self._pack_word: Any = None
+        self._pack: Any = None  # struct.Struct.pack_into, of a slot's last three words
         self._at = 0
         self._salt = 0
 
@@ -96,18 +93,15 @@ class Counter:
             if not self._explicit:
                 self._explicit, self._automatic = True, False
                 if self._map is not None:
-                    self._pack_word(self._map, self._at - STEP_OFFSET + EXPLICIT_OFFSET, 1)
+                    at = self._at - STEP_OFFSET + EXPLICIT_OFFSET
+                    self._map[at : at + 8] = (1).to_bytes(8, sys.byteorder)
             self._publish(self._published + 1)
         except Exception:  # noqa: BLE001  # never into the child
             self.stop()
 
-    def after_fork(self) -> None:
-        """In the child of a fork: the slot is the parent's; this process takes its own if it ever steps."""
-        self.restart(self._path)
-
-    def restart(self, path: str) -> None:
-        """Count from nothing, in that map."""
-        self.__init__(path)  # type: ignore[misc]  # every field back to its beginning
+    def restart(self, path: str = "") -> None:
+        """Count from nothing, in that map or in the same; after a fork the slot is the parent's."""
+        self.__init__(path or self._path)  # type: ignore[misc]  # every field back to its beginning
 
     def _meet(self, key: int, optimizer: object) -> int:
         """Begin to count an optimiser that has not stepped before."""
@@ -138,16 +132,15 @@ class Counter:
 
         fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            try:
-                # flock, for it also excludes a second thread of this process; never waited for, whoever holds it.
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
+            # flock, for it also excludes a second thread of this process; never waited for, whoever holds it.
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 if self._map is None:
                     self._claim(fd, struct, now_ns)
             finally:
                 fcntl.flock(fd, fcntl.LOCK_UN)
+        except BlockingIOError:
+            return False
         finally:
             os.close(fd)
         return True
@@ -166,13 +159,11 @@ class Counter:
         # that one too, and its number would be another file's when we close it at the end.
         options = {"trackfd": False} if sys.version_info >= (3, 13) else {}
         mapped = mmap.mmap(fd, size, **options)
-        rank = _integer(os.environ.get("RANK"))
-        # The check word that cannot fit marks the slot as being written.
-        own_salt = salt(pid, start_ticks)
-        struct.pack_into(
-            SLOT_FORMAT, mapped, at, pid, start_ticks, rank, int(self._explicit), now_ns, 0, 0, own_salt ^ 1
-        )
-        self._pack, self._pack_word = struct.Struct("@QQQ").pack_into, struct.Struct("@Q").pack_into
+        rank = os.environ.get("RANK", "")
+        own_salt = salt(pid, start_ticks)  # a check word that cannot fit marks the slot as being written
+        own = pid, start_ticks, int(rank) if rank.isdecimal() else -1, int(self._explicit)
+        struct.pack_into(SLOT_FORMAT, mapped, at, *own, now_ns, 0, 0, own_salt ^ 1)
+        self._pack = struct.Struct("@QQQ").pack_into
         self._salt, self._at, self._map = own_salt, at + STEP_OFFSET, mapped
 
     def stop(self) -> None:
@@ -207,25 +198,18 @@ def _free_slot(table: bytes, struct: "ModuleType", own: "tuple[int, int]") -> in
     raise ValueError("the step map is full")
 
 
-def _integer(text: "str | None") -> int:
-    try:
-        return max(-1, int(text or -1))
-    except ValueError:
-        return -1
+_counter: "StepCounter | None" = None
 
 
-_counter: "Counter | None" = None
-
-
-def counter() -> "Counter | None":
+def counter() -> "StepCounter | None":
     """The one counter of this process, whichever copy of this file made it; None outside `autocap run`."""
     global _counter
     holder = sys.modules.get(_HOLDER)
     if holder is not None and holder.__dict__ is not globals():
         return holder.counter()  # type: ignore[no-any-return]  # a copy of this very file
     if _counter is None and os.environ.get(MAP_VARIABLE):
-        _counter = Counter(os.environ[MAP_VARIABLE])
-        os.register_at_fork(after_in_child=_counter.after_fork)
+        _counter = StepCounter(os.environ[MAP_VARIABLE])
+        os.register_at_fork(after_in_child=_counter.restart)
         sys.modules[_HOLDER] = sys.modules[__name__]
     return _counter
 
