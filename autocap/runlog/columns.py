@@ -36,18 +36,18 @@ class Columns:
         return found if found is not None and np.isfinite(found).any() else None
 
 
-def parse(data: bytes, wanted: re.Pattern[str]) -> Columns:
+def columns_of(data: bytes, wanted: re.Pattern[str]) -> Columns:
     """The columns whose whole name matches, the first of each name.
 
     Raises ValueError, saying why, where the data cannot be CSV; what is empty has no columns.
     """
-    file = _Unzipped(data)
+    file = Unzipped(data)
     header: tuple[str, ...] = ()
     places: dict[str, int] = {}
     numbers, count = array("d"), 0
     try:
         for row in csv.reader(_lines(file)):
-            if not row:
+            if not row or not (header or "".join(row).strip()):
                 continue
             if not header:
                 if any("\0" in name for name in row):
@@ -65,7 +65,7 @@ def parse(data: bytes, wanted: re.Pattern[str]) -> Columns:
     return Columns(header=header, rows=count, values=values, cut_short=file.cut_short)
 
 
-class _Unzipped:
+class Unzipped:
     """What a file holds, piece by piece: as it is, or, of gzip members, up to where they break off.
 
     cut_short: once all pieces were taken, whether they do.
@@ -94,7 +94,7 @@ class _Unzipped:
             self.cut_short = not member.eof
 
 
-def _lines(file: _Unzipped) -> Iterator[str]:
+def _lines(file: Unzipped) -> Iterator[str]:
     decode, rest = codecs.getincrementaldecoder("utf-8-sig")("replace").decode, ""
     for piece in file:
         *whole, rest = _LINE_END.split(rest + decode(piece))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from autocap.errors import RunDirectoryError
-from autocap.runlog.columns import Floats, parse
+from autocap.runlog.columns import Floats, columns_of
 from autocap.runlog.directory import SAMPLES
 
 _WANTED = re.compile(r"(t_s|power_w|steps|step_t_s)|(requested_w|enforced_w)(_\d+)?")
@@ -36,18 +36,19 @@ def read_samples(run_dir: Path) -> Samples:
     """
     path = run_dir / SAMPLES
     try:
-        return samples_of(path.read_bytes())
+        return parse(path.read_bytes())
     except FileNotFoundError:
-        return samples_of(b"")
+        return parse(b"")
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
-    except ValueError as error:
-        raise RunDirectoryError(f"{path} is damaged: {error}; remove it to see the rest of the run") from error
 
 
-def samples_of(data: bytes) -> Samples:
-    """The samples that a file holds. Raises ValueError where it is no CSV."""
-    columns = parse(data, _WANTED)
+def parse(data: bytes) -> Samples:
+    """The samples that a file holds; none in one that is no CSV."""
+    try:
+        columns = columns_of(data, _WANTED)
+    except ValueError:
+        columns = columns_of(b"", _WANTED)
     unknown = np.full(columns.rows, np.nan)
     found = {field: columns.joined(field) for field in Samples.__dataclass_fields__}
     known = {field: unknown if values is None else values for field, values in found.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.errors import AutocapError
-from autocap.runlog.columns import Columns, Floats, parse
+from autocap.runlog.columns import Columns, Floats, columns_of
 
 Witness = tuple[Floats, Floats]
 
@@ -126,7 +126,7 @@ def read(path: Path) -> Trace:
 def _columns(path: Path) -> Columns:
     """The columns that a trace is made of."""
     try:
-        columns = parse(path.read_bytes(), _WANTED)
+        columns = columns_of(path.read_bytes(), _WANTED)
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}; pass a CSV file with columns t_s,power_w") from None
     except IsADirectoryError:

@@ -96,7 +96,9 @@ class TestCounter:
                 counter.optimizer_stepped(optimizer)
                 assert count(step_map) == epoch * 7 + step + 1
 
-    def test_an_optimiser_for_one_step_only_counts_as_well(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
+    def test_an_optimiser_for_one_step_only_counts_as_well(
+        self, counter: step_hook.StepCounter, step_map: StepMap
+    ) -> None:
         class Optimizer: ...
 
         kept = [Optimizer() for _ in range(30)]
@@ -147,7 +149,9 @@ class TestCounter:
             counter.optimizer_stepped(optimizer)
         assert count(step_map) == 5
 
-    def test_steps_by_hand_win_over_those_of_optimisers(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
+    def test_steps_by_hand_win_over_those_of_optimisers(
+        self, counter: step_hook.StepCounter, step_map: StepMap
+    ) -> None:
         class Optimizer: ...
 
         optimizer = Optimizer()

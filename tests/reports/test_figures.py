@@ -20,7 +20,7 @@ from autocap.reports.summary.gains import METRICS, TIME, CapCosts
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.runlog.reading import read_events
-from autocap.runlog.samples import Samples, read_samples, samples_of
+from autocap.runlog.samples import Samples, parse, read_samples
 from tests.doubles.recorded import record
 
 _M = TypeVar("_M", bound=Mark)
@@ -165,7 +165,7 @@ def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_
     run: tuple[Summary, list[Event], Samples],
 ) -> None:
     _, events, samples = run
-    empty = samples_of(b"")
+    empty = parse(b"")
     assert pictures(summarise(events[:1]), events[:1], empty) == []
     assert [picture.name for picture in pictures(summarise(events[:3]), events[:3], samples)] == ["timeline"]
     assert of_run(summarise(events[:3]), events[:3]) is None

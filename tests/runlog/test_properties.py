@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from autocap.events import Event, Warned
 from autocap.runlog import samples, traces
 from autocap.runlog.codec import decode, encode
+from autocap.runlog.columns import Unzipped
 from autocap.runlog.event_log import EVENTS, events_of, line_of
 from autocap.runlog.reading import read_events
 from autocap.runlog.sample_rows import header, row
-from autocap.runlog.unzip import Unzipped
 from tests.doubles import arbitrary
 
 events = st.one_of(*map(arbitrary.of, get_args(Event)))
