@@ -21,6 +21,7 @@ from autocap.reports.live.plain import Reporter
 from autocap.reports.live.status import Status
 
 _GPU = ("uuid", "gpu", "emulated")
+_Family = CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily | StateSetMetricFamily
 
 
 class Exporter(Reporter, Collector):
@@ -73,15 +74,19 @@ def _families(status: Status) -> Iterator[Metric]:
     if status.device is None:
         return
     device = status.device
-    yield _gpu_info(device)
+    names = [{"name": gpu.name, "kind": device.kind} for gpu in device.gpus]
+    yield _of_each(device, InfoMetricFamily("autocap_gpu", "The GPUs of the job.", labels=_GPU), names)
     yield _gauge(device, "autocap_cap_watts", "Power limit requested.", status.caps_w)
     yield _gauge(device, "autocap_power_watts", "Draw of the GPU.", status.power_w)
-    yield _counter(device, "autocap_energy_joules_total", "Energy used since tuning began.", status.energies_j)
+    used = CounterMetricFamily("autocap_energy_joules_total", "Energy used since tuning began.", labels=_GPU)
+    yield _of_each(device, used, status.energies_j)
     iterations = 0.0 if status.tally is None else status.tally.iterations
     each = len(device.gpus)  # the job has one count, pace, state and saving
     meaning = "Iterations of the job since its activity was steady."
-    yield _counter(device, "autocap_iterations_total", meaning, [iterations] * each)
-    yield _states(device, status.state)
+    counted = CounterMetricFamily("autocap_iterations_total", meaning, labels=_GPU)
+    yield _of_each(device, counted, [iterations] * each)
+    states = {state.value: state is status.state for state in State}
+    yield _of_each(device, StateSetMetricFamily("autocap_state", "State of the tuning.", labels=_GPU), [states] * each)
     for name, (meaning, value) in _of_the_job(status).items():
         if value is not None:
             yield _gauge(device, name, meaning, [value] * each)
@@ -118,42 +123,25 @@ def _share(change_pct: float | None) -> float | None:
 
 
 def _gauge(device: DeviceFound, name: str, meaning: str, values: Sequence[float | None]) -> Metric:
-    family = GaugeMetricFamily(name, meaning, labels=_GPU)
-    for labels, value in zip(_labels(device), values, strict=False):  # no draw before the first sample
+    return _of_each(device, GaugeMetricFamily(name, meaning, labels=_GPU), values)
+
+
+def _of_each(device: DeviceFound, family: _Family, values: Sequence[object]) -> Metric:
+    """The family with a value for each GPU; what is unknown is left out, such as the draw before the first sample."""
+    for labels, value in zip(_labels(device), values, strict=False):
         if value is not None:
-            family.add_metric(labels, value)
-    return family
-
-
-def _counter(device: DeviceFound, name: str, meaning: str, values: Sequence[float]) -> Metric:
-    family = CounterMetricFamily(name, meaning, labels=_GPU)
-    for labels, value in zip(_labels(device), values, strict=True):
-        family.add_metric(labels, value)
-    return family
-
-
-def _states(device: DeviceFound, now: State | None) -> Metric:
-    family = StateSetMetricFamily("autocap_state", "State of the tuning.", labels=_GPU)
-    for labels in _labels(device):
-        family.add_metric(labels, {state.value: state is now for state in State})
+            family.add_metric(labels, value)  # type: ignore[arg-type]  # each family has its own kind of value
     return family
 
 
 def _run_info(started: RunStarted) -> Metric:
-    told = {
+    about = {
         "version": started.autocap_version,
         "mode": started.mode,
         "metric": started.metric.name,
         "strategy": started.strategy,
     }
-    return InfoMetricFamily("autocap_run", "The run: what is minimised, and how.", told)
-
-
-def _gpu_info(device: DeviceFound) -> Metric:
-    family = InfoMetricFamily("autocap_gpu", "The GPUs of the job.", labels=_GPU)
-    for labels, gpu in zip(_labels(device), device.gpus, strict=True):
-        family.add_metric(labels, {"name": gpu.name, "kind": device.kind})
-    return family
+    return InfoMetricFamily("autocap_run", "The run: what is minimised, and how.", about)
 
 
 def _labels(device: DeviceFound) -> list[tuple[str, ...]]:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import get_args
 
 from autocap.errors import RunDirectoryError
@@ -78,7 +77,8 @@ def held(log: FileIO, run_dir: Path) -> FileIO:
 class EventTail:
     """The events of a run, as they are written by whoever runs it; a context manager.
 
-    Raises RunDirectoryError where there is no such directory; its log may come later.
+    last_s: when the last event happened, seconds on the run's clock. Raises RunDirectoryError where there is no such
+    directory; its log may come later.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -88,14 +88,12 @@ class EventTail:
         self._log: FileIO | None = None
         self._half = b""  # of a line that is still being written
         self._lines = 0
-        self._last_s = 0.0
+        self.last_s = 0.0
 
     def __enter__(self) -> "EventTail":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._log is not None:
             self._log.close()
 
@@ -111,20 +109,15 @@ class EventTail:
             raise RunDirectoryError(f"{self._path} cannot be read: {error.strerror}; check its permissions") from error
         found = events_of(lines, self._path, self._lines + 1)
         self._lines += len(lines)
-        self._last_s = found[-1].t_s if found else self._last_s
+        self.last_s = found[-1].t_s if found else self.last_s
         return found
-
-    @property
-    def last_s(self) -> float:
-        """When the last event happened, seconds on the run's clock."""
-        return self._last_s
 
     @property
     def now_s(self) -> float:
         """Now, on the run's clock, as far as the log's time stamp tells."""
         if self._log is None:
             return 0.0
-        return self._last_s + max(0.0, time.time() - os.fstat(self._log.fileno()).st_mtime)
+        return self.last_s + max(0.0, time.time() - os.fstat(self._log.fileno()).st_mtime)
 
     @property
     def is_orphaned(self) -> bool:

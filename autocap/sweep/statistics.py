@@ -9,6 +9,7 @@ and against as improbable a deviation for that many degrees of freedom as four s
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -74,16 +75,9 @@ def cap_rows(runs: Sequence[FinishedRun]) -> tuple[CapRow, ...]:
     """Sound runs of one GPU set, averaged by cap, the highest first."""
     by_cap = _by_cap(runs)
     groups = list(by_cap.values())
-    counted, of_gpus = _shared_scatter(groups, _counted_j), _shared_scatter(groups, _gpus_j)
+    counted = _shared_scatter(groups, attrgetter("counted_j"))
+    of_gpus = _shared_scatter(groups, attrgetter("gpus_j"))
     return tuple(_row(cap_w, used, counted, of_gpus) for cap_w, used in sorted(by_cap.items(), reverse=True))
-
-
-def _counted_j(used: Used) -> float:
-    return used.counted_j
-
-
-def _gpus_j(used: Used) -> float:
-    return used.gpus_j
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

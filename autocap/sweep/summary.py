@@ -50,9 +50,9 @@ class Panel:
     gpus: GpuSet
     rows: tuple[CapRow, ...]
     baseline: CapRow | None
-    best_by_metric: tuple[BestCap, ...]
-    chosen: BestCap | None
-    pareto: tuple[ParetoPoint, ...]
+    best_by_metric: tuple[BestCap, ...] = ()
+    chosen: BestCap | None = None
+    pareto: tuple[ParetoPoint, ...] = ()
     left_out: tuple[LeftOut, ...]
     best_by_metric_gpu: tuple[BestCap, ...] = ()
     node: NodeSummary | None = None
@@ -161,22 +161,23 @@ def to_csv(summary: SweepSummary) -> str:
 def _panel(plan: SweepPlan, one: GpuSet, metric: Metric, runs: Sequence[FinishedRun]) -> Panel:
     good, left_out = sound(runs)
     rows = cap_rows(good)
-    baseline = next((row for row in rows if row.cap_w == one.baseline_w), None)
-    measured = (
-        [Measured(measurement=row.measurement, baseline=baseline.measurement) for row in rows] if baseline else []
-    )
-    return Panel(
+    panel = Panel(
         curve=plan.name if len(plan.sets) == 1 else f"{plan.name} on GPU {one.label}",
         gpus=one,
         rows=rows,
-        baseline=baseline,
-        best_by_metric=best_by_metric(measured, baseline.measurement) if baseline else (),
-        chosen=_chosen(metric, rows, baseline) if baseline else None,
-        pareto=pareto(measured, baseline.measurement) if baseline else (),
+        baseline=next((row for row in rows if row.cap_w == one.baseline_w), None),
         left_out=tuple(left_out),
-        best_by_metric_gpu=(
-            best_by_gpus(measured, baseline.measurement) if baseline and baseline.measurement.gpu else ()
-        ),
+    )
+    if panel.baseline is None:
+        return panel
+    base = panel.baseline.measurement
+    measured = [Measured(measurement=row.measurement, baseline=base) for row in rows]
+    return replace(
+        panel,
+        best_by_metric=best_by_metric(measured, base),
+        chosen=_chosen(metric, rows, panel.baseline),
+        pareto=pareto(measured, base),
+        best_by_metric_gpu=best_by_gpus(measured, base) if base.gpu else (),
     )
 
 

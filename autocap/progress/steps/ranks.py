@@ -7,12 +7,7 @@ from autocap.job.processes import ProcessId
 from autocap.records import StepReading
 
 # A process that has not stepped for this long while others have is left behind; a slow one has longer.
-_IDLE_S = 10.0
-
-
-_IDLE_INTERVALS = 20
-
-
+_IDLE_S, _IDLE_INTERVALS = 10.0, 20
 _LATE_INTERVALS = 2
 
 

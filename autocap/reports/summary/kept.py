@@ -1,32 +1,28 @@
 """What a run keeps, from its events: a common cap, or the caps per GPU that were found from it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autocap.events import Decided, Event, State, StateEntered
 from autocap.events.search import PerGpuDecided
-from autocap.records import Measurement
+from autocap.reports.summary.record import ChosenSummary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """The caps kept last, watts per device, since when, and how they fared against the baseline."""
-
-    cap_w: tuple[float, ...]
-    t_s: float
-    confirmed: bool
-    measurement: Measurement | None
-
-
-def kept_last(events: Sequence[Event], devices: int) -> Kept | None:
-    """What the last decision keeps; `None` where it is the limits found on arrival. devices: how many there are."""
-    kept: Kept | None = None
+def kept_last(events: Sequence[Event], devices: int) -> tuple[ChosenSummary | None, float]:
+    """The caps that the last decision keeps, and since when they are held, seconds; `None` where the limits found on
+    arrival are put back. devices: how many there are.
+    """
+    chosen, since_s = None, 0.0
     for event in events:
         if isinstance(event, Decided):
-            kept = None if event.cap_w is None else _common(event, event.cap_w, devices)
-        elif isinstance(event, PerGpuDecided) and event.kept and kept is not None:
-            kept = replace(kept, cap_w=event.cap_w, t_s=event.t_s, measurement=event.as_confirmed)
-    return kept
+            measured = event.measurement
+            caps_w = None if event.cap_w is None else measured.cap_w if measured else (event.cap_w,) * devices
+            since_s, chosen = event.t_s, None
+            if caps_w is not None:
+                chosen = ChosenSummary(cap_w=caps_w, confirmed=event.confirmed, measurement=measured)
+        elif isinstance(event, PerGpuDecided) and event.kept and chosen is not None:
+            chosen, since_s = replace(chosen, cap_w=event.cap_w, measurement=event.as_confirmed), event.t_s
+    return chosen, since_s
 
 
 def last_per_gpu(events: Sequence[Event]) -> PerGpuDecided | None:
@@ -40,13 +36,3 @@ def last_per_gpu(events: Sequence[Event]) -> PerGpuDecided | None:
         ):
             last = None
     return last
-
-
-def _common(decided: Decided, cap_w: float, devices: int) -> Kept:
-    measured = decided.measurement
-    return Kept(
-        cap_w=measured.cap_w if measured else (cap_w,) * devices,
-        t_s=decided.t_s,
-        confirmed=decided.confirmed,
-        measurement=measured,
-    )

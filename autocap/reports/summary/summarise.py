@@ -1,6 +1,6 @@
 """Events in, Summary out: what a run came to, whether it ended, was killed, or still goes on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from autocap.events.search import PerGpuTried
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.reports.summary.gains import Measured, best_by_gpus, best_by_metric, break_even_s, net, pareto, relative_to
-from autocap.reports.summary.kept import Kept, kept_last, last_per_gpu
+from autocap.reports.summary.kept import kept_last, last_per_gpu
 from autocap.reports.summary.node import node_summary
 from autocap.reports.summary.record import (
     ChosenSummary,
@@ -65,10 +65,9 @@ def summarise(events: Sequence[Event]) -> Summary:
     measured, predicted = measured_trials(events), _last(Predicted, events)
     hoped = predicted.caps if predicted else ()
     decided = _last(Decided, events)
-    kept = kept_last(events, _device_count(events))
-    node = node_summary(
-        _last(NodeMetered, events), _last(IdleEstimated, events), baseline, kept.measurement if kept else None
-    )
+    chosen, since_s = kept_last(events, _device_count(events))
+    kept = chosen.measurement if chosen else None
+    node = node_summary(_last(NodeMetered, events), _last(IdleEstimated, events), baseline, kept)
     return Summary(
         autocap_version=started.autocap_version,
         mode=started.mode,
@@ -81,12 +80,12 @@ def summarise(events: Sequence[Event]) -> Summary:
         strategy=StrategySummary(name=started.strategy, options=started.strategy_options),
         progress=ProgressSummary(kind=progress.kind, confidence=progress.confidence) if progress else None,
         baseline=baseline,
-        trials=_trials(events),
-        chosen=_chosen(kept),
+        trials=tuple(_trials(events)),
+        chosen=chosen,
         best_by_metric=best_by_metric(measured, baseline, hoped) if baseline else (),
         pareto=pareto(measured, baseline, hoped) if baseline else (),
         totals=_totals(_last(Tally, events)),
-        versus_baseline=_versus(started.metric, decided, kept, baselines, events),
+        versus_baseline=_versus(started.metric, decided, chosen, since_s, baselines, events),
         versus_common=_versus_common(started.metric, events),
         states=_states(events),
         warnings=tuple(event.text for event in _all(Warned, events)),
@@ -130,35 +129,26 @@ def _device(events: Sequence[Event]) -> DeviceSummary | None:
     return DeviceSummary(kind=found.kind, emulated=found.emulated, gpus=gpus)
 
 
-def _trials(events: Sequence[Event]) -> tuple[TrialSummary, ...]:
+def _trials(events: Sequence[Event]) -> Iterator[TrialSummary]:
     """Those of common caps and those of caps per GPU, oldest first."""
-    devices, found = _device_count(events), []
+    devices = _device_count(events)
     for event in events:
         if isinstance(event, TrialEnded):
-            found.append(_trial(event.trial, devices))
+            trial: Trial | PerGpuTried = event.trial
+            measured, state = trial.measurement, event.trial.state
+            cap_w = measured.cap_w if measured else (event.trial.cap_w,) * devices
         elif isinstance(event, PerGpuTried):
-            found.append(
-                TrialSummary(
-                    cap_w=event.cap_w,
-                    state=TrialState.COMPLETE,
-                    reason=event.reason,
-                    cost=event.cost,
-                    cost_stderr=event.cost_stderr,
-                    measurement=event.measurement,
-                )
-            )
-    return tuple(found)
-
-
-def _trial(trial: Trial, devices: int) -> TrialSummary:
-    return TrialSummary(
-        cap_w=trial.measurement.cap_w if trial.measurement else (trial.cap_w,) * devices,
-        state=trial.state,
-        reason=trial.reason,
-        cost=trial.cost,
-        cost_stderr=trial.cost_stderr,
-        measurement=trial.measurement,
-    )
+            trial, cap_w, state = event, event.cap_w, TrialState.COMPLETE
+        else:
+            continue
+        yield TrialSummary(
+            cap_w=cap_w,
+            state=state,
+            reason=trial.reason,
+            cost=trial.cost,
+            cost_stderr=trial.cost_stderr,
+            measurement=trial.measurement,
+        )
 
 
 def measured_trials(events: Sequence[Event]) -> list[Measured]:
@@ -178,12 +168,6 @@ def measured_trials(events: Sequence[Event]) -> list[Measured]:
     return measured
 
 
-def _chosen(kept: Kept | None) -> ChosenSummary | None:
-    if kept is None:
-        return None
-    return ChosenSummary(cap_w=kept.cap_w, confirmed=kept.confirmed, measurement=kept.measurement)
-
-
 def _totals(tally: Tally | None) -> Totals | None:
     if tally is None:
         return None
@@ -199,31 +183,27 @@ def _totals(tally: Tally | None) -> Totals | None:
 def _versus(
     info: MetricInfo,
     decided: Decided | None,
-    held: Kept | None,
+    chosen: ChosenSummary | None,
+    since_s: float,
     baselines: Sequence[Measurement],
     events: Sequence[Event],
 ) -> VersusBaseline | None:
+    """since_s: when the chosen cap began to be held."""
     tally, anew = _last(Tally, events), _tuned_anew(events)
     reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
     if reference is None:
         return None
     metric = metric_of(info)
-    kept = held.measurement if held else None
+    kept = chosen.measurement if chosen else None
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
     of_gpus = relative_to(kept.of_gpus(), reference.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
-    whole = net(tally, reference, metric) if tally and not anew else None
-    paid_back_s = None
-    if tally and held and kept and not anew:
-        paid_back_s = break_even_s(tally, kept, reference, metric, search_end_s=held.t_s)
+    extra_j, whole = (tally and not anew and net(tally, reference, metric)) or (None, None)
+    paid_back_s = break_even_s(tally, kept, reference, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
-        **_changes(energy, time, cost),
-        net_energy_j=whole[0] if whole else None,
-        net_metric_pct=_change_pct(whole[1] if whole else None),
-        net_metric_stderr_pct=_stderr_pct(whole[1] if whole else None),
+        **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
+        net_energy_j=extra_j,
         break_even_s=paid_back_s,
-        gpu_energy_pct=_change_pct(of_gpus),
-        gpu_energy_stderr_pct=_stderr_pct(of_gpus),
     )
 
 
@@ -234,24 +214,17 @@ def _versus_common(info: MetricInfo, events: Sequence[Event]) -> VersusCommon | 
     energy, time, cost = None, None, None
     if last.measurement and last.common:
         energy, time, cost = relative_to(last.measurement, last.common, metric_of(info))
-    return VersusCommon(
-        cap_w=last.cap_w,
-        kept=last.kept,
-        reason=last.reason,
-        **_changes(energy, time, cost),
-    )
+    changes = _changes(energy=energy, time=time, metric=cost)
+    return VersusCommon(cap_w=last.cap_w, kept=last.kept, reason=last.reason, **changes)
 
 
-def _changes(energy: Cost | None, time: Cost | None, cost: Cost | None) -> dict[str, float | None]:
-    """The fields of `Changes`, from ratios."""
-    return {
-        "energy_pct": _change_pct(energy),
-        "energy_stderr_pct": _stderr_pct(energy),
-        "time_pct": _change_pct(time),
-        "time_stderr_pct": _stderr_pct(time),
-        "metric_pct": _change_pct(cost),
-        "metric_stderr_pct": _stderr_pct(cost),
-    }
+def _changes(**ratios: Cost | None) -> dict[str, float | None]:
+    """Each ratio as a change in percent, and its error."""
+    found: dict[str, float | None] = {}
+    for name, ratio in ratios.items():
+        found[f"{name}_pct"] = None if ratio is None else 100 * (ratio.value - 1)
+        found[f"{name}_stderr_pct"] = None if ratio is None else 100 * ratio.stderr
+    return found
 
 
 def _tuned_anew(events: Sequence[Event]) -> bool:
@@ -272,14 +245,6 @@ def metric_of(info: MetricInfo) -> Metric:
         )
     except ValueError as error:
         raise RunDirectoryError(f"the run's metric cannot be used: {error}; read it with a newer autocap") from error
-
-
-def _change_pct(ratio: Cost | None) -> float | None:
-    return None if ratio is None else 100 * (ratio.value - 1)
-
-
-def _stderr_pct(ratio: Cost | None) -> float | None:
-    return None if ratio is None else 100 * ratio.stderr
 
 
 def _states(events: Sequence[Event]) -> tuple[StateSpan, ...]:
