@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
-# Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and
-# nobody tells caps apart that finely.
+# Closer than this, two limits are the same: drivers store whole milliwatts, some devices steps of 1/8 W, and a
+# difference of half a watt is too small to matter.
 TOLERANCE_W = 0.5
 
 
@@ -126,7 +126,7 @@ class NodeReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All that the controller is fed: every device of the job, the step counter and the machine's power, at one moment.
+    """All that the controller gets: every device of the job, the step counter and the machine's power, at one moment.
 
     node: `None` where the devices' own power is all that counts.
     """

@@ -145,8 +145,8 @@ def truth(case: Case, caps_w: Sequence[float]) -> Measurement:
 def _energy_off(end: PerGpuDecided, true_pct: float) -> float | None:
     if end.measurement is None or end.common is None:
         return None
-    told = Metric(name="energy").versus(end.measurement, end.common)
-    return (100 * (told.value - 1) - true_pct) / (100 * told.stderr)
+    found = Metric(name="energy").versus(end.measurement, end.common)
+    return (100 * (found.value - 1) - true_pct) / (100 * found.stderr)
 
 
 def promised(rows: Sequence[Row], metric: str) -> bool:

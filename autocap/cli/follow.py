@@ -13,9 +13,9 @@ _LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the 
 
 
 def follow(run_dir: Path, reporter: Reporter, clock: Clock) -> list[Event]:
-    """Tell the reporter of a run's events, old and new, until it has ended or was killed; all of its events.
+    """Pass on to the reporter a run's events, old and new, until it has ended or was killed; all of its events.
 
-    A run that has ended before is not told. Raises RunDirectoryError where there is no such directory.
+    Of a run that has ended already nothing is reported. Raises RunDirectoryError where there is no such directory.
     """
     with EventTail(run_dir) as tail:
         found = tail.read()

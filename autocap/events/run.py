@@ -70,7 +70,7 @@ class DeviceFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetered:
-    """The machine's power counts as well; told again at the end, when its refresh period has shown.
+    """The machine's power counts as well; announced again at the end, when its refresh period is known.
 
     source: as given. whole: what it reads holds the GPUs' power already. refresh_s: seconds between fresh readings,
     `None` while unknown. idle_w: what the machine draws at rest, where the user said so; standard_idle_w: what the
@@ -129,8 +129,8 @@ class Tally:
     elapsed_s, energy_j, iterations: of the job since `since_s`. counted_s, counted_j: the part of them in which those
     iterations were made, as a period is recognised some time afterwards. exploration_*: the part spent in SEARCHING
     and CONFIRMING, pauses left out. paused_*: of the counted part, what was a validation pass, a checkpoint or a stall,
-    with the iterations that cannot be told from it, and those over which the power was not known. Energy is that of
-    the measurements.
+    with the iterations that cannot be separated from it, and those over which the power was not known. Energy is
+    that of the measurements.
     """
 
     t_s: float

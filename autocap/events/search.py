@@ -13,7 +13,7 @@ class BaselineMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
-    """expected: how many trials the search is likely to take in all; `None` where nobody can tell."""
+    """expected: how many trials the search is likely to take in all; `None` where that is not known."""
 
     t_s: float
     cap_w: float

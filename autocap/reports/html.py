@@ -57,12 +57,12 @@ def _head(document: Document) -> Iterator[str]:
     if document.label:
         yield f'<p class="emulated">{escape(document.label)}</p>'
     if document.facts:
-        told = "".join(
+        items = "".join(
             f"<div><dt>{escape(fact.name)}</dt><dd>{_number(fact.value)}</dd>"
             f'<dd class="note">{_number(fact.note)}</dd></div>'
             for fact in document.facts
         )
-        yield f'<dl class="facts">{told}</dl>'
+        yield f'<dl class="facts">{items}</dl>'
 
 
 def _warnings(warnings: Sequence[str]) -> list[str]:
@@ -99,8 +99,8 @@ def _row(cells: Sequence[str]) -> str:
 def _job(job: Sequence[tuple[str, str]]) -> str:
     (name, command), *rest = job
     rows = [(name, f"<code>{escape(command)}</code>"), *((name, escape(value)) for name, value in rest)]
-    told = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in rows)
-    return f'<h2>The job</h2><dl class="about">{told}</dl>'
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in rows)
+    return f'<h2>The job</h2><dl class="about">{items}</dl>'
 
 
 def _sentence(text: str) -> str:

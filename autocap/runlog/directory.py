@@ -24,7 +24,7 @@ from autocap.events import Event
 from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.records import Sample
 from autocap.runlog.codec import Json
-from autocap.runlog.event_log import EVENTS, held, line_of
+from autocap.runlog.event_log import EVENTS, line_of, locked
 from autocap.runlog.sample_rows import header, row
 
 SAMPLES = "samples.csv.gz"
@@ -43,7 +43,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and 
 class RunDirectory:
     """Writes one run. Under sudo all is opened and made with the rights of `owner`, and so belongs to them.
 
-    events, samples: their files, open for writing; a sweep keeps no samples. A write that fails (a full disk, a
+    events, samples: their files, open for writing; a sweep records no samples. A write that fails (a full disk, a
     directory that is gone) raises RunDirectoryError once and sets `failed`; from then on every write does nothing, so
     that the caller can warn and let the job go on.
     """
@@ -73,8 +73,8 @@ class RunDirectory:
         """Make the directory, `autocap-runs/<start>-<pid>` unless a path is given, and open its files.
 
         started: with a time zone; the name holds it in UTC. force: remove the files of a run that is there, and only
-        those. samples: they are to be kept. Raises RunDirectoryError for a run without force, and where no directory
-        can be made or written.
+        those. samples: whether they are recorded. Raises RunDirectoryError for a run without force, and where no
+        directory can be made or written.
         """
         path = path or default_directory(started)
         try:
@@ -82,7 +82,7 @@ class RunDirectory:
                 made = _make(path)
                 _clear(path, force)
                 # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
-                events = held(FileIO(path / EVENTS, "xb"), path)
+                events = locked(FileIO(path / EVENTS, "xb"), path)
                 try:
                     return cls(path, made, owner, events, FileIO(path / SAMPLES, "xb") if samples else None)
                 except OSError:
@@ -99,7 +99,7 @@ class RunDirectory:
         """
         try:
             with acting_as(owner):
-                events = held(FileIO(path / EVENTS, "r+b"), path)
+                events = locked(FileIO(path / EVENTS, "r+b"), path)
                 events.seek(events.readall().rfind(b"\n") + 1)
                 events.truncate()
                 return cls(path, (), owner, events)
@@ -132,7 +132,7 @@ class RunDirectory:
         """Remove what this run wrote and the directories it made: the command could not be started."""
         self.failed = True  # there is nothing left to write
         self.close()
-        with acting_as(self._owner), suppress(OSError):  # what cannot be removed harms nobody
+        with acting_as(self._owner), suppress(OSError):  # what cannot be removed does no harm
             for name in (*_OF_A_RUN, _HALF):
                 (self.path / name).unlink(missing_ok=True)
             for directory in reversed(self._made):
@@ -169,7 +169,7 @@ class RunDirectory:
     def _write_rows(self, flush: int, head: str = "") -> None:
         waiting, self._waiting = self._waiting, []
         text = head + "".join(map(row, waiting))
-        assert self._samples is not None  # whoever passes samples on asked for them to be kept
+        assert self._samples is not None  # samples are passed on only where they are to be recorded
         _write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
 
     def _replace(self, name: str, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """`events.jsonl`: events as lines, read as a whole or followed while another process adds to them.
 
-Whoever writes the log holds a lock on it, so that others can tell a run that goes on from one that was killed: the
-kernel lets go of the lock when its holder dies, also on another machine of a shared file system.
+The process that writes the log holds a lock on it, which distinguishes a run that goes on from one that was killed: the
+kernel releases the lock when its holder dies, also on another machine of a shared file system.
 """
 
 import fcntl
@@ -57,10 +57,10 @@ def events_of(lines: Sequence[bytes], path: Path | None, first: int = 1) -> list
     return events
 
 
-def held(log: FileIO, run_dir: Path) -> FileIO:
-    """The log, held for as long as it is open: its events are being written, and by nobody else.
+def locked(log: FileIO, run_dir: Path) -> FileIO:
+    """The log, locked for as long as it is open, so that nobody else writes to it.
 
-    Raises RunDirectoryError, and closes it, where another autocap holds it.
+    Raises RunDirectoryError, and closes it, where another autocap has locked it.
     """
     try:
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +69,7 @@ def held(log: FileIO, run_dir: Path) -> FileIO:
         raise RunDirectoryError(
             f"{run_dir} is being written by another autocap; wait for it, or choose another with --out"
         ) from None
-    except OSError:  # a file system without locks: there nobody can tell
+    except OSError:  # a file system without locks: whether it is written is not known there
         logger.debug("%s is not locked", run_dir, exc_info=True)
     return log
 
@@ -114,7 +114,7 @@ class EventTail:
 
     @property
     def now_s(self) -> float:
-        """Now, on the run's clock, as far as the log's time stamp tells."""
+        """Now, on the run's clock, by the log's time stamp."""
         if self._log is None:
             return 0.0
         return self.last_s + max(0.0, time.time() - os.fstat(self._log.fileno()).st_mtime)
@@ -126,7 +126,7 @@ class EventTail:
             return False
         try:
             fcntl.flock(self._log, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:  # held by the writer, or a file system without locks
+        except OSError:  # locked by the writer, or a file system without locks
             return False
         fcntl.flock(self._log, fcntl.LOCK_UN)
         return True

@@ -32,7 +32,7 @@ class _Filled:
         """Such a power was read, of the run alone."""
         self._power_w = (self._power_w or (watts,))[0], watts
 
-    def feed(self, sample: Sample) -> None:
+    def add(self, sample: Sample) -> None:
         """Add a sample of this part alone."""
         point = self._meter.feed(sample)
         if point is not None:
@@ -60,7 +60,7 @@ class GpuMeter:
         self._filled = _Filled(begin_s)
         self.missing = 0
 
-    def feed(self, t_s: float, reading: Reading) -> None:
+    def add(self, t_s: float, reading: Reading) -> None:
         """Add a reading of this GPU, taken at t_s."""
         inside = reading.t_s >= self._begin_s + self._window_s
         if reading.power_w is None:
@@ -70,7 +70,7 @@ class GpuMeter:
             self._filled.power(reading.power_w)
         elif reading.energy_j is None:
             return
-        self._filled.feed(Sample(t_s=t_s, readings=(reading,)))
+        self._filled.add(Sample(t_s=t_s, readings=(reading,)))
 
     def energy_j(self, end_s: float) -> float | None:
         """Joules up to the end of the run; `None` where no power was ever read."""
@@ -78,7 +78,7 @@ class GpuMeter:
 
 
 class NodeMeter:
-    """The energy of the machine around the GPUs over a run, as its source tells it.
+    """The energy of the machine around the GPUs over a run, as its source gives it.
 
     refresh_s: between two fresh readings, each the mean since the last. One that only holds what was read before the
     run, or began to be read then, is not of it. A gap lasts from a reading that is missing to the next.
@@ -96,7 +96,7 @@ class NodeMeter:
         """Whether any reading was of the run."""
         return self._filled.known
 
-    def feed(self, t_s: float, node: NodeReading) -> None:
+    def add(self, t_s: float, node: NodeReading) -> None:
         """Add a reading, as it stands at t_s."""
         self._whole = node.whole
         self._gap_s = self._gap_until_s(t_s)
@@ -105,7 +105,7 @@ class NodeMeter:
             if node.t_s < self._inside_s:
                 return
             self._filled.power(node.power_w)
-        self._filled.feed(Sample(t_s=t_s, readings=(), node=node))
+        self._filled.add(Sample(t_s=t_s, readings=(), node=node))
 
     def beside(self, gpus: Used, end_s: float) -> Used | None:
         """What the node used in a run that ended then, with the GPUs' part; `None` where no reading was of the run."""
@@ -162,16 +162,16 @@ class WholeRun:
         if self._node is not None and not self._node.known:
             return (
                 "the node's power was not read while it ran; let it run for longer than the meter takes for a reading, "
-                "and see that the meter tells it"
+                "and check that the meter reports it"
             )
         return "no power was read while it ran; let it run for longer than the sensor takes for a reading"
 
     def feed(self, sample: Sample) -> list[Action]:
         """Add a sample; nothing is ever to be done about it."""
         for gpu, reading in zip(self._gpus, sample.readings, strict=True):
-            gpu.feed(sample.t_s, reading)
+            gpu.add(sample.t_s, reading)
         if self._node is not None and sample.node is not None:
-            self._node.feed(sample.t_s, sample.node)
+            self._node.add(sample.t_s, sample.node)
         return []
 
     def interrupted(self, t_s: float) -> list[Action]:

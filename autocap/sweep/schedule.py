@@ -35,7 +35,7 @@ def in_order(plan: SweepPlan) -> Iterator[PlannedRun]:
 
 
 class Schedule:
-    """The caller runs what `next` says and tells what came of it, until there is nothing more.
+    """The caller runs what `next` says and passes the finished run to `add`, until there is nothing more.
 
     done: the finished runs of an earlier, interrupted sweep of the same plan; those that count are not run again.
     """
@@ -48,7 +48,7 @@ class Schedule:
         self.hopeless: str | None = None
         for finished in done:
             if finished.trouble is None:
-                self._count(finished)
+                self._counted[finished.run] = finished
 
     @property
     def left(self) -> int:
@@ -59,18 +59,15 @@ class Schedule:
         """The run that is due; `None` when the sweep is complete."""
         return next((run for run in self._runs if self._is_due(run)), None)
 
-    def tell(self, finished: FinishedRun) -> None:
-        """Take in a run. One with trouble is due again; after the second time `hopeless` says why to stop."""
+    def add(self, finished: FinishedRun) -> None:
+        """Add a run that has ended. One with trouble is due again; after the second, `hopeless` says why to stop."""
         if finished.trouble is None:
-            self._count(finished)
+            self._counted[finished.run] = finished
             return
         run = finished.run
         self._failed[run] += 1
         if self._failed[run] >= _TRIES:
             self.hopeless = f"the run at {run.cap_w:g} W on GPU {run.gpus} failed {_TRIES} times: {finished.trouble}"
-
-    def _count(self, finished: FinishedRun) -> None:
-        self._counted[finished.run] = finished
 
     def _is_due(self, run: PlannedRun) -> bool:
         return run not in self._counted and not self._is_beyond_stop(run)

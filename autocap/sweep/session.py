@@ -142,7 +142,7 @@ def _run_all(
         if running.ended_by is not None:
             return f"{running.ended_by} ended the sweep"
         finished = running.run(run, sets[run.gpus], devices.get(run.gpus))
-        schedule.tell(finished)
+        schedule.add(finished)
         recorder.event(events.SweepRunEnded(t_s=running.clock.now(), finished=finished))
         _attempt(recorder, running.clock.now(), lambda: directory.put(SWEEP, to_csv(summarise(recorder.events))))
         if running.ended_by is None and schedule.hopeless is not None:

@@ -12,7 +12,7 @@ class Outcome:
     kind: of fault. seed: repeats it. changed: a limit that is not as it was found. harmed: what was done to the job.
     hung: what did not end in time. silent: what should have been said. by_restore: the GPU took no limit until the
     fault was over, and `autocap restore` then put it back. overtaken: another tool's write fell into our own call, so
-    that nobody can tell the two apart. back_s: from the controller's death until every limit was back, where one was
+    that the two cannot be distinguished. back_s: from the controller's death until every limit was back, where one was
     away. said: everything that was said.
     """
 

@@ -18,7 +18,7 @@ COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 _OTHER_MW = (222_222, 233_333)  # what another tool sets: no cap of ours, and no limit found on arrival
 _NOT_PUT_BACK = "could not be put back"
 _BEFORE_LAST_BASELINE = 0.5
-_LATEST = 0.7  # share of the job by which a sensor's fault has begun: a stuck one takes seconds to be told
+_LATEST = 0.7  # share of the job by which a sensor's fault has begun: it takes seconds to notice a stuck one
 _LAST_SYNCS = 8  # those after the limits are back, which need not succeed
 _READ_BACK_S = 0.0015  # from a limit's taking hold until it has been read back
 

@@ -1,5 +1,5 @@
 """An emulated NVML library beneath the real pynvml: its functions, structures, versions and error codes are the real
-ones, what they tell is simulated.
+ones, what they return is simulated.
 
 In one process, in virtual time (tests):
 

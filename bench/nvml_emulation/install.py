@@ -63,8 +63,8 @@ def install(module: object) -> None:
     board = FileBoard(Path(os.environ[STATE_VARIABLE]))
     library = EmulatedLibrary(board, shared_clock(board))
     if COST_VARIABLE in os.environ:
-        told = Path(os.environ[COST_VARIABLE])
-        library = MeteredLibrary(board, shared_clock(board), told.with_name(f"{told.name}.{os.getpid()}"))
+        log = Path(os.environ[COST_VARIABLE])
+        library = MeteredLibrary(board, shared_clock(board), log.with_name(f"{log.name}.{os.getpid()}"))
     put(module, library, board)
 
 

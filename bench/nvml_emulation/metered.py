@@ -14,11 +14,11 @@ _TELL_S = 0.5
 
 
 class MeteredLibrary(EmulatedLibrary):
-    """told: a file that holds, anew every half second, the calls so far and their CPU seconds; one for each process."""
+    """log: a file that holds, anew every half second, the calls so far and their CPU seconds; one for each process."""
 
-    def __init__(self, board: Board, clock: Clock, told: Path) -> None:
+    def __init__(self, board: Board, clock: Clock, log: Path) -> None:
         super().__init__(board, clock)
-        self._told, self._told_s = told, 0.0
+        self._log, self._logged_s = log, 0.0
         self._spent_s, self._called = 0.0, 0
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -37,8 +37,8 @@ class MeteredLibrary(EmulatedLibrary):
 
     def _tell(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s > _TELL_S:
-            self._told_s = now_s
-            temporary = self._told.with_suffix(".new")
+        if now_s - self._logged_s > _TELL_S:
+            self._logged_s = now_s
+            temporary = self._log.with_suffix(".new")
             temporary.write_text(f"{self._called} {self._spent_s}")
-            temporary.rename(self._told)
+            temporary.rename(self._log)

@@ -1,7 +1,7 @@
 """A process that plays the job of an emulated machine: `python -m bench.nvml_emulation.player [options]`.
 
 It has no load of its own. Its iterations end when those of the simulated job do, under the caps that are in force, so
-that steps and power tell the same story. It ends with the job's last iteration.
+that steps and power agree. It ends with the job's last iteration.
 """
 
 import argparse

@@ -46,8 +46,8 @@ def _print_detector(profile: str, gpus: int, sample_hz: float) -> None:
     print(f"{gpus} GPUs, {sample_hz:g} samples/s, {_STRETCH_S:g} s at each limit\n")
     for sensor in ("v100", "a100", "average-1s"):
         spent_ms, worst_ms, trouble = detector_cost(profile, sensor, gpus, 1 / sample_hz)
-        told = "followed to the end" if trouble is None else trouble
-        print(f"  {sensor:12} {spent_ms:6.2f} ms a second, longest call {worst_ms:5.0f} ms; {told}")
+        outcome = "followed to the end" if trouble is None else trouble
+        print(f"  {sensor:12} {spent_ms:6.2f} ms a second, longest call {worst_ms:5.0f} ms; {outcome}")
 
 
 def _print_hook() -> None:

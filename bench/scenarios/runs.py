@@ -187,10 +187,10 @@ class _Truth:
         assert last.baseline is not None
         worth = 1.0 - self._scenario.node.leakage * (1.0 - np.exp(-last.t_s / 120.0))
         energy = Metric(name="energy")
-        told = energy.versus(last.measurement, last.baseline)
+        measured = energy.versus(last.measurement, last.baseline)
         base = exact_at(self._profile, self._original_w, worth)
         true = energy.cost(exact_at(self._profile, last.measurement.cap_w[0], worth), base).value
-        return (told.value - true) / max(told.stderr, 1e-9)
+        return (measured.value - true) / max(measured.stderr, 1e-9)
 
     def excess_pct(self) -> float:
         """Time beyond what --max-slowdown explains, percent of that at the limit found on arrival."""
@@ -225,13 +225,13 @@ class _Truth:
 
     def story(self) -> str:
         """What was decided, and what was warned of, for looking into a single seed."""
-        told = []
+        lines = []
         for event in self._outcome.log.events:
             if isinstance(event, events.Decided):
-                told.append(f"{event.t_s:.0f} s: {event.cap_w} {event.reason}")
+                lines.append(f"{event.t_s:.0f} s: {event.cap_w} {event.reason}")
             elif isinstance(event, events.Warned):
-                told.append(f"{event.t_s:.0f} s! {event.text}")
-        return "; ".join(told)
+                lines.append(f"{event.t_s:.0f} s! {event.text}")
+        return "; ".join(lines)
 
 
 def exact_at(profile: Profile, cap_w: float, worth: float) -> Measurement:

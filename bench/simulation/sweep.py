@@ -47,7 +47,7 @@ def sweep(command: Command, repeats: int, seed: int, step_w: float | None = None
     schedule, finished = Schedule(plan), list[FinishedRun]()
     while (run := schedule.next()) is not None:
         finished.append(measure(command, run, seed))
-        schedule.tell(finished[-1])
+        schedule.add(finished[-1])
     (panel,) = panels(plan, _METRIC, finished)
     return panel
 

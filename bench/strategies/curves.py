@@ -1,7 +1,7 @@
 """Cap curves, and a loop that drives one strategy over one of them: no device, no time, no controller.
 
 A curve is what `curve,cap_w,power_w,time_s` says: a few measured caps, and monotone (PCHIP) interpolation between
-them. A trial is the curve with noise on it; whether it is told as complete or pruned is decided by the controller's
+them. A trial is the curve with noise on it; whether it counts as complete or pruned is decided by the controller's
 own rule (`autocap.controller.search`), and a cap that is asked for again is measured as well as the first time.
 """
 

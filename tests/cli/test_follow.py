@@ -20,7 +20,7 @@ from autocap.clock import VirtualClock
 from autocap.errors import RunDirectoryError
 from autocap.events import Event, RunEnded, State, StateEntered, Warned
 from autocap.reports.live.plain import Reporter
-from autocap.runlog.event_log import EVENTS, EventTail, held, line_of
+from autocap.runlog.event_log import EVENTS, EventTail, line_of, locked
 from tests.cli.test_cli import until
 from tests.doubles.logs import STARTED
 
@@ -63,7 +63,7 @@ class Meanwhile(VirtualClock):
 def log(tmp_path: Path) -> Iterator[FileIO]:
     """The log of a run that goes on."""
     with FileIO(tmp_path / EVENTS, "xb") as file:
-        held(file, tmp_path)
+        locked(file, tmp_path)
         yield file
 
 

@@ -117,7 +117,7 @@ def relayed(*command: str, pattern: str = "x", user: InvokingUser | None = None)
 def count_of(pattern: str, *pieces: bytes) -> int | None:
     counter = LineCounter(compile_pattern(pattern))
     for piece in pieces:
-        counter.feed(piece)
+        counter.read(piece)
     counter.end()
     return counter.count
 
@@ -187,9 +187,9 @@ class TestLineCounter:
 
     def test_a_line_is_looked_at_once_it_has_ended(self) -> None:
         counter = LineCounter(compile_pattern(r"step (\d+)"))
-        counter.feed(b"step 1")
+        counter.read(b"step 1")
         assert counter.count is None
-        counter.feed(b"2\n")
+        counter.read(b"2\n")
         assert counter.count == 12
 
     def test_the_last_line_may_lack_its_end(self) -> None:
@@ -201,8 +201,8 @@ class TestLineCounter:
     def test_of_a_line_without_end_the_first_4_kib_are_looked_at_and_kept(self) -> None:
         counter = LineCounter(compile_pattern("needle"))
         for _ in range(100):
-            counter.feed(b"hay " * 1000)
-        counter.feed(b"needle\nneedle\n")
+            counter.read(b"hay " * 1000)
+        counter.read(b"needle\nneedle\n")
         assert counter.count == 1
 
 

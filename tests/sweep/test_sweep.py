@@ -52,7 +52,7 @@ def play(schedule, time_s=lambda run: 10.0) -> list[PlannedRun]:
     asked = []
     while (run := schedule.next()) is not None:
         asked.append(run)
-        schedule.tell(FinishedRun(run=run, used=Used(time_s=time_s(run), energy_j=(1.0,)), exit_status=0))
+        schedule.add(FinishedRun(run=run, used=Used(time_s=time_s(run), energy_j=(1.0,)), exit_status=0))
     return asked
 
 
@@ -110,10 +110,10 @@ def test_a_run_that_fails_is_tried_again_and_a_second_failure_ends_the_sweep() -
     run = schedule.next()
     bad = FinishedRun(run=run, used=None, exit_status=3, trouble="the command ended with status 3")
 
-    schedule.tell(bad)
+    schedule.add(bad)
     assert schedule.next() == run
     assert schedule.hopeless is None
-    schedule.tell(bad)
+    schedule.add(bad)
     assert schedule.hopeless == "the run at 260 W on GPU 0 failed 2 times: the command ended with status 3"
 
 

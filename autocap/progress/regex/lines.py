@@ -74,7 +74,7 @@ class LineCounter:
         self._line = bytearray()
         self.count: int | None = None
 
-    def feed(self, data: bytes) -> None:
+    def read(self, data: bytes) -> None:
         """Look at the lines that end in the next piece."""
         begun, *more = _LINE_ENDS.split(data)
         self._extend(begun)

@@ -56,14 +56,14 @@ class Matcher:
             self._armed = False
             raise _TooSlow
 
-    def feed(self, data: bytes, t_ns: int) -> None:
+    def count(self, data: bytes, t_ns: int) -> None:
         """Count in the next chunk, which was read at `t_ns`; an empty one is the end."""
         if self._gave_up:
             return
         try:
             self._armed = True
             signal.setitimer(signal.ITIMER_VIRTUAL, MATCH_CPU_S)
-            self._counter.feed(data) if data else self._counter.end()
+            self._counter.read(data) if data else self._counter.end()
             self._armed = False
             self._board.publish(self._counter.count, t_ns)
         except Exception:  # noqa: BLE001 - whatever a pattern can do, the bytes go on
@@ -83,7 +83,7 @@ class Pump:
         poll = select.poll()
         poll.register(_SOURCE, select.POLLIN)
         if _stays_broken(_SINK):
-            poll.register(_SINK, 0)  # reports errors: the child must not be able to write to nobody for hours
+            poll.register(_SINK, 0)  # reports errors: without a reader the child must not go on writing for hours
         while True:
             ready = dict(poll.poll(None if self._window is None else _WINDOW_MS))
             self._follow_window()
@@ -95,11 +95,11 @@ class Pump:
         data = _read()
         t_ns = time.monotonic_ns()
         more = bool(data) and _write(data)
-        self._matcher.feed(data, t_ns)
+        self._matcher.count(data, t_ns)
         return more
 
     def _follow_window(self) -> None:
-        """The child is told of no change, as it would not be by the real terminal, which is not its session's."""
+        """The child gets no signal of a change, as it would not be by the real terminal, which is not its session's."""
         if self._window is None:
             return
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """The step counter of `autocap run` and `autocap.tune`: the map that the job's processes write to, and what is read
 out of it.
 
-What writes is `hook/sitecustomize.py`, which runs in the job's Python; the layout of the map is told there.
+What writes is `hook/sitecustomize.py`, which runs in the job's Python; the layout of the map is described there.
 """
 
 import os
@@ -131,7 +131,7 @@ def counted(step_map: StepMap) -> Iterator[None]:
 
 
 def are_counted() -> bool:
-    """Whether somebody counts the steps of this process already."""
+    """Whether the steps of this process are counted already."""
     return bool(os.environ.get(step_hook.MAP_VARIABLE))
 
 

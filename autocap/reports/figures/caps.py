@@ -27,13 +27,15 @@ def caps(curves: Sequence[Curve], note: str, *, of: str = "iteration") -> Pictur
     """One curve: a panel a metric. Several: a panel each, its metrics together. note, of: as in `tradeoff`."""
     if len(curves) == 1:
         panels = tuple(_of_metric(curves[0], name) for name in _names(curves[0]))
-        hoped = " Dashed lines are predicted, with what is believed of their error." if curves[0].predicted else ""
+        remark = (
+            " Dashed lines are predicted, with the standard deviation of the prediction." if curves[0].predicted else ""
+        )
     else:
-        panels, hoped = tuple(_of_curve(curve) for curve in curves), ""
+        panels, remark = tuple(_of_curve(curve) for curve in curves), ""
     return Picture(
         name="caps",
         title="What each cap costs",
-        caption=f"Per {of}, over the baseline's: below 1 is better. Points are measured, with standard errors.{hoped}",
+        caption=f"Per {of}, over the baseline's: below 1 is better. Points are measured, with standard errors.{remark}",
         panels=panels,
         columns=_COLUMNS if len(curves) == 1 else 2,
         note=note,

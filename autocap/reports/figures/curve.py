@@ -39,13 +39,13 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
         return None
     metrics = with_own(metric_of(summary.metric))
     common = [one for one in measured_trials(events) if len(set(one.measurement.cap_w)) == 1]  # a cap per GPU is off it
-    hoped = next((event.caps for event in reversed(events) if isinstance(event, Predicted)), ())
+    expected = next((event.caps for event in reversed(events) if isinstance(event, Predicted)), ())
     return Curve(
         name="",
         metrics=metrics,
         baseline_w=summary.baseline.cap_w,
         measured=costs_by_cap(common, summary.baseline, metrics),
-        predicted=costs_predicted(hoped, summary.baseline, metrics),
+        predicted=costs_predicted(expected, summary.baseline, metrics),
         kept=_kept(summary),
         front=front_of(summary.pareto),
     )

@@ -1,7 +1,7 @@
 """What a picture shows, before it is drawn: panels with marks in the units of their axes.
 
-Everything is decided here and in the modules that build pictures; a renderer (`svg`, `reporters.plots`) computes
-nothing but places on its own page. Colours are Okabe and Ito's, which colour-blind readers can tell apart; markers and
+Everything is decided here and in the modules that build pictures; a renderer (`svg`, `plots`) computes
+nothing but places on its own page. Colours are Okabe and Ito's, which colour-blind readers can distinguish; markers and
 dashes say the same again, for grey print.
 """
 
@@ -170,6 +170,6 @@ class Picture:
 
     @property
     def common_key(self) -> tuple[Mark, ...]:
-        """The named marks of every panel, where there are several and all have the same; a key tells of them once."""
+        """The named marks of every panel, where there are several and all have the same; one key serves for all."""
         keys = [[(type(mark), mark.name, mark.style) for mark in plot.key] for plot in self.plots]
         return self.plots[0].key if len(keys) > 1 and all(key == keys[0] for key in keys) else ()

@@ -31,7 +31,7 @@ def ticks(axis: Axis, count: int) -> list[float]:
 
 
 def tick_labels(places: list[float]) -> list[str]:
-    """Numbers to the digits that tell neighbours apart."""
+    """Numbers to as many digits as neighbours need to differ."""
     if len(places) < 2:
         return [f"{place:g}" for place in places]
     step = places[1] - places[0]

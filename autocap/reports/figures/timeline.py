@@ -115,13 +115,15 @@ def _timeline(
 
 
 def _caption(gpus: int, *, tried: bool) -> str:
-    told = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
+    sentences = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
     if gpus > 1:
-        told.append(f"Power and limits are the sums of {gpus} devices.")
+        sentences.append(f"Power and limits are the sums of {gpus} devices.")
     if tried:
-        told.append("A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed.")
-    told.append("A point below is the mean of a window as long as its bar, with its standard error.")
-    return " ".join(told)
+        sentences.append(
+            "A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
+        )
+    sentences.append("A point below is the mean of a window as long as its bar, with its standard error.")
+    return " ".join(sentences)
 
 
 def _rows(states: Sequence[StateSpan], events: Sequence[Event], clock: _Clock) -> Iterator[Row]:

@@ -22,12 +22,12 @@ def tradeoff(curves: Sequence[Curve], note: str, *, of: str = "iteration", kept:
     """One panel for each network or GPU set. note: as in Picture. of: what time and energy are of. kept: what the cap
     that was kept is called."""
     shown = ", the caps beside their points, watts" if any(len(curve.measured) > 1 for curve in curves) else ""
-    hoped = " Rings are predicted, not measured." if any(curve.predicted for curve in curves) else ""
+    remark = " Rings are predicted, not measured." if any(curve.predicted for curve in curves) else ""
     return Picture(
         name="tradeoff",
         title="Energy against time",
         caption=f"Per {of}, the baseline is 1{shown}. Each dashed or dotted line joins what is as good as the "
-        f"baseline by one metric: below it is better. Bars are standard errors.{hoped}",
+        f"baseline by one metric: below it is better. Bars are standard errors.{remark}",
         panels=tuple(_panel(curve, of, kept) for curve in curves),
         columns=1 if len(curves) == 1 else 2,
         note=note,
@@ -39,8 +39,8 @@ def _panel(curve: Curve, of: str, kept: str) -> Plot:
     others = [one for one in curve.measured if one.cap_w != curve.baseline_w]
     known = {one.cap_w for one in curve.measured}
     front = [Line(name="Pareto front", style=_FRONT, x=curve.front[:, 0], y=curve.front[:, 1])]
-    hoped = [one for one in curve.predicted if one.cap_w not in known]
-    groups = (("predicted", _PREDICTED, hoped), ("measured", _MEASURED, others), ("baseline", _BASELINE, baseline))
+    predicted = [one for one in curve.predicted if one.cap_w not in known]
+    groups = (("predicted", _PREDICTED, predicted), ("measured", _MEASURED, others), ("baseline", _BASELINE, baseline))
     marks = [_points(name, style, some) for name, style, some in groups if some]
     if curve.kept is not None:
         marks.append(_points(kept, _KEPT, [curve.kept], labelled=False))

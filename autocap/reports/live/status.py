@@ -61,7 +61,7 @@ class Status:
 
     @property
     def searched(self) -> float | None:
-        """How far the search has come, 0 to 1, its confirmation included; `None` where nobody can tell."""
+        """How far the search has come, 0 to 1, its confirmation included; `None` where it is not known."""
         if self.decided is not None:
             return 1.0
         if self.state is State.CONFIRMING:

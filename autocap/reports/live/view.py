@@ -28,7 +28,7 @@ class View:
         self._body: list[str] = []
 
     def lines(self, status: Status, t_s: float, columns: int, most: int) -> list[str]:
-        """At most so many lines of at most so many columns, the most telling first. t_s: now, on the run's clock."""
+        """At most so many lines of at most so many columns, the most important first. t_s: now, on the run's clock."""
         head = self._rendered(_filled(_now(status, t_s), columns, "bold"), columns)
         key = (status.version, columns, most - len(head))
         if key != self._key:

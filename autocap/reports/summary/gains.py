@@ -21,8 +21,8 @@ METRICS: Mapping[str, Metric] = {
 }
 _AT_BASELINE = Cost(value=1.0, stderr=0.0)
 _OF_THE_FRONT = {ENERGY: METRICS[ENERGY]}
-_EXACT = 1e-9  # a standard error that stands for none, so that a weight stays finite
-_SPEAKS = 0.8  # the share of a run that must be counted for the rest to be taken for like it
+_EXACT = 1e-9  # in place of a standard error of 0, so that a weight stays finite
+_LEAST_COUNTED = 0.8  # share of the run; with less of it counted, the rest may have been different
 _NEVER = 1e12  # iterations; no job is as long
 _HALVINGS = 60
 
@@ -58,7 +58,7 @@ def costs_by_cap(
 def costs_predicted(
     predicted: Sequence[Prediction], baseline: Measurement, metrics: Mapping[str, Metric]
 ) -> tuple[CapCosts, ...]:
-    """The same for caps of which it is only believed, lowest first."""
+    """The same for caps that were only predicted, lowest first."""
     return tuple(
         CapCosts(
             cap_w=(one.cap_w,) * len(baseline.cap_w),
@@ -85,8 +85,8 @@ def best_by_metric(
     for name in METRICS:
         best = _lowest(name, rows, MEASURED)
         if expected:
-            hoped = _lowest(name, expected, PREDICTED)
-            best = hoped if hoped.cost + math.hypot(hoped.cost_stderr, best.cost_stderr) < best.cost else best
+            likely = _lowest(name, expected, PREDICTED)
+            best = likely if likely.cost + math.hypot(likely.cost_stderr, best.cost_stderr) < best.cost else best
         found.append(best)
     return tuple(found)
 
@@ -108,9 +108,11 @@ def pareto(
     points = [_point(one, MEASURED) for one in costs_by_cap(measured, baseline, _OF_THE_FRONT)]
     front = [point for point in points if not any(_dominates(other, point) for other in points)]
     unmeasured = _unmeasured(measured, baseline, predicted)
-    hoped = [_point(one, PREDICTED) for one in costs_predicted(unmeasured, baseline, _OF_THE_FRONT)]
-    for point in hoped:
-        if not any(_dominates(other, point) for other in points + hoped) and all(_differs(point, one) for one in front):
+    likely = [_point(one, PREDICTED) for one in costs_predicted(unmeasured, baseline, _OF_THE_FRONT)]
+    for point in likely:
+        if not any(_dominates(other, point) for other in points + likely) and all(
+            _differs(point, one) for one in front
+        ):
             front.append(point)
     return tuple(sorted(front, key=lambda point: point.cap_w))
 
@@ -132,7 +134,7 @@ def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cos
     """
     iterations = tally.iterations - tally.paused_iterations
     seconds, joules = tally.counted_s - tally.paused_s, tally.counted_j - tally.paused_j
-    if min(iterations, joules, seconds) <= 0 or tally.counted_s < _SPEAKS * tally.elapsed_s:
+    if min(iterations, joules, seconds) <= 0 or tally.counted_s < _LEAST_COUNTED * tally.elapsed_s:
         return None
     whole = Measurement(  # known exactly: it is what the job used, not a sample of it
         cap_w=baseline.cap_w,

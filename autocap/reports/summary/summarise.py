@@ -63,7 +63,7 @@ def summarise(events: Sequence[Event]) -> Summary:
     baseline = baselines[0] if baselines else None
     progress = _last(ProgressFound, events)
     measured, predicted = measured_trials(events), _last(Predicted, events)
-    hoped = predicted.caps if predicted else ()
+    expected = predicted.caps if predicted else ()
     decided = _last(Decided, events)
     chosen, since_s = kept_last(events, _device_count(events))
     kept = chosen.measurement if chosen else None
@@ -82,8 +82,8 @@ def summarise(events: Sequence[Event]) -> Summary:
         baseline=baseline,
         trials=tuple(_trials(events)),
         chosen=chosen,
-        best_by_metric=best_by_metric(measured, baseline, hoped) if baseline else (),
-        pareto=pareto(measured, baseline, hoped) if baseline else (),
+        best_by_metric=best_by_metric(measured, baseline, expected) if baseline else (),
+        pareto=pareto(measured, baseline, expected) if baseline else (),
         totals=_totals(_last(Tally, events)),
         versus_baseline=_versus(started.metric, decided, chosen, since_s, baselines, events),
         versus_common=_versus_common(started.metric, events),

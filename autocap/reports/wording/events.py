@@ -25,7 +25,7 @@ class Wording:
             case events.DeviceFound():
                 return self._device(event)
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
-                self._metered_s = t_s  # told again at the end, for its refresh period
+                self._metered_s = t_s  # announced again at the end, for its refresh period
                 return _node(event)
             case events.IdleEstimated(power_w=power_w, seen_s=seen_s) if not self._sweeps:
                 return f"at rest the node draws {power_w:.0f} W, as seen over {seen_s:.0f} s before the first iteration"
@@ -90,8 +90,8 @@ class Wording:
         assert used is not None  # or it would be in trouble
         of_gpus = "" if used.node_j is None else f", {self._noun}s {used.gpus_j:.1f} J"
         power_w = used.counted_j / used.time_s
-        told = f"{used.time_s:.2f} s, {power_w:.1f} W, {used.counted_j:.1f} J{of_gpus} {self.power}".rstrip()
-        return f"{where}: {told}; {self._runs_left} to come"
+        result = f"{used.time_s:.2f} s, {power_w:.1f} W, {used.counted_j:.1f} J{of_gpus} {self.power}".rstrip()
+        return f"{where}: {result}; {self._runs_left} to come"
 
     def _measured(self, m: Measurement) -> str:
         of_gpus = "" if m.gpu is None else f", {self._noun}s {m.gpu.energy_per_iteration_j:.2f} J/iteration"

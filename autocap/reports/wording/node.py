@@ -30,14 +30,14 @@ def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per:
     if node.idle_source == ESTIMATED:
         seen = f", by the lowest 2 % of {node.idle_seen_s:.0f} s {when}"
     share = "" if node.idle_share is None else f", {100 * node.idle_share:.0f} % of the baseline's power"
-    told = [f"at rest the node draws {node.idle_w:.0f} W{seen}{share}"]
+    lines = [f"at rest the node draws {node.idle_w:.0f} W{seen}{share}"]
     if node.standard:
         energies = ", ".join(
             f"{with_error(one.energy_per_iteration_j, one.stderr_j)} J/{per} at {max(one.cap_w):g} W"
             for one in node.standard
         )
-        told.append(f"as on a machine that draws {node.standard_idle_w:g} W at rest: {energies}")
-    return told
+        lines.append(f"as on a machine that draws {node.standard_idle_w:g} W at rest: {energies}")
+    return lines
 
 
 def of_gpus(summary: Summary, baseline: Measurement) -> Table:

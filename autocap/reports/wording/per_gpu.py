@@ -18,8 +18,8 @@ def lines(summary: Summary) -> list[str]:
         ("time", versus.time_pct, versus.time_stderr_pct),
         (summary.metric.name, versus.metric_pct, versus.metric_stderr_pct),
     ]
-    told = ", ".join(f"{name} {_signed(pct or 0.0, stderr or 0.0)} %" for name, pct, stderr in changes)
-    return [f"caps per GPU {caps_w} W: {told} per iteration, against the common cap"]
+    changed = ", ".join(f"{name} {_signed(pct or 0.0, stderr or 0.0)} %" for name, pct, stderr in changes)
+    return [f"caps per GPU {caps_w} W: {changed} per iteration, against the common cap"]
 
 
 def _signed(pct: float, stderr: float) -> str:

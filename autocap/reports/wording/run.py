@@ -80,8 +80,8 @@ def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> 
 
 def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Table:
     """The Pareto front; of the caps that were only predicted a few."""
-    hoped = [point for point in points if point.source == PREDICTED]
-    shown = hoped[:: 1 + len(hoped) // _MANY_PREDICTED]
+    predicted = [point for point in points if point.source == PREDICTED]
+    shown = predicted[:: 1 + len(predicted) // _MANY_PREDICTED]
     rows = [
         (
             f"{common_caps(point.cap_w)} W",
@@ -212,8 +212,8 @@ def remarks(events: Sequence[Event]) -> list[str]:
     out = []
     decided = next((event for event in reversed(events) if isinstance(event, Decided)), None)
     if decided is not None:
-        hoped = f"; expected {decided.expected}" if decided.expected is not None else ""
-        out.append(f"{'kept' if decided.cap_w is not None else 'no cap kept'}: {decided.reason}{hoped}")
+        expected = f"; expected {decided.expected}" if decided.expected is not None else ""
+        out.append(f"{'kept' if decided.cap_w is not None else 'no cap kept'}: {decided.reason}{expected}")
     for event in events:
         if isinstance(event, WouldTry):
             tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
