@@ -34,7 +34,7 @@ class Report:
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
             from autocap.reports import rendering, text
-            from autocap.runlog.reading import read_events
+            from autocap.runlog.event_log import read_events
 
         events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
         report = _report(args.directory, events)

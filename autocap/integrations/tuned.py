@@ -26,7 +26,7 @@ from autocap.job.processes import import_path
 from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.reports.summary.record import Summary
 from autocap.runlog.directory import default_directory
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 
 log = logging.getLogger(__name__)
 # What torchrun and Lightning, mpirun and srun tell a rank: which it is on this machine, and how many there are.

@@ -1,1 +1,1 @@
-"""Events to a Summary, and the Summary to words, tables, pictures, pages, a live view, Prometheus."""
+"""Events to a Summary, and the Summary to documents and pictures, as text and HTML; a live view; Prometheus."""

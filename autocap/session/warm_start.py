@@ -11,7 +11,7 @@ from autocap.devices.base import Device
 from autocap.errors import WarmStartRefused
 from autocap.events import BaselineMeasured, DeviceFound, NodeMetered, RunStarted, TrialEnded
 from autocap.records import Trial, TrialState
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

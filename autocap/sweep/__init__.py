@@ -1,6 +1,6 @@
 """A static profile: the command run once per cap and repeat, on one or several sets of GPUs.
 
-`records` says what is planned and what came of it, `plan` which run is next, `measuring` what one run used,
-`statistics` what several of one cap come to, `summary` what the whole sweep does. `planning`, `running` and `session`
-join these with devices, the command and the run directory.
+`schedule` says which run is next, `measuring` what one run used, `statistics` what several of one cap come to,
+`summary` what the whole sweep does, `document` how that is shown. `plan`, `running` and `session` join these with
+devices, the command and the run directory.
 """

@@ -21,7 +21,7 @@ from autocap.job.signals import SignalClock
 from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 from autocap.session.modes import open_node_power, refuse_as_root, settle_leftovers
 from autocap.session.output import hand_out, metric_info, node_metered
 from autocap.session.recorder import Recorder

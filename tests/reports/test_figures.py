@@ -19,7 +19,7 @@ from autocap.reports.figures.tradeoff import tradeoff
 from autocap.reports.summary.gains import METRICS, TIME, CapCosts
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 from autocap.runlog.samples import Samples, parse, read_samples
 from tests.doubles.recorded import record
 

@@ -16,7 +16,7 @@ from autocap.events import RunEnded, RunStarted, Warned
 from autocap.reports import rendering
 from autocap.reports.rendering import present_run
 from autocap.runlog.directory import EVENTS, SAMPLES, RunDirectory
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 from tests.doubles.browser import browser, found
 from tests.doubles.recorded import record
 

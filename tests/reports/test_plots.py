@@ -10,7 +10,7 @@ from autocap.reports import rendering
 from autocap.reports.plots import PlotsUnavailable
 from autocap.reports.rendering import present_run
 from autocap.runlog.directory import PICTURES
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 from tests.doubles.recorded import record
 
 

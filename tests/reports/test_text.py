@@ -22,7 +22,7 @@ from autocap.reports.summary.record import BestCap, ParetoPoint, Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.wording.events import Wording
 from autocap.runlog.directory import RunDirectory
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 from autocap.session.recorder import Recorder
 from bench.simulation.jobs import tune
 from tests.doubles.logs import STARTED

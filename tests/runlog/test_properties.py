@@ -15,8 +15,7 @@ from autocap.events import Event, Warned
 from autocap.runlog import samples, traces
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.columns import Unzipped
-from autocap.runlog.event_log import EVENTS, events_of, line_of
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import EVENTS, events_of, line_of, read_events
 from autocap.runlog.sample_rows import header, row
 from tests.doubles import arbitrary
 

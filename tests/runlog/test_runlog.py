@@ -64,7 +64,7 @@ from autocap.records import (
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.summary.to_json import to_json_dict
 from autocap.runlog.directory import RunDirectory
-from autocap.runlog.reading import read_events
+from autocap.runlog.event_log import read_events
 
 STARTED_AT = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 MEASUREMENT = Measurement(

@@ -31,28 +31,22 @@ class Board:
     def publish(self, count: int | None, t_ns: int) -> None:
         """Say that the counting is at that count, `None` before the first; t_ns: since when, where it is a new one."""
         before, before_ns, _ = self._last
-        if count is None:
-            self._write(0, 0, self.COUNTING)
-        elif count != before or not before_ns:
-            self._write(count, t_ns, self.COUNTING)
+        if count is None or (count == before and before_ns):
+            count, t_ns = before, before_ns
+        self._write(count, t_ns, self.COUNTING)
 
     def give_up(self) -> None:
         """Say that nothing is counted any more."""
-        count, t_ns, _ = self._last
-        self._write(count, t_ns, self.GAVE_UP)
+        self._write(*self._last[:2], self.GAVE_UP)
 
     def _write(self, count: int, t_ns: int, state: int) -> None:
         if (count, t_ns, state) != self._last:
-            os.pwrite(self.fd, self._SLOT.pack(count, t_ns, state, self._check(count, t_ns, state)), 0)
+            os.pwrite(self.fd, self._SLOT.pack(count, t_ns, state, count ^ t_ns ^ state ^ self._SALT), 0)
             self._last = count, t_ns, state
 
     def read(self) -> tuple[int, int, int]:
         """Count, nanoseconds (0: nothing counted yet) and state, as last read whole."""
-        *value, check = self._SLOT.unpack(os.pread(self.fd, self._SLOT.size, 0))
-        count, t_ns, state = value
-        if check == self._check(count, t_ns, state):
+        count, t_ns, state, check = self._SLOT.unpack(os.pread(self.fd, self._SLOT.size, 0))
+        if check == count ^ t_ns ^ state ^ self._SALT:
             self._last = count, t_ns, state
         return self._last
-
-    def _check(self, count: int, t_ns: int, state: int) -> int:
-        return count ^ t_ns ^ state ^ self._SALT
