@@ -12,6 +12,8 @@ from autocap.errors import AutocapError
 from autocap.reports.wording.numbers import with_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autocap.progress.period import PeriodEstimate
     from autocap.runlog.traces import Trace
 
@@ -38,7 +40,7 @@ class Period:
 
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
-        draw = None if args.plots is None else _Plots(args.plots, len(parts))
+        draw = None if args.plots is None else _drawer(args.plots, len(parts))
         _say(f"{args.trace}: {len(trace.t_s)} readings over {trace.end_s - trace.start_s:.1f} s, one every "
              f"{trace.update_s:.3g} s", *trace.notes)  # fmt: skip
         found = []
@@ -56,29 +58,28 @@ class Period:
         return 0
 
 
-class _Plots:
-    """Draws the parts of a trace into a directory, which is made if need be."""
+def _drawer(folder: Path, parts: int) -> "Callable[[int, Trace, PeriodEstimate], None]":
+    """What draws a part of a trace, by its number, into a directory, which is made if need be."""
+    # Only here: matplotlib is optional and takes half a second to load.
+    from autocap.reports import period_plots, plots
 
-    def __init__(self, folder: Path, parts: int) -> None:
-        # Only here: matplotlib is optional and takes half a second to load.
-        from autocap.reports import period_plots, plots
+    plots.require()
+    digits = len(str(parts - 1))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
 
-        plots.require()
-        self._draw = period_plots.draw
-        self._folder, self._digits = folder, len(str(parts - 1)) if parts > 1 else 0
+    def draw(number: int, part: "Trace", estimate: "PeriodEstimate") -> None:
+        path = folder / (f"period-{number:0{digits}}.png" if parts > 1 else "period.png")
+        title = _summary(estimate)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
-
-    def __call__(self, number: int, part: "Trace", estimate: "PeriodEstimate") -> None:
-        path = self._folder / (f"period-{number:0{self._digits}}.png" if self._digits else "period.png")
-        try:
-            self._draw(part.t_s, part.power_w, update_s=part.update_s, estimate=estimate,
-                       title=_summary(estimate), path=path)  # fmt: skip
+            period_plots.draw(part.t_s, part.power_w, update_s=part.update_s, estimate=estimate, title=title, path=path)
         except OSError as error:
             raise AutocapError(f"{path} cannot be written: {error.strerror}; pass another --plots") from error
         _say(f"drew {path}")
+
+    return draw
 
 
 def line(part: "Trace", estimate: "PeriodEstimate") -> str:

@@ -14,6 +14,7 @@ from autocap.reports.figures.tradeoff import tradeoff
 from autocap.reports.rendering import Presentation
 from autocap.reports.summary.gains import Measured, costs_by_cap, relative_to
 from autocap.reports.summary.summarise import metric_of
+from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import change
 from autocap.runlog.codec import encode
@@ -72,7 +73,7 @@ def _pictures(summary: SweepSummary) -> Iterator[Picture]:
     curves = [curve for panel in summary.panels if (curve := curve_of(panel, metric)) is not None]
     note = run_wording.EMULATED if summary.plan.emulated else ""
     if any(len(curve.measured) > 1 for curve in curves):
-        yield tradeoff(curves, note, of="run", kept=f"best by {wording.asked_for(summary)}")
+        yield tradeoff(curves, note, of="run", kept=f"best by {run_wording.asked_for(summary.metric)}")
         yield caps(curves, note, of="run")
 
 
@@ -81,18 +82,26 @@ def _headline(summary: SweepSummary) -> str:
     found = list(dict.fromkeys(f"{cap_w:g}" for cap_w in caps_w))
     if not found:
         return "Nothing to compare yet"
-    return f"Best by {wording.asked_for(summary)}: {', '.join(found)} W"
+    return f"Best by {run_wording.asked_for(summary.metric)}: {', '.join(found)} W"
 
 
 def _remarks(summary: SweepSummary) -> Iterator[str]:
     """What is counted, what the machine draws at rest, and which cap is best on each GPU set of several."""
-    yield from wording.heading(summary)
+    yield from _of_node(summary)
     several = len(summary.panels) > 1
     for panel in summary.panels:
-        yield from (f"{panel.curve}: {text}" if several else text for text in wording.at_rest(panel))
+        yield from (f"{panel.curve}: {text}" if several else text for text in _at_rest(panel))
         if several and panel.chosen is not None:
             cost = f"{panel.chosen.cost:.4f} ± {panel.chosen.cost_stderr:.4f}"
             yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
+
+
+def _of_node(summary: SweepSummary) -> list[str]:
+    return node_wording.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
+
+
+def _at_rest(panel: Panel) -> list[str]:
+    return [] if panel.node is None else node_wording.at_rest(panel.node, when="between the runs", per="run")
 
 
 def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact]:
@@ -107,7 +116,7 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
 
 def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
     label = f" ({run_wording.EMULATED})" if summary.plan.emulated else ""
-    yield Sentences(lines=(f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}", *wording.heading(summary)))
+    yield Sentences(lines=(f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}", *_of_node(summary)))
     for panel in summary.panels:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in panel.gpus.gpus))
         found = f"GPU {panel.gpus.label}: {names}; limit found on arrival {panel.gpus.baseline_w:g} W"
@@ -115,7 +124,7 @@ def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
         if panel.rows:
             yield wording.caps(panel, emulated=summary.modelled)
         if panel.rows and panel.node is not None:
-            yield Sentences(lines=tuple(wording.at_rest(panel)))
+            yield Sentences(lines=tuple(_at_rest(panel)))
             yield wording.of_gpus(panel, emulated=summary.plan.emulated)
         if panel.baseline is None:
             yield Sentences(lines=("the limit found on arrival was not measured, so there is nothing to compare",))

@@ -7,8 +7,8 @@ from autocap.records import Measurement
 from autocap.reports.document import Table
 from autocap.reports.summary.gains import METRICS
 from autocap.reports.summary.record import BestCap
-from autocap.reports.wording import node as node_wording
 from autocap.reports.wording.numbers import with_error
+from autocap.reports.wording.run import asked_for
 from autocap.sweep.statistics import CapRow
 from autocap.sweep.summary import Panel, SweepSummary
 
@@ -50,29 +50,11 @@ def bests(summary: SweepSummary, panel: Panel, base: Measurement) -> Table:
     rows += [_best_row(f"min {best.metric}", panel.row(best.cap_w[0]), base, best) for best in panel.best_by_metric]
     if panel.chosen is not None:
         row = panel.row(panel.chosen.cap_w[0])
-        rows.append(_best_row("asked for", row, base, panel.chosen, f": {asked_for(summary)}"))
+        rows.append(_best_row("asked for", row, base, panel.chosen, f": {asked_for(summary.metric)}"))
     titles = (
         "target", "cap W", "average W", joules, "vs baseline %", "time s", "vs baseline %", "metric / baseline's"
     )  # fmt: skip
     return Table(heading=f"Best caps of {panel.curve}", titles=titles, rows=tuple(rows))
-
-
-def asked_for(summary: SweepSummary) -> str:
-    """The metric and its limit, such as `eds k=2, at most 5 % slower`."""
-    limit = summary.metric.max_slowdown
-    within = "" if limit is None else f", at most {100 * limit:g} % slower"
-    k = "" if summary.metric.k is None else f" k={summary.metric.k:g}"
-    return f"{summary.metric.name}{k}{within}"
-
-
-def heading(summary: SweepSummary) -> list[str]:
-    """What the energy in the report is of; nothing where it is the GPUs' own."""
-    return node_wording.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
-
-
-def at_rest(panel: Panel) -> list[str]:
-    """What the machine around the GPUs draws between the runs; nothing where only they count."""
-    return [] if panel.node is None else node_wording.at_rest(panel.node, when="between the runs", per="run")
 
 
 def left_out(panel: Panel) -> Iterator[str]:

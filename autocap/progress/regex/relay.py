@@ -9,7 +9,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Self
 
 from autocap.clock import Clock
@@ -55,39 +55,23 @@ class Relay:
         os.fstat(sink)  # were it closed, the next descriptor that is opened would take its place
         is_terminal = os.isatty(sink)
         source, child_end = os.openpty() if is_terminal else os.pipe()
-        board = None
-        try:
-            if is_terminal:
-                _imitate(sink, source, child_end)
-            if owner_uid_gid is not None:
-                os.fchown(child_end, *owner_uid_gid)
-            board = Board.create()
-            process = _spawn(pattern, source, sink, board)
-        except BaseException:
-            os.close(child_end)
-            if board is not None:
-                os.close(board.fd)
-            raise
-        finally:
-            os.close(source)
-        relay = cls(process, board, child_end, sink)
-        try:
-            relay._await_ready()
-        except BaseException:
-            process.kill()
-            process.wait()
-            relay.close()
-            raise
-        return relay
-
-    def _await_ready(self) -> None:
-        deadline_s = time.monotonic() + _READY_S
-        while self._board.read()[2] == Board.STARTING:
-            if self._process.poll() is not None:
-                raise OSError(f"the relay process ended at once, with status {self._process.returncode}")
-            if time.monotonic() > deadline_s:
-                raise OSError(f"the relay process was not ready within {_READY_S:g} s")
-            time.sleep(_LOOK_S)
+        with ExitStack() as undo:
+            undo.callback(os.close, child_end)
+            try:
+                if is_terminal:
+                    _imitate(sink, source, child_end)
+                if owner_uid_gid is not None:
+                    os.fchown(child_end, *owner_uid_gid)
+                board = Board.create()
+                undo.callback(os.close, board.fd)
+                process = _spawn(pattern, source, sink, board)
+            finally:
+                os.close(source)
+            undo.callback(process.wait)
+            undo.callback(process.kill)  # the last is the first to be called
+            _await_ready(process, board)
+            undo.pop_all()
+        return cls(process, board, child_end, sink)
 
     @property
     def pid(self) -> int:
@@ -148,6 +132,17 @@ class Relay:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _await_ready(process: subprocess.Popen[bytes], board: Board) -> None:
+    """Wait until the relay process reads the child's output. Raises OSError where it does not come to that."""
+    deadline_s = time.monotonic() + _READY_S
+    while board.read()[2] == Board.STARTING:
+        if process.poll() is not None:
+            raise OSError(f"the relay process ended at once, with status {process.returncode}")
+        if time.monotonic() > deadline_s:
+            raise OSError(f"the relay process was not ready within {_READY_S:g} s")
+        time.sleep(_LOOK_S)
 
 
 def _imitate(terminal: int, source: int, child_end: int) -> None:

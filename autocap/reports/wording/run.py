@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from autocap.events import Decided, Event, State, WouldTry
+from autocap.events import Decided, Event, MetricInfo, State, WouldTry
 from autocap.records import Measurement
 from autocap.reports.document import Fact, Table
 from autocap.reports.summary.record import (
@@ -32,14 +32,18 @@ def device(summary: Summary) -> str:
 
 def aim(summary: Summary) -> str:
     """What was minimised, how, and by what iterations were counted."""
-    limit = f", at most {100 * summary.metric.max_slowdown:g} % slower" if summary.metric.max_slowdown else ""
     progress = f", iterations from {summary.progress.kind}" if summary.progress else ""
-    return f"{metric(summary)}{limit} with strategy {summary.strategy.name}{progress}"
+    return f"{asked_for(summary.metric)} with strategy {summary.strategy.name}{progress}"
 
 
-def metric(summary: Summary) -> str:
-    """The metric with its parameter, such as `eds k=2`."""
-    return summary.metric.name + (f" k={summary.metric.k:g}" if summary.metric.k is not None else "")
+def asked_for(metric: MetricInfo) -> str:
+    """The metric and its limit, such as `eds k=2, at most 5 % slower`."""
+    limit = "" if metric.max_slowdown is None else f", at most {100 * metric.max_slowdown:g} % slower"
+    return f"{_with_k(metric)}{limit}"
+
+
+def _with_k(metric: MetricInfo) -> str:
+    return metric.name + ("" if metric.k is None else f" k={metric.k:g}")
 
 
 def trials(summary: Summary, baseline: Measurement) -> Table:
@@ -183,7 +187,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
     no cap was kept, the baseline."""
     changed = changes(summary)
     for name, value in changed:
-        label = metric(summary) if name == summary.metric.name else name
+        label = _with_k(summary.metric) if name == summary.metric.name else name
         power = _label(summary) if name == "energy" else ""
         yield Fact(name=f"{label} per iteration{power}", value=value, note="at the kept cap, against the baseline")
     whole, totals, versus = net(summary), summary.totals, summary.versus_baseline
