@@ -6,8 +6,10 @@ A `LimitPort` is handed to the guardian and to nobody else: there is no other pa
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 
+from autocap.job.processes import ProcessId
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
 
 
@@ -67,6 +69,37 @@ class Tunable(Device, Protocol):
 
     def limits(self) -> "LimitPort":
         """The setter. Raises DeviceError where there is none, as under --observe."""
+
+
+class DeviceSource(Protocol):
+    """Finds the devices of a job and opens them: one source a kind of device.
+
+    It is made before the job starts, so that what can be refused is refused by then. A context manager that closes what
+    finding needed.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+    @property
+    def known(self) -> Device | None:
+        """The devices, where they are known before the job is."""
+
+    def ahead(self) -> Tunable | None:
+        """The devices, opened before there is a job; `None` where only the job makes them or tells which they are.
+
+        Raises DeviceError where they must not or cannot be tuned.
+        """
+
+    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+        """The job's devices, opened; `None` where it uses none yet.
+
+        waited_s: for how long the job has been looked at; infinity for the last look, or the only one. Raises
+        DeviceError where they must not or cannot be tuned.
+        """
 
 
 class LimitPort(Protocol):
@@ -129,3 +162,22 @@ class PowerSource(Protocol):
 
     def close(self) -> None:
         """End what runs for it."""
+
+
+class Notes:
+    """Sentences for the run log, each given once."""
+
+    def __init__(self) -> None:
+        self._waiting: list[str] = []
+        self._said: set[str] = set()
+
+    def say(self, about: str, text: str) -> None:
+        """Keep a sentence for the next `take`, unless one about the same was said before."""
+        if about not in self._said:
+            self._said.add(about)
+            self._waiting.append(text)
+
+    def take(self) -> tuple[str, ...]:
+        """Those that were not given yet."""
+        waiting, self._waiting = tuple(self._waiting), []
+        return waiting

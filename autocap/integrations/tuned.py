@@ -19,7 +19,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from types import TracebackType
 
-from autocap.cli.inside import checked
+from autocap.cli.run import checked
 from autocap.errors import AutocapError, RunDirectoryError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path

@@ -12,7 +12,9 @@ from autocap.devices.base import CheckCaps, Tunable
 from autocap.devices.names import named
 from autocap.devices.nvml import job_gpus
 from autocap.devices.nvml import processes as gpu_processes
+from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.job_gpus import InstalledGpu, JobGpus, Listing
+from autocap.devices.nvml.library import open_library
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
 from autocap.records import CapRange, GpuInfo
@@ -140,16 +142,14 @@ def _unless_waiting(look: Callable[[], JobGpus | None], waited_s: float) -> JobG
         return None
 
 
-def open_gpus(config: RunConfig, clock: Clock, check: CheckCaps) -> NvmlSource:
+def open_source(config: RunConfig, clock: Clock, check: CheckCaps, owner_uid: int | None) -> NvmlSource:
     """The GPUs of this machine, as --gpus and the driver have them. Raises DeviceUnavailable where there is none."""
-    # Only here: a run on the emulated device has no use for the driver's library, and must not wake a GPU up.
-    from autocap.devices import nvml
 
     def open_device(uuids: tuple[str, ...]) -> Tunable:
-        return nvml.NvmlDevice(library, uuids, clock, observe=config.tune.observe)
+        return NvmlDevice(library, uuids, clock, observe=config.tune.observe)
 
     try:
-        library = nvml.open_library()
+        library = open_library()
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
     try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autocap.clock import Clock
-from autocap.devices.notes import Notes
+from autocap.devices.base import Notes
 from autocap.devices.powercap import ZoneError
 from autocap.devices.rapl.limits import RaplLimits
 from autocap.devices.rapl.longterm import CAP_WINDOW_US

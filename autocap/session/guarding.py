@@ -1,0 +1,69 @@
+"""The guardian of a session's devices, with what the run log has to say of it."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from autocap import events
+from autocap.clock import Clock
+from autocap.devices.base import LimitPort, Tunable
+from autocap.guardian import Guardian
+from autocap.job.processes import ProcessId
+from autocap.records import GpuInfo
+from autocap.session.recorder import Recorder
+
+
+class NewGuardian(Protocol):
+    """Makes the guardian of a job's devices, as `Guardian` itself does."""
+
+    def __call__(
+        self, *, kind: str, gpus: Sequence[GpuInfo], limits: LimitPort, job: ProcessId | None, cleanup: Sequence[Path]
+    ) -> Guardian: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Guarded:
+    """A guardian that has been entered, and the log that is told of it. _noted: how many of its notes were recorded."""
+
+    guardian: Guardian
+    recorder: Recorder
+    clock: Clock
+    _noted: int = 0
+
+    def record_notes(self) -> None:
+        """Warn of what the guardian has noted since the last time."""
+        notes = self.guardian.notes
+        for note in notes[self._noted :]:
+            self.recorder.warn(self.clock.now(), note)
+        self._noted = len(notes)
+
+    def put_back(self) -> None:
+        """Put the limits found on arrival back, and record what became of each."""
+        now_s = self.clock.now()
+        for one in self.guardian.restore():
+            self.recorder.event(
+                events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored)
+            )
+            if one.note is not None:
+                self.recorder.warn(now_s, one.note)
+        self.record_notes()
+
+
+def guarded(
+    device: Tunable,
+    job: ProcessId | None,
+    recorder: Recorder,
+    clock: Clock,
+    stack: ExitStack,
+    *,
+    cleanup: Sequence[Path] = (),
+    new_guardian: NewGuardian = Guardian,
+) -> Guarded:
+    """Guard the limits of a device until the stack closes. cleanup: files that are to go if we are killed.
+
+    Raises AutocapError where they cannot be guarded or set; nothing was set then.
+    """
+    guardian = new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job, cleanup=cleanup)
+    return Guarded(guardian=stack.enter_context(guardian), recorder=recorder, clock=clock)
