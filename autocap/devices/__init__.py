@@ -36,16 +36,18 @@ def check_name(name: str) -> None:
     """Raises UsageError where --device NAME is no kind that there is, or has an argument that its kind does not take,
     and DeviceUnavailable where the kind's module fails."""
     kind, colon, argument = name.partition(":")
-    plugged = _plugged_in()
-    check = None
+    if name in (_AUTO, *_MODULES):
+        return
+    plugged = plugged_in()
     if kind in (_MODULES | plugged):
-        check = getattr(_module(kind), "check_argument", None) if colon else _accept
-    elif name == _AUTO:
-        check = _accept
-    if check is None:
-        *kinds, last = (_AUTO, "nvml", "rapl", "emulated[:PROFILE]", *sorted(plugged))
-        raise UsageError(f"unknown device '{name}'; choose {', '.join(kinds)} or {last}")
-    check(argument)
+        check = getattr(_module(kind), "check_argument", None)
+        if not colon:
+            return
+        if check is not None:
+            check(argument)
+            return
+    *kinds, last = (_AUTO, "nvml", "rapl", "emulated[:PROFILE]", *sorted(plugged))
+    raise UsageError(f"unknown device '{name}'; choose {', '.join(kinds)} or {last}")
 
 
 def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None = None) -> DeviceSource:
@@ -64,12 +66,8 @@ def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
     return cast(LimitPort, _module(kind).limits_from_outside(job))
 
 
-def _accept(argument: str) -> None:
-    return
-
-
 def _module(kind: str) -> ModuleType:
-    name = _MODULES.get(kind) or _plugged_in().get(kind)
+    name = _MODULES.get(kind) or plugged_in().get(kind)
     if name is None:
         raise DeviceUnavailable(f"devices of kind '{kind}' are not known to this version of autocap")
     try:
@@ -78,7 +76,7 @@ def _module(kind: str) -> ModuleType:
         raise DeviceUnavailable(f"devices of kind '{kind}' cannot be used: {type(error).__name__}: {error}") from error
 
 
-def _plugged_in() -> dict[str, str]:
+def plugged_in() -> dict[str, str]:
     """The modules of other packages, by kind."""
     from importlib.metadata import entry_points  # slow to import, and seldom needed
 

@@ -6,7 +6,6 @@ A `LimitPort` is handed to the guardian and to nobody else: there is no other pa
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from autocap.job.processes import ProcessId
@@ -80,9 +79,7 @@ class DeviceSource(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
     @property
     def known(self) -> Device | None:

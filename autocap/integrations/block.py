@@ -24,5 +24,5 @@ class Block:
         """The training has ended, or failed; nothing happens where none goes on."""
         tuned, self._tuned = self._tuned, None
         if tuned is not None:
-            tuned.__exit__(None, None, None)
+            tuned.__exit__()
             self.result = tuned.result

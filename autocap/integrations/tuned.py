@@ -17,9 +17,10 @@ from contextlib import ExitStack, suppress
 from datetime import datetime
 from multiprocessing import parent_process
 from pathlib import Path
-from types import TracebackType
 
 from autocap.cli.run import checked
+from autocap.config import RunConfig
+from autocap.config.option import Option, options_of
 from autocap.errors import AutocapError, RunDirectoryError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
@@ -50,8 +51,6 @@ class Tuned:
         """Raises UsageError for options that are wrong by themselves."""
         words = _words(options)
         config = checked(words)
-        if config.json:
-            raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
         self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
         self.result: Summary | None = None
         self._words = [*words, f"--out={self.directory}"]  # the last one counts
@@ -79,9 +78,7 @@ class Tuned:
         self._owner = os.getpid()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if os.getpid() != self._owner:
             return
         self._owner = None
@@ -96,22 +93,36 @@ class Tuned:
 
 
 def _words(options: Mapping[str, OptionValue]) -> list[str]:
-    """Options as words of a command line: metric="eds" is --metric=eds, and True an option without a value."""
-    words = []
+    """Keywords as words of `attach`'s command line, whose options they are: metric="eds" is --metric=eds. Raises
+    UsageError for a keyword that is none of them, or has a value of another kind."""
+    known = {option.keyword: option for option in options_of(RunConfig, "attach")}
+    words: list[str] = []
     for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        match value:
-            case None | False:
-                pass
-            case True:
-                words.append(option)
-            case Mapping():
-                words += [f"{option}={key}={of_key}" for key, of_key in value.items()]
-            case str() | int() | float() | Path():
-                words.append(f"{option}={value}")
-            case _:
-                words.append(f"{option}={','.join(map(str, value))}")
+        if name == "json":
+            raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
+        if name not in known:
+            raise UsageError(f"autocap.tune has no option {name}; choose {', '.join(sorted(known))}")
+        words += _words_of(known[name], value)
     return words
+
+
+def _words_of(option: Option, value: OptionValue) -> list[str]:
+    if value is None or value is False:
+        return []
+    if option.read is None:
+        if value is not True:
+            raise UsageError(f"{option.keyword} is True or False, not {value!r}")
+        return [option.flag]
+    match value:
+        case True:
+            raise UsageError(f"{option.keyword} takes a value, as {option.usage} does")
+        case str() | int() | float() | Path():
+            values = [str(value)]
+        case Mapping():
+            values = [f"{key}={of_key}" for key, of_key in value.items()]
+        case _:
+            values = list(map(str, value))
+    return [f"{option.flag}={text}" for text in (values if option.repeated else [",".join(values)])]
 
 
 def _is_another_rank() -> bool:

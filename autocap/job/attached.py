@@ -6,7 +6,6 @@ import select
 import signal
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from autocap.errors import TargetError
 from autocap.job import processes
@@ -43,7 +42,7 @@ class AttachedJob:
     def __enter__(self) -> "AttachedJob":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def poll(self) -> int | None:

@@ -1,7 +1,5 @@
 """The source of the emulated device: the job's own processes play it."""
 
-from types import TracebackType
-
 import numpy as np
 
 from autocap.clock import Clock
@@ -34,7 +32,7 @@ class EmulatedSource:
     def __enter__(self) -> "EmulatedSource":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing is held; the device is its user's to close."""
 
     @property

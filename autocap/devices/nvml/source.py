@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol
 
 from autocap.clock import Clock
@@ -78,7 +77,7 @@ class NvmlSource:
     def __enter__(self) -> "NvmlSource":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._library.close()
 
     def ahead(self, environ: Mapping[str, str] = os.environ) -> Tunable | None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection
-from types import TracebackType
 
 from autocap.clock import Clock
 from autocap.config import RunConfig
@@ -40,7 +39,7 @@ class RaplSource:
     def __enter__(self) -> "RaplSource":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing is held."""
 
     def ahead(self) -> Tunable:
