@@ -1,4 +1,4 @@
-"""Loads numpy and scipy so that they are in nobody's way: on one thread, and behind the signals of a session.
+"""Loads numpy and scipy with a single thread, and after a session has blocked its signals.
 
 The detector solves many small systems, for which more threads only get in each other's way: twentyfold slower beside a
 job that keeps the CPUs busy. One thread also leaves the job its CPUs, and the signals to the main thread.

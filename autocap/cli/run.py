@@ -51,7 +51,7 @@ class Attach:
 
 
 class Inside:
-    """Tune a job that asked for it, until it ends or SIGTERM says that it asks no more."""
+    """Tune a job that asked for it, until the job or its tuned block ends (the block ends us with SIGTERM)."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--pid", metavar="PID", type=values.pid, required=True, help="the job")

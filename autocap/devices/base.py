@@ -51,7 +51,7 @@ class Device(Protocol):
         """
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of the device and was not told yet: sentences for the run log, each given once."""
+        """Sentences for the run log on what the user should know of the device; each is returned once."""
 
     def close(self) -> None:
         """Release what reading needs. Changes no limit."""
@@ -60,7 +60,7 @@ class Device(Protocol):
 class Tunable(Device, Protocol):
     """A device together with the way to its setter, for whoever joins it to a guardian.
 
-    refusal: why its limits cannot be set, `None` where they can, or where only trying tells.
+    refusal: why its limits cannot be set, `None` where they can, or where only trying shows it.
     """
 
     @property
@@ -86,7 +86,8 @@ class DeviceSource(Protocol):
         """The devices, where they are known before the job is."""
 
     def ahead(self) -> Tunable | None:
-        """The devices, opened before there is a job; `None` where only the job makes them or tells which they are.
+        """The devices, opened before there is a job; `None` where they come with the job, or only its
+        processes show which they are.
 
         Raises DeviceError where they must not or cannot be tuned.
         """
@@ -103,8 +104,8 @@ class LimitPort(Protocol):
     """Reads and sets requested power limits, by device UUID; watts. Held by the guardian alone."""
 
     def requested_w(self, uuid: str) -> float | None:
-        """The limit that was last requested, by anybody; `None` where nobody can tell (an emulated device seen from
-        another process). Raises DeviceError."""
+        """The limit that was last requested, by anybody; `None` where it is not known (an emulated device seen
+        from another process). Raises DeviceError."""
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         """Request a limit and verify that it holds. Raises LimitRefused."""
@@ -155,7 +156,7 @@ class PowerSource(Protocol):
         """The latest reading, held from the moment it came; `power_w=None` once it is too old to stand for now."""
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of it and was not told yet: sentences for the run log, each given once."""
+        """Sentences for the run log on what the user should know of it; each is returned once."""
 
     def close(self) -> None:
         """End what runs for it."""

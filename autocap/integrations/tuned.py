@@ -30,10 +30,10 @@ from autocap.runlog.directory import default_directory
 from autocap.runlog.reading import read_events
 
 log = logging.getLogger(__name__)
-# What torchrun and Lightning, mpirun and srun tell a rank: which it is on this machine, and how many there are.
+# How torchrun and Lightning, mpirun and srun number the ranks of a machine, and say how many there are.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _COUNTS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
-# A shell starts it, says its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it.
+# A shell starts it, prints its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it.
 _DETACHED = '"$@" >/dev/null & echo $!'
 _LONGEST_END_S = 10.0  # limits are back within 1 s; the report may take a moment
 _LOOK_EVERY_S = 0.02
@@ -127,17 +127,17 @@ def _words_of(option: Option, value: OptionValue) -> list[str]:
 
 def _is_another_rank() -> bool:
     """Whether this is a rank of a job whose first rank (of this machine, where that is known) has it tuned."""
-    told = _told(_RANKS)
-    return (told if told is not None else _distributed()[0]) != 0
+    rank = _variable(_RANKS)
+    return (rank if rank is not None else _distributed()[0]) != 0
 
 
 def _job() -> int:
     """The process that all ranks of the job on this machine descend from: our own, or the one that started them."""
     spawned = parent_process() is not None and _distributed()[1] > 1
-    return os.getppid() if spawned or (_told(_COUNTS) or 1) > 1 else os.getpid()
+    return os.getppid() if spawned or (_variable(_COUNTS) or 1) > 1 else os.getpid()
 
 
-def _told(names: Sequence[str]) -> int | None:
+def _variable(names: Sequence[str]) -> int | None:
     """The number that the first of these variables begins with (srun writes `2(x3)`); `None` where none is set."""
     text = next((os.environ[name] for name in names if name in os.environ), "")
     number = re.match(r"\s*(\d+)", text)

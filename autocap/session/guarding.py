@@ -1,4 +1,4 @@
-"""The guardian of a session's devices, with what the run log has to say of it."""
+"""Guards the limits of a session's devices, and records in the run log what became of them."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -25,7 +25,7 @@ class NewGuardian(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Guarded:
-    """A guardian that has been entered, and the log that is told of it. _noted: how many of its notes were recorded."""
+    """A guardian that has been entered, and where its notes are recorded. _noted: how many of them were."""
 
     guardian: Guardian
     recorder: Recorder

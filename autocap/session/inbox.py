@@ -1,4 +1,4 @@
-"""What a signal means for the job and for its caps, carried out; for our child, and for a job that is not."""
+"""Carries out what a signal means for the job and its caps: for our child, and for a job that was attached to."""
 
 import logging
 import signal

@@ -1,8 +1,8 @@
 """Runs, attaches and tuned blocks: joins a job, its devices, its search and its record, and reports what came of it.
 
 Everything that can be refused is refused before a child starts. Once it runs, no fault of ours ends it or changes
-its status: it goes on untuned, and the report says why. A job that was attached to is nobody's to start: there a fault
-that keeps us from tuning is an error.
+its status: it goes on untuned, and the report says why. A job that is attached to was not started by us: there a
+fault that keeps us from tuning is an error.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What is kept of a run, and told of it: its directory, the terminal, the exporter, and the report at the end."""
+"""Where a run is recorded and shown: its directory, the terminal, the exporter, and the report at the end."""
 
 import json
 import sys
@@ -74,9 +74,9 @@ class RunOutput:
         except RunDirectoryError as error:
             self._reporter.say([f"warning: {error}"])
         untuned = result.device is None  # which was said when it began
-        told = [] if untuned else text.lines(result, self._reporter.width)
+        table = [] if untuned else text.lines(result, self._reporter.width)
         page = partial(rendering.recorded_page, self.directory.path, self._recorder.events)
-        hand_out(self.directory, page, self._reporter, told, to_json_dict(result), self._config)
+        hand_out(self.directory, page, self._reporter, table, to_json_dict(result), self._config)
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
@@ -113,18 +113,18 @@ def hand_out(
     directory: RunDirectory,
     page: Callable[[], Page],
     reporter: Reporter,
-    told: Sequence[str],
+    table: Sequence[str],
     result: Json,
     config: RunConfig,
 ) -> None:
     """What whoever ran it gets at the end: the page, the table, and the result on stdout where that was asked for.
 
-    page: makes it; what goes wrong then is a warning. told: the table, line by line. result: what `result.json` holds.
+    page: makes it; what goes wrong then is a warning. table: line by line. result: what `result.json` holds.
     """
     why_no_page = rendering.put_page(directory, page)
     if why_no_page is not None:
         reporter.say([f"warning: {why_no_page}"])
-    reporter.say([*told, f"run directory: {directory.path}"])
+    reporter.say([*table, f"run directory: {directory.path}"])
     if config.json:
         with suppress(OSError):
             print(json.dumps(result, allow_nan=False), flush=True)

@@ -82,7 +82,7 @@ class NvmlDevice:
         return tuple(readings)
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know and was not told yet: sentences, each of them once."""
+        """Sentences on what the user should know; each is returned once."""
         return self._notes.take()
 
     def limits(self) -> NvmlLimits:
