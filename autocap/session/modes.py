@@ -22,7 +22,7 @@ from autocap.job.invoking_user import InvokingUser, invoking_user
 from autocap.job.signals import SignalClock
 from autocap.progress.counter import IterationCounter
 from autocap.session.caps import checker
-from autocap.session.inbox import AttachInbox, Inbox
+from autocap.session.inbox import Inbox
 from autocap.session.output import RunOutput
 from autocap.session.preparing import open_node_power, refuse_as_root, settle_leftovers
 from autocap.session.tuning import SearchPlan, Tuning
@@ -85,9 +85,7 @@ def _session(config: RunConfig, clock: SignalClock, mode: Mode, pid: int | None)
         output = stack.enter_context(RunOutput(config, clock, user, node))
         job = attached or _start(config, clock, output, user, counting)
         recorder = output.begin(plan, mode.value, job.pid, notes)
-        inbox = (
-            AttachInbox(job, recorder) if isinstance(job, AttachedJob) else Inbox(job, recorder, config.kill_after_s)
-        )
+        inbox = Inbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
             config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
