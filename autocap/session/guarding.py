@@ -1,26 +1,16 @@
 """Guards the limits of a session's devices, and records in the run log what became of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from autocap import events
 from autocap.clock import Clock
-from autocap.devices.base import LimitPort, Tunable
+from autocap.devices.base import Tunable
 from autocap.guardian import Guardian
 from autocap.job.processes import ProcessId
-from autocap.records import GpuInfo
 from autocap.session.recorder import Recorder
-
-
-class NewGuardian(Protocol):
-    """Makes the guardian of a job's devices, as `Guardian` itself does."""
-
-    def __call__(
-        self, *, kind: str, gpus: Sequence[GpuInfo], limits: LimitPort, job: ProcessId | None, cleanup: Sequence[Path]
-    ) -> Guardian: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,9 +49,10 @@ def guarded(
     stack: ExitStack,
     *,
     cleanup: Sequence[Path] = (),
-    new_guardian: NewGuardian = Guardian,
+    new_guardian: Callable[..., Guardian] = Guardian,
 ) -> Guarded:
     """Guard the limits of a device until the stack closes. cleanup: files that are to go if we are killed.
+    new_guardian: makes it, from what `Guardian` takes.
 
     Raises AutocapError where they cannot be guarded or set; nothing was set then.
     """

@@ -5,7 +5,7 @@ Whatever goes wrong here, the job goes on; whether that is said as a warning or 
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
 from autocap.records import Measurement, SensorInfo, StepReading, Trial
 from autocap.session.caps import cap_grid, limits_found, limits_known
-from autocap.session.guarding import Guarded, NewGuardian, guarded
+from autocap.session.guarding import Guarded, guarded
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Actuator, Inbox, Job, Order, Runner, follow
 from autocap.session.warm_start import EarlierRun
@@ -98,7 +98,7 @@ class Tuning:
     plan: SearchPlan
     counting: IterationSource
     node: PowerSource | None = None
-    new_guardian: NewGuardian = Guardian
+    new_guardian: Callable[..., Guardian] = Guardian
     ended_because: str = "the job ended"
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from autocap.devices.base import CheckCaps
 from autocap.devices.emulated.device import EmulatedDevice, limits_from_outside
-from autocap.devices.model import profile_names
 from autocap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +16,8 @@ __all__ = ["EmulatedDevice", "check_argument", "limits_from_outside", "open_sour
 
 def check_argument(profile: str) -> None:
     """Raises UsageError for a profile that there is none of."""
+    from autocap.devices.model import profile_names  # what it needs is slow to import, as numpy is below
+
     known = profile_names()
     if profile not in known:
         raise UsageError(f"unknown profile '{profile}'; choose one of {', '.join(known)}")
@@ -24,6 +25,6 @@ def check_argument(profile: str) -> None:
 
 def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None) -> "EmulatedSource":
     """The emulated device of a job."""
-    from autocap.devices.emulated.source import EmulatedSource  # numpy, which the watchdog must not wait for
+    from autocap.devices.emulated.source import EmulatedSource  # the watchdog must not wait for it
 
     return EmulatedSource(config, clock, check, owner_uid)
