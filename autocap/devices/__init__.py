@@ -39,15 +39,15 @@ def check_name(name: str) -> None:
     if name in (_AUTO, *_MODULES):
         return
     plugged = plugged_in()
-    if kind in (_MODULES | plugged):
+    if name in plugged:
+        return
+    if colon and kind in (_MODULES | plugged):
         check = getattr(_module(kind), "check_argument", None)
-        if not colon:
-            return
         if check is not None:
             check(argument)
             return
-    *kinds, last = (_AUTO, "nvml", "rapl", "emulated[:PROFILE]", *sorted(plugged))
-    raise UsageError(f"unknown device '{name}'; choose {', '.join(kinds)} or {last}")
+    kinds = ", ".join([_AUTO, "nvml", "rapl", "emulated[:PROFILE]", *sorted(plugged)])
+    raise UsageError(f"unknown device '{name}'; choose one of {kinds}")
 
 
 def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None = None) -> DeviceSource:
@@ -58,7 +58,10 @@ def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid
     take.
     """
     kind = config.device.partition(":")[0]
-    return cast(DeviceSource, _module("nvml" if kind == _AUTO else kind).open_source(config, clock, check, owner_uid))
+    module = _module("nvml" if kind == _AUTO else kind)
+    if not hasattr(module, "open_source"):
+        raise DeviceUnavailable(f"devices of kind '{kind}' cannot be tuned: {module.__name__} has no open_source")
+    return cast(DeviceSource, module.open_source(config, clock, check, owner_uid))
 
 
 def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
