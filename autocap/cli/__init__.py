@@ -16,14 +16,14 @@ from autocap.version import __version__
 # name -> module:class and the line that `autocap --help` shows.
 _COMMANDS = {
     "run": ("autocap.cli.run:Run", "start a command and tune its power caps while it runs"),
-    "attach": ("autocap.cli.attach:Attach", "tune a job that runs already"),
+    "attach": ("autocap.cli.run:Attach", "tune a job that runs already"),
     "sweep": ("autocap.cli.sweep:Sweep", "run a command under every cap, and compare what they cost"),
     "devices": ("autocap.cli.devices:Devices", "show the GPUs that there are, and whether their limits can be set"),
     "restore": ("autocap.cli.restore:Restore", "put back what a killed run left behind"),
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
 }
-_UNLISTED = {"inside": ("autocap.cli.inside:Inside", "what autocap.tune starts")}
+_UNLISTED = {"inside": ("autocap.cli.run:Inside", "what autocap.tune starts")}
 
 
 class Command(Protocol):

@@ -3,22 +3,22 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from autocap.cli import cpu_packages
+from autocap import devices
 from autocap.clock import MonotonicClock
 from autocap.devices import permission
 from autocap.errors import DeviceError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from autocap.devices.nvml import Library, NvmlGpu, SensorProbe
+    from autocap.devices.rapl import RaplPackage
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
+_LEFT = ("name", "settable", "sensor", "energy")  # columns of text
 
 
 class Devices:
@@ -32,24 +32,59 @@ class Devices:
         parser.add_argument(
             "--json",
             action="store_true",
-            help="print {driver_version, unavailable, gpus, packages, packages_unavailable}; what is unknown is null, "
-            'and settable "unknown"',
+            help="print {driver_version, unavailable, gpus, packages, packages_unavailable, other_kinds}; what is "
+            'unknown is null, and settable "unknown"',
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from autocap.devices import nvml  # loads the driver's library, which `--help` has no use for
+        from autocap.devices import nvml, rapl  # which `--help` has no use for
 
+        driver_version: str | None = None
+        gpus: tuple[_Gpu, ...] = ()
+        packages: tuple[_Package, ...] = ()
+        unavailable = packages_unavailable = None
         try:
             with nvml.open_library() as library:
-                found = _look(library)
+                inventory = library.inventory()
+                missing = library.unreadable or (() if inventory else ("the NVIDIA driver shows no GPU here",))
+                unavailable = "; ".join(missing) or None
+                driver_version = inventory[0].driver_version if inventory else None
+                gpus = _gpus(library, inventory)
         except DeviceError as error:  # no driver, or one that fails
-            found = _Found(driver_version=None, unavailable=str(error), gpus=())
-        cpus = cpu_packages.look()
+            unavailable = str(error)
+        try:
+            packages = tuple(map(_package, rapl.inventory()))
+        except DeviceError as error:
+            packages_unavailable = str(error)
+        found = _Found(
+            driver_version=driver_version,
+            unavailable=unavailable,
+            gpus=gpus,
+            packages=packages,
+            packages_unavailable=packages_unavailable,
+            other_kinds=devices.plugged_in(),
+        )
         if args.json:
-            print(json.dumps({**asdict(found), **asdict(cpus)}, allow_nan=False))
+            print(json.dumps(asdict(found), allow_nan=False))
         else:
-            _show(found, cpus)
+            _show(found)
         return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limited:
+    """What a GPU and a CPU package have in common; `None` for what is not there."""
+
+    index: int
+    uuid: str
+    name: str
+    cap_min_w: float | None
+    cap_max_w: float | None
+    cap_default_w: float | None
+    cap_requested_w: float | None
+    cap_enforced_w: float | None
+    settable: bool | Literal["unknown"]
+    settable_why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,41 +104,40 @@ class _Sensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gpu:
-    index: int
-    uuid: str
-    name: str
-    cap_min_w: float | None
-    cap_max_w: float | None
-    cap_default_w: float | None
-    cap_requested_w: float | None
-    cap_enforced_w: float | None
-    settable: bool | Literal["unknown"]
-    settable_why: str
+class _Gpu(_Limited):
     persistence: bool | None
     mig: bool
     sensor: _Sensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Package(_Limited):
+    """zones: the kernel's, those of energy first. window_s: over which the limit holds. trouble: why energy cannot be
+    read; `None` where it can."""
+
+    zones: tuple[str, ...]
+    window_s: float | None
+    memory: bool
+    trouble: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """unavailable: why no GPU is shown, or not every one."""
+    """unavailable: why no GPU is shown, or not every one; likewise packages_unavailable. other_kinds: of devices from
+    other packages, with their modules."""
 
     driver_version: str | None
     unavailable: str | None
     gpus: tuple[_Gpu, ...]
+    packages: tuple[_Package, ...]
+    packages_unavailable: str | None
+    other_kinds: dict[str, str]
 
 
-def _look(library: "Library") -> _Found:
-    inventory = library.inventory()
-    missing = library.unreadable or (() if inventory else ("the NVIDIA driver shows no GPU here",))
-    privileges = permission.own_privileges()
+def _gpus(library: "Library", inventory: "Sequence[NvmlGpu]") -> tuple[_Gpu, ...]:
     sensors = _sensors(library, [gpu.uuid for gpu in inventory])
-    return _Found(
-        driver_version=inventory[0].driver_version if inventory else None,
-        unavailable="; ".join(missing) or None,
-        gpus=tuple(_gpu(gpu, sensor, privileges) for gpu, sensor in zip(inventory, sensors, strict=True)),
-    )
+    privileges = permission.own_privileges()
+    return tuple(_gpu(gpu, sensor, privileges) for gpu, sensor in zip(inventory, sensors, strict=True))
 
 
 def _gpu(gpu: "NvmlGpu", sensor: _Sensor, privileges: permission.Privileges) -> _Gpu:
@@ -153,68 +187,110 @@ def _sensor(probe: "SensorProbe") -> _Sensor:
     )
 
 
-def _show(found: _Found, cpus: cpu_packages.ShownPackages) -> None:
+def _package(package: "RaplPackage") -> _Package:
+    limit = package.limit
+    range_w = None if limit is None else package.cap_range
+    writable = limit is not None and limit.may_write()
+    in_force = limit is not None and limit.in_force()
+    settable = permission.settable_files(package.obstacle, writable=writable, switched_on=in_force)
+    trouble = None
+    try:
+        for zone in package.package.energy_zones:
+            zone.energy_j()
+    except DeviceError as error:
+        trouble = str(error)
+    return _Package(
+        index=package.index,
+        uuid=package.uuid,
+        name=package.name,
+        zones=tuple(dict.fromkeys(zone.id for zone in (*package.package.energy_zones, *package.package.zones))),
+        cap_min_w=None if range_w is None else range_w.min_w,
+        cap_max_w=None if range_w is None else range_w.max_w,
+        cap_default_w=None if range_w is None else range_w.default_w,
+        cap_requested_w=None if limit is None else limit.limit_w(),
+        cap_enforced_w=package.enforced_w(),
+        window_s=None if limit is None else limit.window_s(),
+        settable=settable.answer,
+        settable_why=settable.why,
+        memory=package.package.memory is not None,
+        trouble=trouble,
+    )
+
+
+def _show(found: _Found) -> None:
     """Tables, and what does not fit into one; the width of the terminal, or wide enough for a file."""
     from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    _show_gpus(console, found)
-    _show_packages(console, cpus)
-
-
-def _show_packages(console: "Console", cpus: cpu_packages.ShownPackages) -> None:
-    from rich.text import Text
-
-    if cpus.packages_unavailable is not None:
-        console.print(Text(cpus.packages_unavailable), soft_wrap=True)
-        return
-    console.print(cpu_packages.table(cpus.packages))
-    for package in cpus.packages:
-        console.print(Text(f"package {package.index} is {package.uuid}; {package.settable_why}"), soft_wrap=True)
-        if package.trouble is not None:
-            console.print(Text(f"package {package.index}: {package.trouble}"), soft_wrap=True)
-
-
-def _show_gpus(console: "Console", found: _Found) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    for part in (*_lines_on_gpus(found), *_lines_on_packages(found)):
+        if isinstance(part, str):
+            console.print(Text(part), soft_wrap=True)
+            continue
+        titles, *rows = part
+        table = Table(box=None, pad_edge=False)
+        for title in titles:
+            table.add_column(title, justify="left" if title in _LEFT else "right")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+    for kind, module in found.other_kinds.items():
+        console.print(Text(f"`--device {kind}` is there too, from another package ({module})"), soft_wrap=True)
+
+
+def _lines_on_gpus(found: _Found) -> Iterator[str | list[tuple[str, ...]]]:
+    """Sentences, and a table as its rows, the titles first."""
     if found.unavailable is not None:
-        console.print(Text(found.unavailable), soft_wrap=True)
+        yield found.unavailable
     if not found.gpus:
-        console.print("`autocap run --device emulated` works without a GPU: it plays one, with published power curves")
+        yield "`autocap run --device emulated` works without a GPU: it plays one, with published power curves"
         return
-    console.print(f"NVIDIA driver {found.driver_version}")
-    table = Table(box=None, pad_edge=False)
-    for title in ("GPU", "name", "limit W", "enforced W", "range W", "default W", "settable", "sensor", "J by counter"):
-        table.add_column(title, justify="left" if title in ("name", "settable", "sensor") else "right")
+    yield f"NVIDIA driver {found.driver_version}"
+    titles = ("GPU", "name", "limit W", "enforced W", "range W", "default W", "settable", "sensor", "J by counter")
+    yield [titles, *map(_gpu_row, found.gpus)]
     for gpu in found.gpus:
-        table.add_row(*map(Text, _cells(gpu)))
-    console.print(table)
-    for gpu in found.gpus:
-        console.print(Text(f"GPU {gpu.index} is {gpu.uuid}; {gpu.settable_why}"), soft_wrap=True)
+        yield f"GPU {gpu.index} is {gpu.uuid}; {gpu.settable_why}"
         if gpu.sensor.trouble is not None:
-            console.print(Text(f"GPU {gpu.index}: {gpu.sensor.trouble}"), soft_wrap=True)
+            yield f"GPU {gpu.index}: {gpu.sensor.trouble}"
         if gpu.persistence is False:
-            console.print(f"GPU {gpu.index}: persistence mode is off, so a limit is lost when nobody uses the GPU")
+            yield f"GPU {gpu.index}: persistence mode is off, so a limit is lost when nobody uses the GPU"
 
 
-def _cells(gpu: _Gpu) -> list[str]:
+def _gpu_row(gpu: _Gpu) -> tuple[str, ...]:
     sensor = gpu.sensor
     every = "moved too little to tell" if sensor.update_s is None else f"every {1000 * sensor.update_s:.0f} ms"
     compared = None if sensor.counter_j is None else f"{sensor.counter_j:.0f} (readings: {sensor.integrated_j:.0f})"
-    return [
-        str(gpu.index),
-        gpu.name,
-        _watts(gpu.cap_requested_w),
-        _watts(gpu.cap_enforced_w),
-        "–" if gpu.cap_min_w is None else f"{_watts(gpu.cap_min_w)}–{_watts(gpu.cap_max_w)}",
-        _watts(gpu.cap_default_w),
-        {True: "yes", False: "no", "unknown": "unknown"}[gpu.settable],
-        "–" if sensor.source is None else f"{sensor.source}, {every}",
-        compared or "–",
-    ]
+    source = "–" if sensor.source is None else f"{sensor.source}, {every}"
+    return (*_limit_cells(gpu), _number(gpu.cap_default_w), _yes_no(gpu), source, compared or "–")
 
 
-def _watts(limit_w: float | None) -> str:
-    return "–" if limit_w is None else f"{limit_w:g}"
+def _lines_on_packages(found: _Found) -> Iterator[str | list[tuple[str, ...]]]:
+    if found.packages_unavailable is not None:
+        yield found.packages_unavailable
+        return
+    titles = ("package", "name", "limit W", "enforced W", "range W", "window s", "settable", "energy")
+    yield [titles, *map(_package_row, found.packages)]
+    for package in found.packages:
+        yield f"package {package.index} is {package.uuid}; {package.settable_why}"
+        if package.trouble is not None:
+            yield f"package {package.index}: {package.trouble}"
+
+
+def _package_row(package: _Package) -> tuple[str, ...]:
+    energy = "package and memory" if package.memory else "package"
+    window = "–" if package.window_s is None else f"{package.window_s:.4g}"
+    return (*_limit_cells(package), window, _yes_no(package), energy if package.trouble is None else "cannot be read")
+
+
+def _limit_cells(one: _Limited) -> tuple[str, ...]:
+    range_w = "–" if one.cap_min_w is None else f"{_number(one.cap_min_w)}–{_number(one.cap_max_w)}"
+    return str(one.index), one.name, _number(one.cap_requested_w), _number(one.cap_enforced_w), range_w
+
+
+def _yes_no(one: _Limited) -> str:
+    return {True: "yes", False: "no", "unknown": "unknown"}[one.settable]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"

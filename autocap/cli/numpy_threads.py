@@ -1,4 +1,4 @@
-"""Keeps the linear algebra of numpy and scipy on one thread.
+"""Loads numpy and scipy with a single thread, and after a session has blocked its signals.
 
 The detector solves many small systems, for which more threads only get in each other's way: twentyfold slower beside a
 job that keeps the CPUs busy. One thread also leaves the job its CPUs, and the signals to the main thread.
@@ -7,6 +7,8 @@ job that keeps the CPUs busy. One thread also leaves the job its CPUs, and the s
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from autocap.job.signals import SignalClock
 
 _VARIABLE = "OPENBLAS_NUM_THREADS"  # read once, when the library is loaded
 
@@ -26,3 +28,12 @@ def one_thread() -> Iterator[None]:
             del os.environ[_VARIABLE]
         else:
             os.environ[_VARIABLE] = given
+
+
+@contextmanager
+def session_clock() -> Iterator[SignalClock]:
+    """The clock of a session, which holds signals back before threads of numpy's could catch them."""
+    with SignalClock() as clock:
+        with one_thread():
+            import autocap.session.modes  # noqa: F401
+        yield clock

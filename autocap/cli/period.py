@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
-from autocap.cli.values import positive
+from autocap.config.values import positive
 from autocap.errors import AutocapError
 from autocap.reports.wording.numbers import with_error
 

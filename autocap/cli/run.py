@@ -1,10 +1,16 @@
-"""`autocap run`."""
+"""`autocap run` and `attach`, and `inside`, the process that `autocap.tune` starts beside the script that called it."""
 
 import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from autocap.cli import options
-from autocap.cli.numpy_threads import one_thread
-from autocap.job.signals import SignalClock
+from autocap.cli import Parser, options
+from autocap.cli.numpy_threads import session_clock
+from autocap.config import RunConfig, values
+from autocap.errors import AutocapError
 
 
 class Run:
@@ -12,12 +18,64 @@ class Run:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "autocap run [options] -- CMD …"
-        options.declare(parser, child=True)
+        options.declare(parser, "run")
 
     def run(self, args: argparse.Namespace) -> int:
-        run = options.run_config(args)
-        with SignalClock() as clock:  # before numpy and its threads, which would catch our signals
-            with one_thread():
-                from autocap.session.modes import run as run_session
+        config = options.run_config(args, "run")
+        with session_clock() as clock:
+            from autocap.session.modes import run
 
-            return run_session(run, clock)
+            return run(config, clock)
+
+
+class Attach:
+    """Tune the power caps of a job that runs already, until it ends.
+
+    Ctrl-C puts the caps back and leaves the job alone. Nothing is put into the job: iterations are found as a period in
+    its power, and where none is found the SM clock stands in for the speed.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = "autocap attach --pid PID [options]"
+        parser.add_argument(
+            "--pid", metavar="PID", type=values.pid, required=True, help="the job: this process and its descendants"
+        )
+        options.declare(parser, "attach")
+
+    def run(self, args: argparse.Namespace) -> int:
+        config = options.attach_config(args)
+        with session_clock() as clock:
+            from autocap.session.modes import attach
+
+            return attach(config, clock, args.pid)
+
+
+class Inside:
+    """Tune a job that asked for it, until the job or its tuned block ends (the block ends us with SIGTERM)."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--pid", metavar="PID", type=values.pid, required=True, help="the job")
+        parser.add_argument("--step-map", metavar="FILE", type=Path, required=True, help="where it counts its steps")
+        options.declare(parser, "attach")
+
+    def run(self, args: argparse.Namespace) -> int:
+        config = replace(options.attach_config(args, "tune"), step_map=args.step_map)
+        # A script that wants to survive SIGTERM has it ignored, also by whoever it starts; to us it is the block's end.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            with session_clock() as clock:
+                from autocap.session.modes import inside
+
+                return inside(config, clock, args.pid)
+        except AutocapError as error:  # nothing is tuned, which is no reason to disturb the job
+            print(f"autocap: warning: the job runs untuned: {error}", file=sys.stderr)
+            return error.exit_status
+
+
+def checked(words: Sequence[str]) -> RunConfig:
+    """What options mean that are given as on the command line of `attach`. Raises UsageError."""
+    parser = Parser(prog="autocap attach", allow_abbrev=False, add_help=False)
+    options.declare(parser, "attach")
+    args = parser.parse_args(words)
+    args.child = None
+    return options.attach_config(args, "tune")

@@ -1,37 +1,86 @@
-"""The devices that autocap knows, by kind, and the way to their limits from another process.
+"""The kinds of devices that autocap knows, and where each of them is found.
 
-`outside_limits` serves the watchdog and `autocap restore`: they meet a device whose controller is gone.
+A kind is a module that offers
+
+    open_source(config, clock, check, owner_uid) -> DeviceSource    the devices of a job that is to be tuned
+    limits_from_outside(job) -> LimitPort                           the way to their limits from another process
+    check_argument(text)                                            optional: what may stand behind `--device KIND:`
+
+The watchdog and `autocap restore` use the second: they meet a device whose controller is gone.
 """
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import cast
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
-from autocap.devices.base import LimitPort
-from autocap.errors import DeviceUnavailable
+from autocap.devices.base import CheckCaps, DeviceSource, LimitPort
+from autocap.errors import DeviceUnavailable, UsageError
 from autocap.job.processes import ProcessId
 
+if TYPE_CHECKING:  # the watchdog has no use for them
+    from autocap.clock import Clock
+    from autocap.config import RunConfig
+
 # kind -> module, imported only where it is used. Other packages add theirs through entry points of this group: the
-# kind as the name, a module laid out like ours as the value.
+# kind as the name, the module as the value.
 _MODULES = {
-    "emulated": "autocap.devices.emulated",
     "nvml": "autocap.devices.nvml",
     "rapl": "autocap.devices.rapl",
+    "emulated": "autocap.devices.emulated",
 }
 _GROUP = "autocap.devices"
+_AUTO = "auto"  # NVML, where it is there
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError where --device NAME is no kind that there is, or has an argument that its kind does not take,
+    and DeviceUnavailable where the kind's module fails."""
+    kind, colon, argument = name.partition(":")
+    if name in (_AUTO, *_MODULES):
+        return
+    plugged = plugged_in()
+    if name in plugged:
+        return
+    if colon and kind in (_MODULES | plugged):
+        check = getattr(_module(kind), "check_argument", None)
+        if check is not None:
+            check(argument)
+            return
+    kinds = ", ".join([_AUTO, "nvml", "rapl", "emulated[:PROFILE]", *sorted(plugged)])
+    raise UsageError(f"unknown device '{name}'; choose one of {kinds}")
+
+
+def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None = None) -> DeviceSource:
+    """The source of the devices that --device names. check: refuses caps that they do not take.
+
+    owner_uid: whose every process must be that a device acts on, as for a job that is not our child; `None` for our
+    child. Raises DeviceUnavailable where there is no device of the kind, and DeviceError for caps that it does not
+    take.
+    """
+    kind = config.device.partition(":")[0]
+    module = _module("nvml" if kind == _AUTO else kind)
+    if not hasattr(module, "open_source"):
+        raise DeviceUnavailable(f"devices of kind '{kind}' cannot be tuned: {module.__name__} has no open_source")
+    return cast(DeviceSource, module.open_source(config, clock, check, owner_uid))
 
 
 def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
-    """The limits of a device of that kind, as seen from a process that does not run it: `limits_from_outside(job)` of
-    the device's module. Raises DeviceUnavailable."""
-    module = _MODULES.get(kind) or _plugged_in(kind)
-    if module is None:
-        raise DeviceUnavailable(f"limits of a device of kind '{kind}' cannot be put back by this version of autocap")
-    factory = cast(Callable[[ProcessId | None], LimitPort], import_module(module).limits_from_outside)
-    return factory(job)
+    """The limits of a device of that kind, as seen from a process that does not run it. Raises DeviceUnavailable."""
+    return cast(LimitPort, _module(kind).limits_from_outside(job))
 
 
-def _plugged_in(kind: str) -> str | None:
+def _module(kind: str) -> ModuleType:
+    name = _MODULES.get(kind) or plugged_in().get(kind)
+    if name is None:
+        raise DeviceUnavailable(f"devices of kind '{kind}' are not known to this version of autocap")
+    try:
+        return import_module(name)
+    except Exception as error:  # a plug-in's module may raise anything while it is imported
+        raise DeviceUnavailable(f"devices of kind '{kind}' cannot be used: {type(error).__name__}: {error}") from error
+
+
+def plugged_in() -> dict[str, str]:
+    """The modules of other packages, by kind."""
     from importlib.metadata import entry_points  # slow to import, and seldom needed
 
-    return next((point.value for point in entry_points(group=_GROUP, name=kind)), None)
+    return {point.name: point.value for point in entry_points(group=_GROUP)}

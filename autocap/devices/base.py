@@ -6,8 +6,9 @@ A `LimitPort` is handed to the guardian and to nobody else: there is no other pa
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
+from autocap.job.processes import ProcessId
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
 
 
@@ -50,7 +51,7 @@ class Device(Protocol):
         """
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of the device and was not told yet: sentences for the run log, each given once."""
+        """Sentences for the run log on what the user should know of the device; each is returned once."""
 
     def close(self) -> None:
         """Release what reading needs. Changes no limit."""
@@ -59,7 +60,7 @@ class Device(Protocol):
 class Tunable(Device, Protocol):
     """A device together with the way to its setter, for whoever joins it to a guardian.
 
-    refusal: why its limits cannot be set, `None` where they can, or where only trying tells.
+    refusal: why its limits cannot be set, `None` where they can, or where only trying shows it.
     """
 
     @property
@@ -69,12 +70,42 @@ class Tunable(Device, Protocol):
         """The setter. Raises DeviceError where there is none, as under --observe."""
 
 
+class DeviceSource(Protocol):
+    """Finds the devices of a job and opens them: one source a kind of device.
+
+    It is made before the job starts, so that what can be refused is refused by then. A context manager that closes what
+    finding needed.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    @property
+    def known(self) -> Device | None:
+        """The devices, where they are known before the job is."""
+
+    def ahead(self) -> Tunable | None:
+        """The devices, opened before there is a job; `None` where they come with the job, or only its
+        processes show which they are.
+
+        Raises DeviceError where they must not or cannot be tuned.
+        """
+
+    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+        """The job's devices, opened; `None` where it uses none yet.
+
+        waited_s: for how long the job has been looked at; infinity for the last look, or the only one. Raises
+        DeviceError where they must not or cannot be tuned.
+        """
+
+
 class LimitPort(Protocol):
     """Reads and sets requested power limits, by device UUID; watts. Held by the guardian alone."""
 
     def requested_w(self, uuid: str) -> float | None:
-        """The limit that was last requested, by anybody; `None` where nobody can tell (an emulated device seen from
-        another process). Raises DeviceError."""
+        """The limit that was last requested, by anybody; `None` where it is not known (an emulated device seen
+        from another process). Raises DeviceError."""
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         """Request a limit and verify that it holds. Raises LimitRefused."""
@@ -125,7 +156,26 @@ class PowerSource(Protocol):
         """The latest reading, held from the moment it came; `power_w=None` once it is too old to stand for now."""
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of it and was not told yet: sentences for the run log, each given once."""
+        """Sentences for the run log on what the user should know of it; each is returned once."""
 
     def close(self) -> None:
         """End what runs for it."""
+
+
+class Notes:
+    """Sentences for the run log, each given once."""
+
+    def __init__(self) -> None:
+        self._waiting: list[str] = []
+        self._said: set[str] = set()
+
+    def say(self, about: str, text: str) -> None:
+        """Keep a sentence for the next `take`, unless one about the same was said before."""
+        if about not in self._said:
+            self._said.add(about)
+            self._waiting.append(text)
+
+    def take(self) -> tuple[str, ...]:
+        """Those that were not given yet."""
+        waiting, self._waiting = tuple(self._waiting), []
+        return waiting

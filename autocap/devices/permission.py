@@ -19,7 +19,7 @@ class Privileges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settable:
-    """Whether limits can be set; "unknown" where only trying tells. why: a sentence."""
+    """Whether limits can be set; "unknown" where only trying shows it. why: a sentence."""
 
     answer: bool | Literal["unknown"]
     why: str

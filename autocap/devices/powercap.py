@@ -70,7 +70,7 @@ class Sysfs:
             file.write(text)
 
     def may_write(self, path: Path) -> bool:
-        """As far as permissions tell."""
+        """As far as permissions show."""
         return os.access(path, os.W_OK)
 
     def folders(self, path: Path) -> list[Path]:
@@ -108,7 +108,7 @@ class Zone:
         return self.number("energy_uj") / 1e6
 
     def positive(self, file: str) -> int | None:
-        """The number in a file; `None` where it has none, or says 0 as for what it does not know."""
+        """The number in a file; `None` where it has none, or the 0 that stands for an unknown."""
         try:
             return self.number(file) or None
         except ZoneError:
@@ -229,8 +229,8 @@ class EnergyCounter:
         self._last_uj, self._last_s = zone.number("energy_uj"), t_s
 
     def read(self, t_s: float) -> float | None:
-        """Joules so far; `None` where nobody can tell how much was used since the last reading (`trouble`), which
-        then is not counted. t_s: now. Raises ZoneError."""
+        """Joules so far; `None` where it is not known how much was used since the last reading (`trouble`); that
+        part is not counted. t_s: now. Raises ZoneError."""
         now_uj, elapsed_s = self.zone.number("energy_uj"), t_s - self._last_s
         moved_uj, wrapped = now_uj - self._last_uj, False
         if moved_uj < 0 and self._range_uj is not None:

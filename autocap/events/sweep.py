@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from autocap.config import NODE_POWER
+from autocap.config import NODE_POWER, RANDOM
 from autocap.events.run import MetricInfo
 from autocap.records import GpuInfo
 
-RANDOM, DESCENDING = "random", "descending"
-ORDERS = (RANDOM, DESCENDING)
 DISCARDED = 0  # the repeat of a run that only warms up
 
 
@@ -33,8 +31,8 @@ class GpuSet:
 class SweepPlan:
     """All that decides which runs there are, and in which order.
 
-    name: of the curves. device: as --device has it. order: RANDOM (every repeat a shuffled round of all caps) or
-    DESCENDING (all repeats of a cap, then the next lower). seed: of the shuffling. discard: each set begins with a run
+    name: of the curves. device: as --device has it. order: "random" (every repeat a shuffled round of all caps) or
+    "descending" (all of a cap, then the next lower). seed: of the shuffling. discard: each set begins with a run
     at the baseline that does not count. cool_down_s: pause between runs. stop_slowdown: 0.5 leaves out caps below one
     whose mean time is beyond 1.5 times the baseline's. observe: nothing is set, so only the baseline is run.
     node_power: as --node-power has it.

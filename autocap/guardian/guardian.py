@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from autocap.devices.base import LimitPort, SettingsPort
 from autocap.errors import DeviceLocked, GuardError
@@ -23,6 +22,7 @@ from autocap.guardian.lock import DeviceLock
 from autocap.guardian.recovery import Fate, settle_locked
 from autocap.guardian.restore import may_remove
 from autocap.guardian.state_dir import StateDir
+from autocap.guardian.watchdog import Duty
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.records import GpuInfo
 
@@ -106,7 +106,7 @@ class Guardian:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if os.getpid() == self._owner.pid:  # a forked child unwinds its parent's stack; nothing of this is its own
             _live.discard(self)
             self._stack.close()
@@ -188,14 +188,8 @@ class Guardian:
 
     def _start_watchdog(self) -> Watch:
         assert self._state_dir is not None  # since __enter__
-        return self._start_watch(
-            state_dir=self._state_dir,
-            kind=self._kind,
-            owner=self._owner,
-            job=self._job,
-            uuids=self._uuids,
-            ready_timeout_s=self._ready_timeout_s,
-        )
+        duty = Duty(state_dir=self._state_dir, kind=self._kind, owner=self._owner, job=self._job, uuids=self._uuids)
+        return self._start_watch(duty, ready_timeout_s=self._ready_timeout_s)
 
     def _replace_watchdog(self) -> None:
         lost, self._heartbeat = self._heartbeat, None

@@ -8,12 +8,11 @@ import sys
 import time
 from contextlib import suppress
 from enum import Enum, auto
-from pathlib import Path
 from typing import Protocol
 
 from autocap.errors import GuardError
 from autocap.guardian.watchdog import ANSWER, BEAT, FAILED, GOODBYE, PUT_BACK, READY, Duty
-from autocap.job.processes import ProcessId, import_path
+from autocap.job.processes import import_path
 
 _STUCK_S = 5.0  # a watchdog that leaves beats unanswered for so long does not watch
 _END_S = 2.0  # to leave after a goodbye
@@ -51,16 +50,7 @@ class Watch(Protocol):
 class StartWatch(Protocol):
     """Starts a watchdog, or raises GuardError."""
 
-    def __call__(
-        self,
-        *,
-        state_dir: Path,
-        kind: str,
-        owner: ProcessId,
-        job: ProcessId | None,
-        uuids: tuple[str, ...],
-        ready_timeout_s: float,
-    ) -> Watch: ...
+    def __call__(self, duty: Duty, *, ready_timeout_s: float) -> Watch: ...
 
 
 class Heartbeat:
@@ -70,25 +60,15 @@ class Heartbeat:
     heartbeat open. Raises GuardError where the watchdog is not ready within ready_timeout_s.
     """
 
-    def __init__(
-        self,
-        *,
-        state_dir: Path,
-        kind: str,
-        owner: ProcessId,
-        job: ProcessId | None,
-        uuids: tuple[str, ...],
-        ready_timeout_s: float,
-    ) -> None:
+    def __init__(self, duty: Duty, *, ready_timeout_s: float) -> None:
         # A socket for the beats, because a send can say MSG_NOSIGNAL: a dead watchdog must not raise SIGPIPE here.
         self._beats, theirs = socket.socketpair()
         self._status, status = os.pipe()
         self._unanswered_s: float | None = None
-        duty = Duty(state_dir=state_dir, status_fd=status, kind=kind, owner=owner, job=job, uuids=uuids)
         path = import_path()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, str(len(path)), *path, *duty.words()],
+                [sys.executable, "-I", "-S", "-c", _START, str(len(path)), *path, str(status), *duty.words()],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,  # whoever reads our output to its end must not wait for the watchdog's
                 stderr=subprocess.DEVNULL,

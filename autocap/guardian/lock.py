@@ -6,7 +6,6 @@ The kernel drops the lock with its holder, however that dies; the file is only t
 import fcntl
 import os
 import time
-from types import TracebackType
 
 from autocap.errors import DeviceLocked, GuardError
 from autocap.guardian.journal import LOCK, file_name
@@ -45,7 +44,7 @@ class DeviceLock:
     def __enter__(self) -> "DeviceLock":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def _try(self) -> int | None:

@@ -41,10 +41,9 @@ _IGNORED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duty:
-    """What a watchdog watches; it reaches it as words on its command line. status_fd: where its answers go."""
+    """What a watchdog watches; it reaches it as words on its command line."""
 
     state_dir: Path
-    status_fd: int
     kind: str
     owner: ProcessId
     job: ProcessId | None
@@ -53,14 +52,13 @@ class Duty:
     def words(self) -> list[str]:
         job = "-" if self.job is None else f"{self.job.pid}:{self.job.start_ticks}"
         owner = f"{self.owner.pid}:{self.owner.start_ticks}"
-        return [str(self.state_dir), str(self.status_fd), self.kind, owner, job, *self.uuids]
+        return [str(self.state_dir), self.kind, owner, job, *self.uuids]
 
     @staticmethod
     def from_words(words: list[str]) -> "Duty":
-        state_dir, status_fd, kind, owner, job, *uuids = words
+        state_dir, kind, owner, job, *uuids = words
         return Duty(
             state_dir=Path(state_dir),
-            status_fd=int(status_fd),
             kind=kind,
             owner=_process(owner),
             job=None if job == "-" else _process(job),
@@ -74,28 +72,29 @@ def _process(word: str) -> ProcessId:
 
 
 def main(words: list[str]) -> None:
-    """The whole life of a watchdog process."""
+    """The whole life of a watchdog process. words: the descriptor for its answers, then its duty's."""
     for signum in _IGNORED:  # what is sent to the controller, its terminal or its group is not for us
         signal.signal(signum, signal.SIG_IGN)
-    duty = Duty.from_words(words)
-    os.set_blocking(duty.status_fd, False)  # a controller that is stopped for a day reads nothing
+    status_fd, duty = int(words[0]), Duty.from_words(words[1:])
+    os.set_blocking(status_fd, False)  # a controller that is stopped for a day reads nothing
     try:
         with StateDir(duty.state_dir) as state:
             # The device is reached before a cap is set, not for the first time when its controller is dead.
-            Watchdog(duty, state, outside_limits(duty.kind, duty.job)).run()
+            Watchdog(duty, state, outside_limits(duty.kind, duty.job), status_fd).run()
     except Exception as error:
         with suppress(OSError):  # the controller sets nothing without a watchdog, and says this
-            os.write(duty.status_fd, FAILED + str(error).encode())
+            os.write(status_fd, FAILED + str(error).encode())
         raise
 
 
 class Watchdog:
-    """port: the devices as seen from here; opened again when they fail."""
+    """port: the devices as seen from here; opened again when they fail. status_fd: where answers go."""
 
-    def __init__(self, duty: Duty, state: StateDir, port: LimitPort) -> None:
+    def __init__(self, duty: Duty, state: StateDir, port: LimitPort, status_fd: int) -> None:
         self._duty = duty
         self._state = state
         self._journal = Journal(state)
+        self._status_fd = status_fd
         self._port: LimitPort | None = port
         self._announced = False
 
@@ -190,7 +189,7 @@ class Watchdog:
 
     def _say(self, byte: bytes) -> None:
         with suppress(OSError):  # nobody listens any more
-            os.write(self._duty.status_fd, byte)
+            os.write(self._status_fd, byte)
 
 
 def _receive() -> bytes:

@@ -8,10 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from autocap.integrations.block import Block
-from autocap.integrations.tuned import OptionValue
+from autocap.integrations.block import TunedTraining
 from autocap.progress.steps.map import step
-from autocap.reports.summary import Summary
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
@@ -22,22 +20,15 @@ else:
     Callback = import_module(_HOME).Callback
 
 
-class TuneCallback(Callback):  # type: ignore[misc]  # without Lightning its type is not known
+class TuneCallback(TunedTraining, Callback):  # type: ignore[misc]  # without Lightning its type is not known
     """Takes the options of `autocap.tune`. An iteration is a training batch that ended in optimiser steps."""
 
-    def __init__(self, **options: OptionValue) -> None:
-        self._block = Block(options)
-        self._global_step = 0
-
-    @property
-    def result(self) -> Summary | None:
-        """What came of the last training that ended; `None` where nothing was tuned."""
-        return self._block.result
+    _global_step = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._global_step = trainer.global_step
         if trainer.local_rank == 0:
-            self._block.begin()
+            self._begin()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step != self._global_step:
@@ -45,7 +36,7 @@ class TuneCallback(Callback):  # type: ignore[misc]  # without Lightning its typ
             step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._block.end()
+        self._end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._block.end()
+        self._end()

@@ -17,9 +17,10 @@ from contextlib import ExitStack, suppress
 from datetime import datetime
 from multiprocessing import parent_process
 from pathlib import Path
-from types import TracebackType
 
-from autocap.cli.inside import checked
+from autocap.cli.run import checked
+from autocap.config import RunConfig
+from autocap.config.option import Option, options_of
 from autocap.errors import AutocapError, RunDirectoryError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
@@ -29,10 +30,10 @@ from autocap.runlog.directory import default_directory
 from autocap.runlog.event_log import read_events
 
 log = logging.getLogger(__name__)
-# What torchrun and Lightning, mpirun and srun tell a rank: which it is on this machine, and how many there are.
+# How torchrun and Lightning, mpirun and srun number the ranks of a machine, and say how many there are.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _COUNTS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
-# A shell starts it, says its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it.
+# A shell starts it, prints its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it.
 _DETACHED = '"$@" >/dev/null & echo $!'
 _LONGEST_END_S = 10.0  # limits are back within 1 s; the report may take a moment
 _LOOK_EVERY_S = 0.02
@@ -50,8 +51,6 @@ class Tuned:
         """Raises UsageError for options that are wrong by themselves."""
         words = _words(options)
         config = checked(words)
-        if config.json:
-            raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
         self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
         self.result: Summary | None = None
         self._words = [*words, f"--out={self.directory}"]  # the last one counts
@@ -79,9 +78,7 @@ class Tuned:
         self._owner = os.getpid()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if os.getpid() != self._owner:
             return
         self._owner = None
@@ -96,37 +93,51 @@ class Tuned:
 
 
 def _words(options: Mapping[str, OptionValue]) -> list[str]:
-    """Options as words of a command line: metric="eds" is --metric=eds, and True an option without a value."""
-    words = []
+    """Keywords as words of `attach`'s command line, whose options they are: metric="eds" is --metric=eds. Raises
+    UsageError for a keyword that is none of them, or has a value of another kind."""
+    known = {option.keyword: option for option in options_of(RunConfig, "attach")}
+    words: list[str] = []
     for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        match value:
-            case None | False:
-                pass
-            case True:
-                words.append(option)
-            case Mapping():
-                words += [f"{option}={key}={of_key}" for key, of_key in value.items()]
-            case str() | int() | float() | Path():
-                words.append(f"{option}={value}")
-            case _:
-                words.append(f"{option}={','.join(map(str, value))}")
+        if name == "json":
+            raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
+        if name not in known:
+            raise UsageError(f"autocap.tune has no option {name}; choose {', '.join(sorted(known))}")
+        words += _words_of(known[name], value)
     return words
+
+
+def _words_of(option: Option, value: OptionValue) -> list[str]:
+    if value is None or value is False:
+        return []
+    if option.read is None:
+        if value is not True:
+            raise UsageError(f"{option.keyword} is True or False, not {value!r}")
+        return [option.flag]
+    match value:
+        case True:
+            raise UsageError(f"{option.keyword} takes a value, as {option.usage} does")
+        case str() | int() | float() | Path():
+            values = [str(value)]
+        case Mapping():
+            values = [f"{key}={of_key}" for key, of_key in value.items()]
+        case _:
+            values = list(map(str, value))
+    return [f"{option.flag}={text}" for text in (values if option.repeated else [",".join(values)])]
 
 
 def _is_another_rank() -> bool:
     """Whether this is a rank of a job whose first rank (of this machine, where that is known) has it tuned."""
-    told = _told(_RANKS)
-    return (told if told is not None else _distributed()[0]) != 0
+    rank = _variable(_RANKS)
+    return (rank if rank is not None else _distributed()[0]) != 0
 
 
 def _job() -> int:
     """The process that all ranks of the job on this machine descend from: our own, or the one that started them."""
     spawned = parent_process() is not None and _distributed()[1] > 1
-    return os.getppid() if spawned or (_told(_COUNTS) or 1) > 1 else os.getpid()
+    return os.getppid() if spawned or (_variable(_COUNTS) or 1) > 1 else os.getpid()
 
 
-def _told(names: Sequence[str]) -> int | None:
+def _variable(names: Sequence[str]) -> int | None:
     """The number that the first of these variables begins with (srun writes `2(x3)`); `None` where none is set."""
     text = next((os.environ[name] for name in names if name in os.environ), "")
     number = re.match(r"\s*(\d+)", text)

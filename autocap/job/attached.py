@@ -6,7 +6,6 @@ import select
 import signal
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from autocap.errors import TargetError
 from autocap.job import processes
@@ -43,18 +42,25 @@ class AttachedJob:
     def __enter__(self) -> "AttachedJob":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def poll(self) -> int | None:
         """0 once the process has ended or was left; `None` until then. Its own exit status is its parent's to know."""
         return 0 if self.left_because is not None or self._has_ended() else None
 
-    def leave(self, why: str) -> None:
-        """Follow the process no more."""
-        self.left_because = why
+    def forward(self, signum: int, *, from_terminal: bool = False) -> None:
+        """Signals to us are not the job's."""
 
-    def suspend(self) -> None:
+    def end(self, signum: int, *, from_terminal: bool = False) -> None:
+        """Follow the process no more."""
+        self.left_because = f"{signal.Signals(signum).name} ended autocap, the job goes on"
+
+    def kill(self) -> None:
+        """What kills a child only has us leave a job that is not ours."""
+        self.end(signal.SIGINT)
+
+    def suspend(self, *, from_terminal: bool = False) -> None:
         """Stop ourselves alone, and return when somebody continues us. Put the caps back first."""
         os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -72,6 +72,8 @@ class ChildJob:
             else:
                 os.kill(self.pid, signum)
 
+    end = forward
+
     def kill(self) -> None:
         """SIGKILL to the job's process group. Raises TargetError as `forward` does."""
         self.forward(signal.SIGKILL, from_terminal=True)

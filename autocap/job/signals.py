@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
-from types import FrameType, TracebackType
+from types import FrameType
 
 from autocap.clock import MonotonicClock
 
@@ -62,9 +62,7 @@ class SignalClock(MonotonicClock):
         self._previous = {signum: signal.signal(signum, self._note) for signum in waited}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # Unblocked first: what is still pending goes to our handler, not to a default action that ends us.
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         for signum, handler in self._previous.items():

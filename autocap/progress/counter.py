@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from autocap.clock import Clock
 from autocap.config import PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
@@ -43,9 +42,7 @@ class IterationCounter:
             self._relay = self._stack.enter_context(relay)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     @property

@@ -107,9 +107,9 @@ def limits_found(device: Device) -> tuple[float, ...]:
     )
 
 
-def limits_known(limits_w: Sequence[float | None]) -> tuple[float, ...]:
+def limits_known(gpus: Sequence[GpuInfo], limits_w: Sequence[float | None]) -> tuple[float, ...]:
     """The same as a guardian found them, every one of them known. Raises DeviceError for one that is not."""
-    unknown = [index for index, limit in enumerate(limits_w) if limit is None]
-    if unknown:
-        raise DeviceError(f"the limit of GPU {unknown[0]} cannot be read, so it could not be put back; not tuned")
-    return tuple(limit for limit in limits_w if limit is not None)
+    for gpu, limit_w in zip(gpus, limits_w, strict=True):
+        if limit_w is None:
+            raise DeviceError(f"the limit of {gpu.where} cannot be read, so it could not be put back; not tuned")
+    return tuple(limit_w for limit_w in limits_w if limit_w is not None)

@@ -1,12 +1,10 @@
-"""What a signal means for the job and for its caps, carried out; for our child, and for a job that is not."""
+"""Carries out what a signal means for the job and its caps."""
 
 import logging
-import signal
 from contextlib import suppress
+from typing import Protocol
 
 from autocap.errors import AutocapError
-from autocap.job.attached import AttachedJob
-from autocap.job.child import ChildJob
 from autocap.job.signals import Reaction, SignalPolicy, from_terminal
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Actuator, Order
@@ -14,20 +12,34 @@ from autocap.session.runner import Actuator, Order
 log = logging.getLogger(__name__)
 
 
+class SignalledJob(Protocol):
+    """Our child, to which signals are passed on, or a job that was attached to, which is only left at the end."""
+
+    def forward(self, signum: int, *, from_terminal: bool) -> None: ...
+
+    def end(self, signum: int, *, from_terminal: bool) -> None:
+        """A signal asks for the end."""
+
+    def kill(self) -> None: ...
+
+    def suspend(self, *, from_terminal: bool) -> None:
+        """Stop, ourselves too, and return when somebody continues us."""
+
+
 class Inbox:
-    """Passes signals on to the child, after the caps have been put back where the signal asks for an end.
+    """Passes signals on to the job, after the caps have been put back where the signal asks for an end.
 
     actuator: what holds the caps, `None` while nothing is set.
     """
 
-    def __init__(self, job: ChildJob, recorder: Recorder, kill_after_s: float | None) -> None:
+    def __init__(self, job: SignalledJob, recorder: Recorder, kill_after_s: float | None = None) -> None:
         self._policy = SignalPolicy(kill_after_s)
         self._job, self._recorder = job, recorder
         self.actuator: Actuator | None = None
 
     def receive(self, signum: int, t_s: float) -> Order:
         try:
-            return self._react(self._policy.receive(signum, t_s), signum, t_s)
+            return self._react(self._policy.receive(signum, t_s), signum)
         except AutocapError as error:
             self._recorder.warn(t_s, str(error))
             return Order.STOP_TUNING
@@ -38,13 +50,13 @@ class Inbox:
             with suppress(AutocapError):
                 self._job.kill()
 
-    def _react(self, reaction: Reaction, signum: int, t_s: float) -> Order:
+    def _react(self, reaction: Reaction, signum: int) -> Order:
         match reaction:
             case Reaction.FORWARD:
                 self._job.forward(signum, from_terminal=from_terminal(signum))
             case Reaction.RESTORE_AND_FORWARD:
                 _restore(self.actuator)
-                self._job.forward(signum, from_terminal=from_terminal(signum))
+                self._job.end(signum, from_terminal=from_terminal(signum))
                 return Order.STOP_TUNING
             case Reaction.KILL:
                 self._job.kill()
@@ -59,35 +71,6 @@ class Inbox:
             case Reaction.CHECK_CHILDREN:
                 pass
         return Order.NOTHING
-
-
-class AttachInbox:
-    """Signals to `autocap attach` never reach the job: one that asks for an end makes us leave it, caps put back."""
-
-    def __init__(self, job: AttachedJob, recorder: Recorder) -> None:
-        self._policy = SignalPolicy()
-        self._job, self._recorder = job, recorder
-        self.actuator: Actuator | None = None
-
-    def receive(self, signum: int, t_s: float) -> Order:
-        match self._policy.receive(signum, t_s):
-            case Reaction.RESTORE_AND_FORWARD | Reaction.KILL:
-                _restore(self.actuator)
-                self._job.leave(f"{signal.Signals(signum).name} ended autocap, the job goes on")
-                return Order.STOP_TUNING
-            case Reaction.SUSPEND:
-                _restore(self.actuator)
-                self._recorder.step_aside()
-                self._job.suspend()
-                return Order.RESUME
-            case Reaction.RETUNE:
-                return Order.RETUNE
-            case Reaction.FORWARD | Reaction.CHECK_CHILDREN:
-                pass
-        return Order.NOTHING
-
-    def due(self, t_s: float) -> None:
-        return
 
 
 def _restore(actuator: Actuator | None) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a run, and told of it: its directory, the terminal, the exporter, and the report at the end."""
+"""Where a run is recorded and shown: its directory, the terminal, the exporter, and the report at the end."""
 
 import json
 import sys

@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """The runner's sink. A directory that can no longer be written is said once, a reporter that fails is heard no
-    more; the run goes on."""
+    """Where the runner puts events and samples. That the run directory can no longer be written is warned of once, and
+    a reporter that fails is dropped; the run goes on."""
 
     def __init__(self, directory: RunDirectory, *reporters: Reporter) -> None:
         self._directory, self._reporters = directory, list(reporters)

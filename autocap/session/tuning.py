@@ -5,7 +5,7 @@ Whatever goes wrong here, the job goes on; whether that is said as a warning or 
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +17,15 @@ from autocap import events
 from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller.controller import Controller
-from autocap.devices.base import Device, LimitPort, PowerSource, Tunable
-from autocap.devices.sources import Source
+from autocap.devices.base import Device, DeviceSource, PowerSource, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
 from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
-from autocap.records import GpuInfo, Measurement, SensorInfo, StepReading, Trial
+from autocap.records import Measurement, SensorInfo, StepReading, Trial
 from autocap.session.caps import cap_grid, limits_found, limits_known
+from autocap.session.guarding import Guarded, guarded
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Actuator, Inbox, Job, Order, Runner, follow
 from autocap.session.warm_start import EarlierRun
@@ -62,8 +62,11 @@ class TunedJob(Job, Protocol):
     def identity(self) -> ProcessId | None: ...
 
 
-class Counter(Protocol):
-    """Counts the job's iterations. cleanup: files that are to go if we are killed. fault: why counting stopped."""
+class IterationSource(Protocol):
+    """Says how many iterations the job has done.
+
+    cleanup: files that are to go if we are killed. fault: why counting stopped.
+    """
 
     @property
     def cleanup(self) -> tuple[Path, ...]: ...
@@ -74,14 +77,6 @@ class Counter(Protocol):
     def read(self, origin_s: float) -> StepReading | None: ...
 
     def progress(self, sensor: SensorInfo) -> Progress: ...
-
-
-class NewGuardian(Protocol):
-    """Makes the guardian of a job's devices, as `Guardian` itself does."""
-
-    def __call__(
-        self, *, kind: str, gpus: Sequence[GpuInfo], limits: LimitPort, job: ProcessId | None, cleanup: Sequence[Path]
-    ) -> Guardian: ...
 
 
 class GuardingInbox(Inbox, Protocol):
@@ -101,13 +96,12 @@ class Tuning:
     inbox: GuardingInbox
     recorder: Recorder
     plan: SearchPlan
-    counting: Counter
+    counting: IterationSource
     node: PowerSource | None = None
-    new_guardian: NewGuardian = Guardian
+    new_guardian: Callable[..., Guardian] = Guardian
     ended_because: str = "the job ended"
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced
-    _notes: int = 0  # how many of the guardian's were
 
     def untuned(self, why: str) -> int:
         """Only await the job, with one warning that says why; its exit status."""
@@ -116,7 +110,7 @@ class Tuning:
         self.inbox.actuator = None
         return follow(self.job, self.clock, self.inbox)
 
-    def tuned(self, source: Source) -> int:
+    def tuned(self, source: DeviceSource) -> int:
         """Tune from the moment at which the job uses a device until it ends; its exit status.
 
         Whatever keeps us from it, the job goes on and is awaited.
@@ -128,7 +122,7 @@ class Tuning:
             with closing(device):
                 return self.tune(device)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job runs already
-            return self.untuned(_said_of(error))
+            return self.untuned(reason(error))
 
     def tune(self, device: Tunable) -> int:
         """Tune on that device until the job ends; its exit status.
@@ -136,12 +130,15 @@ class Tuning:
         Raises AutocapError where tuning cannot begin: nothing is set then.
         """
         with ExitStack() as stack:
-            runner, guardian = self._prepare(device, stack)
+            runner, held = self._prepare(device, stack)
             try:
                 status = runner.run()
                 self.ended_because = runner.ended_because
             finally:
-                self._put_back(device, guardian)
+                if held is None:
+                    self._say_untouched(device)
+                else:
+                    held.put_back()
         return status
 
     def _status(self) -> int:
@@ -149,7 +146,7 @@ class Tuning:
         assert status is not None  # it has ended
         return status
 
-    def _await_device(self, source: Source) -> Tunable | None:
+    def _await_device(self, source: DeviceSource) -> Tunable | None:
         """The job's devices, opened, once it uses them; `None` when it ends before. Raises DeviceError."""
         if self.job.identity is None:
             raise DeviceError(f"process {self.job.pid} is hidden from /proc, so the GPUs it uses cannot be found")
@@ -171,21 +168,16 @@ class Tuning:
             self.inbox.due(self.clock.now())
         return None
 
-    def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guardian | None]:
+    def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guarded | None]:
         if self.plan.earlier is not None:
             self.plan.earlier.require_device(device)
-        guardian = None
-        if not self.config.tune.observe:
-            if device.refusal is not None:
-                raise DeviceError(device.refusal)
-            guardian = stack.enter_context(self._guardian(device))
-            self.inbox.actuator = guardian
-            stack.callback(self._forget_guardian)
-        original_w = limits_found(device) if guardian is None else limits_known(guardian.original_w)
-        self._pass_on_notes(guardian)
+        held = None if self.config.tune.observe else self._guard(device, stack)
+        original_w = limits_found(device) if held is None else limits_known(device.gpus, held.guardian.original_w)
+        if held is not None:
+            held.record_notes()
         controller = self._controller(device, original_w)
-        if guardian is not None:
-            guardian.rehearse()
+        if held is not None:
+            held.guardian.rehearse()
         self.recorder.event(
             events.DeviceFound(
                 t_s=self.clock.now(),
@@ -204,17 +196,27 @@ class Tuning:
             sink=self.recorder,
             interval_s=sample_interval_s(self.config, device),
             steps=self._count,
-            actuator=guardian,
+            actuator=None if held is None else held.guardian,
             inbox=self.inbox,
             node=self.node,
         )
-        return runner, guardian
+        return runner, held
 
-    def _pass_on_notes(self, guardian: Guardian | None) -> None:
-        notes = () if guardian is None else guardian.notes
-        for note in notes[self._notes :]:
-            self.recorder.warn(self.clock.now(), note)
-        self._notes = len(notes)
+    def _guard(self, device: Tunable, stack: ExitStack) -> Guarded:
+        if device.refusal is not None:
+            raise DeviceError(device.refusal)
+        held = guarded(
+            device,
+            self.job.identity,
+            self.recorder,
+            self.clock,
+            stack,
+            cleanup=self.counting.cleanup,
+            new_guardian=self.new_guardian,
+        )
+        self.inbox.actuator = held.guardian
+        stack.callback(self._forget_guardian)
+        return held
 
     def _forget_guardian(self) -> None:
         self.inbox.actuator = None
@@ -225,15 +227,6 @@ class Tuning:
             self._said = fault
             self.recorder.warn(self.clock.now(), fault)
         return self.counting.read(self.clock.origin_s)
-
-    def _guardian(self, device: Tunable) -> Guardian:
-        return self.new_guardian(
-            kind=device.kind,
-            gpus=device.gpus,
-            limits=device.limits(),
-            job=self.job.identity,
-            cleanup=self.counting.cleanup,
-        )
 
     def _controller(self, device: Tunable, original_w: tuple[float, ...]) -> Controller:
         grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
@@ -258,25 +251,15 @@ class Tuning:
             idle=self._idle,
         )
 
-    def _put_back(self, device: Tunable, guardian: Guardian | None) -> None:
-        now_s = self.clock.now()
-        if guardian is None:  # observed: nothing was set
-            limits_w: Sequence[float | None] = [None] * len(device.gpus)
-            with suppress(DeviceError):
-                limits_w = [reading.requested_w for reading in device.read()]
-            for gpu, limit_w in zip(device.gpus, limits_w, strict=True):
-                self.recorder.event(events.LimitRestored(t_s=now_s, uuid=gpu.uuid, final_w=limit_w, restored=True))
-            return
-        put_back(guardian, self.recorder, now_s)
-        self._pass_on_notes(guardian)
-
-
-def put_back(guardian: Guardian, recorder: Recorder, now_s: float) -> None:
-    """Put the limits found on arrival back, and say what became of each."""
-    for one in guardian.restore():
-        recorder.event(events.LimitRestored(t_s=now_s, uuid=one.uuid, final_w=one.final_w, restored=one.restored))
-        if one.note is not None:
-            recorder.warn(now_s, one.note)
+    def _say_untouched(self, device: Tunable) -> None:
+        """The limits of a device that was observed: nothing was set."""
+        limits_w: Sequence[float | None] = [None] * len(device.gpus)
+        with suppress(DeviceError):
+            limits_w = [reading.requested_w for reading in device.read()]
+        for gpu, limit_w in zip(device.gpus, limits_w, strict=True):
+            self.recorder.event(
+                events.LimitRestored(t_s=self.clock.now(), uuid=gpu.uuid, final_w=limit_w, restored=True)
+            )
 
 
 def sample_interval_s(config: RunConfig, device: Device) -> float:
@@ -284,6 +267,7 @@ def sample_interval_s(config: RunConfig, device: Device) -> float:
     return 1 / config.sample_hz if config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
 
 
-def _said_of(error: Exception) -> str:
-    log.debug("tuning cannot begin", exc_info=True)
+def reason(error: Exception) -> str:
+    """What a report says of an error that keeps a job from being measured or tuned."""
+    log.debug("the job is not tuned", exc_info=True)
     return str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"

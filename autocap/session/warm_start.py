@@ -1,4 +1,4 @@
-"""What an earlier run teaches a search that begins: its trials, if it ran the same command on the same kind of device.
+"""What an earlier run gives to a search: its trials, if it ran the same command on the same kind of device.
 
 The trials reach the strategy as history. It verifies them against its own first trial, and starts over where they no
 longer hold.

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
+from autocap import devices
 from autocap.clock import Clock
-from autocap.config import COOL_DOWN_SECONDS, SweepConfig, TuneConfig
+from autocap.config import TuneConfig
+from autocap.config.sweep import COOL_DOWN_SECONDS, SweepConfig
 from autocap.devices.base import Tunable
-from autocap.devices.sources import source
 from autocap.errors import DeviceError
 from autocap.events.sweep import GpuSet, SweepPlan
 from autocap.records import GpuInfo
@@ -26,7 +27,7 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
     ahead: dict[str, Tunable] = {}
     emulated = False
     for names in config.gpu_sets or (None,):
-        finder = stack.enter_context(source(config.run_on(names), clock, checker(config.run.tune)))
+        finder = stack.enter_context(devices.open_source(config.run_on(names), clock, checker(config.run.tune)))
         opened = finder.ahead()
         device = opened or finder.known
         if device is None:

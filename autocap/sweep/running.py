@@ -4,7 +4,6 @@ The cap is set before the command runs: where the devices are there by then, bef
 emulated device, which that process makes, while it waits. Between runs the limits found on arrival are back.
 """
 
-import logging
 import math
 import os
 import signal
@@ -12,13 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
-from autocap import events
-from autocap.config import SweepConfig
+from autocap import devices, events
+from autocap.config.sweep import SweepConfig
 from autocap.devices.base import PowerSource, Tunable
-from autocap.devices.sources import source
 from autocap.errors import AutocapError
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
-from autocap.guardian import Guardian
 from autocap.job import child
 from autocap.job.child import ChildJob
 from autocap.job.invoking_user import InvokingUser
@@ -27,15 +24,14 @@ from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible
 from autocap.records import Sample
 from autocap.session.caps import checker
+from autocap.session.guarding import Guarded, guarded
 from autocap.session.inbox import Inbox
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Order, Runner, follow
-from autocap.session.tuning import put_back, sample_interval_s
+from autocap.session.tuning import reason, sample_interval_s
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import device_names
 from autocap.sweep.resting import LOOK_EVERY_S, Resting
-
-log = logging.getLogger(__name__)
 
 
 class EndingInbox(Inbox):
@@ -88,22 +84,21 @@ class Running:
         fails once it runs does not end it: it is awaited at the limits found on arrival, and does not count.
         """
         with ExitStack() as stack, ExitStack() as waiting:
-            guardian = None if device is None else self._hold(device, run, None, stack)
+            held = None if device is None else self._hold(device, run, None, stack)
             job = self._start(one, waiting if device is None else None)
             inbox = EndingInbox(job, self.recorder, self.config.run.kill_after_s)
             try:
                 if device is None:
                     device = stack.enter_context(self._made_by(job, one))
-                    guardian = self._hold(device, run, job.identity, stack)
+                    held = self._hold(device, run, job.identity, stack)
                 waiting.close()
                 caps_w = (run.cap_w,) * len(device.gpus)
                 refresh_s = None if self.node is None else self.node.refresh_s or 0.0
                 whole = WholeRun(caps_w, self.clock.now(), device.sensor.window_s, refresh_s)
                 self.recorder.event(events.SweepRunStarted(t_s=self.clock.now(), run=run))
-                status = self._measure(job, device, guardian, whole, inbox)
-            except Exception as error:  # whatever it is, the command runs already
-                log.debug("a run is not measured", exc_info=True)
-                why = str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"
+                status = self._measure(job, device, held, whole, inbox)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the command runs already
+                why = reason(error)
                 waiting.close()
                 stack.close()  # its limits, before it is awaited
                 return self._finished(run, inbox, None, follow(job, self.clock, inbox), why)
@@ -152,30 +147,29 @@ class Running:
         """The device that a command makes once it runs."""
         if job.identity is None:
             raise AutocapError(f"process {job.pid} is hidden from /proc, so it can make no device")
-        with source(
-            self.config.run_on(device_names(self.plan, one)), self.clock, checker(self.config.run.tune)
-        ) as finder:
-            device = finder.find(job.identity, math.inf)
+        config = self.config.run_on(device_names(self.plan, one))
+        with devices.open_source(config, self.clock, checker(config.tune)) as source:
+            device = source.find(job.identity, math.inf)
             if device is None:
-                raise AutocapError(f"process {job.pid} makes no device")
+                raise AutocapError(f"process {job.pid} uses no device that a cap could be set on")
             with closing(device):
                 yield device
 
-    def _hold(self, device: Tunable, run: PlannedRun, job: ProcessId | None, stack: ExitStack) -> Guardian | None:
+    def _hold(self, device: Tunable, run: PlannedRun, job: ProcessId | None, stack: ExitStack) -> Guarded | None:
         """Guard the devices and set the cap; `None` under --observe. The limits are put back when the stack closes."""
         if self.plan.observe:
             return None
-        guardian = stack.enter_context(Guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job))
-        stack.callback(self._put_back, guardian)
+        held = guarded(device, job, self.recorder, self.clock, stack)
+        stack.callback(held.put_back)
         caps_w = (run.cap_w,) * len(device.gpus)
-        guardian.set_caps(caps_w)
+        held.guardian.set_caps(caps_w)
         self.recorder.event(events.CapSet(t_s=self.clock.now(), cap_w=caps_w))
-        return guardian
+        return held
 
     def _measure(
-        self, job: ChildJob, device: Tunable, guardian: Guardian | None, whole: WholeRun, inbox: "EndingInbox"
+        self, job: ChildJob, device: Tunable, held: Guarded | None, whole: WholeRun, inbox: "EndingInbox"
     ) -> int:
-        inbox.actuator = guardian
+        inbox.actuator = None if held is None else held.guardian
         runner = Runner(
             clock=self.clock,
             device=device,
@@ -184,7 +178,7 @@ class Running:
             sink=_EventsOnly(self.recorder),
             interval_s=sample_interval_s(self.config.run, device),
             steps=lambda: None,
-            actuator=guardian,
+            actuator=inbox.actuator,
             inbox=inbox,
             node=self.node,
         )
@@ -192,11 +186,6 @@ class Running:
             return runner.run()
         finally:
             inbox.actuator = None
-
-    def _put_back(self, guardian: Guardian) -> None:
-        put_back(guardian, self.recorder, self.clock.now())
-        for note in guardian.notes:
-            self.recorder.warn(self.clock.now(), note)
 
     def _finished(
         self, run: PlannedRun, inbox: "EndingInbox", whole: WholeRun | None, status: int, trouble: str | None

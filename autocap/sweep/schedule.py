@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from autocap.events.sweep import DISCARDED, RANDOM, FinishedRun, GpuSet, PlannedRun, SweepPlan
+from autocap.config import RANDOM
+from autocap.events.sweep import DISCARDED, FinishedRun, GpuSet, PlannedRun, SweepPlan
 from autocap.strategies.grid import DEFAULT_STEP_W
 
 _WIDE_W = 200.0  # a range of caps beyond this is stepped through coarsely

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from autocap import events
-from autocap.config import SweepConfig
+from autocap.config.sweep import SweepConfig
 from autocap.devices.base import Tunable
 from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
 from autocap.events import Event
@@ -22,8 +22,8 @@ from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
-from autocap.session.modes import open_node_power, refuse_as_root, settle_leftovers
 from autocap.session.output import hand_out, metric_info, node_metered
+from autocap.session.preparing import open_node_power, refuse_as_root, settle_leftovers
 from autocap.session.recorder import Recorder
 from autocap.sweep.document import present_sweep
 from autocap.sweep.plan import observed, planned

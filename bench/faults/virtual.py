@@ -217,7 +217,7 @@ class Unwatched:
 
     pid = 0
 
-    def __init__(self, **duty: object) -> None:
+    def __init__(self, duty: object, **options: object) -> None:
         """Whatever it is, nobody does it."""
 
     def beat(self) -> Pulse:

@@ -12,7 +12,7 @@ from itertools import product
 
 from autocap import config, events
 from autocap.config import TuneConfig
-from autocap.devices.model import profiles
+from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.sensor import PRESETS
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.metrics import DEFAULT_K
@@ -56,7 +56,7 @@ class Outcome:
 
 def cases(seeds: range) -> Iterator[Case]:
     """Every pair once a seed, the metrics in turn."""
-    for number, (seed, (profile, sensor)) in enumerate(product(seeds, product(profiles.names(), PRESETS))):
+    for number, (seed, (profile, sensor)) in enumerate(product(seeds, product(profile_names(), PRESETS))):
         yield Case(profile=profile, sensor=sensor, metric=_METRICS[(number + seed) % len(_METRICS)], seed=seed)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autocap.devices.model import profiles
+from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import Episode, LimitChange, SimulatedJob, SimulatedNode, Spell, WorkloadChange
 from autocap.metrics import Metric
@@ -45,7 +45,7 @@ def draw(seed: int) -> Scenario:
     jobs; the end at a random time.
     """
     rng = np.random.default_rng([seed, 6])
-    names = profiles.names()
+    names = profile_names()
     profile = profiles.load(names[int(rng.integers(len(names)))])
     period_s = profile.default_time_s
     metric = _METRICS[int(rng.integers(len(_METRICS)))]

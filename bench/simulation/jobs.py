@@ -13,7 +13,7 @@ from autocap.clock import Clock, VirtualClock
 from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
 from autocap.controller.controller import Controller
 from autocap.devices.base import LimitPort, PowerSource
-from autocap.devices.model import profiles
+from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.events import Event
@@ -210,4 +210,4 @@ def certain(caps_w: tuple[float, ...], period_s: float, energy_j: float) -> Meas
 
 def seed_profiles() -> list[Profile]:
     """The twelve profiles fitted to the published tables."""
-    return [profiles.load(name) for name in profiles.names()]
+    return [profiles.load(name) for name in profile_names()]

@@ -17,7 +17,7 @@ from scipy.interpolate import PchipInterpolator
 
 from autocap.config import TuneConfig
 from autocap.controller.search import Search
-from autocap.devices.model import profiles
+from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
@@ -66,7 +66,7 @@ class CapCurve:
 def built_in() -> list[CapCurve]:
     """The twelve seed curves, at every 5 W."""
     curves = []
-    for name in profiles.names():
+    for name in profile_names():
         profile = profiles.load(name)
         grid = CapGrid.stepped(profile.cap_range.min_w, profile.cap_range.max_w, DEFAULT_STEP_W)
         caps_w = np.array(grid.caps_w)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.config import TuneConfig
-from autocap.devices.model import profiles
+from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.sensor import PRESETS, for_gpu
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
@@ -99,7 +99,7 @@ def table(searched: Sequence[Searched]) -> Iterator[str]:
 def curves(progress: str, sensor: str | None) -> list[str]:
     """The profiles to run: for `period`, those whose period is at least three updates of the sensor."""
     found = []
-    for name in profiles.names():
+    for name in profile_names():
         profile = profiles.load(name)
         model = PRESETS[sensor] if sensor else for_gpu(profile.gpu_name)
         if progress == "steps" or profile.default_time_s >= UPDATES_A_PERIOD * model.update_s:

@@ -153,7 +153,10 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
             "strategy option tolerance is 'x'; it takes a",
         ),
         (["run", "--strategy", "fixed", "--", "true"], "this strategy needs the option cap"),
-        (["run", "--device", "foo", "--", "true"], "unknown device 'foo'; choose auto, nvml, rapl or emulated"),
+        (
+            ["run", "--device", "foo", "--", "true"],
+            "unknown device 'foo'; choose one of auto, nvml, rapl, emulated[:PROFILE]",
+        ),
         (["run", "--device", "emulated:foo", "--", "true"], "foo"),
         (["run", "--progress", "regex:(", "--", "true"], "pattern '(' is no regular expression"),
         (["run", "--progress", "foo", "--", "true"], "unknown progress 'foo'"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from autocap.cli.values import node_power
 from autocap.config import RunConfig, TuneConfig
+from autocap.config.values import node_power
 from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.devices.nvml import NvmlError, Source, open_library, probe_sensor
+from autocap.devices.nvml import NvmlError, PowerQuery, open_library, probe_sensor
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
 from bench.nvml_emulation import Episode, Fault, Limits, Trouble, machine
 from tests.devices.contract import DeviceContract, DeviceUnderTest
@@ -48,11 +48,11 @@ class TestMeasuredStamps(TestOneNvmlGpu):
 @pytest.mark.parametrize(
     ("changes", "source"),
     [
-        ({}, Source.INSTANT),
-        ({"instant_scope": 1}, Source.MODULE),
-        ({"instant_scope": None, "samples_buffer": True}, Source.SAMPLES),
-        ({"instant_scope": None}, Source.USAGE),
-        ({"missing": ("nvmlDeviceGetFieldValues",)}, Source.USAGE),
+        ({}, PowerQuery.INSTANT),
+        ({"instant_scope": 1}, PowerQuery.MODULE),
+        ({"instant_scope": None, "samples_buffer": True}, PowerQuery.SAMPLES),
+        ({"instant_scope": None}, PowerQuery.USAGE),
+        ({"missing": ("nvmlDeviceGetFieldValues",)}, PowerQuery.USAGE),
     ],
     ids=str,
 )
@@ -64,7 +64,7 @@ def test_power_comes_from_the_best_source_that_answers(changes, source) -> None:
 def test_a_sensor_that_reads_zero_when_it_is_opened_is_used_once_it_reads_more() -> None:
     with stand(one_card(episodes=(Episode(trouble=Trouble.ZERO, until_s=1.0),))) as made:
         device = made.device()
-        assert device.probes[0].source is Source.INSTANT
+        assert device.probes[0].source is PowerQuery.INSTANT
         assert device.read()[0].power_w is not None
 
 

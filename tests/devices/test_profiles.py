@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autocap.devices.model import profiles
+from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
 
 TABLES = Path(__file__).parents[2] / "bench/data/krzywaniak2022_tables_2_3.csv"
@@ -48,7 +48,7 @@ def test_the_range_and_batch_are_those_of_the_table(row: dict[str, str]) -> None
 
 
 def test_there_are_the_twelve_names_of_the_contract() -> None:
-    assert set(profiles.names()) == {f"{card}/{network}" for card in CARDS.values() for network in NETWORKS}
+    assert set(profile_names()) == {f"{card}/{network}" for card in CARDS.values() for network in NETWORKS}
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
@@ -56,7 +56,7 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
         profiles.load("a40/bert")
 
 
-@pytest.mark.parametrize("name", profiles.names())
+@pytest.mark.parametrize("name", profile_names())
 def test_less_power_is_allowed_less_is_drawn_and_more_time_is_taken(name: str) -> None:
     profile = profiles.load(name)
     caps_w = np.arange(profile.cap_range.min_w, profile.cap_range.max_w + 0.5, 1.0)
@@ -66,7 +66,7 @@ def test_less_power_is_allowed_less_is_drawn_and_more_time_is_taken(name: str) -
     assert np.all(profile.power_w(caps_w) > profile.idle_w)
 
 
-@pytest.mark.parametrize("name", profiles.names())
+@pytest.mark.parametrize("name", profile_names())
 def test_no_cliff_is_invented_where_nothing_was_published(name: str) -> None:
     profile = profiles.load(name)
     caps_w = np.arange(profile.cap_range.min_w, profile.cap_range.max_w + 0.5, 5.0)
@@ -75,7 +75,7 @@ def test_no_cliff_is_invented_where_nothing_was_published(name: str) -> None:
     assert np.all(slowdown[:-1] / slowdown[1:] < 1.12)
 
 
-@pytest.mark.parametrize("name", profiles.names())
+@pytest.mark.parametrize("name", profile_names())
 def test_energy_is_power_times_time_and_slowdown_is_one_at_the_default(name: str) -> None:
     profile = profiles.load(name)
     cap_w = profile.cap_range.min_w + 20

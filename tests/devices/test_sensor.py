@@ -147,7 +147,7 @@ def test_memory_stays_bounded_over_a_long_feed() -> None:
 def test_a_hole_in_the_feed_is_refused() -> None:
     one = sensor(IDEAL)
     constant(one, 200.0, 1.0)
-    with pytest.raises(ValueError, match=r"fed power from 1\.5 s on, but what came before ended at 1\.0 s"):
+    with pytest.raises(ValueError, match=r"power from 1\.5 s on does not follow what ended at 1\.0 s"):
         constant(one, 200.0, 1.0, from_s=1.5)
 
 

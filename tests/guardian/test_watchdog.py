@@ -41,7 +41,7 @@ def controller(
 ) -> Iterator["subprocess.Popen[str]"]:
     """A controller in a process of its own; its watchdog is waited for at the end."""
     uuids = ",".join(gpu.uuid for gpu in gpus)
-    command = [sys.executable, "-m", "tests.doubles.file_device.controller", str(state_dir), uuids, caps, *options]
+    command = [sys.executable, "-m", "tests.doubles.file_device.holder", str(state_dir), uuids, caps, *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process

@@ -250,8 +250,11 @@ tell(run.result)
     [
         ({"k": 0.5}, "k is 0.5; EDS needs a finite k above 1"),
         ({"metric": "foo"}, "unknown metric 'foo'"),
-        ({"nosuch": 1}, "unrecognized arguments: --nosuch=1"),
-        ({"help": True}, "unrecognized arguments: --help"),
+        ({"nosuch": 1}, "autocap.tune has no option nosuch; choose cap_step, caps, device, energy_price"),
+        ({"help": True}, "autocap.tune has no option help; choose"),
+        ({"observe": "yes"}, "observe is True or False, not 'yes'"),
+        ({"gpus": True}, "gpus takes a value, as --gpus LIST does"),
+        ({"max_slowdown": "x"}, "argument --max-slowdown: 'x' is not a number"),
         (
             {"progress": "regex:x"},
             "progress regex:x needs a job that autocap starts; choose auto, steps",

@@ -37,7 +37,7 @@ def test_a_stopped_process_has_not_ended() -> None:
 
 def test_a_process_that_is_left_goes_on() -> None:
     with job(SLEEPING) as root, AttachedJob(root.pid) as attached:
-        attached.leave("enough")
+        attached.end(signal.SIGTERM)
         assert attached.poll() == 0
         assert root.is_alive()
 

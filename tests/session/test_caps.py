@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +7,7 @@ from autocap.config import TuneConfig
 from autocap.errors import DeviceError
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo
-from autocap.session.caps import cap_grid, common_range
+from autocap.session.caps import cap_grid, common_range, limits_known
 
 
 def gpu(index: int = 0, low: float = 100.0, high: float = 260.0) -> GpuInfo:
@@ -70,3 +71,12 @@ def test_a_cap_that_the_strategy_names_is_on_the_grid() -> None:
 def test_bounds_outside_the_device_are_refused(given: dict[str, object], required_w: list[float], message: str) -> None:
     with pytest.raises(DeviceError, match=re.escape(message)):
         cap_grid(config(**given), [gpu()], [240.0], required_w)
+
+
+def test_a_limit_that_cannot_be_read_is_named_by_its_devices_index_and_kind() -> None:
+    assert limits_known([gpu(2), gpu(5)], [260.0, 240.0]) == (260.0, 240.0)
+    with pytest.raises(DeviceError, match="the limit of GPU 5 cannot be read, so it could not be put back; not tuned"):
+        limits_known([gpu(2), gpu(5)], [260.0, None])
+    package = replace(gpu(1), noun="package")
+    with pytest.raises(DeviceError, match="the limit of package 1 cannot be read"):
+        limits_known([gpu(0), package], [260.0, None])

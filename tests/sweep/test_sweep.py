@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from autocap import events
+from autocap.config import DESCENDING
 from autocap.errors import RunDirectoryError
-from autocap.events.sweep import DESCENDING, FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
+from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo, Reading, Sample
 from autocap.runlog.codec import decode, encode

@@ -1,5 +1,30 @@
 """The emulated device: a job's own processes play the GPU, and a cap slows them down as a published profile says."""
 
-from autocap.devices.emulated.device import EmulatedDevice, limits_from_outside
+from typing import TYPE_CHECKING
 
-__all__ = ["EmulatedDevice", "limits_from_outside"]
+from autocap.devices.base import CheckCaps
+from autocap.devices.emulated.device import EmulatedDevice, limits_from_outside
+from autocap.errors import UsageError
+
+if TYPE_CHECKING:
+    from autocap.clock import Clock
+    from autocap.config import RunConfig
+    from autocap.devices.emulated.source import EmulatedSource
+
+__all__ = ["EmulatedDevice", "check_argument", "limits_from_outside", "open_source"]
+
+
+def check_argument(profile: str) -> None:
+    """Raises UsageError for a profile that there is none of."""
+    from autocap.devices.model import profile_names  # what it needs is slow to import, as numpy is below
+
+    known = profile_names()
+    if profile not in known:
+        raise UsageError(f"unknown profile '{profile}'; choose one of {', '.join(known)}")
+
+
+def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None) -> "EmulatedSource":
+    """The emulated device of a job."""
+    from autocap.devices.emulated.source import EmulatedSource  # the watchdog must not wait for it
+
+    return EmulatedSource(config, clock, check, owner_uid)

@@ -174,7 +174,7 @@ class EmulatedDevice:
             self._look_at(job)
             while not self._closing:
                 time.sleep(self._tick(tree, job))
-        except Exception as error:  # noqa: BLE001  a thread has no caller: read and set_limit_w say it
+        except Exception as error:  # noqa: BLE001  a thread has no caller: read and set_limit_w raise it
             self._failure = error
         finally:
             tree.close()
@@ -191,12 +191,12 @@ class EmulatedDevice:
         if self._duty.left_s() <= _EARLY_S:
             (tree.resume if self._duty.stopped else tree.stop)()
             self._duty.turn()
-        self._feed_sensor(now_s, point.power_w)
+        self._advance_sensor(now_s, point.power_w)
         if not self._duty.stopped and tree.scan_if_due():
             self._look_at(job)
         return max(0.0, min(_TICK_S, self._duty.left_s()) - (self._clock.now() - now_s))
 
-    def _feed_sensor(self, now_s: float, busy_w: float) -> None:
+    def _advance_sensor(self, now_s: float, busy_w: float) -> None:
         import numpy as np
 
         if now_s > self._ticked_s:

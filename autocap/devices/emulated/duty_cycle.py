@@ -4,7 +4,7 @@ A stop lasts about 20 ms and the run slices between stops carry the balance: run
 of all time that passes and shrinks by the time that really ran, so late timers are made up for, not added up.
 
 What ran is worth less than the clock says: a continued process waits for a CPU, and its threads for each other. The
-CPU time per second of running, set against the same while nothing was throttled, tells by how much (`efficiency`).
+CPU time per second of running, set against the same while nothing was throttled, shows by how much (`efficiency`).
 A ratio far from 1 says that the job itself does something else now; then running time counts as it is, so that a job
 that got busier is not starved.
 """
@@ -90,7 +90,7 @@ class DutyCycle:
         self._owed_s = min(max(owed_s, -_LARGEST_DEBT_S), _LARGEST_DEBT_S)
 
     def left_s(self) -> float:
-        """How long the present slice still lasts, as far as one can tell: 0 or less when it is over."""
+        """How long the present slice still lasts, as far as is known: 0 or less when it is over."""
         if self.stopped:
             return -math.inf if self._slowdown == 1.0 else self._stop_s() - self._slice_s
         gain = self.efficiency - 1.0 / self._slowdown  # run time paid back per second of running

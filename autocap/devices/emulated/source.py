@@ -1,7 +1,5 @@
 """The source of the emulated device: the job's own processes play it."""
 
-from types import TracebackType
-
 import numpy as np
 
 from autocap.clock import Clock
@@ -20,24 +18,21 @@ class EmulatedSource:
     owner_uid: whose every process must be, as for a job that is not our child; `None` for our child.
     """
 
-    def __init__(
-        self, config: RunConfig, clock: Clock, check: CheckCaps, profile: str, owner_uid: int | None = None
-    ) -> None:
+    def __init__(self, config: RunConfig, clock: Clock, check: CheckCaps, owner_uid: int | None = None) -> None:
         if config.gpus is not None and config.gpus != ("0",):
             raise DeviceUnavailable(
                 f"--gpus {','.join(config.gpus)}: the emulated device has GPU 0 alone; pass --gpus 0"
             )
+        profile = config.device.partition(":")[2] or EMULATED_PROFILE
         rng = np.random.default_rng(0)
-        self._device = EmulatedDevice(
-            profiles.load(profile or EMULATED_PROFILE), clock, rng, observe=config.tune.observe
-        )
+        self._device = EmulatedDevice(profiles.load(profile), clock, rng, observe=config.tune.observe)
         self._owner_uid = owner_uid
         check(self._device.gpus, [self._device.cap_range.default_w])
 
     def __enter__(self) -> "EmulatedSource":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing is held; the device is its user's to close."""
 
     @property

@@ -1,1 +1,12 @@
 """What emulated and simulated devices share: published profiles and how sensors read."""
+
+import json
+from importlib.resources import files
+
+DATA = files(__name__).joinpath("krzywaniak2022.json")  # of `profiles`
+
+
+def profile_names() -> tuple[str, ...]:
+    """The names of all profiles, as `--device emulated:NAME` takes them. Imports no numpy."""
+    curves = json.loads(DATA.read_text(encoding="utf-8"))["curves"]
+    return tuple(f"{curve['card']}/{curve['network']}" for curve in curves)

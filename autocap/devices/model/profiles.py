@@ -14,18 +14,17 @@ Both are smooth and monotone over the whole range. `python -m bench.tables.fit_p
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Protocol, TypedDict, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.devices.model import DATA
 from autocap.errors import UsageError
 from autocap.records import CapRange
 
 Floats = NDArray[np.float64]
 
-_DATA = "krzywaniak2022.json"
 _TOLERANCE_W = 1e-6
 
 
@@ -128,11 +127,6 @@ def _plain(value: Floats) -> float | Floats:
     return value if value.ndim else float(value)
 
 
-def names() -> tuple[str, ...]:
-    """The names of all profiles, as `--device emulated:NAME` takes them."""
-    return tuple(_profiles())
-
-
 def load(name: str) -> Profile:
     """The profile of that name. Raises UsageError with the names that there are."""
     known = _profiles()
@@ -165,8 +159,9 @@ class _Data(TypedDict):
 
 @cache
 def _profiles() -> dict[str, Profile]:
-    text = files("autocap.devices.model").joinpath(_DATA).read_text(encoding="utf-8")
-    data = cast(_Data, json.loads(text))  # our own package data; test_profiles reads every entry
+    data = cast(
+        _Data, json.loads(DATA.read_text(encoding="utf-8"))
+    )  # our own package data; test_profiles reads every entry
     profiles = (_profile(data, curve) for curve in data["curves"])
     return {profile.name: profile for profile in profiles}
 

@@ -1,8 +1,8 @@
 """What a power sensor makes of true power: late, held, averaged over a part of the time, scaled, and noisy.
 
-True power is fed as it becomes known, piecewise constant, in pieces of any length; the sensor gives what a driver
-would have reported. One implementation serves the emulated device (fed every few milliseconds, as time passes) and the
-simulated one (fed seconds at once): how the feed is cut changes nothing but rounding.
+True power is given as it becomes known, piecewise constant, in stretches of any length; the sensor returns what a
+driver would have reported. One implementation serves the emulated device (stretches of milliseconds, as time passes)
+and the simulated one (of seconds): how time is divided into stretches changes nothing but rounding.
 
 Behaviour and numbers: "Accurate and Convenient Energy Measurements for GPUs", SC24, arXiv 2312.02741, and its logs.
 """
@@ -17,7 +17,7 @@ from autocap.records import SensorInfo
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 256  # random numbers are drawn for this many updates at once, so that no cut of the feed changes them
+_BLOCK = 256  # random numbers are drawn for this many updates at once, whatever the stretches
 _INSTANT_SETTLE_S = 0.5
 _JITTER_SIGMAS = 3.0
 
@@ -125,19 +125,19 @@ class PowerSensor:
         return self._average_w
 
     def energy_j(self) -> float:
-        """The energy counter as it stands: joules since the first moment fed, scaled by the gain."""
+        """The energy counter as it stands: joules since the first stretch began, scaled by the gain."""
         return self._counter_j
 
     def fork(self) -> "PowerSensor":
-        """An independent sensor in the same state: fed the same power, it gives the same readings."""
+        """An independent sensor in the same state: given the same power, it returns the same readings."""
         twin = copy.copy(self)  # the arrays are only ever replaced, so they may be shared
         twin._rng = copy.deepcopy(self._rng)
         return twin
 
     def advance(self, edges_s: Floats, power_w: Floats) -> SensorReadings:
-        """Feed the next stretch of true power; the readings that fall into it.
+        """Take the next stretch of true power; the readings that fall into it.
 
-        edges_s: shape (n+1,), seconds, ascending; the first is where the last feed ended. power_w: shape (n,), the
+        edges_s: shape (n+1,), seconds, ascending; the first is where the last stretch ended. power_w: shape (n,), the
         constant board draw between consecutive edges. Raises ValueError where the stretch does not follow the last.
         """
         if len(edges_s) != len(power_w) + 1 or len(power_w) == 0:
@@ -145,7 +145,7 @@ class PowerSensor:
         if len(self._edges_s) == 0:
             self._begin(float(edges_s[0]))
         elif abs(edges_s[0] - self._edges_s[-1]) > 1e-9:
-            raise ValueError(f"fed power from {edges_s[0]} s on, but what came before ended at {self._edges_s[-1]} s")
+            raise ValueError(f"power from {edges_s[0]} s on does not follow what ended at {self._edges_s[-1]} s")
         used_j = self._energy_j[-1] + np.cumsum(power_w * np.diff(edges_s))
         self._edges_s = np.concatenate((self._edges_s, edges_s[1:]))
         self._energy_j = np.concatenate((self._energy_j, used_j))

@@ -1,4 +1,4 @@
-"""What a slow meter said last: held until its next word, and a gap once that is overdue."""
+"""The last reading of a slow meter: held until the next one comes, and a gap once that is overdue."""
 
 import math
 import re
@@ -7,11 +7,11 @@ from autocap.records import NodeReading
 
 _WATTS = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?=\s*[Ww]?(?:atts)?$)")
 _MOST_W = 1e6  # no machine draws more: it is another unit
-_OVERDUE = 5.0  # refreshes without a word
+_OVERDUE = 5.0  # refreshes without a reading
 _LEAST_OVERDUE_S = 3.0
 _REMEMBERED_S = 120.0  # how soon a value changed is forgotten after so long, as the machine may have got busier
-_FEWEST = 10  # words that show how often they come
-_TOLD = 3  # warnings of a kind; more of them say nothing new
+_FEWEST = 10  # readings that show how often they come
+_MOST_WARNINGS = 3  # of a kind; more of them say nothing new
 _SHOWN = 40  # characters of what is no power
 
 
@@ -32,24 +32,24 @@ class HeldPower:
 
     def __init__(self, name: str, every_s: float) -> None:
         self._name = name
-        self._words_s, self._words = every_s, 0  # between two words of the meter, and how many there were
+        self._interval_s, self._readings = every_s, 0  # between two readings, and how many there were
         self._changes_s = math.inf  # the shortest time between two values that differ
         self._forget_s = math.inf
-        self._word_s: float | None = None
+        self._last_s: float | None = None
         self._changed_s: float | None = None
         self._stamp_s = 0.0
         self._watts: float | None = None
-        self._told: dict[str, int] = {}
+        self._warned: dict[str, int] = {}
         self._notes: list[str] = []
 
     @property
     def refresh_s(self) -> float | None:
         """Seconds between two fresh readings; `None` while there were too few."""
-        return self._expected_s if self._words >= _FEWEST else None
+        return self._expected_s if self._readings >= _FEWEST else None
 
     @property
     def _expected_s(self) -> float:
-        return self._words_s if math.isinf(self._changes_s) else max(self._changes_s, self._words_s)
+        return self._interval_s if math.isinf(self._changes_s) else max(self._changes_s, self._interval_s)
 
     @property
     def known(self) -> bool:
@@ -57,14 +57,14 @@ class HeldPower:
         return self._watts is not None
 
     def put(self, t_s: float, watts: float) -> None:
-        """The meter says so now."""
-        if self._word_s is not None and t_s > self._word_s:
-            since_s = t_s - self._word_s
-            if self._words == 1 and since_s < self._words_s:  # which was only the most that was to be expected
-                self._words_s = since_s
-            self._words_s += 0.2 * (since_s - self._words_s)
-        self._word_s = t_s
-        self._words += 1
+        """The meter gives this reading now."""
+        if self._last_s is not None and t_s > self._last_s:
+            since_s = t_s - self._last_s
+            if self._readings == 1 and since_s < self._interval_s:  # which was only the most that was to be expected
+                self._interval_s = since_s
+            self._interval_s += 0.2 * (since_s - self._interval_s)
+        self._last_s = t_s
+        self._readings += 1
         if watts != self._watts:
             self._learn(t_s)
         if watts != self._watts or t_s - self._stamp_s >= 0.9 * self._expected_s:
@@ -72,19 +72,19 @@ class HeldPower:
         self._watts = watts
 
     def refuse(self, t_s: float, text: str) -> None:
-        """The meter says something now that is no power: a gap from here on."""
-        self._watts, self._word_s = None, t_s
+        """The meter gives something now that is no power: a gap from here on."""
+        self._watts, self._last_s = None, t_s
         shown = text.strip()[:_SHOWN]
         self._say("rubbish", f"{self._name} says '{shown}', which is no power in watts above 0")
 
     def lose(self, why: str) -> None:
-        """The meter will say no more: a gap for good."""
+        """The meter gives no more readings: a gap for good."""
         self._watts = None
         self._say("lost", f"{self._name} {why}")
 
     def at(self, now_s: float) -> NodeReading:
         """The reading that stands for now."""
-        silent_s = 0.0 if self._word_s is None else now_s - self._word_s
+        silent_s = 0.0 if self._last_s is None else now_s - self._last_s
         if self._watts is not None and silent_s > max(_OVERDUE * self._expected_s, _LEAST_OVERDUE_S):
             self._watts = None
             self._say("silent", f"{self._name} has said nothing for {silent_s:.0f} s")
@@ -103,6 +103,6 @@ class HeldPower:
         self._changed_s = t_s
 
     def _say(self, kind: str, what: str) -> None:
-        self._told[kind] = self._told.get(kind, 0) + 1
-        if self._told[kind] <= _TOLD:
+        self._warned[kind] = self._warned.get(kind, 0) + 1
+        if self._warned[kind] <= _MOST_WARNINGS:
             self._notes.append(f"{what}; until it tells the node's power again nothing is measured")

@@ -9,11 +9,12 @@ Whether a GPU can do something is found out by asking it, never from its archite
 """
 
 from autocap.devices.nvml.calls import NvmlError
-from autocap.devices.nvml.card import Source
+from autocap.devices.nvml.card import PowerQuery
 from autocap.devices.nvml.device import KIND, NvmlDevice
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.devices.nvml.limits import NvmlLimits, limits_from_outside
 from autocap.devices.nvml.probe import SensorProbe, probe_sensor
+from autocap.devices.nvml.source import open_source
 
 __all__ = [
     "KIND",
@@ -22,9 +23,10 @@ __all__ = [
     "NvmlError",
     "NvmlGpu",
     "NvmlLimits",
+    "PowerQuery",
     "SensorProbe",
-    "Source",
     "limits_from_outside",
     "open_library",
+    "open_source",
     "probe_sensor",
 ]

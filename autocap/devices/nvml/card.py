@@ -35,7 +35,7 @@ _SW_POWER_CAP = 0x4
 _THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # HW slowdown, SW thermal, HW thermal, HW power brake
 
 
-class Source(Enum):
+class PowerQuery(Enum):
     """Where a GPU's power is read, the best first; the value is what it is called in messages."""
 
     INSTANT = "instant field 186"
@@ -127,18 +127,18 @@ class Card:
         power = sorted((field for field in wanted if field in has), key=lambda field: has[field].value <= 0)
         return (*power[:1], *(field for field in limits if field in has))
 
-    def _find_source(self) -> Source:
+    def _find_source(self) -> PowerQuery:
         if (INSTANT_POWER, GPU_SCOPE) in self._fields:
-            return Source.INSTANT
+            return PowerQuery.INSTANT
         if (INSTANT_POWER, MODULE_SCOPE) in self._fields:
-            return Source.MODULE
+            return PowerQuery.MODULE
         if self._newest_sample() is not None:
-            return Source.SAMPLES
+            return PowerQuery.SAMPLES
         if self._usage_w() is None and "power" in self._absent:
             raise DeviceUnavailable(
                 f"{self.where} offers no power reading at all, so there is nothing to measure; leave it out with --gpus"
             )
-        return Source.USAGE
+        return PowerQuery.USAGE
 
     def _answers(self) -> dict[int, FieldValue]:
         if not self._fields:
@@ -150,13 +150,13 @@ class Card:
 
     def _power(self, answers: dict[int, FieldValue]) -> RawPower:
         now_s = self._clock.now()
-        if self.source in (Source.INSTANT, Source.MODULE):
+        if self.source in (PowerQuery.INSTANT, PowerQuery.MODULE):
             answer = answers.get(INSTANT_POWER)
             if answer is None or not _is_there(answer):
                 self._note("power", None if answer is None else answer.code)
                 return RawPower(power_w=None, stamp_s=now_s)
             return RawPower(power_w=to_watts(answer.value), stamp_s=self._on_run_clock(answer.stamp_us, now_s))
-        if self.source is Source.SAMPLES:
+        if self.source is PowerQuery.SAMPLES:
             newest = self._newest_sample()
             if newest is None:
                 return RawPower(power_w=None, stamp_s=now_s)

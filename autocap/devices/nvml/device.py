@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from autocap.clock import Clock
-from autocap.devices.notes import Notes
-from autocap.devices.nvml.card import Card, Source
+from autocap.devices.base import Notes
+from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.probe import SensorProbe, probe_sensors
@@ -82,7 +82,7 @@ class NvmlDevice:
         return tuple(readings)
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know and was not told yet: sentences, each of them once."""
+        """Sentences on what the user should know; each is returned once."""
         return self._notes.take()
 
     def limits(self) -> NvmlLimits:
@@ -105,12 +105,12 @@ class NvmlDevice:
             if probe.counter_trouble is not None:
                 card.energy_trace.drop(probe.counter_trouble)
                 self._notes.say(f"{card.where} counter", _dropped(card))
-            if probe.source is Source.MODULE:
+            if probe.source is PowerQuery.MODULE:
                 self._notes.say(
                     f"{card.where} module", f"{card.where} reports the power of its whole module, CPU included"
                 )
         update_s = max(card.power_trace.update_s for card in self._cards)
-        if any(card.source is Source.USAGE for card in self._cards):
+        if any(card.source is PowerQuery.USAGE for card in self._cards):
             return SensorInfo(update_s=update_s, window_s=_USAGE_WINDOW_S, settle_s=_USAGE_SETTLE_S)
         settle_s = max(_INSTANT_SETTLE_S, 2 * update_s)
         return SensorInfo(update_s=update_s, window_s=min(_INSTANT_WINDOW_S, update_s), settle_s=settle_s)

@@ -1,4 +1,4 @@
-"""Which GPUs a job uses, and who else computes on them: decided from what the driver and /proc said, asking neither.
+"""Which GPUs a job uses, and who else computes on them, decided from what was read of the driver and /proc.
 
 Best evidence first: the driver lists a process of the job as computing; a process of the job that runs CUDA has the
 GPU's device file open. CUDA_VISIBLE_DEVICES alone shows no use, it only narrows down what is open: CUDA opens every
@@ -16,7 +16,7 @@ _NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA co
 
 
 class InstalledGpu(Named, Protocol):
-    """What tells one GPU of the machine from the others. minor_number: the N of its /dev/nvidiaN. mig: divided."""
+    """How one GPU of the machine differs from the others. minor_number: the N of its /dev/nvidiaN. mig: divided."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +38,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """What /proc tells of one process.
+    """What /proc shows of one process.
 
     ns_pids: its number in each PID namespace, the one we see first. uid: its real user. readable: whether its
     descriptors and environment could be read; the rest is empty where not. cuda: it has a device file open that only

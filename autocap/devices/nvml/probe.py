@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from autocap.clock import Clock
-from autocap.devices.nvml.card import Card, Source
+from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.library import Library
 
 WATCH_S = 2.0
@@ -31,7 +31,7 @@ class SensorProbe:
     counter_trouble: why the counter is not to be used, `None` where it may be or where there is none (has_counter).
     """
 
-    source: Source
+    source: PowerQuery
     update_s: float | None
     has_counter: bool
     counter_j: float | None
@@ -80,7 +80,7 @@ def _watch(
     return tuple(_conclude(card.source, seen) for card, seen in zip(cards, polls, strict=True))
 
 
-def _conclude(source: Source, polls: Sequence[_Poll]) -> SensorProbe:
+def _conclude(source: PowerQuery, polls: Sequence[_Poll]) -> SensorProbe:
     counter_j, integrated_j = _compared(polls)
     has_counter = any(poll.counter_j is not None for poll in polls)
     trouble = None

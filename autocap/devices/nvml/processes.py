@@ -1,4 +1,4 @@
-"""What /proc tells of processes that may use a GPU: their numbers, device files and CUDA's variables. Linux only."""
+"""What /proc shows of processes that may use a GPU: their numbers, device files and CUDA's variables. Linux only."""
 
 import os
 import re

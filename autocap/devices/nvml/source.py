@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol
 
 from autocap.clock import Clock
@@ -12,7 +11,9 @@ from autocap.devices.base import CheckCaps, Tunable
 from autocap.devices.names import named
 from autocap.devices.nvml import job_gpus
 from autocap.devices.nvml import processes as gpu_processes
+from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.job_gpus import InstalledGpu, JobGpus, Listing
+from autocap.devices.nvml.library import open_library
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
 from autocap.records import CapRange, GpuInfo
@@ -76,7 +77,7 @@ class NvmlSource:
     def __enter__(self) -> "NvmlSource":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._library.close()
 
     def ahead(self, environ: Mapping[str, str] = os.environ) -> Tunable | None:
@@ -140,16 +141,14 @@ def _unless_waiting(look: Callable[[], JobGpus | None], waited_s: float) -> JobG
         return None
 
 
-def open_gpus(config: RunConfig, clock: Clock, check: CheckCaps) -> NvmlSource:
+def open_source(config: RunConfig, clock: Clock, check: CheckCaps, owner_uid: int | None) -> NvmlSource:
     """The GPUs of this machine, as --gpus and the driver have them. Raises DeviceUnavailable where there is none."""
-    # Only here: a run on the emulated device has no use for the driver's library, and must not wake a GPU up.
-    from autocap.devices import nvml
 
     def open_device(uuids: tuple[str, ...]) -> Tunable:
-        return nvml.NvmlDevice(library, uuids, clock, observe=config.tune.observe)
+        return NvmlDevice(library, uuids, clock, observe=config.tune.observe)
 
     try:
-        library = nvml.open_library()
+        library = open_library()
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
     try:

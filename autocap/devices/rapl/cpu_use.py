@@ -1,4 +1,4 @@
-"""Which CPUs a job computes on: what /proc and the scheduler tell of its processes. Linux only."""
+"""Which CPUs a job computes on: what /proc and the scheduler show of its processes. Linux only."""
 
 import os
 from contextlib import suppress

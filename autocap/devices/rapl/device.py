@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autocap.clock import Clock
-from autocap.devices.notes import Notes
+from autocap.devices.base import Notes
 from autocap.devices.powercap import ZoneError
 from autocap.devices.rapl.limits import RaplLimits
 from autocap.devices.rapl.longterm import CAP_WINDOW_US
@@ -60,7 +60,7 @@ class RaplDevice:
         return tuple(self._read(package, meter) for package, meter in zip(self._packages, self._meters, strict=True))
 
     def notes(self) -> tuple[str, ...]:
-        """What the user should know and was not told yet: sentences, each of them once."""
+        """Sentences on what the user should know; each is returned once."""
         return self._notes.take()
 
     def limits(self) -> RaplLimits:
@@ -132,7 +132,7 @@ class RaplDevice:
 
 
 def _binding(mean_w: float | None, enforced_w: float | None) -> bool | None:
-    """Whether a package is held down by its cap, told from its mean power; the kernel does not say."""
+    """Whether a package is held down by its cap, by its mean power; the kernel does not report it."""
     if mean_w is None or enforced_w is None:
         return None
     share = mean_w / enforced_w

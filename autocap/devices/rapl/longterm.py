@@ -50,7 +50,7 @@ class LongTermLimit:
         return self.zone.number(self._files[_WINDOW]) / 1e6 if _WINDOW in self._files else None
 
     def may_write(self) -> bool:
-        """As far as the files' permissions tell."""
+        """As far as the files' permissions show."""
         files = (self._limit_file, *self._files.values())
         return all(self.zone.sysfs.may_write(self.zone.path / file) for file in files)
 

@@ -39,7 +39,7 @@ class PackageMeter:
     def read(self, t_s: float) -> PackageReading:
         """Everything, once. t_s: now. Raises ZoneError where a zone is lost."""
         energies_j = self._energies(t_s)
-        if energies_j is None:  # what was used in a gap is not known, so nothing is told across it
+        if energies_j is None:  # what was used in a gap is not known, so no energy is reported across it
             self._base, self._power_w = None, None
             self._recent_j.clear()
             return PackageReading(stamp_s=t_s)

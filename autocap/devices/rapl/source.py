@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Collection
-from types import TracebackType
 
 from autocap.clock import Clock
 from autocap.config import RunConfig
 from autocap.devices.base import CheckCaps, Device, Tunable
 from autocap.devices.names import named
-from autocap.devices.rapl import RaplDevice, RaplPackage, inventory
 from autocap.devices.rapl.cpu_use import CpuUse
+from autocap.devices.rapl.device import RaplDevice
+from autocap.devices.rapl.packages import RaplPackage, inventory
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
 
@@ -39,7 +39,7 @@ class RaplSource:
     def __enter__(self) -> "RaplSource":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing is held."""
 
     def ahead(self) -> Tunable:
@@ -76,3 +76,8 @@ def _chosen(config: RunConfig) -> tuple[RaplPackage, ...]:
         return packages
     uuids = named(packages, config.gpus)
     return tuple(package for package in packages if package.uuid in uuids)
+
+
+def open_source(config: RunConfig, clock: Clock, check: CheckCaps, owner_uid: int | None) -> RaplSource:
+    """The CPU packages of this machine."""
+    return RaplSource(config, clock, check)

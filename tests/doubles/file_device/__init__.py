@@ -1,4 +1,4 @@
-"""A power-capped device that lives in a file, so that several real processes can have it: for the guardian's tests.
+"""A power-capped device that lives in a file, so that several real processes can have it.
 
 Its UUID is the file's path. It comes in as another package's device would, by the entry point in the dist-info folder
 beside this file, which is put on the path as an installation would.
@@ -8,12 +8,21 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autocap.errors import LimitRefused
+from autocap.clock import Clock
+from autocap.config import RunConfig
+from autocap.devices.base import CheckCaps
+from autocap.errors import LimitRefused, UsageError
 from autocap.job.processes import ProcessId
 from autocap.records import CapRange, GpuInfo
 
-sys.path.append(str(Path(__file__).parent))
+if TYPE_CHECKING:
+    from tests.doubles.file_device.source import FileSource
+
+INSTALLED = str(Path(__file__).parent)
+sys.path.append(INSTALLED)
+CAP_RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
 
 
 class FileLimits:
@@ -35,10 +44,20 @@ def limits_from_outside(job: ProcessId | None) -> FileLimits:
     return FileLimits()
 
 
+def check_argument(path: str) -> None:
+    if not path:
+        raise UsageError("name the file: --device file:PATH")
+
+
+def open_source(config: RunConfig, clock: Clock, check: CheckCaps, owner_uid: int | None) -> "FileSource":
+    from tests.doubles.file_device.source import FileSource
+
+    return FileSource(config, clock, check)
+
+
 def make(folder: Path, requested_w: float = 260.0, name: str = "gpu0") -> GpuInfo:
     """A device whose requested limit is neither its default nor its maximum."""
-    cap_range = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
-    gpu = GpuInfo(index=0, uuid=str(folder / name), name="file", cap_range=cap_range)
+    gpu = GpuInfo(index=0, uuid=str(folder / name), name="file", cap_range=CAP_RANGE)
     put(gpu.uuid, requested_w)
     return gpu
 

@@ -1,6 +1,6 @@
-"""A controller in a process of its own, for tests that kill or stop it: sets caps one after the other, then beats.
+"""A process that holds limits, for tests that kill or stop it: sets caps one after the other, then beats.
 
-    python -m tests.doubles.file_device.controller STATE_DIR UUID[,UUID…] CAP[,CAP…] [options]
+    python -m tests.doubles.file_device.holder STATE_DIR UUID[,UUID…] CAP[,CAP…] [options]
 
 It says on stdout, a line each: `ready`, `set CAP`, `put back` when a beat told it so (then it sets its last cap again).
 The POINT of --die is `requested N`, `setting N`, `set N` or `fsync N`: the N-th such call (from 0), at which it kills

@@ -23,59 +23,58 @@ def number(text: str) -> float:
     return _number(text, "give a finite number")
 
 
-def positive(unit: str) -> Callable[[str], float]:
-    """A reader of finite numbers above 0."""
+def _numbers(allowed: Callable[[float], bool], wrong: str, what: str) -> Callable[[str], float]:
+    """A reader of finite numbers. wrong: what others are. what: which to give."""
 
     def read(text: str) -> float:
-        what = f"give a number above 0, in {unit}"
         value = _number(text, what)
-        if value <= 0:
-            raise argparse.ArgumentTypeError(f"{value:g} is not above 0; {what}")
+        if not allowed(value):
+            raise argparse.ArgumentTypeError(f"{value:g} {wrong}; {what}")
         return value
 
     return read
+
+
+def positive(unit: str) -> Callable[[str], float]:
+    """A reader of finite numbers above 0."""
+    return _numbers(lambda value: value > 0, "is not above 0", f"give a number above 0, in {unit}")
 
 
 def not_negative(unit: str) -> Callable[[str], float]:
     """A reader of finite numbers that are 0 or more."""
-
-    def read(text: str) -> float:
-        what = f"give 0 or more, in {unit}"
-        value = _number(text, what)
-        if value < 0:
-            raise argparse.ArgumentTypeError(f"{value:g} is below 0; {what}")
-        return value
-
-    return read
+    return _numbers(lambda value: value >= 0, "is below 0", f"give 0 or more, in {unit}")
 
 
 def between(low: float, high: float, unit: str) -> Callable[[str], float]:
     """A reader of numbers from low to high."""
-
-    def read(text: str) -> float:
-        what = f"give {low:g} to {high:g} {unit}"
-        value = _number(text, what)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{value:g} is out of range; {what}")
-        return value
-
-    return read
+    return _numbers(lambda value: low <= value <= high, "is out of range", f"give {low:g} to {high:g} {unit}")
 
 
 def percentage(text: str) -> float:
     """`5` or `5%`, as a share: 0.05. Above 0."""
-    what = "give a percentage above 0, such as 5 or 5%"
-    value = _number(text.removesuffix("%"), what)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0; {what}")
-    return value / 100
+    read = _numbers(lambda value: value > 0, "is not above 0", "give a percentage above 0, such as 5 or 5%")
+    return read(text.removesuffix("%")) / 100
+
+
+def _whole(text: str, least: int, wrong: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"'{text}' {wrong}")
+    return int(text)
 
 
 def pid(text: str) -> int:
     """A process number."""
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is no process number; give one above 0")
-    return int(text)
+    return _whole(text, 1, "is no process number; give one above 0")
+
+
+def seed(text: str) -> int:
+    """A whole number, 0 or more."""
+    return _whole(text, 0, "is not a whole number, 0 or more")
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    return _whole(text, 1, "is not a whole number above 0")
 
 
 def watts_list(text: str) -> tuple[float, ...]:
@@ -129,13 +128,6 @@ def retune(text: str) -> float | str:
     return text if text in ("auto", "never") else positive("seconds, or auto, or never")(text)
 
 
-def seed(text: str) -> int:
-    """A whole number, 0 or more."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, 0 or more")
-    return int(text)
-
-
 def node_power(text: str) -> str:
     """`none`, watts, `rapl`, `ipmi` or `command:CMD`."""
     kind, _, command = text.partition(":")
@@ -147,14 +139,3 @@ def node_power(text: str) -> str:
         what = "choose none, watts, rapl, ipmi or command:CMD"
         raise argparse.ArgumentTypeError(f"unknown source '{text}'; {what}") from None
     return f"{positive('watts')(text):.10g}"
-
-
-def count(text: str) -> int:
-    """A whole number above 0."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return value

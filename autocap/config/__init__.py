@@ -1,0 +1,247 @@
+"""Every setting of a run, its default, and the option that gives it, in one place."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from autocap.config import values
+from autocap.config.option import Group, Option
+from autocap.metrics import METRICS, Metric
+
+METRIC = "eds"
+TARGET_STDERR = 0.005
+TRIAL_SECONDS = 60.0
+WAIT_SECONDS = 120.0
+STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it trusts a period in the power
+PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
+STRATEGY = "model"
+NODE_POWER = "none"
+RETUNE = "auto"
+DEVICE = "auto"
+PROGRESS = "auto"
+PROGRESS_KINDS = {  # what --progress may be
+    "run": ("auto", "steps", "period", "regex:PATTERN", "speed"),
+    "attach": ("auto", "period", "speed"),
+    "tune": ("auto", "steps", "period", "speed"),  # the job counts its own steps
+}
+EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
+SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where --sample-hz does not say otherwise
+RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries its caps
+OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
+
+_TUNING = ("run", "attach")
+_metric, _caps, _device = partial(Option, Group.METRIC), partial(Option, Group.SEARCH), partial(Option, Group.DEVICE)
+_search, _node = partial(_caps, commands=_TUNING), partial(Option, Group.NODE)
+_running = partial(Option, Group.RUNNING)
+_watts, _seconds = values.positive("watts"), values.positive("seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneConfig:
+    """What the controller needs to know besides its parts.
+
+    target_stderr: relative standard error of the cost at which a trial is well enough measured; a repeat is measured
+    to half of it. wait_s: from the start. min_cap_w, max_cap_w, step_w, caps_w: inside the device's own range; `None`
+    leaves the device's (the limit found on arrival is the top unless max_cap_w or caps_w says otherwise).
+    prune_sigmas: a trial this many standard errors worse than the best is ended. min_batches: fewest batch means
+    behind an error. iterations: of the whole job, as its progress counts them; `None` when nobody knows.
+    """
+
+    metric: Annotated[
+        Metric,
+        _metric("--metric NAME", str, f"{', '.join(METRICS)} (default: {METRIC})"),
+        _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
+        _metric("--max-slowdown X%", values.percentage, "longest time per iteration allowed, against the baseline"),
+        _metric("--energy-price MONEY", values.not_negative("money per kWh"), "for the metric cost: money per kWh"),
+        _metric(
+            "--hour-price MONEY",
+            values.not_negative("money per device hour"),
+            "for the metric cost: money per device hour",
+        ),
+    ]
+    min_cap_w: Annotated[float | None, _caps("--min-cap W", _watts, "lowest cap to try")] = None
+    max_cap_w: Annotated[
+        float | None, _caps("--max-cap W", _watts, "highest cap to try (default: the limit found on arrival)")
+    ] = None
+    step_w: Annotated[
+        float | None,
+        _caps(
+            "--cap-step W",
+            _watts,
+            "spacing of the caps (default: 5, finer where the whole range is narrow)",
+            help_in={"sweep": "spacing of the caps (default: 5, or 25 where they range over more than 200 W)"},
+        ),
+    ] = None
+    caps_w: Annotated[
+        tuple[float, ...] | None, _caps("--caps LIST", values.watts_list, "exactly these caps, by comma")
+    ] = None
+    target_stderr: Annotated[
+        float,
+        _search("--target-stderr X%", values.percentage, "how well a trial is measured (default: 0.5%)"),
+    ] = TARGET_STDERR
+    trial_s: Annotated[
+        float, _search("--trial-seconds S", _seconds, f"time limit of one trial (default: {TRIAL_SECONDS:g})")
+    ] = TRIAL_SECONDS
+    wait_s: Annotated[
+        float, _search("--wait S", _seconds, f"longest wait for steady activity (default: {WAIT_SECONDS:g})")
+    ] = WAIT_SECONDS
+    prune_sigmas: float = 3.0
+    min_batches: int = 8
+    iterations: Annotated[
+        int | None,
+        _search(
+            "--iterations N",
+            values.count,
+            "how many the whole job has (with a period: from now on): no search that cannot pay back",
+        ),
+    ] = None
+    retune: Annotated[
+        float | str,
+        _search(
+            "--retune MODE",
+            values.retune,
+            "auto (when the workload has changed), never, or after so many seconds; SIGUSR1 asks for it too "
+            f"(default: {RETUNE})",
+        ),
+    ] = RETUNE
+    observe: Annotated[
+        bool, _device("--observe", None, "set nothing: measure, report, and say what would be tried")
+    ] = False
+    per_gpu: Annotated[
+        bool,
+        _device(
+            "--per-gpu",
+            None,
+            "after the common cap, lower that of each GPU which waits for the slowest",
+            commands=_TUNING,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """A whole `autocap run`, `attach` or `autocap.tune`: the command, what to tune with, and where to write.
+
+    command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
+    `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
+    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. step_map: where a job that asked to
+    be tuned counts its steps.
+    """
+
+    command: tuple[str, ...]
+    strategy: Annotated[
+        str,
+        _search(
+            "--strategy NAME",
+            str,
+            "model, golden, linear, bayesian, bandit, fixed, a registered plug-in, or package.module:Class "
+            f"(default: {STRATEGY})",
+        ),
+    ] = STRATEGY
+    strategy_options: Annotated[
+        tuple[tuple[str, str], ...],
+        _search(
+            "--strategy-option KEY=VALUE",
+            values.key_value,
+            "an option of the strategy; may be repeated",
+            repeated=True,
+        ),
+    ] = ()
+    device: Annotated[
+        str,
+        _device(
+            "--device NAME",
+            str,
+            "auto, nvml, rapl (CPU packages), emulated[:PROFILE], or KIND[:ARG] of a registered plug-in "
+            f"(default: {DEVICE})",
+        ),
+    ] = DEVICE
+    shared_gpu: Annotated[
+        bool, _device("--shared-gpu", None, "tune a GPU on which other processes compute as well")
+    ] = False
+    sample_hz: Annotated[
+        float | None,
+        _device("--sample-hz HZ", values.between(1, 100, "samples a second"), "1 to 100 (default: from the sensor)"),
+    ] = None
+    tune: TuneConfig
+    warm_start: Annotated[
+        Path | None,
+        _search(
+            "--warm-start RUN_DIR",
+            Path,
+            "begin from an earlier run's curve of the same GPU model, driver branch and command",
+        ),
+    ] = None
+    gpus: Annotated[
+        tuple[str, ...] | None,
+        _device(
+            "--gpus LIST",
+            values.gpu_list,
+            "indices, ranges or UUIDs of GPUs or CPU packages, by comma (default: those the job uses)",
+            commands=_TUNING,
+        ),
+    ] = None
+    progress: Annotated[
+        str,
+        _device(
+            "--progress KIND",
+            str,
+            f"{', '.join(PROGRESS_KINDS['run'])} (default: {PROGRESS})",
+            commands=_TUNING,
+            help_in={"attach": f"{', '.join(PROGRESS_KINDS['attach'])} (default: {PROGRESS})"},
+        ),
+    ] = PROGRESS
+    node_power: Annotated[
+        str,
+        _node(
+            "--node-power SOURCE",
+            values.node_power,
+            "count the machine's energy, not the GPUs' alone: watts or rapl (are added to the GPUs'), ipmi or "
+            "command:CMD (a meter of the whole machine, which prints watts, a line a reading), none "
+            f"(default: {NODE_POWER})",
+        ),
+    ] = NODE_POWER
+    idle_w: Annotated[
+        float | None,
+        _node(
+            "--idle-power W",
+            _watts,
+            "what the whole machine draws at rest (default: estimated before the first iteration)",
+            help_in={"sweep": "what the whole machine draws at rest (default: estimated between the runs)"},
+        ),
+    ] = None
+    standard_idle_w: Annotated[
+        float | None,
+        _node(
+            "--standard-idle W",
+            values.not_negative("watts"),
+            "report energy also as on a machine that draws W at rest, to compare machines",
+        ),
+    ] = None
+    kill_after_s: Annotated[
+        float | None,
+        _running(
+            "--kill-after S",
+            values.not_negative("seconds"),
+            "SIGKILL a child that outlives a forwarded signal by S seconds (default: never)",
+            commands=("run", "sweep"),
+        ),
+    ] = None
+    out: Annotated[Path | None, _running("--out DIR", Path, "run directory (default: autocap-runs/<start>-<pid>)")] = (
+        None
+    )
+    force: Annotated[bool, _running("--force", None, "replace the run that --out holds")] = False
+    json: Annotated[bool, _running("--json", None, "print the result as one last line on stdout")] = False
+    quiet: Annotated[bool, _running("--quiet", None, "print nothing on stderr")] = False
+    verbose: Annotated[bool, _running("--verbose", None, "debug log on stderr", short="-v")] = False
+    prometheus: Annotated[
+        tuple[str, int] | None,
+        _running(
+            "--prometheus [ADDRESS:]PORT",
+            values.endpoint,
+            "serve the run's numbers to Prometheus (address: 127.0.0.1)",
+            commands=_TUNING,
+        ),
+    ] = None
+    step_map: Path | None = None

@@ -1,0 +1,52 @@
+"""What every session does before its job is tuned or measured, a sweep's like any other: whatever can be refused is
+refused here, and what dead runs left behind is put back."""
+
+from contextlib import ExitStack
+
+from autocap.config import NODE_POWER, RunConfig
+from autocap.devices import node as node_power
+from autocap.devices.base import PowerSource
+from autocap.errors import GuardError, UsageError
+from autocap.guardian import Fate, settle
+from autocap.job.invoking_user import InvokingUser
+from autocap.job.signals import SignalClock
+
+_NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
+
+
+def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
+    """Raises UsageError where code of the user who called sudo would run with root's rights. user: `None` without
+    sudo."""
+    if user is None:
+        return
+    if ":" in config.strategy:
+        raise UsageError(
+            f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
+        )
+    if config.node_power.startswith(node_power.COMMAND):
+        raise UsageError(
+            f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
+        )
+
+
+def settle_leftovers(*, observe: bool) -> list[str]:
+    """Put back what dead runs left, on whatever device, unless nothing is to be set; sentences on it."""
+    if observe:
+        return []
+    try:
+        return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]
+    except GuardError as error:  # what is to be guarded will be refused for it; a job without a device need not be
+        return [str(error)]
+
+
+def open_node_power(config: RunConfig, clock: SignalClock, stack: ExitStack) -> PowerSource | None:
+    """The source that --node-power names, open until the stack closes; `None` for none.
+
+    Raises DeviceUnavailable where it reads no power.
+    """
+    if config.node_power == NODE_POWER:
+        return None
+    with clock.lifted():  # a meter must feel it when it is asked to end
+        node = node_power.open_source(config.node_power, clock)
+    stack.callback(node.close)
+    return node
