@@ -1,6 +1,7 @@
-"""What the controller asks of the runner."""
+"""What the controller asks of the runner, and what a search or a check ends with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import assert_never
 
 from autocap import events
 from autocap.events import Event, State
@@ -25,26 +26,61 @@ Action = SetCaps | Announce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """caps_w: to keep, watts per device, `None` for the limits found on arrival. reference: what is held, as measured,
-    `None` where it is not known. changed: why another search must follow; unsure: whether a later one may find more."""
+class Keep:
+    """Hold these caps, watts per device. reference: how they were measured."""
 
-    caps_w: tuple[float, ...] | None
-    reference: Measurement | None
-    changed: str | None = None
-    unsure: bool = False
+    caps_w: tuple[float, ...]
+    reference: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutBack:
+    """Hold the limits found on arrival, as nothing is better. reference: how they were measured."""
+
+    reference: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutBackForNow:
+    """Hold the limits found on arrival; a later search may find something better. reference: as in PutBack."""
+
+    reference: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAnew:
+    """The job has changed meanwhile. why: in a sentence."""
+
+    why: str
+
+
+Decision = Keep | PutBack | PutBackForNow | SearchAnew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """The controller is in this state."""
+
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """It waits for the job to train again, to go on in this state."""
+
+    state: State
 
 
 class Outbox:
     """Collects the actions of a step, in order.
 
     original_w: the limits found on arrival, one per device. now_s: of the step, on the run's clock. caps_w: the limits
-    that should hold now. state: pauses aside.
+    that should hold now.
     """
 
     def __init__(self, original_w: tuple[float, ...]) -> None:
         self.original_w = self.caps_w = original_w
-        self.state = State.WAITING
+        self._mode: Training | Paused = Training(state=State.WAITING)
         self.now_s = 0.0
         self._actions: list[Action] = []
 
@@ -72,9 +108,39 @@ class Outbox:
         if self.caps_w != self.original_w:
             self._actions.append(SetCaps(caps_w=self.caps_w))
 
+    @property
+    def state(self) -> State:
+        """Where the controller is, pauses aside."""
+        return self._mode.state
+
+    @property
+    def shown(self) -> State:
+        """Where it says that it is."""
+        match self._mode:
+            case Training(state=state):
+                return state
+            case Paused():
+                return State.PAUSED
+            case _:
+                assert_never(self._mode)
+
     def enter(self, state: State) -> None:
         """Be in a state from now on."""
-        self.state = state
+        self._mode = Training(state=state) if state is State.DONE else replace(self._mode, state=state)
+        self._entered(state)
+
+    def heed_pause(self, *, paused: bool) -> None:
+        """Pause, or go on, with the job. paused: it does something other than training just now."""
+        paused = paused and self.state not in (State.WAITING, State.DONE)
+        match self._mode:
+            case Training(state=state) if paused:
+                self._mode = Paused(state=state)
+                self._entered(State.PAUSED)
+            case Paused(state=state) if not paused:
+                self._mode = Training(state=state)
+                self._entered(state)
+
+    def _entered(self, state: State) -> None:
         self.announce(events.StateEntered(t_s=self.now_s, state=state))
 
     def warn(self, text: str) -> None:

@@ -1,12 +1,11 @@
-"""Is the recommended cap really better? It is measured in turn with the baseline, so that slow drift cancels.
-
-The windows alternate cap, baseline, cap; while the answer is within the error, baseline and cap follow again.
-"""
+"""Is the recommended cap really better? It is measured in turn with the baseline; while the answer is within the error,
+another round follows."""
 
 import math
 from dataclasses import dataclass
+from enum import Enum, auto
 
-from autocap.measurement.combining import pool
+from autocap.controller.comparison import Comparison
 from autocap.metrics import Metric
 from autocap.records import Measurement
 
@@ -15,61 +14,48 @@ _ROUNDS = 3
 WINDOW_ERROR = math.sqrt(2)
 
 
+class Outcome(Enum):
+    """What a confirmation says of a cap."""
+
+    BETTER = auto()  # than the baseline by more than two sigma, and not too slow
+    NOT_BETTER = auto()
+    TOO_SLOW = auto()  # or not surely within the limit on slowdown
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """confirmed: better than the baseline by more than two sigma, and not too slow. reason: a sentence with numbers.
-    too_slow: or not surely within the limit on slowdown."""
+class Judgement:
+    """reason: a sentence with numbers. measurement: of the cap, baseline: of the windows between."""
 
-    confirmed: bool
+    outcome: Outcome
     reason: str
-    too_slow: bool = False
-    measurement: Measurement | None = None
-    baseline: Measurement | None = None
+    measurement: Measurement
+    baseline: Measurement
 
 
-class Confirmation:
-    """The plan of one confirmation: which cap to measure next, and what the windows say.
+def judge(compared: Comparison, metric: Metric) -> Judgement | None:
+    """What windows of a cap (outer) and of the baseline (inner) say of the cap; `None` while that is open."""
+    if not compared.rounds:
+        return None
+    cap, baseline, last = compared.outer, compared.inner, compared.rounds >= _ROUNDS
+    cost = metric.versus(cap, baseline)
+    numbers = f"{metric.name} {cost.value:.4f} ± {cost.stderr:.4f} of the baseline's"
 
-    trial: what the search has just measured at the cap, which stands for the first window.
-    """
+    def found(outcome: Outcome, reason: str) -> Judgement:
+        return Judgement(outcome=outcome, reason=reason, measurement=cap, baseline=baseline)
 
-    def __init__(self, metric: Metric, trial: Measurement | None = None) -> None:
-        self._metric = metric
-        self._windows: list[Measurement] = [] if trial is None else [trial]
-        self._baselines: list[Measurement] = []
+    if metric.forbids(cap, baseline):
+        return found(Outcome.TOO_SLOW, f"too slow: {_slowdown(cap, baseline, metric)}")
+    if cost.value - 2 * cost.stderr > 1:
+        return found(Outcome.NOT_BETTER, f"worse than the baseline: {numbers}")
+    if not metric.allows(cap, baseline):
+        unsure = f"not surely within the slowdown limit: {_slowdown(cap, baseline, metric)}"
+        return found(Outcome.TOO_SLOW, unsure) if last else None
+    if cost.value + 2 * cost.stderr < 1:
+        return found(Outcome.BETTER, numbers)
+    return found(Outcome.NOT_BETTER, f"not better beyond its error: {numbers}") if last else None
 
-    @property
-    def baseline_next(self) -> bool:
-        """Whether the next window is to be taken at the limit found on arrival."""
-        return len(self._windows) > len(self._baselines)
 
-    def add(self, measurement: Measurement) -> Verdict | None:
-        """Add the window that was asked for; the verdict once it stands."""
-        (self._baselines if self.baseline_next else self._windows).append(measurement)
-        if len(self._windows) <= len(self._baselines) or not self._baselines:
-            return None
-        return self._judge(last=len(self._baselines) >= _ROUNDS)
-
-    def _judge(self, *, last: bool) -> Verdict | None:
-        cap, baseline = pool(self._windows), pool(self._baselines)
-        cost = self._metric.versus(cap, baseline)
-        numbers = f"{self._metric.name} {cost.value:.4f} ± {cost.stderr:.4f} of the baseline's"
-        if self._metric.forbids(cap, baseline):
-            why = f"too slow: {self._slowdown(cap, baseline)}"
-            return Verdict(confirmed=False, reason=why, too_slow=True, measurement=cap, baseline=baseline)
-        if cost.value - 2 * cost.stderr > 1:
-            return Verdict(confirmed=False, reason=f"worse than the baseline: {numbers}", baseline=baseline)
-        if not self._metric.allows(cap, baseline):
-            too_slow = f"not surely within the slowdown limit: {self._slowdown(cap, baseline)}"
-            return Verdict(confirmed=False, reason=too_slow, too_slow=True, baseline=baseline) if last else None
-        if cost.value + 2 * cost.stderr < 1:
-            return Verdict(confirmed=True, reason=numbers, measurement=cap, baseline=baseline)
-        why = f"not better beyond its error: {numbers}"
-        return Verdict(confirmed=False, reason=why, baseline=baseline) if last else None
-
-    def _slowdown(self, cap: Measurement, baseline: Measurement) -> str:
-        ratio = cap.period_s / baseline.period_s
-        error = math.hypot(cap.period_rel_stderr, baseline.period_rel_stderr)
-        return (
-            f"{100 * (ratio - 1):+.2f} ± {100 * error:.2f} % time, {100 * (self._metric.max_slowdown or 0):g} % allowed"
-        )
+def _slowdown(cap: Measurement, baseline: Measurement, metric: Metric) -> str:
+    ratio = cap.period_s / baseline.period_s
+    error = math.hypot(cap.period_rel_stderr, baseline.period_rel_stderr)
+    return f"{100 * (ratio - 1):+.2f} ± {100 * error:.2f} % time, {100 * (metric.max_slowdown or 0):g} % allowed"

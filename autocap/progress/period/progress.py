@@ -59,7 +59,7 @@ class PeriodProgress:
         self._begin((), 0.0, 0.0)
         self.trouble: str | None = "the power signal is still too short to tell a period"
 
-    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)
         if caps != self._caps:
             self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
