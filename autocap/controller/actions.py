@@ -1,7 +1,6 @@
 """What the controller asks of the runner, and what a search or a check ends with."""
 
-from dataclasses import dataclass, replace
-from typing import assert_never
+from dataclasses import dataclass
 
 from autocap import events
 from autocap.events import Event, State
@@ -40,11 +39,8 @@ class PutBack:
     reference: Measurement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutBackForNow:
-    """Hold the limits found on arrival; a later search may find something better. reference: as in PutBack."""
-
-    reference: Measurement
+class PutBackForNow(PutBack):
+    """The same; but a later search may find something better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,33 +50,20 @@ class SearchAnew:
     why: str
 
 
-Decision = Keep | PutBack | PutBackForNow | SearchAnew
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """The controller is in this state."""
-
-    state: State
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
-    """It waits for the job to train again, to go on in this state."""
-
-    state: State
+Decision = Keep | PutBack | SearchAnew
 
 
 class Outbox:
     """Collects the actions of a step, in order.
 
     original_w: the limits found on arrival, one per device. now_s: of the step, on the run's clock. caps_w: the limits
-    that should hold now.
+    that should hold now. state: where the controller is; shown: where it says it is, which is PAUSED while the job does
+    not train.
     """
 
     def __init__(self, original_w: tuple[float, ...]) -> None:
         self.original_w = self.caps_w = original_w
-        self._mode: Training | Paused = Training(state=State.WAITING)
+        self.state = self.shown = State.WAITING
         self.now_s = 0.0
         self._actions: list[Action] = []
 
@@ -108,40 +91,19 @@ class Outbox:
         if self.caps_w != self.original_w:
             self._actions.append(SetCaps(caps_w=self.caps_w))
 
-    @property
-    def state(self) -> State:
-        """Where the controller is, pauses aside."""
-        return self._mode.state
-
-    @property
-    def shown(self) -> State:
-        """Where it says that it is."""
-        match self._mode:
-            case Training(state=state):
-                return state
-            case Paused():
-                return State.PAUSED
-            case _:
-                assert_never(self._mode)
-
     def enter(self, state: State) -> None:
         """Be in a state from now on."""
-        self._mode = Training(state=state) if state is State.DONE else replace(self._mode, state=state)
-        self._entered(state)
+        self.state = state
+        if self.shown is not State.PAUSED or state is State.DONE:
+            self.shown = state
+        self.announce(events.StateEntered(t_s=self.now_s, state=state))
 
     def heed_pause(self, *, paused: bool) -> None:
-        """Pause, or go on, with the job. paused: it does something other than training just now."""
-        paused = paused and self.state not in (State.WAITING, State.DONE)
-        match self._mode:
-            case Training(state=state) if paused:
-                self._mode = Paused(state=state)
-                self._entered(State.PAUSED)
-            case Paused(state=state) if not paused:
-                self._mode = Training(state=state)
-                self._entered(state)
-
-    def _entered(self, state: State) -> None:
-        self.announce(events.StateEntered(t_s=self.now_s, state=state))
+        """Show a pause of the job, or that it is over. paused: the job does something other than training just now."""
+        shown = State.PAUSED if paused and self.state not in (State.WAITING, State.DONE) else self.state
+        if shown is not self.shown:
+            self.shown = shown
+            self.announce(events.StateEntered(t_s=self.now_s, state=shown))
 
     def warn(self, text: str) -> None:
         self.announce(events.Warned(t_s=self.now_s, text=text))

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Action, Decision, Keep, Outbox, PutBack, PutBackForNow, SearchAnew
+from autocap.controller.actions import Action, Decision, Keep, Outbox, PutBack, SearchAnew
 from autocap.controller.budget import SlowdownBudget, objection
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import HoldPlan
@@ -108,15 +108,9 @@ class Controller:
         """The caps were put back meanwhile (the process was stopped): set them again, and begin the window anew."""
         self._out.open(t_s)
         self._prober.again()
-        match self._phase:
-            case Waiting(until_s=until_s):
-                self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=until_s)
-            case Baseline() | Exploring() | Holding() | Observing():
-                self._out.set_again()
-            case Done():
-                pass
-            case _:
-                assert_never(self._phase)
+        if isinstance(self._phase, Waiting):
+            self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=self._phase.until_s)
+        self._out.set_again()
         return self._out.actions
 
     def retune(self, t_s: float) -> list[Action]:
@@ -250,14 +244,14 @@ class Controller:
                 pass
             case Keep(caps_w=caps_w):
                 self._hold(phase, decision, caps_w)
-            case PutBack() | PutBackForNow():
+            case PutBack():
                 self._hold(phase, decision, self._out.original_w)
             case SearchAnew(why=why):
                 self._tune_anew(phase, why)
             case _:
                 assert_never(decision)
 
-    def _hold(self, phase: Exploring, decision: Keep | PutBack | PutBackForNow, caps_w: tuple[float, ...]) -> None:
+    def _hold(self, phase: Exploring, decision: Keep | PutBack, caps_w: tuple[float, ...]) -> None:
         self._out.set(caps_w)
         self._out.enter(State.HOLDING)
         hold = self._plan.hold(decision, self._out.now_s, checked=phase.checks)

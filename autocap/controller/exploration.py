@@ -8,12 +8,11 @@ from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, PutBack, PutBackForNow, SearchAnew
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.comparison import Caps, Comparison
-from autocap.controller.confirmation import WINDOW_ERROR, Judgement, Outcome, judge
+from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, response
 from autocap.controller.search import Search
-from autocap.controller.steps import Confirming, Resting, Revisiting, SavingUp, Step, Trying
+from autocap.controller.steps import AtTrial, Confirming, Stage, Step
 from autocap.events import State
 from autocap.measurement.drift import changed_since, ratios
 from autocap.measurement.metering import Metered
@@ -49,7 +48,7 @@ class Exploration:
         self.search = search
         self._config, self._prober, self._out = config, prober, outbox
         self._accounts, self._progress, self._budget = accounts, progress, budget
-        self._step: Step = Resting()
+        self._step: Step = None
         self._since_baseline = 0  # trials
         self._patience = 1.0  # grows while the baseline stays where it is
         self._baseline_s = outbox.now_s
@@ -70,26 +69,26 @@ class Exploration:
         if isinstance(self._step, Balancing):
             decision = self._step.take(metered)
         else:
-            if isinstance(self._step, SavingUp):
+            if isinstance(self._step, AtTrial) and self._step.stage is Stage.SAVING_UP:
                 self._start_trial(self._step.cap_w)
             result = self._prober.add(metered)
             if result is None and metered.marks and self._overspent():
                 result = self._prober.cut("the slowdown that --max-slowdown allows so far is used up")
             decision = None if result is None else self._end(result)
         if decision is not None:
-            self._step = Resting()
+            self._step = None
         return decision
 
     def _end(self, result: ProbeResult) -> Decision | None:
         """What was measured in this step has come to an end."""
         match self._step:
-            case Trying(cap_w=cap_w):
-                return self._end_trial(cap_w, result)
-            case Revisiting(cap_w=cap_w):
+            case AtTrial(cap_w=cap_w, stage=Stage.REVISITING):
                 return self._end_revisit(cap_w, result)
+            case AtTrial(cap_w=cap_w):
+                return self._end_trial(cap_w, result)
             case Confirming():
                 return self._end_window(self._step, result)
-            case Resting() | SavingUp() | Balancing():
+            case None | Balancing():
                 raise AssertionError(f"nothing was being measured: {self._step}")
             case _:
                 assert_never(self._step)
@@ -97,16 +96,16 @@ class Exploration:
     def abandon(self, reason: str) -> None:
         """Nothing more is measured; a trial that was under way has failed."""
         match self._step:
-            case Trying(cap_w=cap_w) | SavingUp(cap_w=cap_w) | Revisiting(cap_w=cap_w):
+            case AtTrial(cap_w=cap_w):
                 unfinished = Trial(cap_w=cap_w, state=TrialState.FAILED, reason=reason)
                 self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=unfinished))
             case Balancing():
                 self._step.abandon(reason)
-            case Resting() | Confirming():
+            case None | Confirming():
                 pass
             case _:
                 assert_never(self._step)
-        self._step = Resting()
+        self._step = None
 
     # Searching.
 
@@ -116,7 +115,7 @@ class Exploration:
             return self._end_search()
         aged_s = self._out.now_s - self._baseline_s
         if max(self._since_baseline / _REVISIT_TRIALS, aged_s / _REVISIT_S) >= self._patience:
-            self._step = Revisiting(cap_w=cap_w)
+            self._step = AtTrial(cap_w=cap_w, stage=Stage.REVISITING)
             self._measure(self._out.original_w)
         else:
             self._announce_trial(cap_w)
@@ -143,10 +142,10 @@ class Exploration:
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
         if self._budget is not None and self._saved_s(self._budget) < self._budget.expected_loss_s(cap_w):
-            self._step = SavingUp(cap_w=cap_w)
+            self._step = AtTrial(cap_w=cap_w, stage=Stage.SAVING_UP)
             self._out.set(self._out.original_w)
             return
-        self._step = Trying(cap_w=cap_w)
+        self._step = AtTrial(cap_w=cap_w, stage=Stage.TRYING)
         self._out.set(self._out.every(cap_w))
         rules = self.search.rules(cap_w, self._prober.rules)
         self._prober.start(
@@ -155,7 +154,8 @@ class Exploration:
 
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
-        return isinstance(self._step, Trying) and self._budget is not None and self._saved_s(self._budget) < 0
+        trying = isinstance(self._step, AtTrial) and self._step.stage is Stage.TRYING
+        return trying and self._budget is not None and self._saved_s(self._budget) < 0
 
     def _saved_s(self, budget: SlowdownBudget) -> float:
         """Seconds that the job may still lose."""
@@ -164,7 +164,7 @@ class Exploration:
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
         trial = result.as_trial(cap_w, self._progress.trouble)
-        self._step = Resting()
+        self._step = None
         self._since_baseline += 1
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
         if self._budget is not None:
@@ -225,20 +225,20 @@ class Exploration:
         changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
         if changed is not None:
             return SearchAnew(why=changed)
-        if found.outcome is Outcome.TOO_SLOW:
+        if found.ruling is Ruling.TOO_SLOW:
             self._refused.add(max(comparison.outer_w))
             other_w = self.search.runner_up(self._refused)
             if other_w is not None:
                 self._confirm(self._out.every(other_w), held=step.held)
                 return None
         self.search.rebase(found.baseline)
-        match found.outcome:
-            case Outcome.BETTER:
+        match found.ruling:
+            case Ruling.BETTER:
                 return self._keep(comparison.outer_w, found, held=step.held)
-            case Outcome.NOT_BETTER | Outcome.TOO_SLOW:
+            case Ruling.NOT_BETTER | Ruling.TOO_SLOW:
                 return self._put_back(found.reason, found.baseline, unsure=True)
             case _:
-                assert_never(found.outcome)
+                assert_never(found.ruling)
 
     def _measure(self, caps_w: Caps) -> None:
         self._out.set(caps_w)

@@ -1,7 +1,5 @@
 """While a cap is held: is it time to measure again, or to tune anew?"""
 
-from dataclasses import dataclass
-
 from autocap.controller.actions import Keep, PutBack, PutBackForNow
 from autocap.measurement.drift import DriftWatch
 from autocap.measurement.metering import Metered
@@ -13,34 +11,31 @@ _RETRY_S = 300.0  # after a search that was disturbed, or ended in doubt
 _CHECK_S, _CHECK_WINDOWS = 900.0, 150.0  # first check after as long, or as many times the baseline's window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldRules:
-    """When holding ends.
-
-    retune: as the user has it. settle_s: from the decision on, until readings describe what is held. rest_s: no change
-    is acted on for so long, so that a job that keeps changing is not searched all the time. retry_s: tune anew after
-    so long in any case, `None` for never. check_s: measure the baseline again after so long, `None` for never.
-    """
-
-    retune: Retune = "never"
-    settle_s: float
-    rest_s: float
-    retry_s: float | None
-    check_s: float | None
-
-
 class Hold:
     """From a decision until the next.
 
-    reference: what is held, as measured.
+    reference: what is held, as measured. retune: as the user has it. settle_s: from the decision on, until readings
+    describe what is held. rest_s: no change is acted on for so long, so that a job that keeps changing is not searched
+    all the time. retry_s: tune anew after so long in any case, `None` for never. check_s: measure the baseline again
+    after so long, `None` for never.
     """
 
-    def __init__(self, rules: HoldRules, reference: Measurement, since_s: float) -> None:
-        dues = [rules.retune if isinstance(rules.retune, float) else None, rules.retry_s]
+    def __init__(
+        self,
+        reference: Measurement,
+        since_s: float,
+        *,
+        retune: Retune = "never",
+        settle_s: float,
+        rest_s: float = 0.0,
+        retry_s: float | None = None,
+        check_s: float | None = None,
+    ) -> None:
+        dues = [retune if isinstance(retune, float) else None, retry_s]
         self._due_s = min((since_s + due for due in dues if due is not None), default=None)
-        self._check_s = None if rules.check_s is None else since_s + rules.check_s
-        self._settled_s, self._rested_s = since_s + rules.settle_s, since_s + rules.rest_s
-        self._drift = DriftWatch(reference) if rules.retune == "auto" else None
+        self._check_s = None if check_s is None else since_s + check_s
+        self._settled_s, self._rested_s = since_s + settle_s, since_s + rest_s
+        self._drift = DriftWatch(reference) if retune == "auto" else None
         self._asked = False
 
     def ask(self) -> None:
@@ -82,10 +77,12 @@ class HoldPlan:
         """The next one follows after twice the time."""
         self._check_s *= 2
 
-    def hold(self, decision: Keep | PutBack | PutBackForNow, now_s: float, *, checked: bool) -> Hold:
+    def hold(self, decision: Keep | PutBack, now_s: float, *, checked: bool) -> Hold:
         """What begins with a decision. checked: its caps held before, and were only checked."""
         anew = self._retune != "never"
-        rules = HoldRules(
+        return Hold(
+            decision.reference,
+            now_s,
             retune=self._retune,
             settle_s=self._settle_s,
             # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
@@ -93,4 +90,3 @@ class HoldPlan:
             retry_s=_RETRY_S * 2**self.searches if anew and isinstance(decision, PutBackForNow) else None,
             check_s=self._check_s if anew and isinstance(decision, Keep) else None,
         )
-        return Hold(rules, decision.reference, now_s)

@@ -20,7 +20,6 @@ class Waiting:
     until_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """The limits found on arrival are measured."""
 
@@ -42,12 +41,10 @@ class Holding:
     caps_w: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observing:
     """The job is measured, and nothing is set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """Nothing more is decided."""
 

@@ -1,40 +1,30 @@
 """The steps of a search and of its confirmation; which may follow which:
 
-Resting → Trying, where time must be saved up first by way of SavingUp, and now and then after Revisiting the baseline;
-Trying → the next trial, or Confirming; Confirming → Balancing (a cap per GPU), or Confirming of the runner-up. A
-decision ends in Resting. A check of what is held begins with Confirming.
+AtTrial → the next one, or Confirming; Confirming → Balancing (a cap per GPU), or Confirming of the runner-up. Each may
+end in a decision; a check of what is held begins with Confirming.
 """
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from autocap.controller.comparison import Comparison
 from autocap.controller.per_gpu.balancing import Balancing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resting:
-    """Nothing is measured."""
+class Stage(Enum):
+    """Of a trial: first one of the former two, or neither."""
+
+    REVISITING = auto()  # the baseline is measured again
+    SAVING_UP = auto()  # it waits, at the limit found on arrival, for the time that it will cost the job
+    TRYING = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavingUp:
-    """The trial of a cap waits, at the limit found on arrival, for the time that it will cost the job."""
+class AtTrial:
+    """A cap was asked for, watts."""
 
     cap_w: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trying:
-    """The trial of a cap."""
-
-    cap_w: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revisiting:
-    """The baseline is measured again, before the trial of a cap."""
-
-    cap_w: float
+    stage: Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,4 +35,5 @@ class Confirming:
     held: bool
 
 
-Step = Resting | SavingUp | Trying | Revisiting | Confirming | Balancing
+# `None`: nothing is measured.
+Step = None | AtTrial | Confirming | Balancing

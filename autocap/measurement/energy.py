@@ -48,7 +48,7 @@ class Joules:
     """Energy, by where it was read; sums are taken part by part, so that they do not depend on when they began.
 
     counted, held: of the GPUs together by their counters, and of each by its power. beside: of what goes with them.
-    node_counted, node_held: of the machine, by its counter and by its power.
+    node_counted, node_held: of the machine, by its counter and by its power. whole: these hold the GPUs' already.
     """
 
     counted: float = 0.0
@@ -56,6 +56,7 @@ class Joules:
     beside: float = 0.0
     node_counted: float = 0.0
     node_held: float = 0.0
+    whole: bool = False
 
     def __add__(self, more: "Joules") -> "Joules":
         return Joules(
@@ -64,6 +65,7 @@ class Joules:
             beside=self.beside + more.beside,
             node_counted=self.node_counted + more.node_counted,
             node_held=self.node_held + more.node_held,
+            whole=more.whole,
         )
 
     @property
@@ -71,40 +73,44 @@ class Joules:
         """The GPUs' part: what a cap acts on."""
         return self.counted + sum(self.held)
 
-    def total(self, *, whole: bool) -> float:
-        """What the metric counts. whole: the machine's readings hold the power of the GPUs already."""
-        return self.node_counted + self.node_held + (0.0 if whole else self.gpus + self.beside)
+    @property
+    def total(self) -> float:
+        """What the metric counts."""
+        return self.node_counted + self.node_held + (0.0 if self.whole else self.gpus + self.beside)
 
 
 class EnergyMeter:
     """Turns samples into joules. In a gap nothing is known, and nothing is added.
 
     energy: since the first sample; gained: since the last but one. known: whether it is known up to the last sample;
-    moved: whether a counter or a power reading has told of it there. whole: as the samples' node has it. gap_s: seconds
-    of which the energy is not known.
+    moved: whether a counter or a power reading has told of it there. gap_s: seconds of which the energy is not known.
     """
 
     def __init__(self) -> None:
         self._gpus, self._beside, self._node = _Gpus(), _Counted(), _Node()
         self._last_s = math.nan
         self.energy = self.gained = Joules()
-        self.known = self.moved = self.whole = False
+        self.known = self.moved = False
         self.gap_s = 0.0
 
     @property
     def energy_j(self) -> float:
         """What the metric counts so far."""
-        return self.energy.total(whole=self.whole)
+        return self.energy.total
 
     def add(self, sample: Sample) -> bool:
         """Take in the next sample; whether it gives another point of the energy curve."""
-        self.whole = sample.node is not None and sample.node.whole
         node_counted, node_held = self._node.gain(sample.t_s, sample.node)
         beside = [reading.beside_j for reading in sample.readings if reading.beside_j is not None]
         gained_beside = self._beside.gain(sum(beside) if beside else None)
         counted, held, self.moved = self._gpus.gain(sample)
         self.gained = Joules(
-            counted=counted, held=held, beside=gained_beside, node_counted=node_counted, node_held=node_held
+            counted=counted,
+            held=held,
+            beside=gained_beside,
+            node_counted=node_counted,
+            node_held=node_held,
+            whole=sample.node is not None and sample.node.whole,
         )
         self.energy += self.gained
         self.known = not any(reading.power_w is None for reading in sample.readings) and not (

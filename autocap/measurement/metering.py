@@ -16,9 +16,9 @@ class Metered:
 
     gained: energy since the sample before; energy_j: what the metric counts since the run began; gap_s: seconds of the
     run of which it is not known. known: whether the energy up to here is; moved: whether a counter or a power reading
-    has told of it here. whole: the machine's readings hold the GPUs' power. node_fresh: its reading is another than
-    that of the sample before. disturbed: why nothing is to be measured here, `None` where nothing disturbs. paused: the
-    job does something other than training; pause_ended: the last mark ends a stretch that held a pause.
+    has told of it here. node_fresh: the machine's reading is another than at the sample before. disturbed: why nothing
+    is to be measured here, `None` where nothing disturbs. paused: the job does something other than training;
+    pause_ended: the last mark ends a stretch that held a pause.
     """
 
     sample: Sample
@@ -28,7 +28,6 @@ class Metered:
     gap_s: float
     known: bool
     moved: bool
-    whole: bool
     node_fresh: bool
     disturbed: str | None
     paused: bool
@@ -58,7 +57,6 @@ class Metering:
             gap_s=self._energy.gap_s,
             known=self._energy.known,
             moved=self._energy.moved,
-            whole=self._energy.whole,
             node_fresh=self._fresh(sample.node),
             disturbed=disturbance(sample),
             paused=self._pauses.paused,

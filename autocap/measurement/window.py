@@ -61,7 +61,7 @@ class Window:
         self._energy = Joules() if self._energy is None else self._energy + metered.gained
         if metered.known and (metered.moved or first):
             self._energy_t.append(sample.t_s)
-            self._energy_j.append(self._energy.total(whole=metered.whole))
+            self._energy_j.append(self._energy.total)
             self._gpu_j.append(self._energy.gpus)
         if sample.node is not None:
             self._node_t = self._node_t or []

@@ -1,13 +1,11 @@
 """A cap that is held: a changed workload is told from noise, and tuned anew."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.holding import Hold, HoldRules
+from autocap.controller.holding import Hold
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
 from autocap.events import State
@@ -88,15 +86,12 @@ def test_a_cap_is_kept_where_nothing_may_be_tuned_anew() -> None:
 
 
 def test_time_and_a_request_are_reasons_too() -> None:
-    sample, rules = (
-        Meter().of(Sample(t_s=50.0, readings=())),
-        HoldRules(settle_s=1.0, rest_s=0.0, retry_s=None, check_s=None),
-    )
-    hold = Hold(replace(rules, retune=40.0), REFERENCE, since_s=0.0)
+    sample = Meter().of(Sample(t_s=50.0, readings=()))
+    hold = Hold(REFERENCE, 0.0, settle_s=1.0, retune=40.0)
     assert hold.why_anew(sample) == "it is time for another try"
-    hold = Hold(replace(rules, retry_s=40.0), REFERENCE, since_s=0.0)
+    hold = Hold(REFERENCE, 0.0, settle_s=1.0, retry_s=40.0)
     assert hold.why_anew(sample) == "it is time for another try"
-    hold = Hold(rules, REFERENCE, since_s=0.0)
+    hold = Hold(REFERENCE, 0.0, settle_s=1.0)
     assert hold.why_anew(sample) is None
     hold.ask()
     assert hold.why_anew(sample) == "it was asked for"

@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from autocap.controller.comparison import Comparison
-from autocap.controller.confirmation import Outcome, judge
+from autocap.controller.comparison import Comparison, Ruling, judge
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.metrics import Metric
@@ -197,7 +196,7 @@ def verdict_of(cap: Measurement, baseline: Measurement, metric: Metric | None = 
         comparison.add(baseline if comparison.inner_next else cap)
         found = judge(comparison, metric or Metric(name="energy"))
         if found is not None:
-            return found.outcome is Outcome.BETTER, found.reason, windows
+            return found.ruling is Ruling.BETTER, found.reason, windows
     raise AssertionError("no verdict")
 
 

@@ -57,7 +57,6 @@ def _template(fit: Fit, series: Series, spans: Spans, update_s: float, window_s:
         rel_stderr=spans.rel_stderr,
         cycles=spans.cycles,
         coefficients=fit.coefficients * series.spread_w,
-        level_w=series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep])),
         noise_w=fit.residual * series.spread_w,
         jitter=fit.walk,
         unseen=_unseen(fit),
