@@ -33,13 +33,13 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutBack:
+class Revert:
     """Hold the limits found on arrival, as nothing is better. reference: how they were measured."""
 
     reference: Measurement
 
 
-class PutBackForNow(PutBack):
+class RevertForNow(Revert):
     """The same; but a later search may find something better."""
 
 
@@ -50,7 +50,7 @@ class SearchAnew:
     why: str
 
 
-Decision = Keep | PutBack | SearchAnew
+Decision = Keep | Revert | SearchAnew
 
 
 class Outbox:

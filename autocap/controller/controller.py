@@ -8,7 +8,7 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Action, Decision, Keep, Outbox, PutBack, SearchAnew
+from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, SearchAnew
 from autocap.controller.budget import SlowdownBudget, objection
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import HoldPlan
@@ -244,14 +244,14 @@ class Controller:
                 pass
             case Keep(caps_w=caps_w):
                 self._hold(phase, decision, caps_w)
-            case PutBack():
+            case Revert():
                 self._hold(phase, decision, self._out.original_w)
             case SearchAnew(why=why):
                 self._tune_anew(phase, why)
             case _:
                 assert_never(decision)
 
-    def _hold(self, phase: Exploring, decision: Keep | PutBack, caps_w: tuple[float, ...]) -> None:
+    def _hold(self, phase: Exploring, decision: Keep | Revert, caps_w: tuple[float, ...]) -> None:
         self._out.set(caps_w)
         self._out.enter(State.HOLDING)
         hold = self._plan.hold(decision, self._out.now_s, checked=phase.checks)

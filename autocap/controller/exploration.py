@@ -6,13 +6,13 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Decision, Keep, Outbox, PutBack, PutBackForNow, SearchAnew
+from autocap.controller.actions import Decision, Keep, Outbox, Revert, RevertForNow, SearchAnew
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, response
 from autocap.controller.search import Search
-from autocap.controller.steps import AtTrial, Confirming, Stage, Step
+from autocap.controller.steps import AtTrial, Confirming, Step, TrialStage
 from autocap.events import State
 from autocap.measurement.drift import changed_since, ratios
 from autocap.measurement.metering import Metered
@@ -69,7 +69,7 @@ class Exploration:
         if isinstance(self._step, Balancing):
             decision = self._step.take(metered)
         else:
-            if isinstance(self._step, AtTrial) and self._step.stage is Stage.SAVING_UP:
+            if isinstance(self._step, AtTrial) and self._step.stage is TrialStage.SAVING_UP:
                 self._start_trial(self._step.cap_w)
             result = self._prober.add(metered)
             if result is None and metered.marks and self._overspent():
@@ -80,9 +80,9 @@ class Exploration:
         return decision
 
     def _end(self, result: ProbeResult) -> Decision | None:
-        """What was measured in this step has come to an end."""
+        """What the step measured has come to an end."""
         match self._step:
-            case AtTrial(cap_w=cap_w, stage=Stage.REVISITING):
+            case AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING):
                 return self._end_revisit(cap_w, result)
             case AtTrial(cap_w=cap_w):
                 return self._end_trial(cap_w, result)
@@ -115,7 +115,7 @@ class Exploration:
             return self._end_search()
         aged_s = self._out.now_s - self._baseline_s
         if max(self._since_baseline / _REVISIT_TRIALS, aged_s / _REVISIT_S) >= self._patience:
-            self._step = AtTrial(cap_w=cap_w, stage=Stage.REVISITING)
+            self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
             self._measure(self._out.original_w)
         else:
             self._announce_trial(cap_w)
@@ -141,11 +141,11 @@ class Exploration:
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
-        if self._budget is not None and self._saved_s(self._budget) < self._budget.expected_loss_s(cap_w):
-            self._step = AtTrial(cap_w=cap_w, stage=Stage.SAVING_UP)
+        if self._budget is not None and self._saved_s() < self._budget.expected_loss_s(cap_w):
+            self._step = AtTrial(cap_w=cap_w, stage=TrialStage.SAVING_UP)
             self._out.set(self._out.original_w)
             return
-        self._step = AtTrial(cap_w=cap_w, stage=Stage.TRYING)
+        self._step = AtTrial(cap_w=cap_w, stage=TrialStage.TRYING)
         self._out.set(self._out.every(cap_w))
         rules = self.search.rules(cap_w, self._prober.rules)
         self._prober.start(
@@ -154,13 +154,13 @@ class Exploration:
 
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
-        trying = isinstance(self._step, AtTrial) and self._step.stage is Stage.TRYING
-        return trying and self._budget is not None and self._saved_s(self._budget) < 0
+        trying = isinstance(self._step, AtTrial) and self._step.stage is TrialStage.TRYING
+        return trying and self._saved_s() < 0
 
-    def _saved_s(self, budget: SlowdownBudget) -> float:
+    def _saved_s(self) -> float:
         """Seconds that the job may still lose."""
-        tally = self._accounts.tally(self._out.now_s)
-        return math.inf if tally is None else budget.saved_s(tally)
+        tally = None if self._budget is None else self._accounts.tally(self._out.now_s)
+        return math.inf if self._budget is None or tally is None else self._budget.saved_s(tally)
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
         trial = result.as_trial(cap_w, self._progress.trouble)
@@ -183,17 +183,13 @@ class Exploration:
         if predictions:
             self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
         if cap_w is None:
-            why = "no cap that was tried is allowed and better"
-            return self._put_back(why, self.search.baseline, unsure=self._cut_short)
+            # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
+            unsure = self.search.blind or self._budget is not None
+            return self._put_back("no cap that was tried is allowed and better", self.search.baseline, unsure=unsure)
         if self._out.every(cap_w) == self._out.original_w:
             return self._put_back("the limit found on arrival is already the best", self.search.baseline, unsure=False)
         self._confirm(self._out.every(cap_w), self._shown(cap_w))
         return None
-
-    @property
-    def _cut_short(self) -> bool:
-        """Whether caps were not tried that may be better, as trials failed or the job had saved up too little time."""
-        return self.search.blind or self._budget is not None
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
@@ -206,11 +202,9 @@ class Exploration:
     def _confirm(self, caps_w: Caps, shown: Measurement | None = None, *, held: bool = False) -> None:
         if self._out.state is not State.CONFIRMING:
             self._out.enter(State.CONFIRMING)
-        self._next_window(Confirming(comparison=Comparison(caps_w, self._out.original_w, shown), held=held))
-
-    def _next_window(self, step: Confirming) -> None:
-        self._step = step
-        self._measure(step.comparison.next_w)
+        comparison = Comparison(caps_w, self._out.original_w, shown)
+        self._step = Confirming(comparison=comparison, held=held)
+        self._measure(comparison.next_w)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
         comparison = step.comparison
@@ -220,7 +214,7 @@ class Exploration:
         comparison.add(result.measurement)
         found = judge(comparison, self._config.metric)
         if found is None:
-            self._next_window(step)
+            self._measure(comparison.next_w)
             return None
         changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
         if changed is not None:
@@ -253,7 +247,7 @@ class Exploration:
         self._out.announce(
             events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
         )
-        return PutBackForNow(reference=reference) if unsure else PutBack(reference=reference)
+        return RevertForNow(reference=reference) if unsure else Revert(reference=reference)
 
     def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:
         """held: the caps hold already, and were only looked at again."""

@@ -1,6 +1,6 @@
 """While a cap is held: is it time to measure again, or to tune anew?"""
 
-from autocap.controller.actions import Keep, PutBack, PutBackForNow
+from autocap.controller.actions import Keep, Revert, RevertForNow
 from autocap.measurement.drift import DriftWatch
 from autocap.measurement.metering import Metered
 from autocap.records import Measurement
@@ -77,7 +77,7 @@ class HoldPlan:
         """The next one follows after twice the time."""
         self._check_s *= 2
 
-    def hold(self, decision: Keep | PutBack, now_s: float, *, checked: bool) -> Hold:
+    def hold(self, decision: Keep | Revert, now_s: float, *, checked: bool) -> Hold:
         """What begins with a decision. checked: its caps held before, and were only checked."""
         anew = self._retune != "never"
         return Hold(
@@ -87,6 +87,6 @@ class HoldPlan:
             settle_s=self._settle_s,
             # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
             rest_s=0.0 if checked else (self.searches - 1) * (now_s - self._searched_from_s),
-            retry_s=_RETRY_S * 2**self.searches if anew and isinstance(decision, PutBackForNow) else None,
+            retry_s=_RETRY_S * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
             check_s=self._check_s if anew and isinstance(decision, Keep) else None,
         )

@@ -11,7 +11,7 @@ from autocap.controller.comparison import Comparison
 from autocap.controller.per_gpu.balancing import Balancing
 
 
-class Stage(Enum):
+class TrialStage(Enum):
     """Of a trial: first one of the former two, or neither."""
 
     REVISITING = auto()  # the baseline is measured again
@@ -24,7 +24,7 @@ class AtTrial:
     """A cap was asked for, watts."""
 
     cap_w: float
-    stage: Stage
+    stage: TrialStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
