@@ -105,7 +105,7 @@ class PeriodProgress:
             if len(t_s) < _FEWEST_READINGS:
                 return ()
             witnesses = self._signals.witnesses(device)
-            estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witness=witnesses)
+            estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witnesses=witnesses)
             before_s = self._seen_s
             self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
             self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device, t_s, power_w)

@@ -108,7 +108,6 @@ def _fits(series: Series, template: Template, shortest_s: float, longest_s: floa
         series.t_s,
         series.y,
         step_s=series.step_s,
-        window_s=series.window_s,
         shortest_s=shortest_s,
         longest_s=longest_s,
         count=_CANDIDATES,
