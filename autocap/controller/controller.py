@@ -60,7 +60,7 @@ class Controller:
         self._out = Outbox(original_w)
         self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), until_s=config.wait_s)
         self._metering = Metering()
-        self._accounts = RunningTotals()
+        self._totals = RunningTotals()
         self._tallied_s = 0.0
         self._done = 0.0  # iterations
         self._prober = Prober(config, sensor)
@@ -95,7 +95,7 @@ class Controller:
         if idle_w is not None:
             self._out.announce(events.IdleEstimated(t_s=sample.t_s, power_w=idle_w, seen_s=self._idle.seen_s))
         self._out.heed_pause(paused=metered.paused)
-        self._accounts.add(metered, self.state)
+        self._totals.add(metered, self.state)
         try:
             self._advance(metered)
         except StrategyError as error:
@@ -171,7 +171,7 @@ class Controller:
             return
         if steady is None:
             self._out.warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")
-        self._accounts.open()
+        self._totals.open()
         self._measure_baseline(steady)
 
     def _measure_baseline(self, steady: Window | None = None) -> None:
@@ -223,7 +223,7 @@ class Controller:
             search=search,
             prober=self._prober,
             outbox=self._out,
-            accounts=self._accounts,
+            totals=self._totals,
             progress=self._progress,
             budget=self._budget(baseline),
         )
@@ -233,7 +233,7 @@ class Controller:
     def _budget(self, baseline: Measurement) -> SlowdownBudget | None:
         if self._config.metric.max_slowdown is None:
             return None
-        since = self._accounts.tally(self._out.now_s) if self._plan.searches > 1 else None
+        since = self._totals.tally(self._out.now_s) if self._plan.searches > 1 else None
         return SlowdownBudget(
             self._config.metric.max_slowdown, baseline, self._settle_s, self._config.min_batches, since=since
         )
@@ -286,6 +286,6 @@ class Controller:
 
     def _tally(self) -> None:
         self._tallied_s = self._out.now_s
-        tally = self._accounts.tally(self._out.now_s)
+        tally = self._totals.tally(self._out.now_s)
         if tally is not None:
             self._out.announce(tally)

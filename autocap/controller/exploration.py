@@ -41,13 +41,13 @@ class Exploration:
         search: Search,
         prober: Prober,
         outbox: Outbox,
-        accounts: RunningTotals,
+        totals: RunningTotals,
         progress: Progress,
         budget: SlowdownBudget | None,
     ) -> None:
         self.search = search
         self._config, self._prober, self._out = config, prober, outbox
-        self._accounts, self._progress, self._budget = accounts, progress, budget
+        self._totals, self._progress, self._budget = totals, progress, budget
         self._step: Step = None
         self._since_baseline = 0  # trials
         self._patience = 1.0  # grows while the baseline stays where it is
@@ -159,7 +159,7 @@ class Exploration:
 
     def _saved_s(self) -> float:
         """Seconds that the job may still lose."""
-        tally = None if self._budget is None else self._accounts.tally(self._out.now_s)
+        tally = None if self._budget is None else self._totals.tally(self._out.now_s)
         return math.inf if self._budget is None or tally is None else self._budget.saved_s(tally)
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
@@ -287,7 +287,7 @@ class Exploration:
             lowering=Lowering(common_w, len(self._out.original_w), self.search.grid, near),
             prober=self._prober,
             outbox=self._out,
-            accounts=self._accounts,
+            totals=self._totals,
             budget=self._budget,
             baseline=self.search.baseline,
             common=common,

@@ -83,7 +83,7 @@ class EnergyMeter:
     """Turns samples into joules. In a gap nothing is known, and nothing is added.
 
     energy: since the first sample; gained: since the last but one. known: whether it is known up to the last sample;
-    moved: whether a counter or a power reading has told of it there. gap_s: seconds of which the energy is not known.
+    moved: whether a counter that moved, or power, says so. gap_s: seconds of which the energy is not known.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class _Gpus:
                 self._hold(sample, gap=True)
             return self._counted.gain(sum(counters)), (), self._counted.moved
         gap = any(reading.power_w is None for reading in sample.readings)
-        if not gap:  # counters go on over a gap, but must not count again what the power has told
+        if not gap:  # counters go on over a gap, but must not count again what was taken from the power
             self._counted.gain(None)
         return 0.0, self._hold(sample, gap=gap), not gap
 

@@ -13,7 +13,7 @@ _PERCENTILE = 2.0
 _SHORTEST_S = 1.0
 _MOST_SAMPLES = 100_000
 # A period in the power is recognised long after the job began to train, and a job that was attached to trains already.
-_TELLS_WHEN_IT_BEGINS = ("steps", "regex")
+_COUNTED_FROM_THE_START = ("steps", "regex")
 
 
 class RestPower:
@@ -64,6 +64,6 @@ class IdleWatch:
             return None
         if metered.marks:
             self._done = True
-            return self._rest.estimate() if kind in _TELLS_WHEN_IT_BEGINS else None
+            return self._rest.estimate() if kind in _COUNTED_FROM_THE_START else None
         self._rest.see(metered.t_s, node_power_w(metered.sample))
         return None

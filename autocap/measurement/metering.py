@@ -15,8 +15,8 @@ class Metered:
     """A sample with what can be said of it, and the marks that it brought.
 
     gained: energy since the sample before; energy_j: what the metric counts since the run began; gap_s: seconds of the
-    run of which it is not known. known: whether the energy up to here is; moved: whether a counter or a power reading
-    has told of it here. node_fresh: the machine's reading is another than at the sample before. disturbed: why nothing
+    run of which it is not known. known: whether the energy up to here is; moved: whether a counter that moved, or
+    power, says so. node_fresh: the machine's reading is another than at the sample before. disturbed: why nothing
     is to be measured here, `None` where nothing disturbs. paused: the job does something other than training;
     pause_ended: the last mark ends a stretch that held a pause.
     """

@@ -1,6 +1,6 @@
 """Where the iteration count comes from: samples in, marks out. A mark says how many iterations had ended by when.
 
-Best first: `steps` (the job counts), `regex` (its output counts), `period` (found in the power signal; periodic.py),
+Best first: `steps` (the job counts), `regex` (its output counts), `period` (found in the power signal),
 `speed` (a proxy from the SM clock, of low confidence: where it is asked for, and for `attach` without a period).
 """
 

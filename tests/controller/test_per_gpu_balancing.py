@@ -135,25 +135,25 @@ class Purse(SlowdownBudget):
 def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks: int) -> None:
     base = replace(measurement(350.0 * 0.5, 0.5), cap_w=(200.0, 200.0))
     sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
-    outbox, accounts, progress, meter = Outbox((260.0, 260.0)), RunningTotals(), StepProgress(), Meter()
+    outbox, totals, progress, meter = Outbox((260.0, 260.0)), RunningTotals(), StepProgress(), Meter()
     balancing = Balancing(
         config=PER_GPU,
         lowering=Lowering(200.0, 2, CapGrid.stepped(100.0, 260.0, 5.0), Response(draw=0.9, time=0.35)),
         prober=Prober(PER_GPU, sensor),
         outbox=outbox,
-        accounts=accounts,
+        totals=totals,
         budget=Purse(base, looks),
         baseline=base,
         common=base,
     )
-    accounts.open()
+    totals.open()
     balancing.begin()
     decided = None
     for one in samples(seconds=60.0):
         sample = replace(one, readings=(one.readings[0], replace(one.readings[0], power_w=150.0)))
         one_metered = meter.of(sample, progress.marks(sample))
         outbox.open(sample.t_s)
-        accounts.add(one_metered, State.SEARCHING)
+        totals.add(one_metered, State.SEARCHING)
         decided = decided or balancing.take(one_metered)
         if decided is not None:
             break

@@ -1,7 +1,7 @@
 """SEARCHING and CONFIRMING with a cap per GPU: from a common cap that was kept to caps per GPU, or back to it.
 
-Every window at caps per GPU lies between two at the common cap. In a trial the time must not grow beyond noise; whether
-energy falls beyond noise as well, and the metric with it, is told by several rounds at the end, or all is undone.
+Every window at caps per GPU lies between two at the common cap. In a trial the time must not grow beyond noise; several
+rounds at the end must show that energy falls beyond noise as well, and the metric with it, or all is undone.
 """
 
 from dataclasses import replace
@@ -39,13 +39,13 @@ class Balancing:
         lowering: Lowering,
         prober: Prober,
         outbox: Outbox,
-        accounts: RunningTotals,
+        totals: RunningTotals,
         budget: SlowdownBudget | None,
         baseline: Measurement,
         common: Measurement,
     ) -> None:
         self._config, self._lowering, self._prober, self._out = config, lowering, prober, outbox
-        self._accounts, self._budget = accounts, budget
+        self._totals, self._budget = totals, budget
         self._baseline, self._common = baseline, common
         self._comparison: PerGpuComparison | None = None  # under way; `None` while the common cap alone is measured
         self._draws = DevicePower(len(outbox.original_w))
@@ -186,7 +186,7 @@ class Balancing:
 
     def _saved_s(self) -> float:
         """Seconds that the job may still lose."""
-        tally = self._accounts.tally(self._out.now_s)
+        tally = self._totals.tally(self._out.now_s)
         return float("inf") if self._budget is None or tally is None else self._budget.saved_s(tally)
 
     def _measure(self, caps_w: Caps) -> None:

@@ -78,11 +78,11 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
     """
     series = prepare(t_s, power_w, update_s=template.update_s, window_s=template.window_s)
     if series is None:
-        return _untold("the signal is constant or holds fewer than 24 readings")
+        return _unknown("the signal is constant or holds fewer than 24 readings")
     shortest_s, longest_s = template.period_s * fastest, template.period_s * slowest
     found = _fits(series, template, shortest_s * (1 - _MARGIN), longest_s * (1 + _MARGIN))
     if not found:
-        return _untold("nothing between the fastest and the slowest possible period repeats")
+        return _unknown("nothing between the fastest and the slowest possible period repeats")
     found = [item for item in found if not _repeats_another(item, found)]
     found.sort(key=lambda item: item[0], reverse=True)
     score, fit, alike = found[0]
@@ -163,5 +163,5 @@ def _doubt(
     return None
 
 
-def _untold(reason: str) -> RatioEstimate:
+def _unknown(reason: str) -> RatioEstimate:
     return RatioEstimate(ratio=None, rel_stderr=None, cycles=0.0, ok=False, seen=None, reason=reason)
