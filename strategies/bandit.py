@@ -1,12 +1,5 @@
 """A bandit on the caps: pulls the arm whose cost may be lowest, and goes on doing so while a cap is held.
 
-| option | meaning | default |
-|---|---|---|
-| `confidence` | standard errors below its mean at which an arm is judged | 1 |
-| `gain` | least gain that is worth a switch, as a share of the baseline's cost | 0.005 |
-| `trials` | most trials between two answers that the search is over | 20 |
-| `memory` | trials after which one made earlier counts half, once a cap is held; 0 forgets nothing | 8 |
-
 GP-LCB (Srinivas et al., ICML 2010): neighbouring arms cost much the same, which a Gaussian process with a Matérn 5/2
 kernel carries from the arms that were pulled to the others, on the logarithm of the cost. The next arm is the one
 with the lowest confidence bound, and the search is over when no bound is lower than the best mean by more than `gain`.

@@ -1,12 +1,5 @@
 """Bayesian optimisation with Optuna: a model of the cost over the caps says where to look next.
 
-| option | meaning | default |
-|---|---|---|
-| `sampler` | `gp` (Gaussian process, needs torch), `tpe`, or `auto`: `gp` where torch is installed | `auto` |
-| `trials` | most caps that are tried, re-measurements aside | 15 |
-| `startup` | caps that are tried before the model is asked, in even steps down from the draw | 2 |
-| `patience` | stop after so many caps in a row that did not improve the best beyond their errors | 3 |
-
 The model sees one value a cap: the pooled cost of its trials, so that a cap that is proposed again is a re-measurement
 and sharpens what the model sees. Where it names a cap a third time it is asked once more (TPE, which draws at random, a
 few times), having been told again what that cap costs; then the search is over: it has no better idea. The

@@ -1,9 +1,4 @@
-"""One given cap: measured once, and kept if it is allowed and better than what was there.
-
-| option | meaning | default |
-|---|---|---|
-| `cap` | the cap, watts; one of the grid's | none: must be given |
-"""
+"""One given cap: measured once, and kept if it is allowed and better than what was there."""
 
 from typing import ClassVar
 

@@ -1,9 +1,5 @@
 """Golden-section search on the grid, with a guard against noise: few probes on a curve with one valley.
 
-| option | meaning | default |
-|---|---|---|
-| `tolerance` | watts; a gap between tried caps that is narrower than this is not searched | 5 |
-
 The bracket is the best cap with its tried neighbours, and the next probe divides the wider of the two gaps by the
 golden ratio: no cap is measured twice in the search proper, and a cap tried for another reason only helps. One step
 beyond either end of the grid counts as tried and worse, so the ends are reached where the cost falls towards them.

@@ -1,11 +1,5 @@
 """Every cap in turn: slow, and hard to fool.
 
-| option | meaning | default |
-|---|---|---|
-| `step` | watts between the caps that are tried; 0 tries every cap of the grid | 0 |
-| `direction` | `down` begins at the highest cap, `up` at the lowest | `down` |
-| `patience` | stop after so many caps in a row that are worse than the best by two sigma; 0 tries all | 0 |
-
 Going down under a slowdown limit, it stops at the first cap that was given up as too slow: those below are slower.
 A warm start's history changes nothing here.
 """

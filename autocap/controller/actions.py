@@ -1,4 +1,4 @@
-"""What the controller asks of the runner."""
+"""What the controller asks of the runner, and what a search or a check ends with."""
 
 from dataclasses import dataclass
 
@@ -25,26 +25,45 @@ Action = SetCaps | Announce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """caps_w: to keep, watts per device, `None` for the limits found on arrival. reference: what is held, as measured,
-    `None` where it is not known. changed: why another search must follow; unsure: whether a later one may find more."""
+class Keep:
+    """Hold these caps, watts per device. reference: how they were measured."""
 
-    caps_w: tuple[float, ...] | None
-    reference: Measurement | None
-    changed: str | None = None
-    unsure: bool = False
+    caps_w: tuple[float, ...]
+    reference: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revert:
+    """Hold the limits found on arrival, as nothing is better. reference: how they were measured."""
+
+    reference: Measurement
+
+
+class RevertForNow(Revert):
+    """The same; but a later search may find something better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAnew:
+    """The job has changed meanwhile. why: in a sentence."""
+
+    why: str
+
+
+Decision = Keep | Revert | SearchAnew
 
 
 class Outbox:
     """Collects the actions of a step, in order.
 
     original_w: the limits found on arrival, one per device. now_s: of the step, on the run's clock. caps_w: the limits
-    that should hold now. state: pauses aside.
+    that should hold now. state: where the controller is; shown: where it says it is, which is PAUSED while the job does
+    not train.
     """
 
     def __init__(self, original_w: tuple[float, ...]) -> None:
         self.original_w = self.caps_w = original_w
-        self.state = State.WAITING
+        self.state = self.shown = State.WAITING
         self.now_s = 0.0
         self._actions: list[Action] = []
 
@@ -75,7 +94,16 @@ class Outbox:
     def enter(self, state: State) -> None:
         """Be in a state from now on."""
         self.state = state
+        if self.shown is not State.PAUSED or state is State.DONE:
+            self.shown = state
         self.announce(events.StateEntered(t_s=self.now_s, state=state))
+
+    def heed_pause(self, *, paused: bool) -> None:
+        """Show a pause of the job, or that it is over. paused: the job does something other than training just now."""
+        shown = State.PAUSED if paused and self.state not in (State.WAITING, State.DONE) else self.state
+        if shown is not self.shown:
+            self.shown = shown
+            self.announce(events.StateEntered(t_s=self.now_s, state=shown))
 
     def warn(self, text: str) -> None:
         self.announce(events.Warned(t_s=self.now_s, text=text))

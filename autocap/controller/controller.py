@@ -4,32 +4,34 @@ WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED w
 """
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Action, Decision, Outbox
+from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, SearchAnew
 from autocap.controller.budget import SlowdownBudget, objection
 from autocap.controller.exploration import Exploration
-from autocap.controller.holding import Hold, HoldRules, first_check_s
+from autocap.controller.holding import HoldPlan
+from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase, Waiting
 from autocap.controller.search import Search
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.measurement.energy import implausible
 from autocap.measurement.idle import IdleWatch
-from autocap.measurement.pauses import PauseWatch
+from autocap.measurement.metering import Metered, Metering
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.totals import RunningTotals
-from autocap.progress import Mark, Progress
+from autocap.measurement.window import Window
+from autocap.progress import Progress
 from autocap.records import Measurement, Sample, SensorInfo, Trial
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
 _TALLY_EVERY_S = 5.0
 _MOST_BASELINES = 3  # that cannot be measured, in a row
-_DISTURBED = "no iteration was seen without a gap in the power, or heat,"
-_RETRY_S = 300.0  # after a search that was disturbed, or ended in doubt
+_DISTURBED = "no iteration ended without a missing power reading or thermal throttling"
 
 
 class Controller:
@@ -56,26 +58,20 @@ class Controller:
         self.ended_because: str | None = None  # why the tuning ended before the job did
         self._started = self._seen_progress = False
         self._out = Outbox(original_w)
-        self._watch = SteadinessWatch(original_w)
-        self._wait_until_s = config.wait_s
-        self._accounts = RunningTotals()
+        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), until_s=config.wait_s)
+        self._metering = Metering()
+        self._totals = RunningTotals()
         self._tallied_s = 0.0
         self._done = 0.0  # iterations
         self._prober = Prober(config, sensor)
-        self._pauses = PauseWatch()
         self._idle = idle or IdleWatch()
-        self._paused = False  # as announced
         self._failed_baselines = 0  # in a row
-        self._exploration: Exploration | None = None
-        self._hold: Hold | None = None
-        self._held_w: tuple[float, ...] | None = None  # what is held, or checked, while it is held
-        self._check_s = 0.0  # the next rest between two looks at the baseline
-        self._searches = 0
-        self._searched_from_s = 0.0
+        self._history: tuple[Trial, ...] = ()  # of the searches before
+        self._plan = HoldPlan(config.retune, sensor.settle_s)
 
     @property
     def state(self) -> State:
-        return State.PAUSED if self._paused else self._out.state
+        return self._out.shown
 
     @property
     def caps_w(self) -> tuple[float, ...]:
@@ -88,22 +84,20 @@ class Controller:
         if not self._started:
             self._started = True
             self._out.enter(State.WAITING)
-        marks = self._progress.feed(sample)
+        marks, kind = self._progress.marks(sample), self._progress.kind
+        metered = self._metering.meter(sample, marks, kind, self._out.caps_w)
         if marks:
             self._done = marks[-1].iterations
         if marks and not self._seen_progress:
             self._seen_progress = True
-            self._out.announce(
-                events.ProgressFound(t_s=sample.t_s, kind=self._progress.kind, confidence=self._progress.confidence)
-            )
-        idle_w = self._idle.feed(sample, marks, self._progress)
+            self._out.announce(events.ProgressFound(t_s=sample.t_s, kind=kind, confidence=self._progress.confidence))
+        idle_w = self._idle.add(metered, kind)
         if idle_w is not None:
             self._out.announce(events.IdleEstimated(t_s=sample.t_s, power_w=idle_w, seen_s=self._idle.seen_s))
-        self._pauses.feed(sample, marks, self._progress, self._out.caps_w)
-        self._heed_pause()
-        self._accounts.feed(sample, marks, self.state, paused=self._pauses.ended)
+        self._out.heed_pause(paused=metered.paused)
+        self._totals.add(metered, self.state)
         try:
-            self._advance(sample, marks)
+            self._advance(metered)
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         if sample.t_s - self._tallied_s >= _TALLY_EVERY_S:
@@ -114,17 +108,16 @@ class Controller:
         """The caps were put back meanwhile (the process was stopped): set them again, and begin the window anew."""
         self._out.open(t_s)
         self._prober.again()
-        if self._out.state is State.WAITING:
-            self._watch = SteadinessWatch(self._out.original_w)
-        elif self._out.state is not State.DONE:
-            self._out.set_again()
+        if isinstance(self._phase, Waiting):
+            self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=self._phase.until_s)
+        self._out.set_again()
         return self._out.actions
 
     def retune(self, t_s: float) -> list[Action]:
         """Somebody asks to tune anew: done from HOLDING, and not needed before."""
         self._out.open(t_s)
-        if self._hold is not None:
-            self._hold.ask()
+        if isinstance(self._phase, Holding):
+            self._phase.hold.ask()
         else:
             self._out.warn(f"nothing to tune anew in the state {self.state}")
         return self._out.actions
@@ -132,10 +125,10 @@ class Controller:
     def stop(self, t_s: float, reason: str) -> list[Action]:
         """End the tuning, in whatever state it is; whoever calls this puts the limits found on arrival back."""
         self._out.open(t_s)
-        if self._out.state is State.DONE:
+        if isinstance(self._phase, Done):
             return []
-        if self._exploration is not None:
-            self._exploration.abandon(reason)
+        if isinstance(self._phase, Exploring):
+            self._phase.exploration.abandon(reason)
         self._out.caps_w = self._out.original_w
         self._finish()
         return self._out.actions
@@ -147,32 +140,30 @@ class Controller:
         self._tally()
         return out + self._out.actions
 
-    # The states, in their order.
+    # The phases, in their order.
 
-    def _advance(self, sample: Sample, marks: Sequence[Mark]) -> None:
-        match self._out.state:
-            case State.WAITING:
-                self._wait(sample, marks)
-            case State.BASELINE:
-                result = self._prober.feed(sample, marks, paused=self._paused)
+    def _advance(self, metered: Metered) -> None:
+        match self._phase:
+            case Waiting():
+                self._wait(self._phase, metered)
+            case Baseline():
+                result = self._prober.add(metered)
                 if result is not None:
                     self._end_baseline(result)
-            case State.SEARCHING | State.CONFIRMING if self._exploration is not None:
-                self._heed(self._exploration.feed(sample, marks, paused=self._paused))
-            case State.HOLDING if self._hold is not None:
-                self._keep(self._hold, sample, marks)
+            case Exploring(exploration=exploration):
+                self._heed(self._phase, exploration.take(metered))
+            case Holding():
+                self._keep(self._phase, metered)
+            case Observing() | Done():
+                pass
+            case _:
+                assert_never(self._phase)
 
-    def _heed_pause(self) -> None:
-        paused = self._pauses.paused and self._out.state not in (State.WAITING, State.DONE)
-        if paused != self._paused:
-            self._paused = paused
-            self._out.announce(events.StateEntered(t_s=self._out.now_s, state=self.state))
-
-    def _wait(self, sample: Sample, marks: Sequence[Mark]) -> None:
-        steady = self._watch.feed(sample, marks)
-        if steady is None and sample.t_s < self._wait_until_s:
+    def _wait(self, waiting: Waiting, metered: Metered) -> None:
+        steady = waiting.watch.add(metered)
+        if steady is None and metered.t_s < waiting.until_s:
             return
-        if steady is None and self._watch.iterations == 0:
+        if steady is None and waiting.watch.iterations == 0:
             self._fail(
                 f"{self._progress.trouble or _DISTURBED} within {self._config.wait_s:g} s, so nothing is tuned; pass a "
                 "larger --wait if the job starts slowly, or call autocap.step() once an iteration"
@@ -180,7 +171,11 @@ class Controller:
             return
         if steady is None:
             self._out.warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")
-        self._accounts.open()
+        self._totals.open()
+        self._measure_baseline(steady)
+
+    def _measure_baseline(self, steady: Window | None = None) -> None:
+        self._phase = Baseline()
         self._out.enter(State.BASELINE)
         self._prober.start_baseline(self._out.original_w, steady)
 
@@ -199,20 +194,19 @@ class Controller:
             self._fail(why)
             return
         self._out.warn(f"{why}; waiting for steady activity again")
-        self._watch = SteadinessWatch(self._out.original_w)
-        self._wait_until_s = self._out.now_s + self._config.wait_s
+        until_s = self._out.now_s + self._config.wait_s
+        self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=until_s)
         self._out.enter(State.WAITING)
 
     def _begin_search(self, baseline: Measurement) -> None:
-        history = () if self._exploration is None else self._exploration.search.history
         left = None if self._config.iterations is None else self._config.iterations - self._done
         too_short = objection(left, baseline, self._settle_s)
         if too_short is not None:
             self._fail(too_short)
             return
-        self._searches += 1
+        self._plan.begin_search(baseline, self._out.now_s)
         search = Search(
-            lambda measured: self._new_strategy(measured, history),
+            lambda measured: self._new_strategy(measured, self._history),
             self._grid,
             self._config.metric,
             baseline,
@@ -221,65 +215,63 @@ class Controller:
         if self._config.observe:
             first_w = search.ask()
             self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
+            self._phase = Observing()
             self._out.enter(State.HOLDING)
             return
-        self._searched_from_s, self._check_s = self._out.now_s, first_check_s(baseline)
-        self._exploration = Exploration(
+        exploration = Exploration(
             config=self._config,
             search=search,
             prober=self._prober,
             outbox=self._out,
-            accounts=self._accounts,
+            totals=self._totals,
             progress=self._progress,
             budget=self._budget(baseline),
         )
-        self._heed(self._exploration.begin())
+        self._phase = Exploring(exploration=exploration)
+        self._heed(self._phase, exploration.begin())
 
     def _budget(self, baseline: Measurement) -> SlowdownBudget | None:
         if self._config.metric.max_slowdown is None:
             return None
-        since = self._accounts.tally(self._out.now_s) if self._searches > 1 else None
+        since = self._totals.tally(self._out.now_s) if self._plan.searches > 1 else None
         return SlowdownBudget(
             self._config.metric.max_slowdown, baseline, self._settle_s, self._config.min_batches, since=since
         )
 
-    def _heed(self, decision: Decision | None) -> None:
-        if decision is None:
-            return
-        checked_w, self._held_w = self._held_w, decision.caps_w
-        if decision.changed is not None:
-            self._tune_anew(decision.changed)
-            return
-        self._out.set(decision.caps_w or self._out.original_w)
+    def _heed(self, phase: Exploring, decision: Decision | None) -> None:
+        match decision:
+            case None:
+                pass
+            case Keep(caps_w=caps_w):
+                self._hold(phase, decision, caps_w)
+            case Revert():
+                self._hold(phase, decision, self._out.original_w)
+            case SearchAnew(why=why):
+                self._tune_anew(phase, why)
+            case _:
+                assert_never(decision)
+
+    def _hold(self, phase: Exploring, decision: Keep | Revert, caps_w: tuple[float, ...]) -> None:
+        self._out.set(caps_w)
         self._out.enter(State.HOLDING)
-        # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
-        rest_s = 0.0 if checked_w is not None else (self._searches - 1) * (self._out.now_s - self._searched_from_s)
-        tuning_anew = self._config.retune != "never"
-        rules = HoldRules(
-            retune=self._config.retune,
-            settle_s=self._settle_s,
-            rest_s=rest_s,
-            retry_s=_RETRY_S * 2**self._searches if decision.unsure and tuning_anew else None,
-            check_s=self._check_s if decision.caps_w is not None and tuning_anew else None,
-        )
-        self._hold = Hold(rules, decision.reference, self._out.now_s)
+        hold = self._plan.hold(decision, self._out.now_s, checked=phase.checks)
+        self._phase = Holding(exploration=phase.exploration, hold=hold, caps_w=caps_w)
 
-    def _keep(self, hold: Hold, sample: Sample, marks: Sequence[Mark]) -> None:
-        why = hold.feed(sample, marks, paused=self._paused or self._pauses.ended)
+    def _keep(self, holding: Holding, metered: Metered) -> None:
+        why = holding.hold.why_anew(metered)
         if why is not None:
-            self._tune_anew(why)
-        elif hold.check_due(sample.t_s, paused=self._paused) and self._exploration and self._held_w is not None:
-            self._hold = None
-            self._check_s *= 2
-            self._heed(self._exploration.check(self._held_w))
+            self._tune_anew(holding, why)
+        elif holding.hold.check_due(metered):
+            self._plan.begin_check()
+            self._phase = Exploring(exploration=holding.exploration, checks=True)
+            holding.exploration.check(holding.caps_w)
 
-    def _tune_anew(self, why: str) -> None:
+    def _tune_anew(self, phase: Exploring | Holding, why: str) -> None:
         """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""
         self._out.warn(f"tuning anew: {why}")
-        self._hold = self._held_w = None
+        self._history = phase.exploration.search.history
         self._out.set(self._out.original_w)
-        self._out.enter(State.BASELINE)
-        self._prober.start_baseline(self._out.original_w)
+        self._measure_baseline()
 
     def _fail(self, why: str) -> None:
         self._out.warn(why)
@@ -287,13 +279,13 @@ class Controller:
         self._finish()
 
     def _finish(self) -> None:
-        self._paused, self._hold, self._exploration = False, None, None
+        self._phase = Done()
         self._prober.rest()
         self._out.set(self._out.original_w)
         self._out.enter(State.DONE)
 
     def _tally(self) -> None:
         self._tallied_s = self._out.now_s
-        tally = self._accounts.tally(self._out.now_s)
+        tally = self._totals.tally(self._out.now_s)
         if tally is not None:
             self._out.announce(tally)

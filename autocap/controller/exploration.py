@@ -1,26 +1,26 @@
-"""SEARCHING and CONFIRMING: from a measured baseline to a decision.
+"""SEARCHING and CONFIRMING: from a measured baseline to a decision."""
 
-One measurement is under way at a time, and what is to be done with its result is kept beside it.
-"""
-
-from collections.abc import Callable, Sequence
+import math
 from dataclasses import replace
+from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Decision, Outbox
+from autocap.controller.actions import Decision, Keep, Outbox, Revert, RevertForNow, SearchAnew
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.confirmation import WINDOW_ERROR, Confirmation, Verdict
+from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, response
 from autocap.controller.search import Search
+from autocap.controller.steps import AtTrial, Confirming, Step, TrialStage
 from autocap.events import State
 from autocap.measurement.drift import changed_since, ratios
+from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.totals import RunningTotals
-from autocap.progress import Mark, Progress
-from autocap.records import Measurement, Sample, Trial, TrialState
+from autocap.progress import Progress
+from autocap.records import Measurement, Trial, TrialState
 
 _REVISIT_TRIALS, _REVISIT_S = 4, 120.0  # the baseline is measured again after as many, or so long,
 _STILL = 0.01  # and twice that whenever it has not moved by as much
@@ -41,55 +41,71 @@ class Exploration:
         search: Search,
         prober: Prober,
         outbox: Outbox,
-        accounts: RunningTotals,
+        totals: RunningTotals,
         progress: Progress,
         budget: SlowdownBudget | None,
     ) -> None:
         self.search = search
         self._config, self._prober, self._out = config, prober, outbox
-        self._accounts, self._progress, self._budget = accounts, progress, budget
-        self._then: Callable[[ProbeResult], Decision | None] = self._end_trial
-        self._asked_w: float | None = None
-        self._spent_from: events.Tally | None = None  # when the trial under way began, which costs from `_budget`
+        self._totals, self._progress, self._budget = totals, progress, budget
+        self._step: Step = None
         self._since_baseline = 0  # trials
         self._patience = 1.0  # grows while the baseline stays where it is
         self._baseline_s = outbox.now_s
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
-        self._balancing: Balancing | None = None  # after the common cap was kept
-        self._holding = False  # whether what is measured is held already
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
         self._out.enter(State.SEARCHING)
         return self._next_trial()
 
-    def check(self, caps_w: tuple[float, ...]) -> Decision | None:
+    def check(self, caps_w: Caps) -> None:
         """Measure caps that are held in turn with the limits found on arrival, to see whether they still save."""
-        self._holding = True
-        return self._confirm(caps_w, None)
+        self._confirm(caps_w, held=True)
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> Decision | None:
-        """A decision once there is one."""
-        if self._balancing is not None:
-            decision = self._balancing.feed(sample, marks, paused=paused)
-            self._balancing = self._balancing if decision is None else None
-            return decision
-        if self._asked_w is not None and self._prober.resting:
-            self._start_trial(self._asked_w)
-        result = self._prober.feed(sample, marks, paused=paused)
-        if result is None and marks and self._overspent():
-            result = self._prober.cut("the slowdown that --max-slowdown allows so far is used up")
-        return None if result is None else self._then(result)
+    def take(self, metered: Metered) -> Decision | None:
+        """Take in a sample; a decision once there is one."""
+        if isinstance(self._step, Balancing):
+            decision = self._step.take(metered)
+        else:
+            if isinstance(self._step, AtTrial) and self._step.stage is TrialStage.SAVING_UP:
+                self._start_trial(self._step.cap_w)
+            result = self._prober.add(metered)
+            if result is None and metered.marks and self._overspent():
+                result = self._prober.cut("the slowdown that --max-slowdown allows so far is used up")
+            decision = None if result is None else self._end(result)
+        if decision is not None:
+            self._step = None
+        return decision
+
+    def _end(self, result: ProbeResult) -> Decision | None:
+        """What the step measured has come to an end."""
+        match self._step:
+            case AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING):
+                return self._end_revisit(cap_w, result)
+            case AtTrial(cap_w=cap_w):
+                return self._end_trial(cap_w, result)
+            case Confirming():
+                return self._end_window(self._step, result)
+            case None | Balancing():
+                raise AssertionError(f"nothing was being measured: {self._step}")
+            case _:
+                assert_never(self._step)
 
     def abandon(self, reason: str) -> None:
         """Nothing more is measured; a trial that was under way has failed."""
-        if self._asked_w is not None:
-            unfinished = Trial(cap_w=self._asked_w, state=TrialState.FAILED, reason=reason)
-            self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=unfinished))
-        self._asked_w = None
-        if self._balancing is not None:
-            self._balancing.abandon(reason)
+        match self._step:
+            case AtTrial(cap_w=cap_w):
+                unfinished = Trial(cap_w=cap_w, state=TrialState.FAILED, reason=reason)
+                self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=unfinished))
+            case Balancing():
+                self._step.abandon(reason)
+            case None | Confirming():
+                pass
+            case _:
+                assert_never(self._step)
+        self._step = None
 
     # Searching.
 
@@ -97,45 +113,40 @@ class Exploration:
         cap_w = self.search.ask()
         if cap_w is None:
             return self._end_search()
-        self._asked_w = cap_w
         aged_s = self._out.now_s - self._baseline_s
         if max(self._since_baseline / _REVISIT_TRIALS, aged_s / _REVISIT_S) >= self._patience:
-            self._measure(self._out.original_w, self._end_revisit)
-            return None
-        self._announce_trial(cap_w)
-        self._start_trial(cap_w)
+            self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
+            self._measure(self._out.original_w)
+        else:
+            self._announce_trial(cap_w)
         return None
 
     def _announce_trial(self, cap_w: float) -> None:
         self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w, expected=self.search.expected_trials))
+        self._start_trial(cap_w)
 
-    def _end_revisit(self, result: ProbeResult) -> Decision | None:
+    def _end_revisit(self, cap_w: float, result: ProbeResult) -> Decision | None:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
         self._since_baseline, self._baseline_s = 0, self._out.now_s
-        assert self._asked_w is not None
         if result.measurement is not None:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None:
-                self._asked_w = None
-                return Decision(caps_w=None, reference=result.measurement, changed=changed)
+                return SearchAnew(why=changed)
             moved = max(abs(ratio - 1) for ratio, _ in ratios(self.search.baseline, result.measurement).values())
             self._patience = 2 * self._patience if moved < _STILL else 1.0
             self.search.rebase(result.measurement)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
-        self._announce_trial(self._asked_w)
-        self._start_trial(self._asked_w)
+        self._announce_trial(cap_w)
         return None
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
-        tally = self._accounts.tally(self._out.now_s)
-        if self._budget is not None and tally is not None:
-            if self._budget.saved_s(tally) < self._budget.expected_loss_s(cap_w):
-                self._out.set(self._out.original_w)
-                return
-            self._spent_from = tally
+        if self._budget is not None and self._saved_s() < self._budget.expected_loss_s(cap_w):
+            self._step = AtTrial(cap_w=cap_w, stage=TrialStage.SAVING_UP)
+            self._out.set(self._out.original_w)
+            return
+        self._step = AtTrial(cap_w=cap_w, stage=TrialStage.TRYING)
         self._out.set(self._out.every(cap_w))
-        self._then = self._end_trial
         rules = self.search.rules(cap_w, self._prober.rules)
         self._prober.start(
             self._out.caps_w, self.search.cost, rules, hopeless=self.search.hopeless, decided=self.search.decided
@@ -143,15 +154,17 @@ class Exploration:
 
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
-        if self._budget is None or self._spent_from is None or self._asked_w is None:
-            return False
-        now = self._accounts.tally(self._out.now_s)
-        return now is not None and self._budget.saved_s(now) < 0
+        trying = isinstance(self._step, AtTrial) and self._step.stage is TrialStage.TRYING
+        return trying and self._saved_s() < 0
 
-    def _end_trial(self, result: ProbeResult) -> Decision | None:
-        assert self._asked_w is not None
-        trial = result.as_trial(self._asked_w, self._progress.trouble)
-        self._asked_w = self._spent_from = None
+    def _saved_s(self) -> float:
+        """Seconds that the job may still lose."""
+        tally = None if self._budget is None else self._totals.tally(self._out.now_s)
+        return math.inf if self._budget is None or tally is None else self._budget.saved_s(tally)
+
+    def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
+        trial = result.as_trial(cap_w, self._progress.trouble)
+        self._step = None
         self._since_baseline += 1
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
         if self._budget is not None:
@@ -170,16 +183,13 @@ class Exploration:
         if predictions:
             self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
         if cap_w is None:
-            verdict = Verdict(confirmed=False, reason="no cap that was tried is allowed and better")
-            return self._decide(None, verdict, unsure=self._cut_short)
+            # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
+            unsure = self.search.blind or self._budget is not None
+            return self._put_back("no cap that was tried is allowed and better", self.search.baseline, unsure=unsure)
         if self._out.every(cap_w) == self._out.original_w:
-            return self._decide(None, Verdict(confirmed=False, reason="the limit found on arrival is already the best"))
-        return self._confirm(self._out.every(cap_w), self._shown(cap_w))
-
-    @property
-    def _cut_short(self) -> bool:
-        """Whether caps were not tried that may be better, as trials failed or the job had saved up too little time."""
-        return self.search.blind or self._budget is not None
+            return self._put_back("the limit found on arrival is already the best", self.search.baseline, unsure=False)
+        self._confirm(self._out.every(cap_w), self._shown(cap_w))
+        return None
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
@@ -189,71 +199,76 @@ class Exploration:
 
     # Confirming.
 
-    def _confirm(self, caps_w: tuple[float, ...], shown: Measurement | None) -> Decision | None:
-        confirmation = Confirmation(self._config.metric, shown)
+    def _confirm(self, caps_w: Caps, shown: Measurement | None = None, *, held: bool = False) -> None:
         if self._out.state is not State.CONFIRMING:
             self._out.enter(State.CONFIRMING)
-        self._next_window(confirmation, caps_w)
-        return None
+        comparison = Comparison(caps_w, self._out.original_w, shown)
+        self._step = Confirming(comparison=comparison, held=held)
+        self._measure(comparison.next_w)
 
-    def _next_window(self, confirmation: Confirmation, caps_w: tuple[float, ...]) -> None:
-        next_w = self._out.original_w if confirmation.baseline_next else caps_w
-        self._measure(next_w, lambda result: self._end_window(confirmation, caps_w, result))
-
-    def _end_window(
-        self, confirmation: Confirmation, caps_w: tuple[float, ...], result: ProbeResult
-    ) -> Decision | None:
+    def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
+        comparison = step.comparison
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
-            return self._decide(None, Verdict(confirmed=False, reason=why), unsure=True)
-        verdict = confirmation.add(result.measurement)
-        if verdict is None:
-            self._next_window(confirmation, caps_w)
+            return self._put_back(why, self.search.baseline, unsure=True)
+        comparison.add(result.measurement)
+        found = judge(comparison, self._config.metric)
+        if found is None:
+            self._measure(comparison.next_w)
             return None
-        changed = None
-        if verdict.baseline is not None:
-            changed = changed_since(self.search.baseline, verdict.baseline, _AT_ARRIVAL)
+        changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
         if changed is not None:
-            return Decision(caps_w=None, reference=verdict.baseline, changed=changed)
-        if verdict.too_slow:
-            self._refused.add(max(caps_w))
+            return SearchAnew(why=changed)
+        if found.ruling is Ruling.TOO_SLOW:
+            self._refused.add(max(comparison.outer_w))
             other_w = self.search.runner_up(self._refused)
             if other_w is not None:
-                return self._confirm(self._out.every(other_w), None)
-        if verdict.baseline is not None:
-            self.search.rebase(verdict.baseline)
-        return self._decide(caps_w if verdict.confirmed else None, verdict, unsure=not verdict.confirmed)
+                self._confirm(self._out.every(other_w), held=step.held)
+                return None
+        self.search.rebase(found.baseline)
+        match found.ruling:
+            case Ruling.BETTER:
+                return self._keep(comparison.outer_w, found, held=step.held)
+            case Ruling.NOT_BETTER | Ruling.TOO_SLOW:
+                return self._put_back(found.reason, found.baseline, unsure=True)
+            case _:
+                assert_never(found.ruling)
 
-    def _measure(self, caps_w: tuple[float, ...], then: Callable[[ProbeResult], Decision | None]) -> None:
-        self._then = then
+    def _measure(self, caps_w: Caps) -> None:
         self._out.set(caps_w)
         rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
         self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
 
-    def _decide(self, caps_w: tuple[float, ...] | None, verdict: Verdict, *, unsure: bool = False) -> Decision | None:
+    # Decisions.
+
+    def _put_back(self, reason: str, reference: Measurement, *, unsure: bool) -> Decision:
+        """unsure: a later search may find something better."""
+        expected = self.search.expectation()
+        self._out.announce(
+            events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
+        )
+        return RevertForNow(reference=reference) if unsure else Revert(reference=reference)
+
+    def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:
+        """held: the caps hold already, and were only looked at again."""
         self._out.announce(
             events.Decided(
                 t_s=self._out.now_s,
-                cap_w=None if caps_w is None else max(caps_w),
-                confirmed=verdict.confirmed,
-                reason=verdict.reason,
-                measurement=verdict.measurement if verdict.confirmed else None,
-                baseline=verdict.baseline if verdict.confirmed else None,
+                cap_w=max(caps_w),
+                confirmed=True,
+                reason=found.reason,
+                measurement=found.measurement,
+                baseline=found.baseline,
                 expected=self.search.expectation(),
             )
         )
-        reference = verdict.measurement if caps_w is not None else verdict.baseline or self.search.baseline
-        if caps_w is not None and verdict.measurement is not None and self._may_balance:
-            return self._balance(max(caps_w), verdict.measurement)
-        return Decision(caps_w=caps_w, reference=reference, unsure=unsure)
+        if self._config.per_gpu and not held and self._can_balance():
+            self._step = self._balancing(max(caps_w), found.measurement)
+            return self._step.begin()
+        return Keep(caps_w=caps_w, reference=found.measurement)
 
-    # A cap per GPU.
-
-    @property
-    def _may_balance(self) -> bool:
-        """Whether a cap per GPU was asked for and can be found, now that a common one is kept."""
-        if not self._config.per_gpu or self._holding:
-            return False
+    def _can_balance(self) -> bool:
+        """Whether a cap per GPU can be found; says why not."""
         if len(self._out.original_w) == 1:
             self._out.warn("--per-gpu changes nothing for a job on one GPU: its cap is the common one")
             return False
@@ -264,17 +279,16 @@ class Exploration:
             return False
         return True
 
-    def _balance(self, common_w: float, common: Measurement) -> Decision | None:
+    def _balancing(self, common_w: float, common: Measurement) -> Balancing:
         measured = [trial.measurement for trial in self.search.history if trial.measurement is not None]
         near = response(common_w, [self.search.first, *measured])
-        self._balancing = Balancing(
+        return Balancing(
             config=self._config,
             lowering=Lowering(common_w, len(self._out.original_w), self.search.grid, near),
             prober=self._prober,
             outbox=self._out,
-            accounts=self._accounts,
+            totals=self._totals,
             budget=self._budget,
             baseline=self.search.baseline,
             common=common,
         )
-        return self._balancing.begin()

@@ -1,68 +1,92 @@
 """While a cap is held: is it time to measure again, or to tune anew?"""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
+from autocap.controller.actions import Keep, Revert, RevertForNow
 from autocap.measurement.drift import DriftWatch
-from autocap.progress import Mark
-from autocap.records import Measurement, Sample
+from autocap.measurement.metering import Metered
+from autocap.records import Measurement
 
 Retune = float | str  # seconds, "auto" or "never"
 
+_RETRY_S = 300.0  # after a search that was disturbed, or ended in doubt
 _CHECK_S, _CHECK_WINDOWS = 900.0, 150.0  # first check after as long, or as many times the baseline's window
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldRules:
-    """When holding ends.
-
-    retune: as the user has it. settle_s: from the decision on, until readings describe what is held. rest_s: no change
-    is acted on for so long, so that a job that keeps changing is not searched all the time. retry_s: tune anew after
-    so long in any case, `None` for never. check_s: measure the baseline again after so long, `None` for never.
-    """
-
-    retune: Retune = "never"
-    settle_s: float
-    rest_s: float
-    retry_s: float | None
-    check_s: float | None
-
-
-def first_check_s(baseline: Measurement) -> float:
-    """When to look at the baseline again for the first time: late enough that it costs a few thousandths at most."""
-    return max(_CHECK_S, _CHECK_WINDOWS * baseline.duration_s)
 
 
 class Hold:
     """From a decision until the next.
 
-    reference: what is held, as measured; `None` where there is nothing to compare.
+    reference: what is held, as measured. retune: as the user has it. settle_s: from the decision on, until readings
+    describe what is held. rest_s: no change is acted on for so long, so that a job that keeps changing is not searched
+    all the time. retry_s: tune anew after so long in any case, `None` for never. check_s: measure the baseline again
+    after so long, `None` for never.
     """
 
-    def __init__(self, rules: HoldRules, reference: Measurement | None, since_s: float) -> None:
-        dues = [rules.retune if isinstance(rules.retune, float) else None, rules.retry_s]
+    def __init__(
+        self,
+        reference: Measurement,
+        since_s: float,
+        *,
+        retune: Retune = "never",
+        settle_s: float,
+        rest_s: float = 0.0,
+        retry_s: float | None = None,
+        check_s: float | None = None,
+    ) -> None:
+        dues = [retune if isinstance(retune, float) else None, retry_s]
         self._due_s = min((since_s + due for due in dues if due is not None), default=None)
-        self._check_s = None if rules.check_s is None else since_s + rules.check_s
-        self._settled_s, self._rested_s = since_s + rules.settle_s, since_s + rules.rest_s
-        self._drift = DriftWatch(reference) if rules.retune == "auto" and reference is not None else None
+        self._check_s = None if check_s is None else since_s + check_s
+        self._settled_s, self._rested_s = since_s + settle_s, since_s + rest_s
+        self._drift = DriftWatch(reference) if retune == "auto" else None
         self._asked = False
 
     def ask(self) -> None:
         """Somebody asks to tune anew."""
         self._asked = True
 
-    def check_due(self, t_s: float, *, paused: bool) -> bool:
+    def check_due(self, metered: Metered) -> bool:
         """Whether to measure the baseline again now."""
-        return self._check_s is not None and t_s >= self._check_s and not paused
+        return self._check_s is not None and metered.t_s >= self._check_s and not metered.paused
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> str | None:
-        """Why to tune anew now; `None` while there is no reason. paused: the job does not train, or did not."""
-        if self._drift is not None and sample.t_s >= self._settled_s:
-            changed = self._drift.feed(sample, marks, paused=paused)
-            if changed is not None and sample.t_s >= self._rested_s:
+    def why_anew(self, metered: Metered) -> str | None:
+        """Take in a sample; why to tune anew now, `None` while there is no reason."""
+        if self._drift is not None and metered.t_s >= self._settled_s:
+            changed = self._drift.add(metered)
+            if changed is not None and metered.t_s >= self._rested_s:
                 return changed
         if self._asked:
             return "it was asked for"
-        if self._due_s is not None and sample.t_s >= self._due_s:
+        if self._due_s is not None and metered.t_s >= self._due_s:
             return "it is time for another try"
         return None
+
+
+class HoldPlan:
+    """How long decisions are held, by the searches so far. retune: as the user has it. settle_s: of the sensor."""
+
+    def __init__(self, retune: Retune, settle_s: float) -> None:
+        self._retune, self._settle_s = retune, settle_s
+        self.searches = 0
+        self._searched_from_s = self._check_s = 0.0
+
+    def begin_search(self, baseline: Measurement, now_s: float) -> None:
+        """The baseline is looked at again so late for the first time that it costs a few thousandths at most."""
+        self.searches += 1
+        self._searched_from_s = now_s
+        self._check_s = max(_CHECK_S, _CHECK_WINDOWS * baseline.duration_s)
+
+    def begin_check(self) -> None:
+        """The next one follows after twice the time."""
+        self._check_s *= 2
+
+    def hold(self, decision: Keep | Revert, now_s: float, *, checked: bool) -> Hold:
+        """What begins with a decision. checked: its caps held before, and were only checked."""
+        anew = self._retune != "never"
+        return Hold(
+            decision.reference,
+            now_s,
+            retune=self._retune,
+            settle_s=self._settle_s,
+            # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
+            rest_s=0.0 if checked else (self.searches - 1) * (now_s - self._searched_from_s),
+            retry_s=_RETRY_S * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
+            check_s=self._check_s if anew and isinstance(decision, Keep) else None,
+        )

@@ -7,11 +7,9 @@ percent of a warming card never add up.
 
 import math
 from collections import deque
-from collections.abc import Sequence
 
-from autocap.measurement.energy import EnergyMeter, disturbance
-from autocap.progress import Mark
-from autocap.records import Measurement, Sample
+from autocap.measurement.metering import Metered
+from autocap.records import Measurement
 
 _ALLOWANCE = 0.045  # half of a change of 10 %, a little less
 _ALARM = 1.0  # 20 iterations of a change of 10 %
@@ -58,7 +56,7 @@ class CumulativeSum:
 
 
 class DriftWatch:
-    """Fed with what happens at a cap that is held; says once why the workload is no longer the one measured.
+    """Watches what happens at a cap that is held; says once why the workload is no longer the one measured.
 
     reference: what the cap, or the baseline, cost per iteration.
     """
@@ -66,27 +64,24 @@ class DriftWatch:
     def __init__(self, reference: Measurement) -> None:
         self._reference = reference
         self._time, self._energy = CumulativeSum(), CumulativeSum()
-        self._meter = EnergyMeter()
         self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> str | None:
-        """The reason for an alarm; `None` while there is none. paused: these marks, or none yet, belong to a pause."""
-        self._meter.feed(sample)
-        if disturbance(sample) is not None or paused:
+    def add(self, metered: Metered) -> str | None:
+        """The reason for an alarm; `None` while there is none."""
+        if metered.disturbed is not None or metered.paused or metered.pause_ended:
             self._from = None
             return None
-        if not marks:
+        if not metered.marks:
             return None
-        mark = marks[-1]
+        now = (metered.t_s, metered.energy_j, metered.marks[-1].iterations)
         if self._from is None:
-            self._from = (sample.t_s, self._meter.energy_j, mark.iterations)
+            self._from = now
             return None
-        seconds = sample.t_s - self._from[0]
-        joules, iterations = self._meter.energy_j - self._from[1], mark.iterations - self._from[2]
+        seconds, joules, iterations = (after - before for after, before in zip(now, self._from, strict=True))
         if seconds < _SHORTEST_S or iterations <= 0 or joules <= 0:
             return None
-        self._from = (sample.t_s, self._meter.energy_j, mark.iterations)
+        self._from = now
         return self._block(seconds, joules, iterations)
 
     def _block(self, seconds: float, joules: float, iterations: float) -> str | None:

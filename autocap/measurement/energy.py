@@ -6,6 +6,7 @@ A machine's reading that holds the GPUs' power already, as a wall meter's, stand
 
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from autocap.records import NodeReading, Sample
 
@@ -43,78 +44,113 @@ def implausible(node_w: float, gpus_w: float) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyPoint:
-    """A point of the energy curves. energy_j: what the metric counts; gpu_j: the GPUs' part of it; since the start."""
+class Joules:
+    """Energy, by where it was read; sums are taken part by part, so that they do not depend on when they began.
 
-    t_s: float
-    energy_j: float
-    gpu_j: float
+    counted, held: of the GPUs together by their counters, and of each by its power. beside: of what goes with them.
+    node_counted, node_held: of the machine, by its counter and by its power. whole: these hold the GPUs' already.
+    """
+
+    counted: float = 0.0
+    held: tuple[float, ...] = ()
+    beside: float = 0.0
+    node_counted: float = 0.0
+    node_held: float = 0.0
+    whole: bool = False
+
+    def __add__(self, more: "Joules") -> "Joules":
+        return Joules(
+            counted=self.counted + more.counted,
+            held=tuple(one + other for one, other in zip_longest(self.held, more.held, fillvalue=0.0)),
+            beside=self.beside + more.beside,
+            node_counted=self.node_counted + more.node_counted,
+            node_held=self.node_held + more.node_held,
+            whole=more.whole,
+        )
+
+    @property
+    def gpus(self) -> float:
+        """The GPUs' part: what a cap acts on."""
+        return self.counted + sum(self.held)
+
+    @property
+    def total(self) -> float:
+        """What the metric counts."""
+        return self.node_counted + self.node_held + (0.0 if self.whole else self.gpus + self.beside)
 
 
 class EnergyMeter:
-    """Adds up joules, sample by sample. In a gap nothing is known, and nothing is added.
+    """Turns samples into joules. In a gap nothing is known, and nothing is added.
 
-    energy_j: what the metric counts so far: the machine's where samples tell of it, else the GPUs' with what goes with
-    them. gap_s: seconds of which it is not known.
+    energy: since the first sample; gained: since the last but one. known: whether it is known up to the last sample;
+    moved: whether a counter that moved, or power, says so. gap_s: seconds of which the energy is not known.
     """
 
     def __init__(self) -> None:
         self._gpus, self._beside, self._node = _Gpus(), _Counted(), _Node()
-        self._whole = False
         self._last_s = math.nan
+        self.energy = self.gained = Joules()
+        self.known = self.moved = False
         self.gap_s = 0.0
 
     @property
     def energy_j(self) -> float:
-        return self._node.energy_j + (0.0 if self._whole else self._gpus.energy_j + self._beside.energy_j)
+        """What the metric counts so far."""
+        return self.energy.total
 
-    def feed(self, sample: Sample) -> EnergyPoint | None:
-        """The newest point of the energy curves; `None` in a gap or where there is nothing new."""
-        self._whole = sample.node is not None and sample.node.whole
-        self._node.feed(sample.t_s, sample.node)
+    def add(self, sample: Sample) -> bool:
+        """Take in the next sample; whether it gives another point of the energy curve."""
+        node_counted, node_held = self._node.gain(sample.t_s, sample.node)
         beside = [reading.beside_j for reading in sample.readings if reading.beside_j is not None]
-        self._beside.feed(sum(beside) if beside else None)
-        fresh = self._gpus.feed(sample)
-        in_gap = any(reading.power_w is None for reading in sample.readings) or (
+        gained_beside = self._beside.gain(sum(beside) if beside else None)
+        counted, held, self.moved = self._gpus.gain(sample)
+        self.gained = Joules(
+            counted=counted,
+            held=held,
+            beside=gained_beside,
+            node_counted=node_counted,
+            node_held=node_held,
+            whole=sample.node is not None and sample.node.whole,
+        )
+        self.energy += self.gained
+        self.known = not any(reading.power_w is None for reading in sample.readings) and not (
             sample.node is not None and sample.node.power_w is None
         )
-        if in_gap and not math.isnan(self._last_s):
+        if not self.known and not math.isnan(self._last_s):
             self.gap_s += sample.t_s - self._last_s
         self._last_s = sample.t_s
-        if in_gap or not fresh:
-            return None
-        return EnergyPoint(t_s=sample.t_s, energy_j=self.energy_j, gpu_j=self._gpus.energy_j)
+        return self.known and self.moved
 
 
 class _Held:
     """Integrates one power that is held from its stamp to the next one's."""
 
     def __init__(self) -> None:
-        self.energy_j = 0.0
         self._watts: float | None = None
         self._last_s = math.nan
 
-    def feed(self, now_s: float, stamp_s: float, watts: float | None) -> None:
+    def gain(self, now_s: float, stamp_s: float, watts: float | None) -> float:
+        """Joules since the last call."""
+        gained_j = 0.0
         if self._watts is not None and watts is not None:
             fresh_s = min(max(stamp_s, self._last_s), now_s)
-            self.energy_j += self._watts * (fresh_s - self._last_s) + watts * (now_s - fresh_s)
+            gained_j = self._watts * (fresh_s - self._last_s) + watts * (now_s - fresh_s)
         self._watts, self._last_s = watts, now_s
+        return gained_j
 
 
 class _Counted:
-    """Adds up what a counter gains. After a gap it begins anew."""
+    """What a counter gains. After a gap it begins anew. moved: it did, or was seen for the first time."""
 
     def __init__(self) -> None:
-        self.energy_j = 0.0
         self._counter_j: float | None = None
+        self.moved = False
 
-    def feed(self, counter_j: float | None) -> bool:
-        """Whether it moved, or is seen for the first time."""
+    def gain(self, counter_j: float | None) -> float:
+        """Joules since the last call."""
         before_j, self._counter_j = self._counter_j, counter_j
-        if before_j is None or counter_j is None:
-            return counter_j is not None
-        self.energy_j += counter_j - before_j
-        return counter_j != before_j
+        self.moved = counter_j is not None and counter_j != before_j
+        return 0.0 if before_j is None or counter_j is None else counter_j - before_j
 
 
 class _Gpus:
@@ -125,28 +161,25 @@ class _Gpus:
         self._held: list[_Held] = []
         self._holding = False
 
-    @property
-    def energy_j(self) -> float:
-        return self._counted.energy_j + sum(held.energy_j for held in self._held)
-
-    def feed(self, sample: Sample) -> bool:
-        """Whether there is a new point."""
+    def gain(self, sample: Sample) -> tuple[float, tuple[float, ...], bool]:
+        """Joules by the counters and of each device by its power since the last call; whether one of them moved."""
         counters = [reading.energy_j for reading in sample.readings if reading.energy_j is not None]
         if counters and len(counters) == len(sample.readings):
             if self._holding:
                 self._hold(sample, gap=True)
-            return self._counted.feed(sum(counters))
+            return self._counted.gain(sum(counters)), (), self._counted.moved
         gap = any(reading.power_w is None for reading in sample.readings)
-        if not gap:  # counters go on over a gap, but must not count again what the power has told
-            self._counted.feed(None)
-        self._hold(sample, gap=gap)
-        return not gap
+        if not gap:  # counters go on over a gap, but must not count again what was taken from the power
+            self._counted.gain(None)
+        return 0.0, self._hold(sample, gap=gap), not gap
 
-    def _hold(self, sample: Sample, *, gap: bool) -> None:
+    def _hold(self, sample: Sample, *, gap: bool) -> tuple[float, ...]:
         self._held = self._held or [_Held() for _ in sample.readings]
         self._holding = not gap
-        for held, reading in zip(self._held, sample.readings, strict=True):
-            held.feed(sample.t_s, reading.t_s, None if gap else reading.power_w)
+        return tuple(
+            held.gain(sample.t_s, reading.t_s, None if gap else reading.power_w)
+            for held, reading in zip(self._held, sample.readings, strict=True)
+        )
 
 
 class _Node:
@@ -155,27 +188,11 @@ class _Node:
     def __init__(self) -> None:
         self._counted, self._held = _Counted(), _Held()
 
-    @property
-    def energy_j(self) -> float:
-        return self._counted.energy_j + self._held.energy_j
-
-    def feed(self, now_s: float, node: NodeReading | None) -> None:
-        if node is not None and node.energy_j is not None:
-            self._counted.feed(node.energy_j)
-        elif node is not None:
-            self._counted.feed(None)
-            self._held.feed(now_s, node.t_s, node.power_w)
-
-
-class NodeUpdates:
-    """Tells the machine's fresh readings from those that are only held."""
-
-    def __init__(self) -> None:
-        self._stamp_s: float | None = None
-
-    def fresh(self, node: NodeReading | None) -> bool:
-        """Whether this is another reading than the last one; the first is taken for held."""
-        if node is None or node.power_w is None:
-            return False
-        before_s, self._stamp_s = self._stamp_s, node.t_s
-        return before_s is not None and before_s != node.t_s
+    def gain(self, now_s: float, node: NodeReading | None) -> tuple[float, float]:
+        """Joules by its counter and by its power since the last call."""
+        if node is None:
+            return 0.0, 0.0
+        if node.energy_j is not None:
+            return self._counted.gain(node.energy_j), 0.0
+        self._counted.gain(None)
+        return 0.0, self._held.gain(now_s, node.t_s, node.power_w)

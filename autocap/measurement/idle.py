@@ -3,19 +3,17 @@
 The 2nd percentile of the power seen, as Tripp et al. 2024 (BUTTER-E, section 4) take it over months of a node.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from autocap.measurement.energy import node_power_w
-from autocap.progress import Mark, Progress
-from autocap.records import NodeReading, Sample
+from autocap.measurement.metering import Metered
+from autocap.records import NodeReading
 
 _PERCENTILE = 2.0
 _SHORTEST_S = 1.0
 _MOST_SAMPLES = 100_000
 # A period in the power is recognised long after the job began to train, and a job that was attached to trains already.
-_TELLS_WHEN_IT_BEGINS = ("steps", "regex")
+_COUNTED_FROM_THE_START = ("steps", "regex")
 
 
 class RestPower:
@@ -43,7 +41,7 @@ class RestPower:
 
 
 class IdleWatch:
-    """Fed from the start of a run until the first iteration has ended."""
+    """Watches the start of a run until the first iteration has ended."""
 
     def __init__(self) -> None:
         self._rest = RestPower()
@@ -59,13 +57,13 @@ class IdleWatch:
         if node.whole:
             self._rest.see(t_s, node.power_w)
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], progress: Progress) -> float | None:
-        """The idle power, watts, once: with the first marks that `progress` made; `None` before and afterwards, and
-        where there was too little to see."""
-        if self._done or sample.node is None:
+    def add(self, metered: Metered, kind: str) -> float | None:
+        """The idle power, watts, once: with the first marks; `None` before and afterwards, and where there was too
+        little to see. kind: of the progress that made the marks."""
+        if self._done or metered.sample.node is None:
             return None
-        if marks:
+        if metered.marks:
             self._done = True
-            return self._rest.estimate() if progress.kind in _TELLS_WHEN_IT_BEGINS else None
-        self._rest.see(sample.t_s, node_power_w(sample))
+            return self._rest.estimate() if kind in _COUNTED_FROM_THE_START else None
+        self._rest.see(metered.t_s, node_power_w(metered.sample))
         return None

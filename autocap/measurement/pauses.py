@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autocap.measurement.window import far_longer
-from autocap.progress import Mark, Progress
+from autocap.progress import Mark
 from autocap.records import Sample
 
+Floats = NDArray[np.float64]
+_LONGER = 1.0  # an iteration of twice the usual time holds something else
+_SPREADS = 8.0
+_MOST_LONG = 0.15  # of all
 _KEPT = 64  # iterations that say what is usual
 _FEWEST = 4
 _OVERDUE = 3.0  # usual iterations without an end
@@ -27,7 +31,7 @@ _MOST_IN_A_ROW = 3  # long iterations; more of them are how the job goes from he
 
 
 class PauseWatch:
-    """Fed with every sample and its marks. paused: whether the job does something other than training now.
+    """Watches every sample and its marks. paused: whether the job does something other than training now.
 
     ended: whether the stretch that the last mark ended held a pause.
     """
@@ -43,12 +47,12 @@ class PauseWatch:
         self._draw_w: float | None = None
         self._low_since_s: float | None = None
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], progress: Progress, caps_w: tuple[float, ...]) -> None:
-        """Take in a sample at these caps, watts, with the marks that `progress` made of it."""
+    def add(self, sample: Sample, marks: Sequence[Mark], kind: str, caps_w: tuple[float, ...]) -> None:
+        """Take in a sample at these caps, watts, with its marks. kind: of the progress that made them."""
         self.ended = False
         if caps_w != self._caps_w:
             self._caps_w, self._at_cap, self._low_since_s = caps_w, 0, None
-        if progress.kind not in _LIVE:
+        if kind not in _LIVE:
             return
         self._feel(sample)
         if marks:
@@ -104,3 +108,19 @@ class PauseWatch:
         counts = np.ones_like(times)
         counts[-1] = iterations
         return bool(far_longer(times * counts, counts)[-1])
+
+
+def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
+    """Which stretches hold a validation pass, a checkpoint or a stall besides their iterations.
+
+    seconds, iterations: of each stretch, shape (n,). What a stretch takes beyond the median time of its iterations is
+    held against the median itself and against the spread (median absolute deviation). Where many are long, that is
+    how the job goes, and none is left out.
+    """
+    if seconds.size == 0:
+        return np.zeros(0, dtype=np.bool_)
+    times = seconds / iterations
+    middle = float(np.median(times))
+    spread = 1.4826 * float(np.median(np.abs(times - middle)))
+    long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * spread)
+    return long if long.mean() <= _MOST_LONG else np.zeros_like(long)

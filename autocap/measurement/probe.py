@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from autocap.measurement.energy import NodeUpdates, disturbance
+from autocap.measurement.metering import Metered
 from autocap.measurement.window import Window
 from autocap.progress import Mark
-from autocap.records import Cost, Measurement, Sample, Trial, TrialLength, TrialState
+from autocap.records import Cost, Measurement, Trial, TrialLength, TrialState
 
 # A window is looked at again once it has grown by this share: evaluating it costs, and looking all the time would
 # stop on lucky moments.
@@ -72,7 +72,7 @@ class ProbeResult:
 
 
 class Probe:
-    """Fed with samples until it gives a result.
+    """Takes samples until it gives a result.
 
     caps_w: the cap per device while it lasts. cost: what a measurement costs, with its error. hopeless: why a
     measurement is already lost, `None` while it is not. decided: whether what else is asked of it is answered. window:
@@ -98,34 +98,34 @@ class Probe:
         self._last_s = 0.0
         self._paused_s = self._disturbed_s = 0.0
         self._settled_s = math.inf
-        self._node, self._node_updates = NodeUpdates(), 0
+        self._node_updates = 0  # fresh readings of the machine since the cap has settled
         self._look_at = self._first_look
         self._retakes = 0
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool = False) -> ProbeResult | None:
-        """The result once there is one. paused: the job is not training now."""
+    def add(self, metered: Metered) -> ProbeResult | None:
+        """Take in a sample; the result once there is one."""
+        t_s = metered.t_s
         if self._start_s is None:
-            self._start_s = self._last_s = sample.t_s
-            self._settled_s = sample.t_s + self._rules.settle_s
-        if paused:
-            self._paused_s += sample.t_s - self._last_s
-        since_s, self._last_s = self._last_s, sample.t_s
-        trouble = disturbance(sample)
-        if trouble is not None:
-            return self._disturbed(sample.t_s, sample.t_s - since_s, trouble)
-        if self._window is None and self._has_settled(sample):
+            self._start_s = self._last_s = t_s
+            self._settled_s = t_s + self._rules.settle_s
+        if metered.paused:
+            self._paused_s += t_s - self._last_s
+        since_s, self._last_s = self._last_s, t_s
+        if metered.disturbed is not None:
+            return self._disturbed(t_s, t_s - since_s, metered.disturbed)
+        if self._window is None and self._has_settled(metered, self._start_s):
             self._window = Window(self.caps_w)
         if self._window is not None:
-            self._window.feed(sample, self._whole(marks))
+            self._window.add(metered, self._whole(metered.marks))
             if self._due(self._window):
                 result = self._look(self._window)
                 if result is not None:
                     return result
-        return self._late(sample.t_s - self._start_s - self._paused_s)
+        return self._late(t_s - self._start_s - self._paused_s)
 
     @property
     def collecting(self) -> bool:
-        """Whether the cap has settled, so that what is fed counts."""
+        """Whether the cap has settled, so that samples count."""
         return self._window is not None
 
     def cut(self, why: str) -> ProbeResult:
@@ -135,17 +135,16 @@ class Probe:
             return ProbeResult(state=TrialState.FAILED, reason=why)
         return ProbeResult(state=TrialState.PRUNED, reason=why, measurement=measurement, cost=self._cost(measurement))
 
-    def _has_settled(self, sample: Sample) -> bool:
+    def _has_settled(self, metered: Metered, start_s: float) -> bool:
         """Whether readings describe the new cap alone; of the machine's this shows only as they come."""
-        fresh = self._node.fresh(sample.node)
-        if sample.t_s < self._settled_s:
+        if metered.t_s < self._settled_s:
             return False
-        if sample.node is None:
+        if metered.sample.node is None:
             return True
-        self._node_updates += fresh
+        self._node_updates += metered.node_fresh and metered.t_s > start_s
         if self._node_updates < _NODE_UPDATES:
             return False
-        self._settled_s = sample.t_s  # no iteration before counts
+        self._settled_s = metered.t_s  # no iteration before counts
         return True
 
     @property

@@ -1,13 +1,13 @@
 """The probe that is under way, and how to begin it anew after an interruption."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from autocap.config import TuneConfig
+from autocap.measurement.metering import Metered
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
 from autocap.measurement.window import Window
-from autocap.progress import Mark
-from autocap.records import Cost, Measurement, Sample, SensorInfo
+from autocap.records import Cost, Measurement, SensorInfo
 
 _SHARPER = 0.5
 
@@ -38,7 +38,7 @@ class Prober:
 
     @property
     def collecting(self) -> bool:
-        """Whether what is fed counts: the cap has settled, and nothing disturbs."""
+        """Whether samples count: the cap has settled, and nothing disturbs."""
         return self._probe is not None and self._probe.collecting
 
     def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None) -> None:
@@ -61,9 +61,9 @@ class Prober:
         """Measure at these caps, watts; the rest as Probe has it."""
         self._begin(lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided))
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> ProbeResult | None:
-        """The result, once; `None` before, and while nothing is measured."""
-        result = None if self._probe is None else self._probe.feed(sample, marks, paused=paused)
+    def add(self, metered: Metered) -> ProbeResult | None:
+        """Take in a sample; the result, once; `None` before, and while nothing is measured."""
+        result = None if self._probe is None else self._probe.add(metered)
         if result is not None:
             self.rest()
         return result

@@ -1,12 +1,9 @@
 """When is a job's activity steady? Start-up, data loading and kernel autotuning differ from steady training."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from autocap.measurement.metering import Metered
 from autocap.measurement.window import Floats, Window
-from autocap.progress import Mark
-from autocap.records import Sample
 
 _HALF_ITERATIONS = 4
 _HALF_SECONDS = 1.0
@@ -15,7 +12,7 @@ _SLOW = 1.5
 
 
 class SteadinessWatch:
-    """Fed with samples from the start of the job until two neighbouring spans of iterations look alike.
+    """Watches samples from the start of the job until two neighbouring spans of iterations look alike.
 
     Each span is at least 4 iterations and 1 s long; they are alike when the medians of their iteration times and
     their mean powers agree within 10 %, or within what their scatter explains.
@@ -30,13 +27,13 @@ class SteadinessWatch:
         """Iterations seen so far."""
         return self._window.iterations
 
-    def feed(self, sample: Sample, marks: Sequence[Mark]) -> Window | None:
+    def add(self, metered: Metered) -> Window | None:
         """The window of what was already steady, to begin the baseline with; `None` while it is not steady."""
-        self._window.feed(sample, marks)
-        if self._window.broken is not None:
+        self._window.add(metered)
+        if metered.disturbed is not None:
             self._window = Window(self._caps_w)
             return None
-        if not marks:
+        if not metered.marks:
             return None
         t_s, counts = self._window.marks()
         goes_on = np.append(np.diff(counts) > 0, True)[: counts.size]  # of a pause, only its end

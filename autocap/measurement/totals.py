@@ -4,9 +4,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from autocap.events import State, Tally
-from autocap.measurement.energy import EnergyMeter
+from autocap.measurement.metering import Metered
 from autocap.progress import Mark
-from autocap.records import Sample
 
 _EXPLORING = (State.SEARCHING, State.CONFIRMING)
 _APART_S = 0.2  # of the points of the energy curve that are kept until the next mark
@@ -18,7 +17,6 @@ class RunningTotals:
     """Adds up time, energy and iterations, sample by sample, from the moment `open` is called."""
 
     def __init__(self) -> None:
-        self._meter = EnergyMeter()
         self._curve: list[tuple[float, float, float]] = []  # t_s, energy_j, gap_s, from before the last mark on
         self._counted = (0.0, 0.0, 0.0)  # seconds, joules and iterations up to the last mark, without pauses
         self._marked_s: float | None = None  # the last mark
@@ -29,20 +27,19 @@ class RunningTotals:
         self._paused = (0.0, 0.0, 0.0)
         self._unknown = 0.0  # iterations over which the energy was not known, so that nothing of them is counted
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], state: State, *, paused: bool = False) -> None:
-        """Add a sample, taken while the controller was in `state`. paused: its marks end a stretch with a pause."""
-        self._meter.feed(sample)
-        self._extend_curve(sample.t_s)
-        if marks:
+    def add(self, metered: Metered, state: State) -> None:
+        """Add a sample, taken while the controller was in `state`."""
+        self._extend_curve(metered)
+        if metered.marks:
             counted = self._counted
-            unknown = self._count(marks)
-            if paused and self._since is not None:
+            unknown = self._count(metered.marks)
+            if metered.pause_ended and self._since is not None:
                 parts = zip(self._paused, self._counted, counted, strict=True)
                 t_s, energy_j, iterations = (total + now - then for total, now, then in parts)
                 self._paused = (t_s, energy_j, iterations)
             elif self._since is not None:
                 self._unknown += unknown
-        before, self._now = self._now, (sample.t_s, self._meter.energy_j, self._counted[2])
+        before, self._now = self._now, (metered.t_s, metered.energy_j, self._counted[2])
         if state in _EXPLORING:
             spent = zip(self._exploration, self._now, before, strict=True)
             t_s, energy_j, iterations = (total + now - then for total, now, then in spent)
@@ -74,9 +71,9 @@ class RunningTotals:
             paused_iterations=self._paused[2] + self._unknown,
         )
 
-    def _extend_curve(self, t_s: float) -> None:
-        point = (t_s, self._meter.energy_j, self._meter.gap_s)
-        if len(self._curve) > 1 and t_s - self._curve[-2][0] < _APART_S:
+    def _extend_curve(self, metered: Metered) -> None:
+        point = (metered.t_s, metered.energy_j, metered.gap_s)
+        if len(self._curve) > 1 and metered.t_s - self._curve[-2][0] < _APART_S:
             self._curve[-1] = point
         else:
             self._curve.append(point)

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.measurement.batches import MIN_BATCHES, batch_errors
-from autocap.measurement.energy import EnergyMeter, NodeUpdates, disturbance
+from autocap.measurement.energy import Joules
+from autocap.measurement.metering import Metered
+from autocap.measurement.pauses import far_longer
 from autocap.progress import Mark
-from autocap.records import Measurement, Sample
+from autocap.records import Measurement
 
 Floats = NDArray[np.float64]
-_LONGER = 1.0  # an iteration of twice the usual time holds something else
-_SPREADS = 8.0
-_MOST_LONG = 0.15  # of all
 _LEVEL = 0.01
 _FEWEST_OF_HALF = 4
 
@@ -29,11 +28,10 @@ class Window:
     def __init__(self, caps_w: tuple[float, ...]) -> None:
         self.caps_w = caps_w
         self.broken: str | None = None
-        self._meter = EnergyMeter()
+        self._energy: Joules | None = None  # since the first sample
         self._energy_t: list[float] = []
         self._energy_j: list[float] = []
         self._gpu_j: list[float] = []
-        self._updates = NodeUpdates()
         self._node_t: list[float] | None = None  # stamps of the machine's fresh readings, where it is read
         self._mark_t: list[float] = []
         self._mark_n: list[float] = []
@@ -56,22 +54,24 @@ class Window:
         """How many marks lie where the energy is known: its last reading may be older than the last of them."""
         return bisect_right(self._mark_t, self._energy_t[-1]) if self._energy_t else 0
 
-    def feed(self, sample: Sample, marks: Sequence[Mark]) -> None:
-        """Add a sample and the marks it brought. A missing reading or a throttled device breaks the window."""
-        point = self._meter.feed(sample)
-        if point is not None:
-            self._energy_t.append(point.t_s)
-            self._energy_j.append(point.energy_j)
-            self._gpu_j.append(point.gpu_j)
+    def add(self, metered: Metered, marks: Sequence[Mark] | None = None) -> None:
+        """Add a sample. A missing reading or a throttled device breaks the window. marks: where only these of the
+        sample's count."""
+        sample, first = metered.sample, self._energy is None
+        self._energy = Joules() if self._energy is None else self._energy + metered.gained
+        if metered.known and (metered.moved or first):
+            self._energy_t.append(sample.t_s)
+            self._energy_j.append(self._energy.total)
+            self._gpu_j.append(self._energy.gpus)
         if sample.node is not None:
             self._node_t = self._node_t or []
-            if self._updates.fresh(sample.node):
+            if metered.node_fresh and not first:
                 self._node_t.append(sample.node.t_s)
-        self.broken = disturbance(sample) or self.broken
+        self.broken = metered.disturbed or self.broken
         for reading in sample.readings:
             if reading.cap_binding is not None:
                 self._binding[reading.cap_binding] += 1
-        for mark in marks:
+        for mark in metered.marks if marks is None else marks:
             if self._energy_t and mark.t_s >= self._energy_t[0]:
                 self._mark_t.append(mark.t_s)
                 self._mark_n.append(mark.iterations)
@@ -175,19 +175,3 @@ def _without_pauses(t_s: Floats, energy_j: Floats, iterations: Floats) -> tuple[
         np.concatenate([[0.0], np.cumsum(np.diff(energy_j)[goes_on])]),
         np.concatenate([[0.0], np.cumsum(np.diff(iterations)[goes_on])]),
     )
-
-
-def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
-    """Which stretches hold a validation pass, a checkpoint or a stall besides their iterations.
-
-    seconds, iterations: of each stretch, shape (n,). What a stretch takes beyond the median time of its iterations is
-    held against the median itself and against the spread (median absolute deviation). Where many are long, that is
-    how the job goes, and none is left out.
-    """
-    if seconds.size == 0:
-        return np.zeros(0, dtype=np.bool_)
-    times = seconds / iterations
-    middle = float(np.median(times))
-    spread = 1.4826 * float(np.median(np.abs(times - middle)))
-    long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * spread)
-    return long if long.mean() <= _MOST_LONG else np.zeros_like(long)

@@ -33,7 +33,7 @@ class Progress(Protocol):
     def trouble(self) -> str | None:
         """Why there are no marks at present; `None` while there are."""
 
-    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
         """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
 
         A mark may lie in the past: a period is only recognised afterwards. Two marks with the same count enclose a
@@ -51,7 +51,7 @@ class StepProgress:
         self._count = 0
         self.trouble: str | None = f"no {what} was seen"
 
-    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if sample.steps is None or sample.steps.count <= self._count:
             return ()
         self._count = sample.steps.count
@@ -77,7 +77,7 @@ class SpeedProgress:
         self._marked = 0.0
         self.trouble: str | None = "the device does not report its SM clock"
 
-    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
         clocks = [reading.sm_clock_hz for reading in sample.readings]
         known = [clock for clock in clocks if clock is not None]
         last_s, self._last_s = self._last_s, sample.t_s
@@ -120,11 +120,11 @@ class BestProgress:
             return self._chosen.trouble
         return f"{self._better.trouble}, and {self._other.trouble}"
 
-    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if self._chosen is not None:
-            return self._chosen.feed(sample)
+            return self._chosen.marks(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s
-        counted, found = self._better.feed(sample), self._other.feed(sample)
+        counted, found = self._better.marks(sample), self._other.marks(sample)
         if counted:
             self._chosen = self._better
             return counted

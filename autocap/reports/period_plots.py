@@ -91,7 +91,7 @@ def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimat
         shortest_s = _SHORTEST_UPDATES * max(update_s, series.step_s)
         longest_s = max(series.span_s / _FEWEST_CYCLES, 1.5 * shortest_s)
         found = find(
-            series.t_s, series.y, step_s=series.step_s, window_s=series.window_s,
+            series.t_s, series.y, step_s=series.step_s,
             shortest_s=shortest_s, longest_s=longest_s, count=_CANDIDATES,
         )  # fmt: skip
         steps = int(np.log(longest_s / shortest_s) / _SCORE_STEP) + 2

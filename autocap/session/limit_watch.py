@@ -15,7 +15,7 @@ class LimitWatch:
         self._gpus = gpus
         self._seen = 0
 
-    def feed(self, readings: Sequence[Reading], caps_w: Sequence[float]) -> str | None:
+    def change(self, readings: Sequence[Reading], caps_w: Sequence[float]) -> str | None:
         """Who was changed to what, once two samples in a row show it; `None` while all is as it should be.
 
         caps_w: the limits that should hold, watts, one per device.

@@ -7,7 +7,7 @@ loop goes on waiting for the job.
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from autocap import events
 from autocap.clock import Clock
@@ -30,7 +30,7 @@ class Job(Protocol):
         """Its exit status; `None` while it runs."""
 
 
-class Controller(Protocol):
+class Decider(Protocol):
     """Decides: `autocap.controller.Controller`, or whatever else holds caps while a job runs.
 
     caps_w: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
@@ -116,6 +116,14 @@ def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
     return status
 
 
+class Mode(Enum):
+    """What the loop still does beside waiting for the job; one leads only to the next."""
+
+    TUNING = auto()
+    OBSERVING = auto()  # the limits were put back; the job is still measured
+    BLIND = auto()  # the device cannot be read either
+
+
 class Runner:
     """Runs one tuning to the end of its job.
 
@@ -128,7 +136,7 @@ class Runner:
         *,
         clock: Clock,
         device: Device,
-        controller: Controller,
+        controller: Decider,
         job: Job,
         sink: Sink,
         interval_s: float,
@@ -142,7 +150,7 @@ class Runner:
         self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
         self._inbox = inbox or NoInbox()
         self._watch = LimitWatch(device.gpus)
-        self._reading = True
+        self._mode = Mode.TUNING
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
 
@@ -171,7 +179,7 @@ class Runner:
         return status
 
     def _take_sample(self) -> None:
-        if not self._reading:
+        if self._mode is Mode.BLIND:
             return
 
         def step() -> list[Action]:
@@ -181,10 +189,10 @@ class Runner:
                 self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
             sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps(), node=node)
             self._sink.sample(sample)
-            if self._ended_because is None:
-                changed = self._watch.feed(readings, self._controller.caps_w)
+            if self._mode is Mode.TUNING:
+                changed = self._watch.change(readings, self._controller.caps_w)
                 if changed is not None:  # step aside: ours go where they still stand
-                    self._give_up(changed, reading_on=True)
+                    self._give_up(changed, Mode.OBSERVING)
             return self._controller.feed(sample)
 
         self._safely(step)
@@ -208,12 +216,17 @@ class Runner:
         self._safely(beat)
 
     def _obey(self, order: Order, now_s: float) -> None:
-        if order is Order.STOP_TUNING:
-            self._give_up("a signal asked for the end", quietly=True, reading_on=True)
-        elif order is Order.RESUME:
-            self._safely(lambda: self._controller.interrupted(now_s))
-        elif order is Order.RETUNE:
-            self._safely(lambda: self._controller.retune(now_s))
+        match order:
+            case Order.NOTHING:
+                pass
+            case Order.STOP_TUNING:
+                self._give_up("a signal asked for the end", Mode.OBSERVING, quietly=True)
+            case Order.RESUME:
+                self._safely(lambda: self._controller.interrupted(now_s))
+            case Order.RETUNE:
+                self._safely(lambda: self._controller.retune(now_s))
+            case _:
+                assert_never(order)
 
     def _safely(self, step: Callable[[], list[Action]]) -> None:
         """Carry out what a step decides; any fault ends the tuning, not the job."""
@@ -222,28 +235,31 @@ class Runner:
                 self._act(action)
         except (GuardError, LimitRefused) as error:  # the device can be read all the same
             log.debug("tuning ends", exc_info=True)
-            self._give_up(str(error), reading_on=True)
+            self._give_up(str(error), Mode.OBSERVING)
         except AutocapError as error:
             log.debug("tuning ends", exc_info=True)
-            self._give_up(str(error))
+            self._give_up(str(error), Mode.BLIND)
         except Exception as error:  # the job must not feel a fault of ours
             log.debug("internal fault", exc_info=True)
-            self._give_up(f"internal fault: {type(error).__name__}: {error}")
+            self._give_up(f"internal fault: {type(error).__name__}: {error}", Mode.BLIND)
 
     def _act(self, action: Action) -> None:
         match action:
             case Announce(event=event):
                 self._sink.event(event)
-            case SetCaps(caps_w=caps_w) if self._actuator is not None:
-                self._actuator.set_caps(caps_w)
-                self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
+            case SetCaps(caps_w=caps_w):
+                if self._actuator is not None:
+                    self._actuator.set_caps(caps_w)
+                    self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
+            case _:
+                assert_never(action)
 
-    def _give_up(self, why: str, *, quietly: bool = False, reading_on: bool = False) -> None:
-        """Put the limits back and tune no more. reading_on: the device can be read, so the job is still measured."""
+    def _give_up(self, why: str, mode: Mode, *, quietly: bool = False) -> None:
+        """Put the limits back and tune no more. mode: what still can be done."""
         now_s = self._clock.now()
         quietly = quietly or self._ended_because == why  # a fault that stays is said once
         self._ended_because = self._ended_because or why
-        self._reading = self._reading and reading_on
+        self._mode = Mode.BLIND if self._mode is Mode.BLIND else mode
         actions = self._controller.stop(now_s, why)
         if self._actuator is not None:
             self._restore(self._actuator)

@@ -34,9 +34,8 @@ class _Filled:
 
     def add(self, sample: Sample) -> None:
         """Add a sample of this part alone."""
-        point = self._meter.feed(sample)
-        if point is not None:
-            self._points = [*self._points[:1], (point.t_s, point.energy_j)]
+        if self._meter.add(sample):
+            self._points = [*self._points[:1], (sample.t_s, self._meter.energy_j)]
 
     def energy_j(self, end_s: float) -> float | None:
         """Joules up to the end of the run; `None` where no power was ever read."""

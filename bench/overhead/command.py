@@ -88,7 +88,7 @@ def detector_cost(profile: str, sensor: str, gpus: int, interval_s: float) -> tu
     spent_s, worst_s = 0.0, 0.0
     for sample in samples:
         begin_s = time.process_time()
-        progress.feed(sample)
+        progress.marks(sample)
         taken_s = time.process_time() - begin_s
         spent_s, worst_s = spent_s + taken_s, max(worst_s, taken_s)
     return 1000 * spent_s / (samples[-1].t_s - samples[0].t_s), 1000 * worst_s, progress.trouble

@@ -1,10 +1,5 @@
 """The default: physical curves are fitted to what was measured, and the next trial is where that promises most.
 
-| option | meaning | default |
-|---|---|---|
-| `trials` | most trials of one search | 8 |
-| `gain` | percent; stop when no cap is expected to gain more, or more than an eighth of a trial's error | 0 |
-
 A few thousand curves that power and time may follow (`shapes`), smooth or with bumps, are weighed by the baseline and
 the trials, and bent to them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial
 is worth it if the rest of the job is expected to gain more from it, its own error considered, than the trial itself is

@@ -1,13 +1,11 @@
 """A cap that is held: a changed workload is told from noise, and tuned anew."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.holding import Hold, HoldRules
+from autocap.controller.holding import Hold
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
 from autocap.events import State
@@ -16,7 +14,7 @@ from autocap.metrics import Metric
 from autocap.progress import Mark
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import Outcome, tune
-from tests.doubles.feeds import measurement
+from tests.doubles.feeds import Meter, measurement
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -25,11 +23,11 @@ REFERENCE = measurement(energy_j=100.0, period_s=0.5)
 
 def noticed_after(times: np.ndarray, watts: np.ndarray) -> int | None:
     """How many iterations of these times and powers it takes until the watch says something."""
-    watch, t_s = DriftWatch(REFERENCE), 0.0
+    watch, meter, t_s = DriftWatch(REFERENCE), Meter(), 0.0
     for number, (time_s, power_w) in enumerate(zip(times, watts, strict=True), start=1):
         t_s += time_s
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=power_w),))
-        if watch.feed(sample, (Mark(t_s=t_s, iterations=float(number)),), paused=False) is not None:
+        if watch.add(meter.of(sample, (Mark(t_s=t_s, iterations=float(number)),))) is not None:
             return number
     return None
 
@@ -88,15 +86,15 @@ def test_a_cap_is_kept_where_nothing_may_be_tuned_anew() -> None:
 
 
 def test_time_and_a_request_are_reasons_too() -> None:
-    sample, rules = Sample(t_s=50.0, readings=()), HoldRules(settle_s=1.0, rest_s=0.0, retry_s=None, check_s=None)
-    hold = Hold(replace(rules, retune=40.0), REFERENCE, since_s=0.0)
-    assert hold.feed(sample, (), paused=False) == "it is time for another try"
-    hold = Hold(replace(rules, retry_s=40.0), REFERENCE, since_s=0.0)
-    assert hold.feed(sample, (), paused=False) == "it is time for another try"
-    hold = Hold(rules, REFERENCE, since_s=0.0)
-    assert hold.feed(sample, (), paused=False) is None
+    sample = Meter().of(Sample(t_s=50.0, readings=()))
+    hold = Hold(REFERENCE, 0.0, settle_s=1.0, retune=40.0)
+    assert hold.why_anew(sample) == "it is time for another try"
+    hold = Hold(REFERENCE, 0.0, settle_s=1.0, retry_s=40.0)
+    assert hold.why_anew(sample) == "it is time for another try"
+    hold = Hold(REFERENCE, 0.0, settle_s=1.0)
+    assert hold.why_anew(sample) is None
     hold.ask()
-    assert hold.feed(sample, (), paused=False) == "it was asked for"
+    assert hold.why_anew(sample) == "it was asked for"
 
 
 def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are_renewed() -> None:

@@ -111,6 +111,6 @@ def test_a_meter_that_dies_ends_the_search_at_the_limit_found_on_arrival() -> No
 def test_a_meter_that_was_never_heard_is_named_as_the_reason() -> None:
     outcome = tune(SimulatedJob(profile=PROFILE, iterations=400), ENERGY, "model", meter=faulty(0.0))
     assert warnings(outcome) == [
-        "no iteration was seen without a gap in the power, or heat, within 120 s, so nothing is tuned; pass a larger "
-        "--wait if the job starts slowly, or call autocap.step() once an iteration"
+        "no iteration ended without a missing power reading or thermal throttling within 120 s, so nothing is tuned; "
+        "pass a larger --wait if the job starts slowly, or call autocap.step() once an iteration"
     ]

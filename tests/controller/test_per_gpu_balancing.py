@@ -6,7 +6,7 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Announce, Outbox
+from autocap.controller.actions import Announce, Keep, Outbox
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, Response
@@ -22,7 +22,7 @@ from autocap.records import Measurement, SensorInfo
 from autocap.strategies.grid import CapGrid
 from bench.pergpu import Case, truth
 from bench.simulation.jobs import Outcome, tune
-from tests.doubles.feeds import measurement, samples
+from tests.doubles.feeds import Meter, measurement, samples
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -135,29 +135,29 @@ class Purse(SlowdownBudget):
 def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks: int) -> None:
     base = replace(measurement(350.0 * 0.5, 0.5), cap_w=(200.0, 200.0))
     sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
-    outbox, accounts, progress = Outbox((260.0, 260.0)), RunningTotals(), StepProgress()
+    outbox, totals, progress, meter = Outbox((260.0, 260.0)), RunningTotals(), StepProgress(), Meter()
     balancing = Balancing(
         config=PER_GPU,
         lowering=Lowering(200.0, 2, CapGrid.stepped(100.0, 260.0, 5.0), Response(draw=0.9, time=0.35)),
         prober=Prober(PER_GPU, sensor),
         outbox=outbox,
-        accounts=accounts,
+        totals=totals,
         budget=Purse(base, looks),
         baseline=base,
         common=base,
     )
-    accounts.open()
+    totals.open()
     balancing.begin()
     decided = None
     for one in samples(seconds=60.0):
         sample = replace(one, readings=(one.readings[0], replace(one.readings[0], power_w=150.0)))
-        marks = progress.feed(sample)
+        one_metered = meter.of(sample, progress.marks(sample))
         outbox.open(sample.t_s)
-        accounts.feed(sample, marks, State.SEARCHING)
-        decided = decided or balancing.feed(sample, marks, paused=False)
+        totals.add(one_metered, State.SEARCHING)
+        decided = decided or balancing.take(one_metered)
         if decided is not None:
             break
-    assert decided is not None
+    assert isinstance(decided, Keep)
     assert decided.caps_w == (200.0, 200.0)
     (said,) = [action.event for action in outbox.actions if isinstance(action, Announce)]
     assert isinstance(said, PerGpuDecided)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autocap.controller.per_gpu.comparison import Comparison
+from autocap.controller.per_gpu.comparison import PerGpuComparison
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from tests.doubles.feeds import measurement
@@ -16,12 +16,12 @@ def window(energy_j: float, period_s: float, error: float = 0.0005) -> Measureme
     return measurement(energy_j, period_s, energy_error=error, period_error=error, corr=0.9)
 
 
-def compared(tried: Measurement, rounds: int = 3, metric: Metric = EDP) -> Comparison:
-    comparison = Comparison(window(100.0, 0.5), metric)
+def compared(tried: Measurement, rounds: int = 3, metric: Metric = EDP) -> PerGpuComparison:
+    comparison = PerGpuComparison((200.0,), (180.0,), window(100.0, 0.5), metric)
     for _ in range(rounds):
-        assert not comparison.common_next
+        assert comparison.inner_next
         comparison.add(tried)
-        assert comparison.common_next
+        assert not comparison.inner_next
         comparison.add(window(100.0, 0.5))
     return comparison
 
@@ -56,12 +56,12 @@ def test_a_trial_minds_time_alone() -> None:
 
 @pytest.mark.parametrize(("error", "rounds"), [(0.0005, 3), (0.0012, 5), (0.01, 6)])
 def test_a_verdict_needs_three_rounds_and_more_where_time_is_noisy_but_six_at_most(error: float, rounds: int) -> None:
-    comparison = Comparison(window(100.0, 0.5, error), EDP)
+    comparison = PerGpuComparison((200.0,), (180.0,), window(100.0, 0.5, error), EDP)
     while not comparison.settled:
         comparison.add(window(97.0, 0.5, error))
         assert not comparison.settled  # the common cap comes last
         comparison.add(window(100.0, 0.5, error))
-    assert math.isclose(comparison.tried.iterations, rounds * 100.0)
+    assert math.isclose(comparison.inner.iterations, rounds * 100.0)
 
 
 def test_what_is_said_of_the_time_of_the_confirmation_has_the_errors_of_all_three() -> None:
@@ -77,7 +77,7 @@ def test_what_is_said_of_the_time_of_the_confirmation_has_the_errors_of_all_thre
 
 def test_the_part_of_the_gpus_moves_with_the_whole_machine() -> None:
     whole = window(300.0, 0.5).with_gpus(window(100.0, 0.5))
-    comparison = Comparison(whole, EDP)
+    comparison = PerGpuComparison((200.0,), (180.0,), whole, EDP)
     comparison.add(window(295.0, 0.5).with_gpus(window(95.0, 0.5)))
     comparison.add(whole)
     moved = comparison.as_at(window(330.0, 0.5).with_gpus(window(120.0, 0.5)))

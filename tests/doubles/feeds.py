@@ -1,7 +1,9 @@
 """Hand-made samples and measurements for tests of the pure modules: exact numbers, no device, no noise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from autocap.measurement.metering import Metered, Metering
+from autocap.progress import Mark, Progress
 from autocap.records import Measurement, Reading, Sample, StepReading
 
 
@@ -48,3 +50,17 @@ def samples(
         steps = StepReading(count=count_from + done, t_s=start_s + done * period_s) if count_from + done else None
         reading = Reading(t_s=t_s, power_w=power_w, throttled=throttled)
         yield Sample(t_s=t_s, readings=(reading,), steps=steps)
+
+
+class Meter(Metering):
+    """Meters samples of a job that pauses nowhere."""
+
+    def of(self, sample: Sample, marks: Sequence[Mark] = ()) -> Metered:
+        return self.meter(sample, marks, "period", ())
+
+
+def metered(feed: Iterable[Sample], progress: Progress) -> Iterator[Metered]:
+    """The samples as they are metered, with the marks that a progress makes of them."""
+    meter = Meter()
+    for sample in feed:
+        yield meter.of(sample, progress.marks(sample))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from autocap.measurement.energy import EnergyMeter, NodeUpdates, disturbance, implausible, node_power_w
+from autocap.measurement.energy import EnergyMeter, disturbance, implausible, node_power_w
 from autocap.records import NodeReading, Reading, Sample
+from tests.doubles.feeds import Meter
 
 
 def sample(t_s: float, *, gpu_w: float | None = 100.0, node: NodeReading | None = None, gpus: int = 1) -> Sample:
@@ -18,29 +19,27 @@ def node(
 
 def test_the_rest_of_the_machine_is_added_to_the_gpus() -> None:
     meter = EnergyMeter()
-    points = [meter.feed(sample(t_s, node=node(t_s), gpus=2)) for t_s in (0.0, 1.0, 2.0)]
-    assert points[-1] is not None
-    assert (points[-1].energy_j, points[-1].gpu_j) == (pytest.approx(1000.0), pytest.approx(400.0))
+    assert all(meter.add(sample(t_s, node=node(t_s), gpus=2)) for t_s in (0.0, 1.0, 2.0))
+    assert (meter.energy_j, meter.energy.gpus) == (pytest.approx(1000.0), pytest.approx(400.0))
 
 
 def test_a_meter_of_the_whole_machine_stands_alone() -> None:
     meter = EnergyMeter()
-    points = [meter.feed(sample(t_s, node=node(t_s, whole=True))) for t_s in (0.0, 1.0, 2.0)]
-    assert points[-1] is not None
-    assert (points[-1].energy_j, points[-1].gpu_j) == (pytest.approx(600.0), pytest.approx(200.0))
+    assert all(meter.add(sample(t_s, node=node(t_s, whole=True))) for t_s in (0.0, 1.0, 2.0))
+    assert (meter.energy_j, meter.energy.gpus) == (pytest.approx(600.0), pytest.approx(200.0))
 
 
 def test_a_slow_reading_is_held_until_the_stamp_of_the_next() -> None:
     meter = EnergyMeter()
     for t_s, stamp_s, power_w in ((0.0, 0.0, 100.0), (1.0, 0.0, 100.0), (2.0, 1.5, 300.0)):
-        meter.feed(sample(t_s, node=node(stamp_s, power_w, whole=True)))
+        meter.add(sample(t_s, node=node(stamp_s, power_w, whole=True)))
     assert meter.energy_j == pytest.approx(1.5 * 100 + 0.5 * 300)
 
 
 def test_the_counter_of_a_source_goes_before_its_power() -> None:
     meter = EnergyMeter()
     for t_s, energy_j in ((0.0, 50.0), (1.0, 80.0), (2.0, 90.0)):
-        meter.feed(sample(t_s, node=node(t_s, 1.0, energy_j=energy_j)))
+        meter.add(sample(t_s, node=node(t_s, 1.0, energy_j=energy_j)))
     assert meter.energy_j == pytest.approx(40.0 + 200.0)
 
 
@@ -50,8 +49,7 @@ def test_a_gap_of_the_node_adds_nothing_and_is_timed(counted: bool) -> None:
     for second in range(6):
         t_s, known = float(second), second not in (2, 3)
         reading = node(t_s, 300.0 if known else None, energy_j=300.0 * t_s if known and counted else None)
-        point = meter.feed(sample(t_s, gpu_w=0.0, node=reading))
-        assert (point is None) == (not known)
+        assert meter.add(sample(t_s, gpu_w=0.0, node=reading)) == known
     assert meter.energy_j == pytest.approx(300.0 + 300.0)  # the first second and the last
     assert meter.gap_s == pytest.approx(2.0)
 
@@ -60,9 +58,8 @@ def test_what_goes_with_a_device_counts_and_is_no_part_of_what_a_cap_acts_on() -
     meter = EnergyMeter()
     for second in range(3):
         readings = (Reading(t_s=second, power_w=100.0, energy_j=100.0 * second, beside_j=7.0 + 10.0 * second),) * 2
-        point = meter.feed(Sample(t_s=second, readings=readings))
-    assert point is not None
-    assert (point.energy_j, point.gpu_j) == (pytest.approx(440.0), pytest.approx(400.0))
+        assert meter.add(Sample(t_s=second, readings=readings))
+    assert (meter.energy_j, meter.energy.gpus) == (pytest.approx(440.0), pytest.approx(400.0))
 
 
 def test_a_gap_of_the_node_disturbs() -> None:
@@ -78,15 +75,15 @@ def test_the_power_of_the_node_is_known_only_with_that_of_the_gpus_unless_it_hol
 
 
 def test_a_reading_is_fresh_once_its_stamp_moves() -> None:
-    updates = NodeUpdates()
-    stamps = (0.0, 0.0, 1.0, 1.0, 2.0)
-    assert [updates.fresh(node(stamp_s)) for stamp_s in stamps] == [False, False, True, False, True]
+    meter, stamps = Meter(), (0.0, 0.0, 1.0, 1.0, 2.0)
+    fresh = [meter.of(sample(float(t_s), node=node(stamp_s))).node_fresh for t_s, stamp_s in enumerate(stamps)]
+    assert fresh == [False, False, True, False, True]
 
 
 def test_what_the_power_has_told_a_counter_that_comes_back_does_not_count_again() -> None:
     meter = EnergyMeter()
     for t_s, counter_j in ((0.0, 0.0), (1.0, 100.0), (2.0, None), (3.0, None), (4.0, 400.0), (5.0, 500.0)):
-        meter.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0, energy_j=counter_j),)))
+        meter.add(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0, energy_j=counter_j),)))
     assert meter.energy_j == pytest.approx(300.0)  # 1 s counted, 1 s by power, 1 s counted
 
 

@@ -7,18 +7,18 @@ from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import NodeReading, SensorInfo
-from tests.doubles.feeds import samples
+from tests.doubles.feeds import Meter, samples
 
 
 def estimate(progress: Progress, *, whole: bool = True) -> tuple[float | None, float]:
     """What is told at the first iteration, which ends at 20.5 s, and how long was looked at."""
-    rng, watch = np.random.default_rng(1), IdleWatch()
+    rng, watch, meter = np.random.default_rng(1), IdleWatch(), Meter()
     for sample in samples(seconds=20.0, power_w=50.0):
         node = NodeReading(t_s=sample.t_s, power_w=rng.uniform(400, 500), whole=whole)
-        watch.feed(replace(sample, steps=None, node=node), (), progress)
+        watch.add(meter.of(replace(sample, steps=None, node=node)), progress.kind)
     for sample in samples(start_s=20.0, seconds=2.0):
         sample = replace(sample, node=NodeReading(t_s=0.0, power_w=700.0, whole=whole))
-        found = watch.feed(sample, progress.feed(sample), progress)
+        found = watch.add(meter.of(sample, progress.marks(sample)), progress.kind)
         if found is not None:
             return found, watch.seen_s
     return None, watch.seen_s
@@ -43,20 +43,20 @@ def test_nothing_is_known_where_iterations_are_recognised_only_afterwards() -> N
 
 
 def test_nothing_is_known_of_a_job_that_was_never_seen_at_rest() -> None:
-    watch, progress = IdleWatch(), StepProgress()
+    watch, progress, meter = IdleWatch(), StepProgress(), Meter()
     for sample in samples(count_from=100):
         sample = replace(sample, node=NodeReading(t_s=0.0, power_w=700.0, whole=True))
-        assert watch.feed(sample, progress.feed(sample), progress) is None
+        assert watch.add(meter.of(sample, progress.marks(sample)), progress.kind) is None
 
 
 def test_a_meter_of_the_whole_machine_tells_of_it_before_the_gpus_are_known() -> None:
-    watch, progress = IdleWatch(), StepProgress()
+    watch, progress, meter = IdleWatch(), StepProgress(), Meter()
     for second in range(5):
         watch.before(float(second), NodeReading(t_s=float(second), power_w=300.0, whole=True))
         watch.before(float(second), NodeReading(t_s=float(second), power_w=90.0, whole=False))  # theirs is missing
     for sample in samples(start_s=5.0, seconds=1.0):
         sample = replace(sample, node=NodeReading(t_s=5.0, power_w=700.0, whole=True))
-        found = watch.feed(sample, progress.feed(sample), progress)
+        found = watch.add(meter.of(sample, progress.marks(sample)), progress.kind)
         if found is not None:
             break
     assert found == 300.0

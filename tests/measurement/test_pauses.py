@@ -8,7 +8,7 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode, Spell
 from autocap.events import State
-from autocap.measurement.window import far_longer
+from autocap.measurement.pauses import far_longer
 from autocap.metrics import Metric
 from autocap.records import TrialState
 from bench.simulation.jobs import Outcome, regret_pct, tune

@@ -3,13 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from autocap.controller.confirmation import Confirmation
+from autocap.controller.comparison import Comparison, Ruling, judge
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.metrics import Metric
 from autocap.progress import Mark, StepProgress
 from autocap.records import Cost, Measurement, NodeReading, Reading, Sample, TrialLength, TrialState
-from tests.doubles.feeds import measurement, samples
+from tests.doubles.feeds import Meter, measurement, metered, samples
 
 RULES = ProbeRules(settle_s=2.0, target_stderr=0.005, limit_s=60.0, min_batches=8)
 HOT = (Reading(t_s=0.0, power_w=200.0, throttled=True),)
@@ -21,11 +21,10 @@ def own_cost(found: Measurement) -> Cost:
 
 def drive(probe: Probe, feed: list[Sample]) -> tuple[ProbeResult | None, float]:
     """The probe's result and the time at which it came."""
-    progress = StepProgress()
-    for sample in feed:
-        result = probe.feed(sample, progress.feed(sample))
+    for one in metered(feed, StepProgress()):
+        result = probe.add(one)
         if result is not None:
-            return result, sample.t_s
+            return result, one.t_s
     return None, feed[-1].t_s
 
 
@@ -146,19 +145,19 @@ def test_a_baseline_is_not_taken_while_the_job_gets_faster() -> None:
 def test_no_iteration_of_the_start_up_reaches_the_baseline() -> None:
     slow = list(samples(seconds=8.0, period_s=2.0))
     then = list(samples(start_s=8.0, seconds=20.0, period_s=0.5, count_from=4))[1:]
-    watch, progress = SteadinessWatch((260.0,)), StepProgress()
-    window = next(found for sample in slow + then if (found := watch.feed(sample, progress.feed(sample))))
+    watch = SteadinessWatch((260.0,))
+    window = next(found for one in metered(slow + then, StepProgress()) if (found := watch.add(one)))
     t_s, _ = window.marks()
     assert t_s[0] >= 8.0
 
 
 def steady_after(feed: list[Sample]) -> float | None:
-    watch, progress = SteadinessWatch((260.0,)), StepProgress()
-    for sample in feed:
-        window = watch.feed(sample, progress.feed(sample))
+    watch = SteadinessWatch((260.0,))
+    for one in metered(feed, StepProgress()):
+        window = watch.add(one)
         if window is not None:
             assert window.iterations >= 4
-            return sample.t_s
+            return one.t_s
     return None
 
 
@@ -192,11 +191,12 @@ def test_power_that_still_climbs_is_not_steady() -> None:
 
 def verdict_of(cap: Measurement, baseline: Measurement, metric: Metric | None = None) -> tuple[bool, str, int]:
     """Whether it is confirmed, why, and how many windows it took."""
-    confirmation = Confirmation(metric or Metric(name="energy"))
+    comparison = Comparison((200.0,), (260.0,))
     for windows in range(1, 20):
-        verdict = confirmation.add(baseline if confirmation.baseline_next else cap)
-        if verdict is not None:
-            return verdict.confirmed, verdict.reason, windows
+        comparison.add(baseline if comparison.inner_next else cap)
+        found = judge(comparison, metric or Metric(name="energy"))
+        if found is not None:
+            return found.ruling is Ruling.BETTER, found.reason, windows
     raise AssertionError("no verdict")
 
 
@@ -236,9 +236,10 @@ def test_marks_that_are_found_afterwards_all_count_but_the_iteration_that_the_ca
     probe = Probe((200.0,), ProbeRules(settle_s=2.0, target_stderr=0.5, limit_s=60.0, min_batches=8), own_cost)
     feed = list(samples(seconds=12.0))
     late = [Mark(t_s=0.5 * n, iterations=float(n)) for n in range(24)]  # all at once, as from the power signal
+    meter = Meter()
     for sample in feed[:-1]:
-        assert probe.feed(sample, ()) is None
-    result = probe.feed(feed[-1], late)
+        assert probe.add(meter.of(sample)) is None
+    result = probe.add(meter.of(feed[-1], late))
     assert result is not None
     assert result.measurement is not None
     assert result.measurement.start_s == pytest.approx(2.5)

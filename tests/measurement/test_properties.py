@@ -10,14 +10,15 @@ from autocap.events import State
 from autocap.measurement.combining import as_at, pool
 from autocap.measurement.drift import changed_since
 from autocap.measurement.energy import EnergyMeter, disturbance, node_power_w
-from autocap.measurement.pauses import PauseWatch
+from autocap.measurement.metering import Metering
 from autocap.measurement.probe import Probe, ProbeRules
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.totals import RunningTotals
 from autocap.measurement.window import Window
-from autocap.progress import Mark, StepProgress
+from autocap.progress import Mark
 from autocap.records import Cost, Measurement, Sample, TrialState
 from tests.doubles import arbitrary
+from tests.doubles.feeds import Meter
 
 CAP = (200.0,)
 
@@ -25,7 +26,7 @@ CAP = (200.0,)
 def used_j(samples: list[Sample]) -> float:
     meter = EnergyMeter()
     for sample in samples:
-        meter.feed(sample)
+        meter.add(sample)
     return meter.energy_j
 
 
@@ -45,7 +46,7 @@ flags = st.integers(0, 2**60 - 1).map(lambda bits: [bool(bits >> place & 1) for 
 def test_energy_never_falls(samples: list[Sample]) -> None:
     meter, before_j = EnergyMeter(), 0.0
     for sample in samples:
-        meter.feed(sample)
+        meter.add(sample)
         assert meter.energy_j >= before_j
         before_j = meter.energy_j
 
@@ -77,9 +78,9 @@ def test_the_nodes_power_is_no_less_than_its_part(samples: list[Sample]) -> None
 
 @given(arbitrary.samples(fewest=20, most=60), flags)
 def test_a_window_agrees_with_itself_and_knows_when_it_is_broken(samples: list[Sample], ends: list[bool]) -> None:
-    window = Window(CAP)
+    window, meter = Window(CAP), Meter()
     for sample, marks in with_marks(samples, ends):
-        window.feed(sample, marks)
+        window.add(meter.of(sample, marks))
     found = window.measure(4)
     if found is None:
         return
@@ -95,9 +96,9 @@ def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(
     samples: list[Sample], ends: list[bool], limit_s: float
 ) -> None:
     rules = ProbeRules(settle_s=0.5, target_stderr=0.1, limit_s=limit_s, min_batches=4)
-    probe = Probe(CAP, rules, lambda found: Cost(value=1.0, stderr=found.period_rel_stderr))
+    probe, meter = Probe(CAP, rules, lambda found: Cost(value=1.0, stderr=found.period_rel_stderr)), Meter()
     for sample, marks in with_marks(samples, ends):
-        result = probe.feed(sample, marks)
+        result = probe.add(meter.of(sample, marks))
         if result is not None:
             assert (result.measurement is None) == (result.state is TrialState.FAILED) == (result.cost is None)
             assert result.reason is not None or result.state is TrialState.COMPLETE
@@ -114,12 +115,12 @@ def test_a_probe_ends_with_a_measurement_that_is_valid_or_with_a_reason(
 def test_no_part_of_the_totals_is_more_than_the_whole(
     samples: list[Sample], ends: list[bool], states: list[State]
 ) -> None:
-    totals, pauses, steady = RunningTotals(), PauseWatch(), SteadinessWatch(CAP)
+    totals, metering, steady = RunningTotals(), Metering(), SteadinessWatch(CAP)
     totals.open()
     for (sample, marks), state in zip(with_marks(samples, ends), states, strict=False):
-        pauses.feed(sample, marks, StepProgress(), CAP)
-        steady.feed(sample, marks)
-        totals.feed(sample, marks, state, paused=pauses.ended)
+        metered = metering.meter(sample, marks, "steps", CAP)
+        steady.add(metered)
+        totals.add(metered, state)
     tally = totals.tally(samples[-1].t_s)
     assert tally is not None
     assert 0 <= tally.exploration_s <= tally.elapsed_s + 1e-6

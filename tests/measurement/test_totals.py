@@ -6,17 +6,18 @@ from autocap.events import State
 from autocap.measurement.totals import RunningTotals
 from autocap.progress import Mark
 from autocap.records import NodeReading, Reading, Sample
+from tests.doubles.feeds import Meter
 
 
 def test_iterations_that_are_recognised_late_are_set_against_their_own_time_and_energy() -> None:
-    accounts = RunningTotals()
+    accounts, meter = RunningTotals(), Meter()
     for tick in range(2001):
         t_s = tick * 0.05
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0 if t_s < 50 else 300.0),))
         marks = ()
         if tick and tick % 600 == 0:  # every 30 s a look that knows all but the last 10 s
             marks = (Mark(t_s=t_s - 10.0, iterations=2 * (t_s - 10.0)),)
-        accounts.feed(sample, marks, State.SEARCHING)
+        accounts.add(meter.of(sample, marks), State.SEARCHING)
         if tick == 600:
             accounts.open()
     tally = accounts.tally(100.0)
@@ -29,14 +30,12 @@ def test_iterations_that_are_recognised_late_are_set_against_their_own_time_and_
 
 
 def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_needs() -> None:
-    accounts = RunningTotals()
+    accounts, meter = RunningTotals(), Meter()
     for tick in range(30_000):
-        accounts.feed(Sample(t_s=tick * 1.0, readings=(Reading(t_s=tick * 1.0, power_w=100.0),)), (), State.HOLDING)
-    accounts.feed(
-        Sample(t_s=3e4, readings=(Reading(t_s=3e4, power_w=100.0),)),
-        (Mark(t_s=2e4, iterations=5.0),),
-        State.HOLDING,
-    )
+        sample = Sample(t_s=tick * 1.0, readings=(Reading(t_s=tick * 1.0, power_w=100.0),))
+        accounts.add(meter.of(sample), State.HOLDING)
+    last = Sample(t_s=3e4, readings=(Reading(t_s=3e4, power_w=100.0),))
+    accounts.add(meter.of(last, (Mark(t_s=2e4, iterations=5.0),)), State.HOLDING)
     accounts.open()
     assert len(accounts._curve) <= 10_000
     tally = accounts.tally(3e4)
@@ -45,13 +44,13 @@ def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_need
 
 
 def test_iterations_over_a_gap_of_the_nodes_power_are_left_out_of_what_was_counted() -> None:
-    accounts = RunningTotals()
+    accounts, meter = RunningTotals(), Meter()
     for tick in range(1001):
         t_s = tick * 0.1
         node = NodeReading(t_s=t_s, power_w=None if 40 <= t_s < 60 else 400.0, whole=True)
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0),), node=node)
         marks = (Mark(t_s=t_s, iterations=float(tick // 10)),) if tick and tick % 10 == 0 else ()
-        accounts.feed(sample, marks, State.HOLDING)
+        accounts.add(meter.of(sample, marks), State.HOLDING)
         if tick == 0:
             accounts.open()
     tally = accounts.tally(100.0)

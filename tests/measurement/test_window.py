@@ -9,13 +9,12 @@ from autocap.measurement.energy import EnergyMeter
 from autocap.measurement.window import Floats, Window
 from autocap.progress import Mark, StepProgress
 from autocap.records import NodeReading, Reading, Sample, StepReading
-from tests.doubles.feeds import measurement, samples
+from tests.doubles.feeds import Meter, measurement, metered, samples
 
 
 def collect(window: Window, **job: float) -> Window:
-    progress = StepProgress()
-    for sample in samples(**job):  # type: ignore[arg-type]
-        window.feed(sample, progress.feed(sample))
+    for one in metered(samples(**job), StepProgress()):  # type: ignore[arg-type]
+        window.add(one)
     return window
 
 
@@ -37,27 +36,27 @@ def test_too_few_iterations_give_no_measurement() -> None:
 def test_constant_power_is_integrated_up_to_both_ends_although_the_sensor_repeats_itself() -> None:
     meter = EnergyMeter()
     for i in range(201):  # the sensor never refreshes: 300 W for 20 s is 6000 J all the same
-        meter.feed(Sample(t_s=0.1 * i, readings=(Reading(t_s=0.0, power_w=300.0),)))
+        meter.add(Sample(t_s=0.1 * i, readings=(Reading(t_s=0.0, power_w=300.0),)))
     assert meter.energy_j == pytest.approx(6000.0)
 
 
 def test_power_is_held_until_the_stamp_of_the_next_reading() -> None:
     meter = EnergyMeter()
-    meter.feed(Sample(t_s=0.0, readings=(Reading(t_s=0.0, power_w=100.0),)))
-    meter.feed(Sample(t_s=1.0, readings=(Reading(t_s=0.25, power_w=300.0),)))
+    meter.add(Sample(t_s=0.0, readings=(Reading(t_s=0.0, power_w=100.0),)))
+    meter.add(Sample(t_s=1.0, readings=(Reading(t_s=0.25, power_w=300.0),)))
     assert meter.energy_j == pytest.approx(0.25 * 100 + 0.75 * 300)
 
 
 def test_counters_are_preferred_when_every_device_has_one() -> None:
     meter = EnergyMeter()
     for t_s, counter_j in [(0.0, 5000.0), (1.0, 5100.0), (2.0, 5250.0)]:
-        meter.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=1.0, energy_j=counter_j),) * 2))
+        meter.add(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=1.0, energy_j=counter_j),) * 2))
     assert meter.energy_j == pytest.approx(500.0)
 
 
 def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
     window = collect(Window((200.0,)), seconds=10.0)
-    window.feed(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),)), ())
+    window.add(Meter().of(Sample(t_s=10.05, readings=(Reading(t_s=10.05, power_w=None),))))
     found = window.measure()
     assert found is not None
     assert not found.valid
@@ -67,16 +66,16 @@ def test_a_missing_reading_is_a_gap_and_breaks_the_window() -> None:
 def test_a_throttled_device_breaks_the_window() -> None:
     window = Window((200.0,))
     for sample in samples(seconds=1.0, throttled=True):
-        window.feed(sample, ())
+        window.add(Meter().of(sample))
     assert window.broken == "the device slowed itself down (thermal or hardware)"
 
 
 def test_whether_the_cap_binds_is_the_majority_of_what_the_driver_said() -> None:
-    window, progress = Window((200.0,)), StepProgress()
+    window, progress, meter = Window((200.0,)), StepProgress(), Meter()
     for i in range(200):
         reading = Reading(t_s=0.1 * i, power_w=100.0, cap_binding=i % 3 > 0)
         sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
-        window.feed(sample, progress.feed(sample))
+        window.add(meter.of(sample, progress.marks(sample)))
     found = window.measure()
     assert found is not None
     assert found.cap_binding is True
@@ -118,12 +117,12 @@ def test_pooling_weighs_windows_by_their_iterations_and_shrinks_the_error() -> N
 
 
 def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
-    window = Window((200.0,))
+    window, meter = Window((200.0,)), Meter()
     for sample in samples(seconds=40.0, power_w=200.0):
-        window.feed(sample, ())
+        window.add(meter.of(sample))
     early = [Mark(t_s=1.0 + 0.5 * i, iterations=float(i)) for i in range(11)]
     late = [Mark(t_s=26.0 + 0.5 * i, iterations=10.0 + i) for i in range(11)]
-    window.feed(Sample(t_s=40.05, readings=(Reading(t_s=40.05, power_w=200.0),)), early + late)
+    window.add(meter.of(Sample(t_s=40.05, readings=(Reading(t_s=40.05, power_w=200.0),)), early + late))
     found = window.measure()
     assert found is not None
     assert found.period_s == pytest.approx(0.5)
@@ -133,13 +132,14 @@ def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
 
 def node_window(refresh_s: float, noise: float, seed: int, *, seconds: float = 20.0) -> Window:
     """A window over a job of constant GPU power, beside a meter of the whole node that reads seldom."""
-    rng, window, progress = np.random.default_rng(seed), Window((200.0,)), StepProgress()
+    rng, window = np.random.default_rng(seed), Window((200.0,))
+    progress, meter = StepProgress(), Meter()
     stamp_s, power_w = -refresh_s, 0.0
     for sample in samples(seconds=seconds, period_s=0.25):
         if sample.t_s - stamp_s >= refresh_s - 1e-9:
             stamp_s, power_w = sample.t_s, 800.0 * (1 + noise * rng.standard_normal())
         with_node = replace(sample, node=NodeReading(t_s=stamp_s, power_w=power_w, whole=True))
-        window.feed(with_node, progress.feed(with_node))
+        window.add(meter.of(with_node, progress.marks(with_node)))
     return window
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from autocap.progress.period import PeriodEstimate, Verdict, detect
+from autocap.progress.period.detect import Witness
 from bench.period.signals import NULLS, SENSORS, WAVEFORMS, Load, Signal, record, record_noise
 
 
@@ -21,11 +22,9 @@ def signal(
     return record(load, SENSORS[sensor], max(span_s, 12.3 * period_s), np.random.default_rng(seed))
 
 
-def found(heard: Signal, sensor: str, **options: object) -> PeriodEstimate:
+def found(heard: Signal, sensor: str, *witnesses: Witness) -> PeriodEstimate:
     case = SENSORS[sensor]
-    witness = options.get("witness")
-    assert witness is None or isinstance(witness, tuple)
-    return detect(heard.t_s, heard.power_w, update_s=case.update_s, window_s=case.window_s, witness=witness)
+    return detect(heard.t_s, heard.power_w, update_s=case.update_s, window_s=case.window_s, witnesses=witnesses)
 
 
 def relative_error(estimate: PeriodEstimate, heard: Signal) -> float:
@@ -107,20 +106,20 @@ def test_without_a_witness_a_period_stays_unverified() -> None:
 def test_a_second_signal_with_the_same_period_verifies_it() -> None:
     heard = signal("cnn", "20/10", 0.5)
     other = signal("cnn", "counter", 0.5)
-    estimate = found(heard, "20/10", witness=(other.t_s, other.power_w))
+    estimate = found(heard, "20/10", (other.t_s, other.power_w))
     assert estimate.verified
 
 
 def test_a_witness_that_repeats_nothing_verifies_nothing() -> None:
     heard = signal("cnn", "20/10", 0.5)
     noise = record_noise("white", SENSORS["100/100"], 20.0, np.random.default_rng(3))
-    assert not found(heard, "20/10", witness=(noise.t_s, noise.power_w)).verified
+    assert not found(heard, "20/10", (noise.t_s, noise.power_w)).verified
 
 
 def test_a_period_under_three_updates_is_never_verified() -> None:
     heard = signal("cnn", "100/25", 0.257, jitter=0.0)
     other = signal("cnn", "20/10", 0.257, jitter=0.0)
-    estimate = found(heard, "100/25", witness=(other.t_s, other.power_w))
+    estimate = found(heard, "100/25", (other.t_s, other.power_w))
     assert not estimate.verified
 
 

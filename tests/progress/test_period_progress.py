@@ -106,7 +106,7 @@ def followed(node: SimulatedNode, caps_w: Sequence[float], seconds: float, inter
         end_s = clock.now() + seconds
         while clock.now() < end_s:
             clock.wait_until(clock.now() + interval_s)
-            progress.feed(Sample(t_s=clock.now(), readings=device.read()))
+            progress.marks(Sample(t_s=clock.now(), readings=device.read()))
     return progress
 
 
@@ -131,7 +131,7 @@ def test_a_period_that_gets_shorter_at_a_lower_cap_is_not_the_jobs_own_for_good(
             reading = Reading(
                 t_s=t_s, power_w=power_w, requested_w=cap_w, sm_clock_hz=5e6 * cap_w, utilisation=power_w / 300
             )
-            progress.feed(Sample(t_s=t_s, readings=(reading,)))
+            progress.marks(Sample(t_s=t_s, readings=(reading,)))
         troubles.append(progress.trouble)
     assert troubles[0] is None
     assert troubles[1] == "the period went to 0.90 times its length with the cap: it is not the job's own cycle"

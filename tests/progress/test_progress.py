@@ -11,7 +11,7 @@ def at_clock(t_s: float, *clocks_hz: float | None) -> Sample:
 def test_steps_give_a_mark_for_each_new_count_at_the_time_of_the_step() -> None:
     progress = StepProgress()
     assert progress.trouble == "no optimiser step was seen"
-    marks = [mark for sample in samples(seconds=2.0, period_s=0.5) for mark in progress.feed(sample)]
+    marks = [mark for sample in samples(seconds=2.0, period_s=0.5) for mark in progress.marks(sample)]
     assert marks == [Mark(t_s=0.5 * i, iterations=float(i)) for i in range(1, 5)]
     assert progress.trouble is None
 
@@ -19,15 +19,15 @@ def test_steps_give_a_mark_for_each_new_count_at_the_time_of_the_step() -> None:
 def test_a_stamp_from_the_future_counts_at_the_sample() -> None:
     (sample,) = samples(start_s=5.0, seconds=0.0, count_from=3)
     late = Sample(t_s=4.9, readings=sample.readings, steps=sample.steps)
-    assert StepProgress().feed(late) == (Mark(t_s=4.9, iterations=3.0),)
+    assert StepProgress().marks(late) == (Mark(t_s=4.9, iterations=3.0),)
 
 
 def test_speed_follows_the_clock_of_the_slowest_device_and_is_of_low_confidence() -> None:
     progress = SpeedProgress()
     for i in range(101):
-        progress.feed(at_clock(0.1 * i, 1.5e9, 1.6e9))
+        progress.marks(at_clock(0.1 * i, 1.5e9, 1.6e9))
     for i in range(101, 202):
-        marks = progress.feed(at_clock(0.1 * i, 0.75e9, 1.6e9))
+        marks = progress.marks(at_clock(0.1 * i, 0.75e9, 1.6e9))
         if marks:
             last = marks[-1]
     assert progress.confidence == "low"
@@ -36,7 +36,7 @@ def test_speed_follows_the_clock_of_the_slowest_device_and_is_of_low_confidence(
 
 def test_without_a_clock_there_is_no_speed_and_it_says_so() -> None:
     progress = SpeedProgress()
-    assert progress.feed(at_clock(1.0, None)) == ()
+    assert progress.marks(at_clock(1.0, None)) == ()
     assert progress.trouble == "the device does not report its SM clock"
 
 
@@ -49,18 +49,18 @@ class Periodic(SpeedProgress):
 def test_auto_takes_the_steps_when_they_come_in_time() -> None:
     progress = BestProgress(StepProgress(), Periodic(), within_s=20.0)
     for i in range(100):
-        assert progress.feed(at_clock(0.1 * i, 1e9)) == ()
+        assert progress.marks(at_clock(0.1 * i, 1e9)) == ()
     assert progress.trouble is not None
-    marks = [mark for sample in samples(start_s=10.0, seconds=5.0) for mark in progress.feed(sample)]
+    marks = [mark for sample in samples(start_s=10.0, seconds=5.0) for mark in progress.marks(sample)]
     assert len(marks) == 10
     assert progress.kind == "steps"
 
 
 def test_auto_steps_down_to_the_period_when_no_step_comes_and_stays_there() -> None:
     progress = BestProgress(StepProgress(), Periodic(), within_s=20.0)
-    first = next(i for i in range(1000) if progress.feed(at_clock(0.1 * i, 1e9)))
+    first = next(i for i in range(1000) if progress.marks(at_clock(0.1 * i, 1e9)))
     assert first >= 200
     assert progress.kind == "period"
     for sample in samples(start_s=100.0, seconds=5.0):
-        progress.feed(sample)
+        progress.marks(sample)
     assert progress.kind == "period"

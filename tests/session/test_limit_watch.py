@@ -26,9 +26,9 @@ def readings(*requested_w: float | None) -> Sequence[Reading]:
 
 def test_a_limit_that_stays_changed_for_two_samples_is_somebody_elses() -> None:
     watch = LimitWatch(GPUS)
-    assert watch.feed(readings(200.0, 200.0), (200.0, 200.0)) is None
-    assert watch.feed(readings(200.0, 250.0), (200.0, 200.0)) is None
-    assert watch.feed(readings(200.0, 250.0), (200.0, 200.0)) == (
+    assert watch.change(readings(200.0, 200.0), (200.0, 200.0)) is None
+    assert watch.change(readings(200.0, 250.0), (200.0, 200.0)) is None
+    assert watch.change(readings(200.0, 250.0), (200.0, 200.0)) == (
         "the limit of GPU 1 is 250 W, where 200 W should be: somebody else has changed it, and it stays"
     )
 
@@ -36,14 +36,14 @@ def test_a_limit_that_stays_changed_for_two_samples_is_somebody_elses() -> None:
 def test_a_limit_that_is_back_at_the_next_sample_was_put_back_by_our_own_watchdog() -> None:
     watch = LimitWatch(GPUS)
     for _ in range(3):
-        assert watch.feed(readings(300.0, 300.0), (200.0, 200.0)) is None
-        assert watch.feed(readings(200.0, 200.0), (200.0, 200.0)) is None
+        assert watch.change(readings(300.0, 300.0), (200.0, 200.0)) is None
+        assert watch.change(readings(200.0, 200.0), (200.0, 200.0)) is None
 
 
 def test_what_a_device_rounds_or_does_not_tell_is_no_change() -> None:
     watch = LimitWatch(GPUS)
     for _ in range(3):
-        assert watch.feed(readings(200.125, None), (200.0, 200.0)) is None
+        assert watch.change(readings(200.125, None), (200.0, 200.0)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,25 @@
 """SEARCHING and CONFIRMING with a cap per GPU: from a common cap that was kept to caps per GPU, or back to it.
 
-Every window at caps per GPU lies between two at the common cap. In a trial the time must not grow beyond noise; whether
-energy falls beyond noise as well, and the metric with it, is told by several rounds at the end, or all is undone.
+Every window at caps per GPU lies between two at the common cap. In a trial the time must not grow beyond noise; several
+rounds at the end must show that energy falls beyond noise as well, and the metric with it, or all is undone.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autocap.config import TuneConfig
-from autocap.controller.actions import Decision, Outbox
+from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.per_gpu.comparison import Comparison
+from autocap.controller.per_gpu.comparison import PerGpuComparison
 from autocap.controller.per_gpu.device_power import DevicePower
 from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
+from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.totals import RunningTotals
-from autocap.progress import Mark
-from autocap.records import Cost, Measurement, Sample
+from autocap.records import Cost, Measurement
 
 _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
@@ -40,35 +39,34 @@ class Balancing:
         lowering: Lowering,
         prober: Prober,
         outbox: Outbox,
-        accounts: RunningTotals,
+        totals: RunningTotals,
         budget: SlowdownBudget | None,
         baseline: Measurement,
         common: Measurement,
     ) -> None:
         self._config, self._lowering, self._prober, self._out = config, lowering, prober, outbox
-        self._accounts, self._budget = accounts, budget
+        self._totals, self._budget = totals, budget
         self._baseline, self._common = baseline, common
-        self._then: Callable[[ProbeResult], Decision | None] = self._end_opening
+        self._comparison: PerGpuComparison | None = None  # under way; `None` while the common cap alone is measured
         self._draws = DevicePower(len(outbox.original_w))
         self._draws_w: Caps | None = None  # of the caps that were tried last
         self._opening = common
-        self._spending = False  # whether what is measured costs from the budget
 
     def begin(self) -> Decision | None:
         """Start with a window at the common cap."""
         self._out.enter(State.SEARCHING)
-        self._measure(self._lowering.common_w, _TRIAL_ERROR, self._end_opening)
+        self._measure(self._lowering.common_w)
         return None
 
-    def feed(self, sample: Sample, marks: Sequence[Mark], *, paused: bool) -> Decision | None:
-        """A decision once there is one."""
-        result = self._prober.feed(sample, marks, paused=paused)
-        if result is None and self._spending and marks and self._saved_s() < 0:
-            result = self._prober.cut(_SPENT)
+    def take(self, metered: Metered) -> Decision | None:
+        """Take in a sample; a decision once there is one."""
+        comparison, result = self._comparison, self._prober.add(metered)
         if result is not None:
-            return self._then(result)
+            return self._end_opening(result) if comparison is None else self._end_window(comparison, result)
+        if comparison is not None and comparison.inner_next and metered.marks and self._saved_s() < 0:
+            return self._undo(_SPENT)
         if self._prober.collecting:
-            self._draws.feed(sample, paused=paused)
+            self._draws.add(metered)
         else:
             self._draws = DevicePower(len(self._out.original_w))
         return None
@@ -95,63 +93,60 @@ class Balancing:
         caps_w = self._lowering.ask()
         if caps_w is None and self._lowering.lowered:
             self._out.enter(State.CONFIRMING)
-            return self._next_window(self._lowering.best, self._comparison(), _CONFIRMING_ERROR)
-        if caps_w is None:
+            caps_w = self._lowering.best
+        elif caps_w is None:
             return self._undo("no GPU waits for the others by so much that a lower cap of its own saves energy")
-        if self._saved_s() <= 0:
+        elif self._saved_s() <= 0:
             return self._undo(_SPENT)
-        return self._next_window(caps_w, self._comparison(), _TRIAL_ERROR)
-
-    def _next_window(self, caps_w: Caps, comparison: Comparison, error: float) -> Decision | None:
-        next_w = self._lowering.common_w if comparison.common_next else caps_w
-        self._measure(next_w, error, lambda result: self._end_window(caps_w, comparison, error, result))
-        self._spending = self._budget is not None and not comparison.common_next
+        comparison = PerGpuComparison(self._lowering.common_w, caps_w, self._opening, self._config.metric)
+        self._comparison = comparison
+        self._measure(comparison.next_w)
         return None
 
-    def _end_window(self, caps_w: Caps, comparison: Comparison, error: float, result: ProbeResult) -> Decision | None:
-        if result.reason == _SPENT:
-            return self._undo(_SPENT)
+    def _end_window(self, comparison: PerGpuComparison, result: ProbeResult) -> Decision | None:
         if result.measurement is None:
             return self._undo(f"a window could not be measured: {result.reason}")
-        if not comparison.common_next:
-            self._draws_w = self._draws.mean_w()
+        at_common = not comparison.inner_next
         comparison.add(result.measurement)
-        if not comparison.common_next:
+        if at_common:
             self._opening = result.measurement
             changed = self._changed(result.measurement)
             if changed is not None:
                 return changed
-        confirming = self._out.state is State.CONFIRMING
-        if comparison.common_next or (confirming and not comparison.settled):
-            return self._next_window(caps_w, comparison, error)
-        return self._judge(caps_w, comparison)
+        else:
+            self._draws_w = self._draws.mean_w()
+        if not comparison.rounds or (self._confirming and not comparison.settled):
+            self._measure(comparison.next_w)
+            return None
+        return self._judge(comparison)
 
-    def _judge(self, caps_w: Caps, comparison: Comparison) -> Decision | None:
+    @property
+    def _confirming(self) -> bool:
+        return self._out.state is State.CONFIRMING
+
+    def _judge(self, comparison: PerGpuComparison) -> Decision | None:
         """After a trial, or after the rounds that confirm it."""
         if self._draws_w is None:
             return self._undo("a GPU shows no power")
         then = comparison.as_at(self._common)
-        confirming = self._out.state is State.CONFIRMING
-        why_not = comparison.objection() if confirming else comparison.hindrance()
+        why_not = comparison.objection() if self._confirming else comparison.hindrance()
         if why_not is None and not self._config.metric.allows(then, self._baseline):
             why_not = "not surely within the slowdown limit"
-        self._say(caps_w, why_not, comparison, then)
-        self._lowering.learn(
-            Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=why_not is None)
-        )
-        if not confirming:
-            return self._next_trial()
-        if why_not is None:
+        self._announce(why_not, comparison, then)
+        caps_w, accepted = comparison.inner_w, why_not is None
+        self._lowering.learn(Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=accepted))
+        if self._confirming and accepted:
             return self._decide(caps_w, comparison.gain(), comparison)
-        self._out.enter(State.SEARCHING)
+        if self._confirming:
+            self._out.enter(State.SEARCHING)
         return self._next_trial()
 
-    def _say(self, caps_w: Caps, why_not: str | None, comparison: Comparison, then: Measurement) -> None:
+    def _announce(self, why_not: str | None, comparison: PerGpuComparison, then: Measurement) -> None:
         cost = self._config.metric.cost(then, self._baseline)
         self._out.announce(
             PerGpuTried(
                 t_s=self._out.now_s,
-                cap_w=caps_w,
+                cap_w=comparison.inner_w,
                 accepted=why_not is None,
                 reason=why_not or comparison.gain(),
                 cost=cost.value,
@@ -167,39 +162,37 @@ class Balancing:
         if changed is None:
             return None
         self._decide(self._lowering.common_w, changed)
-        return Decision(caps_w=None, reference=common, changed=changed)
+        return SearchAnew(why=changed)
 
     def _undo(self, reason: str) -> Decision:
+        self._prober.rest()
         return self._decide(self._lowering.common_w, reason)
 
-    def _decide(self, caps_w: Caps, reason: str, comparison: Comparison | None = None) -> Decision:
+    def _decide(self, caps_w: Caps, reason: str, comparison: PerGpuComparison | None = None) -> Decision:
         self._out.announce(
             PerGpuDecided(
                 t_s=self._out.now_s,
                 cap_w=caps_w,
                 kept=comparison is not None,
                 reason=reason,
-                measurement=None if comparison is None else comparison.tried,
-                common=None if comparison is None else comparison.common,
+                measurement=None if comparison is None else comparison.inner,
+                common=None if comparison is None else comparison.outer,
                 as_confirmed=None if comparison is None else comparison.as_at(self._common),
             )
         )
-        return Decision(caps_w=caps_w, reference=self._opening if comparison is None else comparison.tried)
+        return Keep(caps_w=caps_w, reference=self._opening if comparison is None else comparison.inner)
 
     # Measuring.
 
-    def _comparison(self) -> Comparison:
-        return Comparison(self._opening, self._config.metric)
-
     def _saved_s(self) -> float:
         """Seconds that the job may still lose."""
-        tally = self._accounts.tally(self._out.now_s)
+        tally = self._totals.tally(self._out.now_s)
         return float("inf") if self._budget is None or tally is None else self._budget.saved_s(tally)
 
-    def _measure(self, caps_w: Caps, error: float, then: Callable[[ProbeResult], Decision | None]) -> None:
-        self._then, self._spending = then, False
+    def _measure(self, caps_w: Caps) -> None:
         self._draws = DevicePower(len(self._out.original_w))
         self._out.set(caps_w)
+        error = _CONFIRMING_ERROR if self._confirming else _TRIAL_ERROR
         self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
 
 

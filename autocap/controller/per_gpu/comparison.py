@@ -1,10 +1,11 @@
-"""Caps per GPU against the common cap they came from, from windows taken in turn, so that slow drift cancels."""
+"""Caps per GPU against the common cap they came from: what windows taken in turn say of them."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autocap.measurement.combining import as_at, pool
+from autocap.controller.comparison import Caps, Comparison
+from autocap.measurement.combining import as_at
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
 
@@ -15,44 +16,26 @@ _ROUNDS = (3, 6)  # fewest and most for a verdict
 _EXACT = 0.0008  # an error of the time at which no more are needed
 
 
-class Comparison:
-    """Windows at the common cap and at the caps tried, one after the other.
+class PerGpuComparison(Comparison):
+    """Caps per GPU (inner) against the common cap (outer).
 
     opening: the window at the common cap that came before. metric: what must not be worse, besides energy and time.
     """
 
-    def __init__(self, opening: Measurement, metric: Metric) -> None:
+    def __init__(self, common_w: Caps, tried_w: Caps, opening: Measurement, metric: Metric) -> None:
+        super().__init__(common_w, tried_w, opening)
         self._metric = metric
-        self._common, self._tried = [opening], list[Measurement]()
-
-    @property
-    def common_next(self) -> bool:
-        """Whether the next window is to be taken at the common cap."""
-        return len(self._tried) == len(self._common)
-
-    def add(self, window: Measurement) -> None:
-        """Add the window that was asked for."""
-        (self._common if self.common_next else self._tried).append(window)
-
-    @property
-    def common(self) -> Measurement:
-        return pool(self._common)
-
-    @property
-    def tried(self) -> Measurement:
-        return pool(self._tried)
 
     @property
     def time(self) -> Cost:
         """Time per iteration over that at the common cap, errors of both included."""
-        ratio, stderr = slowdown(self.tried, self.common)
+        ratio, stderr = slowdown(self.inner, self.outer)
         return Cost(value=ratio, stderr=stderr)
 
     @property
     def settled(self) -> bool:
         """Whether there are rounds enough for a verdict."""
-        rounds = 0 if self.common_next else len(self._tried)
-        return rounds >= _ROUNDS[1] or (rounds >= _ROUNDS[0] and self.time.stderr <= _EXACT)
+        return self.rounds >= _ROUNDS[1] or (self.rounds >= _ROUNDS[0] and self.time.stderr <= _EXACT)
 
     def hindrance(self) -> str | None:
         """Why the caps tried must not be kept: time grows beyond noise; `None` where it does not."""
@@ -61,7 +44,7 @@ class Comparison:
     def objection(self) -> str | None:
         """Why the caps tried are no gain: they hinder, energy does not fall beyond noise, or the metric is worse;
         `None` where they are one."""
-        energy, metric = _ENERGY.versus(self.tried, self.common), self._metric.versus(self.tried, self.common)
+        energy, metric = _ENERGY.versus(self.inner, self.outer), self._metric.versus(self.inner, self.outer)
         if self._slower:
             return self.hindrance()
         if energy.value + _SURE * energy.stderr >= 1:
@@ -77,13 +60,13 @@ class Comparison:
 
     def gain(self) -> str:
         """What the caps tried change, in words."""
-        energy = _ENERGY.versus(self.tried, self.common)
+        energy = _ENERGY.versus(self.inner, self.outer)
         return f"energy {percent(energy)}, time {percent(self.time)}, against the common cap"
 
     def as_at(self, then: Measurement) -> Measurement:
         """What the caps tried would have shown when the common cap showed `then`: in time and energy they are to it as
         they are to the common cap now, errors of all three included."""
-        now, tried = self.common, self.tried
+        now, tried = self.outer, self.inner
         moved = _with_errors(as_at(tried, now, then), (now, tried, then))
         if moved.gpu is None:
             return moved

@@ -26,13 +26,10 @@ _RIDGE = 1e-2
 _SHARPENING_HARMONICS = 5
 
 
-def find(
-    t_s: Floats, y: Floats, *, step_s: float, window_s: float, shortest_s: float, longest_s: float, count: int
-) -> list[float]:
+def find(t_s: Floats, y: Floats, *, step_s: float, shortest_s: float, longest_s: float, count: int) -> list[float]:
     """The most promising periods, best first, seconds.
 
-    t_s, y: readings and their stamps, shape (n,). step_s: of the uniform grid. window_s: what a reading averages over.
-    count: how many to return at most.
+    t_s, y: readings and their stamps, shape (n,). step_s: of the uniform grid. count: how many to return at most.
     """
     grid_s = np.arange(t_s[0], t_s[-1], step_s)
     even = np.interp(grid_s, t_s, y)
@@ -98,7 +95,8 @@ def _peaks(even: Floats, step_s: float, shortest_s: float, longest_s: float) -> 
 
 def fold(t_s: Floats, y: Floats, *, step_s: float, window_s: float, shortest_s: float, longest_s: float) -> list[float]:
     """Periods of so few readings a cycle that no uniform grid shows their shape: where folding many cycles at the
-    actual stamps gives the smoothest waveform (Lafler and Kinman, 1965), in each of some pieces. As for `find`.
+    actual stamps gives the smoothest waveform (Lafler and Kinman, 1965), in each of some pieces. As for `find`;
+    window_s: what a reading averages over.
     """
     longest_s = min(longest_s, _FEW_READINGS * step_s)
     if longest_s <= shortest_s:

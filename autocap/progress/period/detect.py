@@ -39,17 +39,12 @@ Witness = tuple[Floats, Floats]
 
 
 def detect(
-    t_s: Floats,
-    power_w: Floats,
-    *,
-    update_s: float,
-    window_s: float = 0.0,
-    witness: Witness | Sequence[Witness] | None = None,
+    t_s: Floats, power_w: Floats, *, update_s: float, window_s: float = 0.0, witnesses: Sequence[Witness] = ()
 ) -> PeriodEstimate:
     """Look for a period in readings with their own stamps.
 
     t_s, power_w: fresh readings only, ascending, shape (n,), seconds and watts. update_s, window_s: of the sensor; 0
-    for a window that is not known. witness: other signals of the same job, each as (stamps, values): differences of
+    for a window that is not known. witnesses: other signals of the same job, each as (stamps, values): differences of
     the energy counter, utilisation, PCIe traffic; any that repeats at the same period verifies it.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
@@ -58,7 +53,7 @@ def detect(
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, Verdict.APERIODIC, "no stretch of the signal repeats the one before it")
-    return _judged(refined(fit, series, period_of(fit)), series, update_s, _witnesses(witness))
+    return _judged(refined(fit, series, period_of(fit)), series, update_s, witnesses)
 
 
 def search(series: Series, *, shortest_s: float) -> Fit | None:
@@ -83,10 +78,10 @@ def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
     shortest_s = max(shortest_s, _SHORTEST_UPDATES * series.step_s)
     if longest_s <= shortest_s:
         return None
-    grid = {"step_s": series.step_s, "window_s": series.window_s, "shortest_s": shortest_s, "longest_s": longest_s}
+    grid = {"step_s": series.step_s, "shortest_s": shortest_s, "longest_s": longest_s}
     fits = _fitted(series, candidates.find(series.t_s, series.y, **grid, count=_CANDIDATES))
     if not fits or max(fit.explained for fit in fits) < _WELL_EXPLAINED:
-        fits += _fitted(series, candidates.fold(series.t_s, series.y, **grid))
+        fits += _fitted(series, candidates.fold(series.t_s, series.y, **grid, window_s=series.window_s))
     if not fits:
         return None
     resolved_s = shortest_s * _RESOLVED_UPDATES / _SHORTEST_UPDATES
@@ -174,14 +169,6 @@ def _agrees(witness: Witness, period_s: float) -> bool:
     if len(t_s) < 24 or np.ptp(values) <= 1e-9 * abs(float(np.mean(values))):
         return False
     return candidates.screen(t_s, (values - values.mean()) / values.std(), period_s) > _WITNESS_REPEATS
-
-
-def _witnesses(witness: Witness | Sequence[Witness] | None) -> Sequence[Witness]:
-    if witness is None:
-        return ()
-    if isinstance(witness, tuple) and len(witness) == 2 and isinstance(witness[0], np.ndarray):
-        return ((witness[0], np.asarray(witness[1], dtype=np.float64)),)
-    return [(np.asarray(t_s), np.asarray(values)) for t_s, values in witness]
 
 
 def _nothing(t_s: Floats, verdict: Verdict, reason: str) -> PeriodEstimate:

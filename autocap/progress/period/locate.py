@@ -18,7 +18,7 @@ _MOST_HARMONICS = 16
 _STRETCH_CYCLES = 10.0
 _STRETCH_READINGS = 40
 _FIRST_WALK = 0.05
-_REFINING = 3
+_STEPS, _REFINING = 4, 3
 _LEAST_KEPT = 0.6  # of the readings kept before
 _OUTSIDE = 3.5  # what a reading that is left out costs the evidence
 
@@ -29,13 +29,13 @@ def harmonics_for(period_s: float, series: Series) -> int:
     return int(np.clip(through, 2, min(_MOST_HARMONICS, len(series.t_s) // 12)))
 
 
-def locate(series: Series, period_s: float, *, steps: int = 4) -> Fit | None:
+def locate(series: Series, period_s: float) -> Fit | None:
     """The pattern with about that period; `None` where most of the series does not follow it."""
     first = first_waveform(series, period_s)
     if first is None:
         return None
     coefficients, noise, period_s = first
-    return settle(series, period_s, coefficients, noise=noise, walk=_FIRST_WALK, steps=steps)
+    return settle(series, period_s, coefficients, noise=noise, walk=_FIRST_WALK, steps=_STEPS)
 
 
 def settle(

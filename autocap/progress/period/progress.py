@@ -59,18 +59,18 @@ class PeriodProgress:
         self._begin((), 0.0, 0.0)
         self.trouble: str | None = "the power signal is still too short to tell a period"
 
-    def feed(self, sample: Sample) -> tuple[Mark, ...]:
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)
         if caps != self._caps:
             self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
-        self._heard.take(sample)
-        span_s = self._heard.span_s
+        self._signals.take(sample)
+        span_s = self._signals.span_s
         if span_s < self._look_at_s:
             return ()
         marks = self._look()
         if span_s > _KEPT_S:  # what a cap that is held for long shows is known well enough
-            self._heard.shorten()
-        self._look_at_s = max(self._heard.span_s * self._growth, _FIRST_LOOK_S)
+            self._signals.shorten()
+        self._look_at_s = max(self._signals.span_s * self._growth, _FIRST_LOOK_S)
         return marks
 
     @property
@@ -84,7 +84,7 @@ class PeriodProgress:
         self._bridge = self._marked_here
         self._marked_here = False
         self._begun_s, self._caps = begun_s, caps
-        self._heard = CapSignals(self._sensor, settled_s)
+        self._signals = CapSignals(self._sensor, settled_s)
         # Once the period is known, a look before there are enough cycles could only say so.
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
@@ -95,8 +95,8 @@ class PeriodProgress:
         if self._refuted is not None:
             self.trouble = self._refuted
             return ()
-        device = self._heard.liveliest() if self._device is None else self._device
-        signal = self._heard.signal(device)
+        device = self._signals.liveliest() if self._device is None else self._device
+        signal = self._signals.signal(device)
         if signal is None:
             self.trouble = f"the power sensor averages over {self._sensor.window_s:g} s, and there is no energy counter"
             return ()
@@ -104,8 +104,8 @@ class PeriodProgress:
         if self._template is None:
             if len(t_s) < _FEWEST_READINGS:
                 return ()
-            witnesses = self._heard.witnesses(device)
-            estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witness=witnesses)
+            witnesses = self._signals.witnesses(device)
+            estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witnesses=witnesses)
             before_s = self._seen_s
             self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
             self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device, t_s, power_w)
@@ -113,7 +113,7 @@ class PeriodProgress:
                 return ()
             self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
             self._device, self._learned_at = device, self._caps or ()
-            self._learned_clock_hz = self._heard.clock_hz
+            self._learned_clock_hz = self._signals.clock_hz
         return self._follow(self._template, t_s, power_w)
 
     def _follow(self, template: Template, t_s: Floats, power_w: Floats) -> tuple[Mark, ...]:
@@ -157,7 +157,7 @@ class PeriodProgress:
         no cycle shorter, nor longer than the clock itself explains."""
         if self._at_arrival:
             return _AT_ARRIVAL
-        clock_hz, before_hz = self._heard.clock_hz, self._learned_clock_hz
+        clock_hz, before_hz = self._signals.clock_hz, self._learned_clock_hz
         if clock_hz is None or before_hz is None:
             return _ELSEWHERE
         return _ELSEWHERE[0], min(_ELSEWHERE[1], _MARGIN * max(before_hz / clock_hz, 1.0))
@@ -167,7 +167,7 @@ class PeriodProgress:
         cycle and the sensor's sampling may. After some such looks that stands for good."""
         if found.ratio is None or self._at_arrival:
             return None
-        clock_hz, before_hz = self._heard.clock_hz or math.nan, self._learned_clock_hz or math.nan
+        clock_hz, before_hz = self._signals.clock_hz or math.nan, self._learned_clock_hz or math.nan
         if found.ratio >= (_NOT_FASTER if clock_hz < _CLOCK_FELL * before_hz else _ELSEWHERE[0]):
             return None
         self._mistakes += 1
@@ -204,8 +204,8 @@ class PeriodProgress:
         return self._marked.iterations + at_last_cap + (first_s - self._begun_s) / period_s
 
     def _alias(self, estimate: PeriodEstimate, device: int, t_s: Floats, power_w: Floats) -> str | None:
-        counted = self._heard.counted(device)
-        if counted is None or estimate.period_s is None or self._heard.blurred:
+        counted = self._signals.counted(device)
+        if counted is None or estimate.period_s is None or self._signals.blurred:
             return None
         if not is_alias(estimate.period_s, t_s, power_w, self._sensor.window_s, *counted):
             return None

@@ -57,7 +57,6 @@ def _template(fit: Fit, series: Series, spans: Spans, update_s: float, window_s:
         rel_stderr=spans.rel_stderr,
         cycles=spans.cycles,
         coefficients=fit.coefficients * series.spread_w,
-        level_w=series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep])),
         noise_w=fit.residual * series.spread_w,
         jitter=fit.walk,
         unseen=_unseen(fit),
@@ -79,11 +78,11 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
     """
     series = prepare(t_s, power_w, update_s=template.update_s, window_s=template.window_s)
     if series is None:
-        return _untold("the signal is constant or holds fewer than 24 readings")
+        return _unknown("the signal is constant or holds fewer than 24 readings")
     shortest_s, longest_s = template.period_s * fastest, template.period_s * slowest
     found = _fits(series, template, shortest_s * (1 - _MARGIN), longest_s * (1 + _MARGIN))
     if not found:
-        return _untold("nothing between the fastest and the slowest possible period repeats")
+        return _unknown("nothing between the fastest and the slowest possible period repeats")
     found = [item for item in found if not _repeats_another(item, found)]
     found.sort(key=lambda item: item[0], reverse=True)
     score, fit, alike = found[0]
@@ -109,7 +108,6 @@ def _fits(series: Series, template: Template, shortest_s: float, longest_s: floa
         series.t_s,
         series.y,
         step_s=series.step_s,
-        window_s=series.window_s,
         shortest_s=shortest_s,
         longest_s=longest_s,
         count=_CANDIDATES,
@@ -165,5 +163,5 @@ def _doubt(
     return None
 
 
-def _untold(reason: str) -> RatioEstimate:
+def _unknown(reason: str) -> RatioEstimate:
     return RatioEstimate(ratio=None, rel_stderr=None, cycles=0.0, ok=False, seen=None, reason=reason)

@@ -49,10 +49,9 @@ class Series:
         return bool(spreads.min() < _STILL * usual or np.ptp(levels) > _ELSEWHERE * usual)
 
 
-def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float, thin: bool = True) -> Series | None:
-    """Readings as a series; `None` when there are too few, or nothing varies. Zero and missing readings are gaps.
-
-    thin: average neighbours where there are more readings than an estimate needs.
+def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -> Series | None:
+    """Readings as a series; `None` when there are too few, or nothing varies. Zero and missing readings are gaps;
+    neighbours are averaged where there are more readings than an estimate needs.
     """
     usable = np.isfinite(t_s) & np.isfinite(power_w) & (power_w > 0)
     t_s, power_w = t_s[usable], power_w[usable]
@@ -60,7 +59,7 @@ def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float, t
         return None
     busy = ~_idle(t_s, power_w)
     t_s, power_w = t_s[busy], power_w[busy]
-    together = int(np.ceil(len(t_s) / _MOST_READINGS)) if thin else 1
+    together = int(np.ceil(len(t_s) / _MOST_READINGS))
     if together > 1:
         size = len(t_s) // together * together
         t_s = t_s[:size].reshape(-1, together).mean(axis=1)

@@ -111,7 +111,7 @@ class Status:
         self.caps_w = tuple(reading.requested_w for reading in readings)
         self.total_w, self.node_w = _sum(self.power_w), node_power_w(sample)
         for meter, reading in zip(self._meters, readings, strict=False):
-            meter.feed(Sample(t_s=sample.t_s, readings=(reading,)))
+            meter.add(Sample(t_s=sample.t_s, readings=(reading,)))
         self.energies_j = tuple(meter.energy_j for meter in self._meters)
 
     def _keep(self, event: Event) -> None:
