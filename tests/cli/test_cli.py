@@ -186,7 +186,6 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["run", "--k", "1", "--", "true"], 2, "k is 1.0; EDS needs a finite k above 1, such as 2"),
         (
             ["run", "--strategy", "nosuch.module:Class", "--", "true"],
             1,
