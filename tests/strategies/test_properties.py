@@ -71,9 +71,7 @@ def told(cap_w: float, metric: Metric, baseline: Measurement, rng: np.random.Gen
         cap_binding=[None, True, False][rng.integers(3)],
     )
     cost = metric.cost(found, baseline)
-    return Trial(
-        cap_w=cap_w, state=state, reason=None, cost=cost.value, cost_stderr=cost.stderr, measurement=found
-    )
+    return Trial(cap_w=cap_w, state=state, reason=None, cost=cost.value, cost_stderr=cost.stderr, measurement=found)
 
 
 @pytest.mark.parametrize("name", BUILTIN)
