@@ -77,6 +77,15 @@ def slots(draw: st.DrawFn) -> bytes:
     return struct.pack(step_hook.SLOT_FORMAT, pid, ticks, rank, draw(word), first_ns, count, last_ns, check)
 
 
+@given(slots(), st.integers(40, 63), st.integers(1, 255))
+def test_a_slot_caught_in_the_middle_of_a_write_is_not_read(slot: bytes, at: int, damage: int) -> None:
+    torn = bytearray(slot)
+    torn[at] ^= damage  # in the count, its time or their check
+    with StepMap.create() as step_map:
+        write(step_map, bytes(torn))
+        assert step_map.read(0.0) is None
+
+
 @given(st.lists(st.binary() | st.lists(slots() | st.binary(min_size=64, max_size=64)).map(b"".join), max_size=4))
 def test_whatever_processes_write_to_the_map_the_count_never_falls(tables: list[bytes]) -> None:
     count = 0
@@ -108,6 +117,14 @@ def test_whatever_the_power_does_there_is_a_verdict_with_its_reason(watts: list[
     assert 0 <= estimate.confidence <= 1
     assert estimate.verdict is not Verdict.PERIODIC or (estimate.period_s or 0) > 0
     assert not estimate.verified  # there is no witness
+
+
+def test_a_period_of_under_three_readings_may_be_an_alias_and_is_not_called_found() -> None:
+    rng = np.random.default_rng(0)
+    t_s = np.cumsum(0.1 * (1 + 0.02 * rng.standard_normal(600)))
+    estimate = detect(t_s, 200 + 60 * np.sin(2 * np.pi * t_s / 0.24) + rng.normal(0, 1, t_s.size), update_s=0.1)
+    assert estimate.verdict is Verdict.UNRESOLVABLE
+    assert estimate.reason == "0.240 s is under three updates of the sensor: it may be an alias"
 
 
 @settings(max_examples=6)
