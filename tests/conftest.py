@@ -1,18 +1,21 @@
-"""Before any test loads numpy: one thread for linear algebra, here and in every process that a test starts.
-
-With more threads than free cores they spin while they wait for each other, and the suite takes many times as long.
-"""
+"""What holds for every test and the processes that it starts; before any test loads numpy."""
 
 import os
 import signal
+import sys
 
+# With more threads than free cores they spin while they wait for each other, and the suite takes many times as long.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
-# A shell that starts the suite in the background has it ignore these, and so would every process of a test.
-for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+# Hundreds of processes import autocap: compiled once, not by each of them, even where Python is told to leave no trace.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Started in the background of a shell, or by nohup, a process ignores these, and so would every job that a test starts.
+for _signal in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_signal) is signal.SIG_IGN:
-        signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
 from hypothesis import HealthCheck, settings  # noqa: E402 - hypothesis may load numpy
 

@@ -12,10 +12,10 @@ from autocap.cli import main
 from autocap.cli.sweep import Sweep, sweep_config
 from bench.nvml_emulation import machine
 from bench.strategies import curves
-from tests.cli.test_cli import Cli, cli, until
+from tests.cli.test_cli import Cli, Here, cli, here, require_refused, until
 from tests.cli.test_gpu_jobs import PLAYER, Node
 
-__all__ = ["cli"]  # the fixture
+__all__ = ["cli", "here"]  # the fixtures
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
 SWEEP = ("sweep", *EMULATED, "--out", "run")
@@ -40,7 +40,7 @@ def rows(cli: Cli) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_cap_costs(naps: Cli) -> None:
+def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_cap_costs(naps: Cli, here: Here) -> None:
     done = naps(*SWEEP, "--gpus", "0", "--caps", "120,200", "--repeats", "2", "--json", "--", *NAP)
 
     assert done.returncode == 0, done.stderr
@@ -60,7 +60,7 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
     assert "J (emulated)" in done.stderr
     assert "min edp" in done.stderr
     assert naps.leftovers() == []
-    assert json.loads(naps("report", "run", "--json").stdout) == result
+    assert json.loads(here("report", "run", "--json").stdout) == result
     caps = [event["cap_w"] for event in naps.events("cap_set")]
     assert sorted(caps) == [[120.0]] * 2 + [[200.0]] * 2 + [[260.0]] * 3
     assert len(naps.events("limit_restored")) == 7
@@ -92,19 +92,23 @@ def test_a_wrong_command_line_is_status_2_with_a_reason(
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["sweep", "--device", "nvml", "--", "true"], 1, "no NVIDIA GPU can be used"),
-        (["sweep", "--", "true"], 1, "no NVIDIA GPU can be used"),
         (["sweep", *EMULATED, "--gpus", "0;0,1", "--", "true"], 1, "--gpus 0,1: the emulated device has GPU 0 alone"),
         (["sweep", *EMULATED, "--caps", "50", "--", "true"], 1, "--caps 50 W is below the 100 W minimum of GPU 0"),
         (["sweep", *EMULATED, "--", "nosuchcmd"], 127, "command 'nosuchcmd' was not found in PATH"),
     ],
 )
-def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(cli: Cli, words, status, message) -> None:
-    done = cli(*words)
+def test_what_cannot_be_swept_is_refused_with_a_reason_and_leaves_nothing(
+    cli: Cli, here: Here, words: list[str], status: int, message: str
+) -> None:
+    done = here(*words)
 
     assert done.returncode == status
     assert message in done.stderr
     assert not (cli.folder / "autocap-runs").exists()
+
+
+def test_without_an_nvidia_driver_nothing_is_swept(cli: Cli) -> None:
+    require_refused(cli, cli("sweep", "--", "true"), 1, "no NVIDIA GPU can be used")
 
 
 def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time(naps: Cli) -> None:
@@ -149,8 +153,8 @@ def test_a_changed_plan_does_not_go_on_unless_it_is_forced_to_start_over(naps: C
     assert [row["repeats"] for row in rows(naps)] == ["1", "1"]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_passed_on_and_ends_the_sweep_with_the_limits_back(naps: Cli, signum: signal.Signals) -> None:
+def test_a_signal_is_passed_on_and_ends_the_sweep_with_the_limits_back(naps: Cli) -> None:
+    signum = signal.SIGINT
     sweep = naps.start(*SWEEP, "--caps", "200", "--no-warm-up", "--", "sleep", "20")
     until(lambda: naps.events("cap_set"))
     sweep.send_signal(signum)
@@ -173,7 +177,7 @@ def test_a_signal_between_two_runs_ends_the_sweep(naps: Cli) -> None:
     assert "SIGTERM ended the sweep; runs left: 6" in (naps.folder / "err").read_text()
 
 
-def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli) -> None:
+def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli, here: Here) -> None:
     options = ("--caps", "200", "--repeats", "1", "--", *NAP)
     sweep = naps.start(*SWEEP, *options)
     until(lambda: len(naps.events("sweep_run_ended")) == 2)
@@ -182,13 +186,13 @@ def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli) -> None:
     with (naps.folder / "run" / "events.jsonl").open("a") as log:
         log.write('{"event": "sweep_run_en')  # cut short
 
-    report = naps("report", "run")
+    report = here("report", "run")
     again = naps(*SWEEP, *options)
 
     assert "ended: killed or still running; runs left: 1" in report.stdout
     assert again.returncode == 0, again.stderr
     assert len(naps.events("sweep_run_ended")) == 3
-    assert naps("restore").returncode == 0
+    assert here("restore").returncode == 0
     assert naps.leftovers() == []
 
 

@@ -6,12 +6,17 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
+from autocap.controller.actions import SetCaps
+from autocap.controller.controller import Controller
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
-from autocap.records import TrialState
+from autocap.progress import StepProgress
+from autocap.records import SensorInfo, TrialState
+from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, regret_pct, tune
+from tests.doubles.feeds import samples
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 EDS = Metric(name="eds", k=2.0)
@@ -165,13 +170,14 @@ class Faulty:
     def ask(self) -> float | None:
         if self._how == "raise":
             raise RuntimeError("out of ideas")
-        return 103.0 if self._how == "off grid" else None
+        return {"off grid": 103.0, "deaf": 150.0}.get(str(self._how))
 
     def predict(self) -> Sequence[object]:
         return ["more"] if self._how == "no prediction" else []
 
     def tell(self, trial: object) -> None:
-        return
+        if self._how == "deaf":
+            raise ValueError("told too much")
 
     def recommend(self) -> float | None:
         return None if self._how == "no prediction" else 150.0
@@ -183,6 +189,7 @@ class Faulty:
         ("raise", "the strategy failed: RuntimeError: out of ideas; the limit found on arrival is kept"),
         ("off grid", "the strategy failed: it asked for 103.0 W, which is not on its grid; the limit found"),
         ("unmeasured", "the strategy failed: it recommended 150.0 W, which was never measured to the end; the limit"),
+        ("deaf", "the strategy failed: ValueError: told too much; the limit found on arrival is kept"),
         ("no prediction", "the strategy failed: it predicted 'more', which is no Prediction of a cap on its grid; the"),
     ],
 )
@@ -191,5 +198,25 @@ def test_whatever_a_plug_in_does_the_job_goes_on_at_its_own_limit(how: str, mess
     job = SimulatedJob(profile=RESNET50, iterations=60)
     outcome = tune(job, TuneConfig(metric=EDS), f"{__name__}:Faulty", options=options)
     assert [text for text in warnings(outcome) if text.startswith(message)]
+    assert caps_set(outcome) in ([], [150.0, 260.0])  # put back at once, not only when the job ends
     assert outcome.device.job_ended
     assert outcome.device.limits().requested_w(outcome.device.gpus[0].uuid) == 260.0
+
+
+def test_caps_that_were_put_back_meanwhile_are_set_again_and_only_those() -> None:
+    controller = Controller(
+        config=TuneConfig(metric=EDS),
+        sensor=SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5),
+        original_w=(260.0,),
+        grid=CapGrid((150.0, 260.0)),
+        progress=StepProgress(),
+        new_strategy=lambda baseline, history: Faulty(options={"how": "deaf"}),
+    )
+    assert controller.interrupted(0.0) == []
+    for sample in samples(seconds=30.0, period_s=0.25):
+        controller.feed(sample)
+        if controller.caps_w == (150.0,):
+            break
+    assert controller.interrupted(30.0) == [SetCaps(caps_w=(150.0,))]
+    controller.stop(31.0, "enough")
+    assert controller.interrupted(32.0) == []

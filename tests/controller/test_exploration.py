@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from autocap import events
@@ -134,3 +135,26 @@ def test_the_length_of_the_job_decides_whether_it_is_tuned(iterations: int, trie
     assert bool(outcome.trials) is tried
     said: Sequence[str] = [text for text in warnings(outcome) if "would hardly pay back" in text]
     assert bool(said) is not tried
+
+
+def test_a_trial_that_has_used_up_the_slowdown_allowed_so_far_is_ended() -> None:
+    job = SimulatedJob(profile=RESNET50, jitter=0.2)  # so much that its slowdown is not sure for long
+    slow = TuneConfig(metric=Metric(name="energy", max_slowdown=0.05))
+    outcome = tune(job, slow, "fixed", options=[("cap", "140")], stop_when_held=True)
+    (ended,) = outcome.trials
+    assert ended.trial.reason == "the slowdown that --max-slowdown allows so far is used up"
+    assert ended.trial.state is TrialState.PRUNED
+
+
+def test_after_three_baselines_in_a_row_that_cannot_be_measured_the_job_is_left_alone() -> None:
+    gaps = tuple(Spell(start_s=start_s, end_s=start_s + 0.3) for start_s in np.arange(3.0, 300.0, 5.4))
+    outcome = tune(
+        SimulatedJob(profile=RESNET50, iterations=600, jitter=0.0), TuneConfig(metric=EDS, min_batches=12), "golden",
+        node=SimulatedNode(silent=gaps), end_s=120.0,
+    )  # fmt: skip
+    assert entered(outcome, State.BASELINE) == 3
+    assert entered(outcome, State.SEARCHING) == 0
+    last = warnings(outcome)[-1]
+    assert last == "the baseline could not be measured: 4 windows in a row: a power reading is missing"
+    done_s = next(event.t_s for event in outcome.log.events if getattr(event, "state", None) is State.DONE)
+    assert done_s < outcome.wall_s - 1

@@ -201,3 +201,14 @@ def test_infinite_watts_are_no_limit_even_where_the_range_is_unknown() -> None:
         pytest.raises(LimitRefused, match=r"cap inf W is no power limit"),
     ):
         NvmlLimits(made.library).set_limit_w(made.uuid(), float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("cap_w", "told"),
+    [(99.9, "cap 99.9 W is below the 100 W minimum of GPU 0"), (260.1, "cap 260.1 W is above the 260 W maximum")],
+)
+def test_a_cap_outside_the_range_is_refused_before_the_driver_sees_it(cap_w: float, told: str) -> None:
+    with stand(one_card()) as made:
+        with pytest.raises(LimitRefused, match=told):
+            NvmlLimits(made.library).set_limit_w(made.uuid(), cap_w)
+        assert made.requested_mw() == 260_000

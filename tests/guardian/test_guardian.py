@@ -12,6 +12,7 @@ import pytest
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitNotEnforced, LimitRefused
 from autocap.guardian import Fate, ForeignLimit, Guardian, settle
 from autocap.guardian.journal import Entry, Journal
+from autocap.guardian.restore import put_back
 from autocap.guardian.state_dir import StateDir
 from autocap.job.processes import ProcessId, boot_id, identify, own_identity
 from autocap.records import GpuInfo
@@ -466,3 +467,13 @@ def test_a_file_outside_shared_memory_and_the_temporary_directory_is_never_clean
         guard(state_dir, gpu, cleanup=[Path("/etc/hostname")])
     with pytest.raises(GuardError, match="is not under"):
         guard(state_dir, gpu, cleanup=[Path("/dev/shm/../../etc/hostname")])
+
+
+def test_a_limit_that_was_put_back_and_does_not_read_back_is_not_said_to_be_restored(state_dir, gpu):
+    class Stuck(FileLimits):
+        def set_limit_w(self, uuid: str, cap_w: float) -> None:
+            """Takes it without a word, and keeps what it has."""
+
+    entry = Entry(kind="file", uuid=gpu.uuid, original_w=230.0, last_w=260.0, boot_id=boot_id(), owner=NOBODY)
+    with pytest.raises(LimitRefused, match="reads 260 W after 230 W was put back"):
+        put_back(Stuck(), entry)

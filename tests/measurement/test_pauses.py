@@ -8,9 +8,10 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode, Spell
 from autocap.events import State
-from autocap.measurement.pauses import far_longer
+from autocap.measurement.pauses import PauseWatch, far_longer
 from autocap.metrics import Metric
-from autocap.records import TrialState
+from autocap.progress import StepProgress
+from autocap.records import Reading, Sample, StepReading, TrialState
 from bench.simulation.jobs import Outcome, regret_pct, tune
 
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
@@ -81,3 +82,19 @@ def test_a_stretch_far_longer_than_the_rest_is_told_from_jitter() -> None:
 def test_where_many_iterations_are_long_that_is_how_the_job_goes() -> None:
     seconds = np.tile([1.0, 1.0, 1.0, 3.0], 25)
     assert not far_longer(seconds, np.ones(100)).any()
+
+
+def test_a_draw_that_stays_low_for_longer_than_an_iteration_is_a_pause_before_one_is_overdue() -> None:
+    watch, progress = PauseWatch(), StepProgress()
+    seen_s = None
+    for tick in range(400):
+        t_s = tick * 0.1
+        trains = t_s < 30.0
+        steps = StepReading(count=1 + int(min(t_s, 30.0)), t_s=float(int(min(t_s, 30.0))))  # one a second
+        reading = Reading(t_s=t_s, power_w=200.0 if trains else 80.0)
+        sample = Sample(t_s=t_s, readings=(reading,), steps=steps)
+        watch.feed(sample, progress.feed(sample), progress, (260.0,))
+        if watch.paused and seen_s is None:
+            seen_s = t_s
+    assert seen_s is not None
+    assert 31.2 <= seen_s < 31.5

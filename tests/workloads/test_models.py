@@ -1,5 +1,7 @@
 """The networks: sizes as published, shapes at ImageNet's sizes, and that each of them learns."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -48,6 +50,7 @@ def test_the_load_forecast_counts_every_hour_of_its_window() -> None:
     assert summarise(find("lstm")).flops_per_image == 168 * an_hour
 
 
+@cache
 def on_meta(network: Network) -> nn.Module:
     with torch.device("meta"):
         return network.build()
@@ -63,9 +66,8 @@ def test_a_network_gives_a_logit_per_class_at_imagenet_sizes(name: str) -> None:
     model = on_meta(find(name))
 
     heads = 2 if name == "inception3" else 1  # the auxiliary one, in training only
-    for size in (224, 299):
-        assert outputs(model.train(), 2, 3, size, size) == ((2, 1000),) * heads
-        assert outputs(model.eval(), 2, 3, size, size) == ((2, 1000),)
+    assert outputs(model.eval(), 2, 3, 224, 224) == ((2, 1000),)
+    assert outputs(model.train(), 2, 3, 299, 299) == ((2, 1000),) * heads
 
 
 def test_the_load_forecast_gives_a_load_per_hour() -> None:
@@ -101,9 +103,9 @@ def test_the_smallest_sizes_are_the_smallest_that_train(name: str) -> None:
     ("name", "steps", "faster"),
     [
         # Without batch normalisation a set of four moves the weights slowly at the published rate.
-        *(("alexnet", 4, 4), ("vgg16", 6, 10), ("vgg19", 7, 10), ("vgg16_bn", 3, 1), ("vgg19_bn", 3, 1)),
-        *(("inception3", 4, 4), ("inception4", 4, 4), ("resnet18", 4, 1), ("resnet50", 3, 1), ("resnet152", 3, 1)),
-        *(("xception", 6, 4), ("lstm", 6, 1)),
+        # One of each kind of block: the deeper networks of a family are more of the same.
+        *(("alexnet", 4, 4), ("vgg16", 6, 10), ("vgg16_bn", 3, 1), ("inception3", 4, 4), ("inception4", 4, 4)),
+        *(("resnet18", 4, 1), ("resnet50", 3, 1), ("xception", 6, 4), ("lstm", 6, 1)),
     ],
 )
 def test_the_loss_falls_on_a_small_fixed_set(name: str, steps: int, faster: float, one_thread: None) -> None:

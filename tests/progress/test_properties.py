@@ -1,0 +1,165 @@
+"""Whatever a job prints, its map holds or its power does, counting goes on and never falls."""
+
+import re
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from autocap.progress import BestProgress, SpeedProgress, StepProgress
+from autocap.progress.period import PeriodEstimate, Verdict, detect
+from autocap.progress.period.progress import PeriodProgress
+from autocap.progress.regex.board import Board
+from autocap.progress.regex.lines import LineCounter, Numbers
+from autocap.progress.steps.hook import sitecustomize as step_hook
+from autocap.progress.steps.map import SLOTS, StepMap
+from autocap.records import Sample, SensorInfo, StepReading
+from tests.doubles import arbitrary
+
+PATTERNS = [re.compile(text) for text in ("step", r"step (\d+)", r"(?P<n>\d+)/", r"^(\w)|(\d)", r".*")]
+output = st.one_of(
+    st.binary(),
+    st.lists(st.sampled_from([b"step ", b"12", b"7", b"1,000", b"/", b"\r", b"\n", b"\r\n", b"\xff"])).map(b"".join),
+)
+
+
+@given(st.sampled_from(PATTERNS), output, st.lists(st.integers(min_value=0), max_size=4))
+@example(PATTERNS[1], b"step 1\r\nstep 2\rstep 3", [7, 8])
+def test_how_output_is_cut_into_pieces_changes_no_count(pattern: re.Pattern[str], text: bytes, cuts: list[int]) -> None:
+    whole, pieces = LineCounter(pattern), LineCounter(pattern)
+    whole.feed(text)
+    places = sorted(cut % (len(text) + 1) for cut in cuts)
+    for start, end in zip([0, *places], [*places, len(text)], strict=True):
+        before = pieces.count or 0
+        pieces.feed(text[start:end])
+        assert (pieces.count or 0) >= before
+    assert pieces.count == whole.count
+    whole.end()
+    pieces.end()
+    assert pieces.count == whole.count
+
+
+@given(st.lists(st.integers(0, 10**18)))
+@example([5, 4] * 20)
+def test_numbers_that_fall_never_make_the_count_fall(numbers: list[int]) -> None:
+    counter = Numbers()
+    counts = [counter.update(number) for number in numbers]
+    assert counts == sorted(counts)
+
+
+@given(st.binary(min_size=32, max_size=32), st.integers(0, 2**64 - 1))
+def test_a_board_with_any_bytes_shows_what_was_last_read_whole(data: bytes, t_ns: int) -> None:
+    board = Board.create()
+    with open(board.fd, "rb+", buffering=0) as file:
+        board.publish(7, t_ns)
+        file.seek(0)
+        file.write(data)
+        assert board.read() in ((7, t_ns, Board.COUNTING), struct.unpack("@QQQQ", data)[:3])
+
+
+def write(step_map: StepMap, slots: bytes) -> None:
+    with step_map.path.open("rb+") as file:
+        file.seek(step_hook.HEADER_BYTES)
+        file.write(slots[: SLOTS * step_hook.SLOT_BYTES].ljust(SLOTS * step_hook.SLOT_BYTES, b"\0"))
+
+
+word = st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def slots(draw: st.DrawFn) -> bytes:
+    """A slot that its check confirms, whatever is in it."""
+    pid, ticks = draw(st.integers(1, 2**32 - 1)), draw(st.integers(0, 2**63))
+    rank, first_ns, count, last_ns = draw(st.integers(-1, 2**63 - 1)), draw(word), draw(word), draw(word)
+    check = count ^ last_ns ^ step_hook.salt(pid, ticks)
+    return struct.pack(step_hook.SLOT_FORMAT, pid, ticks, rank, draw(word), first_ns, count, last_ns, check)
+
+
+@given(slots(), st.integers(40, 63), st.integers(1, 255))
+def test_a_slot_caught_in_the_middle_of_a_write_is_not_read(slot: bytes, at: int, damage: int) -> None:
+    torn = bytearray(slot)
+    torn[at] ^= damage  # in the count, its time or their check
+    with StepMap.create() as step_map:
+        write(step_map, bytes(torn))
+        assert step_map.read(0.0) is None
+
+
+@given(st.lists(st.binary() | st.lists(slots() | st.binary(min_size=64, max_size=64)).map(b"".join), max_size=4))
+def test_whatever_processes_write_to_the_map_the_count_never_falls(tables: list[bytes]) -> None:
+    count = 0
+    with StepMap.create() as step_map:
+        for table in tables:
+            write(step_map, table)
+            found = step_map.read(0.0)
+            assert found is None or found.count >= count
+            count = found.count if found else count
+
+
+def seen(power_w: np.ndarray, *, start_s: float = 0.0, update_s: float = 0.1) -> PeriodEstimate:
+    return detect(start_s + update_s * np.arange(len(power_w)), power_w, update_s=update_s)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.sampled_from([0.0, -5.0, 1e-300, 100.0, 100.1, 150.0, 300.0, 1e9, np.nan, np.inf, -np.inf]), max_size=40
+    ),
+    st.integers(1, 8),
+)
+@example([100.0], 120)
+@example([100.0, 300.0], 60)
+@example([], 1)
+def test_whatever_the_power_does_there_is_a_verdict_with_its_reason(watts: list[float], times: int) -> None:
+    estimate = seen(np.array(watts * times))
+    assert estimate.reason
+    assert 0 <= estimate.confidence <= 1
+    assert estimate.verdict is not Verdict.PERIODIC or (estimate.period_s or 0) > 0
+    assert not estimate.verified  # there is no witness
+
+
+def test_a_period_of_under_three_readings_may_be_an_alias_and_is_not_called_found() -> None:
+    rng = np.random.default_rng(0)
+    t_s = np.cumsum(0.1 * (1 + 0.02 * rng.standard_normal(600)))
+    estimate = detect(t_s, 200 + 60 * np.sin(2 * np.pi * t_s / 0.24) + rng.normal(0, 1, t_s.size), update_s=0.1)
+    assert estimate.verdict is Verdict.UNRESOLVABLE
+    assert estimate.reason == "0.240 s is under three updates of the sensor: it may be an alias"
+
+
+@settings(max_examples=6)
+@given(
+    seed=st.integers(0, 2**32),
+    factor=st.sampled_from([1e-3, 0.5, 2.0, 1e3]),
+    shift_s=st.sampled_from([-50.0, 7.5, 1e5]),
+    period_s=st.sampled_from([0.9, 1.7]),
+)
+def test_neither_the_scale_of_the_power_nor_the_time_of_day_changes_the_period(
+    seed: int, factor: float, shift_s: float, period_s: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    t_s = 0.1 * np.arange(240)
+    watts = 200 + 60 * np.sign(np.sin(2 * np.pi * t_s / period_s)) + rng.normal(0, 1, t_s.size)
+    estimate = seen(watts)
+    for other in (seen(factor * watts), seen(watts, start_s=shift_s)):
+        assert other.verdict is estimate.verdict is Verdict.PERIODIC
+        assert other.period_s == pytest.approx(estimate.period_s, rel=1e-3)
+    assert estimate.period_s == pytest.approx(period_s, rel=0.02)
+
+
+@given(arbitrary.samples(most=40), st.integers(0, 2**32))
+def test_marks_never_go_back_whatever_is_fed(samples: list[Sample], seed: int) -> None:
+    sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
+    rng = np.random.default_rng(seed)
+    for progress in (
+        StepProgress(), SpeedProgress(), PeriodProgress(sensor), BestProgress(StepProgress(), SpeedProgress(), 5.0),
+    ):  # fmt: skip
+        count, t_s, done = 0.0, -1.0, 0
+        for sample in samples:
+            done += int(rng.integers(3))
+            steps = StepReading(count=done, t_s=sample.t_s) if done else None
+            fed = Sample(t_s=sample.t_s, readings=sample.readings, node=sample.node, steps=steps)
+            for mark in progress.feed(fed):
+                assert mark.iterations >= count
+                assert mark.t_s >= t_s
+                count, t_s = mark.iterations, mark.t_s
