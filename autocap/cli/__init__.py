@@ -1,4 +1,4 @@
-"""The command line: one module a command, each a small object with `prepare_parser` and `run`.
+"""The command line: each command is a small object with `prepare_parser` and `run`.
 
 Nothing heavy is imported before a command runs, so `autocap --help` answers at once.
 """
