@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autocap.cli import values
+from autocap.config import values
 
 READERS: dict[str, Callable[[str], object]] = {
     "number": values.number,

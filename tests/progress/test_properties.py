@@ -29,11 +29,11 @@ output = st.one_of(
 @example(PATTERNS[1], b"step 1\r\nstep 2\rstep 3", [7, 8])
 def test_how_output_is_cut_into_pieces_changes_no_count(pattern: re.Pattern[str], text: bytes, cuts: list[int]) -> None:
     whole, pieces = LineCounter(pattern), LineCounter(pattern)
-    whole.feed(text)
+    whole.read(text)
     places = sorted(cut % (len(text) + 1) for cut in cuts)
     for start, end in zip([0, *places], [*places, len(text)], strict=True):
         before = pieces.count or 0
-        pieces.feed(text[start:end])
+        pieces.read(text[start:end])
         assert (pieces.count or 0) >= before
     assert pieces.count == whole.count
     whole.end()
@@ -159,7 +159,7 @@ def test_marks_never_go_back_whatever_is_fed(samples: list[Sample], seed: int) -
             done += int(rng.integers(3))
             steps = StepReading(count=done, t_s=sample.t_s) if done else None
             fed = Sample(t_s=sample.t_s, readings=sample.readings, node=sample.node, steps=steps)
-            for mark in progress.feed(fed):
+            for mark in progress.marks(fed):
                 assert mark.iterations >= count
                 assert mark.t_s >= t_s
                 count, t_s = mark.iterations, mark.t_s
