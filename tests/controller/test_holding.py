@@ -1,5 +1,7 @@
 """A cap that is held: a changed workload is told from noise, and tuned anew."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,20 +116,20 @@ def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are
 
 
 def test_a_change_is_acted_on_only_after_the_rest() -> None:
-    rules = HoldRules(retune="auto", settle_s=0.0, rest_s=60.0, retry_s=None, check_s=None)
-    hold, said_s = Hold(rules, REFERENCE, since_s=0.0), None
+    hold, meter, said_s = Hold(REFERENCE, 0.0, retune="auto", settle_s=0.0, rest_s=60.0), Meter(), None
     for number in range(1, 200):
         t_s = number * 1.0  # twice the time that the reference has
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
-        if hold.feed(sample, (Mark(t_s=t_s, iterations=float(number)),), paused=False) and said_s is None:
+        if hold.why_anew(meter.of(sample, (Mark(t_s=t_s, iterations=float(number)),))) and said_s is None:
             said_s = t_s
     assert said_s == 60.0
 
 
 def test_pauses_of_the_job_are_no_change_of_the_workload() -> None:
-    watch, t_s = DriftWatch(REFERENCE), 0.0
+    watch, meter, t_s = DriftWatch(REFERENCE), Meter(), 0.0
     for number in range(1, 400):
         paused = number % 4 == 0
         t_s += 5.0 if paused else 0.5
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
-        assert watch.feed(sample, (Mark(t_s=t_s, iterations=float(number)),), paused=paused) is None
+        metered = meter.of(sample, (Mark(t_s=t_s, iterations=float(number)),))
+        assert watch.add(replace(metered, pause_ended=paused)) is None

@@ -93,7 +93,7 @@ def test_a_draw_that_stays_low_for_longer_than_an_iteration_is_a_pause_before_on
         steps = StepReading(count=1 + int(min(t_s, 30.0)), t_s=float(int(min(t_s, 30.0))))  # one a second
         reading = Reading(t_s=t_s, power_w=200.0 if trains else 80.0)
         sample = Sample(t_s=t_s, readings=(reading,), steps=steps)
-        watch.feed(sample, progress.feed(sample), progress, (260.0,))
+        watch.add(sample, progress.marks(sample), progress.kind, (260.0,))
         if watch.paused and seen_s is None:
             seen_s = t_s
     assert seen_s is not None

@@ -62,12 +62,13 @@ def test_iterations_over_a_gap_of_the_nodes_power_are_left_out_of_what_was_count
 
 
 def test_while_the_count_stands_still_nothing_is_counted() -> None:
-    accounts = RunningTotals()
+    accounts, meter = RunningTotals(), Meter()
     for tick in range(61):
         t_s = tick * 1.0
         count = {20: 20.0, 40: 20.0, 60: 40.0}.get(tick)  # from 20 s to 40 s the job did something else
         marks = () if count is None else (Mark(t_s=t_s, iterations=count),)
-        accounts.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0),)), marks, State.HOLDING)
+        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=100.0),))
+        accounts.add(meter.of(sample, marks), State.HOLDING)
         if tick == 20:
             accounts.open()
     tally = accounts.tally(60.0)

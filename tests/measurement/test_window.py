@@ -195,24 +195,24 @@ def test_windows_of_the_node_are_pooled_with_their_gpus() -> None:
 
 
 def test_an_iteration_that_holds_something_else_is_left_out() -> None:
-    window, ends_s = Window((200.0,)), [*np.arange(1.0, 11.5, 0.5), *np.arange(31.0, 41.5, 0.5)]
+    meter, window, ends_s = Meter(), Window((200.0,)), [*np.arange(1.0, 11.5, 0.5), *np.arange(31.0, 41.5, 0.5)]
     for tick in range(901):
         t_s = tick * 0.05
-        window.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),)), ())
+        window.add(meter.of(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))))
     marks = [Mark(t_s=float(end_s), iterations=float(count)) for count, end_s in enumerate(ends_s)]
-    window.feed(Sample(t_s=45.05, readings=(Reading(t_s=45.05, power_w=200.0),)), marks)
+    window.add(meter.of(Sample(t_s=45.05, readings=(Reading(t_s=45.05, power_w=200.0),)), marks))
     found = window.measure()
     assert found is not None
     assert (found.period_s, found.iterations) == (pytest.approx(0.5), 40)
 
 
 def test_iterations_after_the_last_known_energy_do_not_count_yet() -> None:
-    window = Window((200.0,))
+    window, meter = Window((200.0,)), Meter()
     for tick in range(201):
         t_s = tick * 0.1
         counter_j = 200.0 * min(t_s, 15.0)  # the counter has not moved since
         marks = [Mark(t_s=t_s, iterations=float(tick // 5))] if tick % 5 == 0 else []
-        window.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=counter_j),)), marks)
+        window.add(meter.of(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=counter_j),)), marks))
     found = window.measure()
     assert found is not None
     assert window.iterations == found.iterations == 30
@@ -221,7 +221,7 @@ def test_iterations_after_the_last_known_energy_do_not_count_yet() -> None:
 
 @pytest.mark.parametrize(("later_s", "steady"), [(0.5, True), (0.3, False)])
 def test_activity_is_not_steady_while_iterations_become_faster(later_s: float, steady: bool) -> None:
-    watch, count, next_s, found = SteadinessWatch((260.0,)), 0, 0.5, None
+    watch, meter, count, next_s, found = SteadinessWatch((260.0,)), Meter(), 0, 0.5, None
     for tick in range(1, 80):
         t_s = tick * 0.1
         marks = []
@@ -229,7 +229,8 @@ def test_activity_is_not_steady_while_iterations_become_faster(later_s: float, s
             count += 1
             marks = [Mark(t_s=t_s, iterations=float(count))]
             next_s = t_s + (0.5 if count <= 4 else later_s)
-        found = found or watch.feed(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),)), marks)
+        metered = meter.of(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),)), marks)
+        found = found or watch.add(metered)
         if count == 9:
             break
     assert (found is not None) is steady

@@ -159,7 +159,7 @@ def test_marks_never_go_back_whatever_is_fed(samples: list[Sample], seed: int) -
             done += int(rng.integers(3))
             steps = StepReading(count=done, t_s=sample.t_s) if done else None
             fed = Sample(t_s=sample.t_s, readings=sample.readings, node=sample.node, steps=steps)
-            for mark in progress.feed(fed):
+            for mark in progress.marks(fed):
                 assert mark.iterations >= count
                 assert mark.t_s >= t_s
                 count, t_s = mark.iterations, mark.t_s
