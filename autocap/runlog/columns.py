@@ -76,7 +76,7 @@ class Unzipped:
         self.cut_short = False
 
     def __iter__(self) -> Iterator[bytes]:
-        if not self._data.startswith(_MAGIC):
+        if not self._data or not _MAGIC.startswith(self._data[:2]):
             yield self._data
             return
         rest, member = memoryview(self._data), zlib.decompressobj(wbits=_WBITS)
