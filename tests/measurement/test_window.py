@@ -131,6 +131,24 @@ def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:
     assert found.energy_per_iteration_j == pytest.approx(100.0)
 
 
+def test_a_window_shows_to_the_last_digit_the_same_however_long_the_run_was_metered_before() -> None:
+    def at(t_s: float) -> Sample:
+        return Sample(t_s=t_s, readings=tuple(Reading(t_s=t_s, power_w=100.1 + t_s % 0.7 * gpu) for gpu in range(3)))
+
+    metered_for_long, fresh = Meter(), Meter()
+    for tick in range(1000):
+        metered_for_long.of(at(0.1 * tick))
+    found = []
+    for meter in (metered_for_long, fresh):
+        window = Window((200.0,) * 3)
+        for tick in range(1000, 1400):
+            t_s = 0.1 * tick
+            window.add(meter.of(at(t_s), [Mark(t_s=t_s, iterations=tick / 5)] if tick % 5 == 0 else ()))
+        found.append(window.measure())
+    assert found[0] is not None
+    assert found[0] == found[1]
+
+
 def node_window(refresh_s: float, noise: float, seed: int, *, seconds: float = 20.0) -> Window:
     """A window over a job of constant GPU power, beside a meter of the whole node that reads seldom."""
     rng, window = np.random.default_rng(seed), Window((200.0,))

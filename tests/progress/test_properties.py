@@ -119,6 +119,14 @@ def test_whatever_the_power_does_there_is_a_verdict_with_its_reason(watts: list[
     assert not estimate.verified  # there is no witness
 
 
+def test_a_period_of_under_three_readings_may_be_an_alias_and_is_not_called_found() -> None:
+    rng = np.random.default_rng(1)
+    t_s = np.cumsum(0.1 * (1 + 0.02 * rng.standard_normal(600)))
+    estimate = detect(t_s, 200 + 60 * np.sin(2 * np.pi * t_s / 0.27) + rng.normal(0, 1, t_s.size), update_s=0.1)
+    assert estimate.verdict is Verdict.UNRESOLVABLE
+    assert estimate.reason == "0.270 s is under three updates of the sensor: it may be an alias"
+
+
 @settings(max_examples=6)
 @given(
     seed=st.integers(0, 2**32),
