@@ -119,6 +119,18 @@ def test_whatever_the_power_does_there_is_a_verdict_with_its_reason(watts: list[
     assert not estimate.verified  # there is no witness
 
 
+def test_a_period_of_under_three_readings_may_be_an_alias_and_is_not_called_found() -> None:
+    verdicts = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        t_s = np.cumsum(0.1 * (1 + 0.02 * rng.standard_normal(600)))
+        estimate = detect(t_s, 200 + 60 * np.sin(2 * np.pi * t_s / 0.24) + rng.normal(0, 1, t_s.size), update_s=0.1)
+        if estimate.period_s is not None and estimate.period_s < 0.3:  # not a multiple, which is resolved
+            verdicts.append((estimate.verdict, estimate.reason))
+    assert verdicts
+    assert set(verdicts) == {(Verdict.UNRESOLVABLE, "0.240 s is under three updates of the sensor: it may be an alias")}
+
+
 @settings(max_examples=6)
 @given(
     seed=st.integers(0, 2**32),
