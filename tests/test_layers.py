@@ -23,18 +23,14 @@ ROOMS = {
     "runlog": "job",
     "controller": "measurement progress strategies",
     "reports": "runlog measurement progress",
-    "session": "reports controller runlog measurement guardian devices progress strategies job",
-    "sweep": "session reports controller runlog measurement guardian devices progress strategies job",
-    "cli": "sweep session reports controller runlog measurement guardian devices progress strategies job",
-    "integrations": "cli session reports runlog progress job",
-    "workloads": "workloads",
+    "session": "all before",
+    "sweep": "all before",
+    "cli": "all before",
+    "integrations": "all before",
+    "workloads": "",
 }
-# Within these, a folder imports no other folder of the room, and nothing of the room that imports folders.
-APART = {
-    "devices": {"nvml", "rapl", "node", "emulated", "simulated"},
-    "progress": {"steps", "regex", "period"},
-}
-SHARED = {"devices.rapl": "devices.powercap", "devices.node": "devices.powercap"}
+# Of these, no folder imports another one of the same room.
+APART = {"devices": {"nvml", "rapl", "node", "emulated", "simulated"}, "progress": {"steps", "regex", "period"}}
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
     r"(errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
@@ -82,16 +78,14 @@ class Import:
         return f"{self.place}: imports {self.module}"
 
 
-def sources() -> dict[str, Path]:
-    """Every module of autocap by its name without `autocap.`; a package is known by its folder's."""
-    found = {}
-    for path in [*(ROOT / "autocap").rglob("*.py"), *(ROOT / "strategies").rglob("*.py")]:
-        parts = path.relative_to(ROOT / "autocap" if "autocap" in path.relative_to(ROOT).parts[:1] else ROOT).parts
-        found[".".join(parts).removesuffix(".py").removesuffix("__init__").rstrip(".")] = path
-    return {name: path for name, path in found.items() if name not in ("", "__main__")}
+def _name(path: Path) -> str:
+    """A module without `autocap.`; a package is known by its folder's name."""
+    dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return dotted.removeprefix("autocap.").removesuffix("__init__").rstrip(".")
 
 
-SOURCES = sources() | {f"workloads.{path.stem}": path for path in (ROOT / "workloads").rglob("*.py")}
+FOLDERS = [path for name in ("autocap", "strategies", "workloads") for path in sorted((ROOT / name).rglob("*.py"))]
+SOURCES = {_name(path): path for path in FOLDERS if _name(path) not in ("autocap", "__main__")}
 
 
 def imports(name: str) -> Iterator[Import]:
@@ -124,10 +118,10 @@ def may(found: Import) -> bool:
     if room in WORDS:
         return target in WORDS[: WORDS.index(room) + 1]
     if target != room:
-        return (target in WORDS[:7] and room != "workloads") or target in ROOMS[room].split()
-    mine, theirs = found.of.split(".")[1:2], found.ours.split(".")[1:2]
-    apart = APART.get(room, set())
-    return not (mine and theirs and mine != theirs and mine[0] in apart and theirs[0] in apart)
+        before = list(ROOMS)[: list(ROOMS).index(room)] if ROOMS[room] == "all before" else ROOMS[room].split()
+        return (target in WORDS and room != "workloads") or target in before
+    both = {part for name in (found.of, found.ours) for part in name.split(".")[1:2]}
+    return len(both) < 2 or not both <= APART.get(room, set())
 
 
 @pytest.mark.parametrize("name", SOURCES)

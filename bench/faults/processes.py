@@ -43,6 +43,8 @@ class Scene:
         self.board = FileBoard.create(folder / "machine.json", made)
         self.state_dir = folder / "state"
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SUDO_"))}
+        # Where a file may hold a few bytes only, a compiled module would be cut short, and every later run would fail.
+        plain["PYTHONDONTWRITEBYTECODE"] = "1"
         self.env = environment(
             folder / "machine.json", {**plain, "AUTOCAP_STATE_DIR": str(self.state_dir), "NO_COLOR": "1"}
         )
