@@ -69,11 +69,6 @@ class Import:
     place: str
     module: str
 
-    @property
-    def ours(self) -> str | None:
-        """The module without `autocap.`; `None` for somebody else's."""
-        return self.module.removeprefix("autocap.") if self.module.startswith("autocap.") else None
-
     def __str__(self) -> str:
         return f"{self.place}: imports {self.module}"
 
@@ -81,11 +76,11 @@ class Import:
 def _name(path: Path) -> str:
     """A module without `autocap.`; a package is known by its folder's name."""
     dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    return dotted.removeprefix("autocap.").removesuffix("__init__").rstrip(".")
+    return dotted.removesuffix(".__init__").removeprefix("autocap.")
 
 
 FOLDERS = [path for name in ("autocap", "strategies", "workloads") for path in sorted((ROOT / name).rglob("*.py"))]
-SOURCES = {_name(path): path for path in FOLDERS if _name(path) not in ("autocap", "__main__")}
+SOURCES = {_name(path): path for path in FOLDERS if _name(path) not in ("", "autocap", "__main__")}
 
 
 def imports(name: str) -> Iterator[Import]:
@@ -106,21 +101,22 @@ def may(found: Import) -> bool:
     """Whether the module may contain that import."""
     room, top = found.of.partition(".")[0], found.module.partition(".")[0]
     folder = ".".join(found.of.split(".")[:2])
-    if found.ours is None:
-        if top == "autocap":
-            return room not in {*WORDS, *ROOMS}
+    if found.module == "autocap":
+        return False
+    if top != "autocap":
         if top in STDLIB:
             return not (PURE.match(found.of) and not NOT_PURE.match(found.of) and top in IMPURE_STDLIB)
         if top in ("numpy", "scipy"):
             return not LIGHT.match(found.of) and room != "workloads"
         return top in (OUTSIDE.get(folder), OUTSIDE.get(room)) or (top == "psutil" and room == "job")
-    target = found.ours.partition(".")[0]
+    ours = found.module.removeprefix("autocap.")
+    target = ours.partition(".")[0]
     if room in WORDS:
         return target in WORDS[: WORDS.index(room) + 1]
     if target != room:
         before = list(ROOMS)[: list(ROOMS).index(room)] if ROOMS[room] == "all before" else ROOMS[room].split()
         return (target in WORDS and room != "workloads") or target in before
-    both = {part for name in (found.of, found.ours) for part in name.split(".")[1:2]}
+    both = {part for name in (found.of, ours) for part in name.split(".")[1:2]}
     return len(both) < 2 or not both <= APART.get(room, set())
 
 
