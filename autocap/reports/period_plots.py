@@ -84,7 +84,7 @@ def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimat
     """All that is asked of the detector beyond its estimate."""
     period_s, cycles = estimate.period_s, None
     if period_s is not None:
-        cycles = count(estimate, 1.0, t_s, power_w, update_s=update_s, window_s=0.0)
+        cycles = count(estimate, t_s, power_w, update_s=update_s, window_s=0.0)
     grid_s, score, found = np.empty(0), np.empty(0), list[float]()
     series = prepare(t_s, power_w, update_s=update_s, window_s=0.0)
     if series is not None:

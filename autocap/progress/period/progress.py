@@ -226,7 +226,7 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
 
 
 def _counted_by(pattern: Template, t_s: Floats, power_w: Floats) -> Cycles | None:
-    return count(pattern, 1.0, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
+    return count(pattern, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
 
 
 def _agree(one: float, other: float) -> bool:
