@@ -108,10 +108,12 @@ class Bandit(Strategy):
         mean, error = self._posterior()
         incumbent_w = self._incumbent(mean)
         if incumbent_w is not None:
-            open_arms[self._place(incumbent_w)] = False  # a challenger may change the answer, more of the same cannot
+            open_arms[self.grid.index(incumbent_w)] = (
+                False  # a challenger may change the answer, more of the same cannot
+            )
         bound = np.where(open_arms, mean - self._number("confidence") * error, math.inf)
         gain = self._number("gain")
-        if incumbent_w is not None and mean[self._place(incumbent_w)] - bound.min() <= gain:
+        if incumbent_w is not None and mean[self.grid.index(incumbent_w)] - bound.min() <= gain:
             return None
         # Of arms that promise as much, the one that takes the smallest change.
         near = np.flatnonzero(bound <= bound.min() + gain)
@@ -145,7 +147,7 @@ class Bandit(Strategy):
     def _incumbent(self, mean: Floats) -> float | None:
         """The arm to keep as things stand, watts."""
         keepable = [finding.cap_w for finding in self._keepable()]
-        return min(keepable, key=lambda cap_w: mean[self._place(cap_w)], default=None)
+        return min(keepable, key=lambda cap_w: mean[self.grid.index(cap_w)], default=None)
 
     def _posterior(self) -> tuple[Floats, Floats]:
         """Expected cost of every arm and its standard error, shape (n,) each.
@@ -188,9 +190,6 @@ class Bandit(Strategy):
             rows.append((trial.cap_w, math.log(cost), faded * (trial.cost_stderr / cost) ** 2))
         table = np.array(rows)
         return table[:, 0], table[:, 1], np.maximum(table[:, 2], _LEAST_ERROR**2)
-
-    def _place(self, cap_w: float) -> int:
-        return self.grid.caps_w.index(cap_w)
 
 
 def _free(trial: Trial) -> bool:

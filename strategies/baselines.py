@@ -24,7 +24,7 @@ zeus/optimizer/power_limit.py; GPOEO, EPOpt/PyEPOpt.py, WorkMode. None has optio
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import ClassVar
 
 from autocap.records import TrialLength
@@ -126,32 +126,29 @@ class Gpoeo(_AsPublished):
     _BETTER, _CLOSE, _TRIES = 0.85, 3, 6
 
     def _search(self) -> Iterator[float]:
-        top = len(self.grid) - 1
         stride = max(1, round(0.05 * len(self.grid)))
-        middle = self._predicted()
-        yield self.grid[middle]
-        low: int | None = None
-        high = middle
-        count = 0
-        while high < top:
-            count += 1
-            high = min(top, high + count * stride)
-            yield self.grid[high]
-            if not self._better(high, middle):
-                break
-            if self._better(high, middle, self._BETTER):
-                low, middle = middle, high
-        if low is None:
-            low, count = middle, 0
-            while low > 0:
-                count += 1
-                low = max(0, low - count * stride)
-                yield self.grid[low]
-                if not self._better(low, middle):
-                    break
-                if self._better(low, middle, self._BETTER):
-                    high, middle = middle, low
+        start = self._predicted()
+        yield self.grid[start]
+        low, middle, high = yield from self._outward(start, stride)
+        if middle == start:
+            behind, middle, low = yield from self._outward(start, -stride)
+            high = high if middle == start else behind
         yield from self._section(low, middle, high)
+
+    def _outward(self, start: int, stride: int) -> Generator[float, None, tuple[int, int, int]]:
+        """Strides from a gear that grow until the cost rises: the middle before the last, the middle, the last gear."""
+        top = len(self.grid) - 1
+        behind = middle = gear = start
+        count = 0
+        while gear != (top if stride > 0 else 0):
+            count += 1
+            gear = min(max(gear + count * stride, 0), top)
+            yield self.grid[gear]
+            if not self._better(gear, middle):
+                break
+            if self._better(gear, middle, self._BETTER):
+                behind, middle = middle, gear
+        return behind, middle, gear
 
     def _section(self, low: int, middle: int, high: int) -> Iterator[float]:
         """Golden section between two gears; its first point lies in the wider side of the predicted one."""
@@ -176,7 +173,7 @@ class Gpoeo(_AsPublished):
     def _predicted(self) -> int:
         """The gear to start at."""
         before_w = self._cheapest_before()
-        return len(self.grid) // 2 if before_w is None else self.grid.caps_w.index(before_w)
+        return len(self.grid) // 2 if before_w is None else self.grid.index(before_w)
 
     def _better(self, gear: int, than: int, factor: float = 1.0) -> bool:
         standing, cost = self._rank(self.grid[than])

@@ -115,19 +115,9 @@ class Model(Strategy):
     def predict(self) -> tuple[Prediction, ...]:
         """What is expected of every cap that has no trial with a cost, between the lowest that has one and the
         baseline: nothing announces a cliff below."""
-        ratios, lowest_w = self._belief.ratios(), min(self.findings, default=math.inf)
-        return tuple(
-            Prediction(
-                cap_w=cap_w,
-                energy=float(ratios.energy[place]),
-                time=float(ratios.time[place]),
-                energy_rel_stderr=float(ratios.energy_error[place]),
-                period_rel_stderr=float(ratios.time_error[place]),
-                time_energy_corr=float(ratios.correlation[place]),
-            )
-            for cap_w, place in self._places.items()
-            if lowest_w < cap_w < self._baseline_w and cap_w in self.grid and cap_w not in self.findings
-        )
+        lowest_w = min(self.findings, default=math.inf)
+        unmeasured = {cap_w for cap_w in self.grid if lowest_w < cap_w < self._baseline_w} - self.findings.keys()
+        return tuple(one for one in self._belief.predictions(self._caps_w) if one.cap_w in unmeasured)
 
     def _next(self) -> float | None:
         if self._count >= self._whole("trials"):

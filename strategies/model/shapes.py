@@ -31,7 +31,7 @@ _LEAST_SPEED = 0.02
 _CLIFFS = 0.2  # share of the curves that have one
 _EDGE = (0.25, 0.65)  # where it begins, share of the baseline's cap
 _STEEPNESS = (1.0, 9.0)  # of ln time, per share of the baseline's cap
-_SAYS_OTHERWISE = 3.0  # what the log weight loses where the device says otherwise about the baseline's cap
+_CONTRADICTED = 3.0  # what the log weight of a curve loses where the device says otherwise
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve of the law, which has no floor
 
 
@@ -99,7 +99,7 @@ def _phases(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.
         scale_w = np.minimum(scale_w * draw_w / mean_w, 2.5 * draw_w)
     mean_w, time, full = at(caps_w[None, :], scale_w)
     misfit = np.log(mean_w[:, -1] / draw_w) / _DRAW_ERROR
-    log_weight = -0.5 * misfit**2 - _at_odds(full[:, -1], binding)
+    log_weight = -0.5 * misfit**2 - _at_odds(~full[:, -1], binding)
     return Shapes(log_power=np.log(mean_w), log_time=np.log(time), log_weight=log_weight)
 
 
@@ -108,9 +108,10 @@ def _uniform(rng: np.random.Generator, low: float, high: float) -> Floats:
     return rng.uniform(low, high, (_EACH, 1))
 
 
-def _at_odds(binds_not: NDArray[np.bool_], binding: bool | None) -> Floats:
-    """What curves lose in log weight whose cap binds where the device says that it does not, or the other way round."""
-    return np.where(binds_not == binding, _SAYS_OTHERWISE, 0.0) if binding is not None else np.zeros(len(binds_not))
+def _at_odds(binds: NDArray[np.bool_], binding: bool | None) -> Floats:
+    """What the log weight of each curve loses if the baseline's cap binds it and the device denies that, or the other
+    way round; shape (curves,)."""
+    return np.zeros(len(binds)) if binding is None else np.where(binds != binding, _CONTRADICTED, 0.0)
 
 
 def _cliffs(caps_w: Floats, rng: np.random.Generator, count: int) -> Floats:
@@ -160,5 +161,5 @@ def _law(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Gen
     above = np.maximum((np.exp(log_power) - static) / (1 - static), 1e-4)
     speed = np.maximum(above ** (1 / clock), _LEAST_SPEED)
     over = np.max(np.maximum(np.log(draw_w) + log_power - np.log(caps_w), 0.0), axis=1)
-    log_weight = -0.5 * (over / _OVERSHOOT) ** 2 - _at_odds((peak_w < baseline_w)[:, 0], binding)
+    log_weight = -0.5 * (over / _OVERSHOOT) ** 2 - _at_odds((peak_w >= baseline_w)[:, 0], binding)
     return Shapes(log_power=log_power, log_time=np.log(memory + (1 - memory) / speed), log_weight=log_weight)

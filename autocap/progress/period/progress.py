@@ -50,6 +50,7 @@ class PeriodProgress:
         self._learned_clock_hz: float | None = None
         self._mistakes = 0  # looks that speak against what was learned
         self._refuted: str | None = None  # for good
+        self._look_at_s = _FIRST_LOOK_S  # seconds of readings before the next look
         self._marked: Mark | None = None  # the last one
         self._marked_here = False  # at this cap
         self._period_s = 0.0  # then
@@ -84,7 +85,7 @@ class PeriodProgress:
         self._signals = CapSignals(self._sensor, settled_s)
         # Once the period is known, a look before there are enough cycles could only say so.
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
-        self._look_at_s = max(_FIRST_LOOK_S, enough_s)  # seconds of readings before the next look
+        self._look_at_s = max(_FIRST_LOOK_S, enough_s)
         self._seen: Template | None = None  # the waveform at this cap, as of the look before
         self._sure: Template | None = None  # two looks agreed on its period
 
