@@ -1,12 +1,5 @@
 """How other tools search, for comparison: as published, on our grid. None of them is ever a default.
 
-| strategy | whose | what it tries | for | what it keeps |
-|---|---|---|---|---|
-| `depo-linear` | DEPO, linear search | 11 caps, a tenth of the range apart, from the top | 1.2 s | the cheapest |
-| `depo-golden` | DEPO, golden section search | the range to 1/25 of it | 1.2 s | the last bracket's middle |
-| `zeus-scan` | Zeus, power limit optimiser | every 25 W from the highest cap down | 10 + 40 steps | the cheapest |
-| `gpoeo` | GPOEO, local search | out from a predicted optimum, golden section | 4 s + 2 periods | the cheapest |
-
 They take each cost at its word: nothing is measured twice, no trial ends early, no tie is resolved. DEPO's window
 begins with the change of the cap, Zeus warms up for 10 steps, GPOEO settles for 4 s. What is not as published:
 
@@ -127,7 +120,8 @@ class Gpoeo(_AsPublished):
 
     def _search(self) -> Iterator[float]:
         stride = max(1, round(0.05 * len(self.grid)))
-        start = self._predicted()
+        before_w = self._cheapest_before()  # in place of what trained models predict
+        start = len(self.grid) // 2 if before_w is None else self.grid.index(before_w)
         yield self.grid[start]
         low, middle, high = yield from self._outward(start, stride)
         if middle == start:
@@ -169,11 +163,6 @@ class Gpoeo(_AsPublished):
                 high = tried
             else:
                 low = tried
-
-    def _predicted(self) -> int:
-        """The gear to start at."""
-        before_w = self._cheapest_before()
-        return len(self.grid) // 2 if before_w is None else self.grid.index(before_w)
 
     def _better(self, gear: int, than: int, factor: float = 1.0) -> bool:
         standing, cost = self._rank(self.grid[than])

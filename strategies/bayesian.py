@@ -82,9 +82,11 @@ class Bayesian(Strategy):
         fresh = [cap_w for cap_w in self._startup() if not self.tried(cap_w)]
         if fresh:
             return fresh[0]
-        if len(self._trials) >= self._whole("trials") or self._idle >= self._whole("patience"):
+        if len({trial.cap_w for trial in self._trials}) >= self._whole("trials") or self._idle >= self._whole(
+            "patience"
+        ):
             return None
-        told = sum(map(len, self._trials.values()))
+        told = len(self._trials)
         if self._proposed[0] != told:
             self._proposed = told, self._proposal(told)
         return self._proposed[1]

@@ -7,7 +7,7 @@ import numpy as np
 from autocap.progress.period import candidates
 from autocap.progress.period.cycles import kept_spans
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
-from autocap.progress.period.locate import evidence, harmonics_for, locate, refined, settle
+from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import repetition, slowness, surprise
 from autocap.progress.period.series import Series, prepare
@@ -68,7 +68,7 @@ def search(series: Series, *, shortest_s: float) -> Fit | None:
         if seen is not None:
             seen = settle(series, period_of(seen), seen.coefficients, noise=seen.residual, walk=seen.walk)
             fits += [seen] if seen is not None else []
-    return max(fits, key=lambda fit: (doubt(fit, series) is None, evidence(fit)), default=None)
+    return max(fits, key=lambda fit: (doubt(fit, series) is None, fit.evidence), default=None)
 
 
 def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
@@ -84,7 +84,7 @@ def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
     resolved_s = shortest_s * _RESOLVED_UPDATES / _SHORTEST_UPDATES
 
     def merit(fit: Fit) -> float:
-        return evidence(fit) - (_ALIAS_COST if fit.period_s < resolved_s else 0.0)
+        return fit.evidence - (_ALIAS_COST if fit.period_s < resolved_s else 0.0)
 
     best = max(fits, key=merit)
     longer = [multiple * period_of(best) for multiple in _MULTIPLES]

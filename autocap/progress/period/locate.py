@@ -20,7 +20,6 @@ _STRETCH_READINGS = 40
 _FIRST_WALK, _LEAST_WALK = 0.05, 0.01  # per cycle, to begin with
 _REFINING = 3
 _LEAST_KEPT = 0.6  # of the readings kept before
-_OUTSIDE = 3.5  # what a reading that is left out costs the evidence
 
 
 def harmonics_for(period_s: float, series: Series) -> int:
@@ -60,7 +59,7 @@ def settle(
         if np.mean(way.blocks) < 0.4:
             return None
         try:
-            fit = pattern.fit(series.t_s, series.y, period_s, knots, way, walk=walk, harmonics=harmonics, steps=tries)
+            fit = pattern.fit(series, period_s, knots, way, walk=walk, harmonics=harmonics, steps=tries)
         except np.linalg.LinAlgError:
             return None
         coefficients, noise, walk = fit.coefficients, fit.residual, fit.walk
@@ -74,11 +73,6 @@ def refined(fit: Fit, series: Series, period_s: float) -> Fit:
     )
     kept = 0.0 if again is None else again.keep.sum() / max(fit.keep.sum(), 1)
     return fit if again is None or kept < _LEAST_KEPT else again
-
-
-def evidence(fit: Fit) -> float:
-    """Log evidence of a fit over all readings, those left out included."""
-    return fit.evidence - _OUTSIDE * int(np.sum(~fit.keep))
 
 
 def _first_waveform(series: Series, period_s: float) -> tuple[NDArray[np.complex128], float, float] | None:

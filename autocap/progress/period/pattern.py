@@ -17,6 +17,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 
 from autocap.progress.period.candidates import fourier
 from autocap.progress.period.estimate import Bools, Floats
+from autocap.progress.period.series import Series
 from autocap.progress.period.track import Path, between
 
 _Number = TypeVar("_Number", float, Floats)
@@ -27,6 +28,7 @@ _CYCLES_PER_LEVEL = 3.0
 _WALK = (2e-4, 0.12)  # smallest and largest standard deviation of the phase per cycle
 _FREE = 1.0  # of the phase across what is left out
 _OFFSET = 0.5
+_OUTSIDE = 3.5  # what a reading that is left out costs the evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,8 @@ class Fit:
     to the pattern. path: how far the phase is ahead at each knot, in cycles, then the relative correction of the
     frequency, shape (knots+1,); covariance: of these. coefficients: complex amplitudes, c of f(φ) =
     Re Σ c_k exp(-2πikφ). residual: standard deviation of the rest. walk: of the phase, per cycle. explained: share of
-    variation that the pattern explains once the level is taken out. evidence: log marginal likelihood. used: degrees
-    of freedom that the fit consumed. rest, level: of each reading, shape (n,).
+    variation that the pattern explains once the level is taken out. evidence: log marginal likelihood, of the readings
+    that were left out too. used: degrees of freedom that the fit consumed. rest, level: of each reading, shape (n,).
     """
 
     period_s: float
@@ -99,35 +101,31 @@ def hats(u: Floats, knots: Floats) -> Floats:
     return weights
 
 
-def fit(
-    t_s: Floats, y: Floats, period_s: float, knots: Floats, way: Path, *, walk: float, harmonics: int, steps: int
-) -> Fit:
+def fit(series: Series, period_s: float, knots: Floats, way: Path, *, walk: float, harmonics: int, steps: int) -> Fit:
     """Fit the pattern by `steps` Gauss-Newton steps from the phase that was tracked.
 
-    t_s, y: shape (n,), y of mean 0 and spread 1. walk: standard deviation of the phase per cycle, to begin with.
+    walk: standard deviation of the phase per cycle, to begin with.
     """
-    problem = _Problem(t_s, y, period_s, knots, way, walk, harmonics)
+    problem = _Problem(series, period_s, knots, way, walk, harmonics)
     for _ in range(steps):
         problem.step()
-    return problem.result(t_s, y)
+    return problem.result()
 
 
 class _Problem:
     """The state of one fit, and its variances. parameters: theta (m), slope, level (l), cosines (k), sines (k). Its
-    arrays hold the readings that are kept; `result` alone needs the others."""
+    arrays hold the readings that belong to the pattern; every_u, of all readings, is for `result` alone."""
 
-    def __init__(
-        self, t_s: Floats, y: Floats, period_s: float, knots: Floats, way: Path, walk: float, harmonics: int
-    ) -> None:
-        self.period_s, self.knots, self.blocks = period_s, knots, way.blocks
+    def __init__(self, series: Series, period_s: float, knots: Floats, way: Path, walk: float, harmonics: int) -> None:
+        self.series, self.period_s, self.knots, self.blocks = series, period_s, knots, way.blocks
         self.every = float(knots[1] - knots[0])
         self.linear_at = len(knots) + 1  # where level and waveform begin among the parameters
         self.harmonics, self.walk = harmonics, walk
-        every_u = (t_s - t_s[0]) / period_s
-        cycles = float(every_u[-1])
+        self.every_u = (series.t_s - series.t_s[0]) / period_s
+        cycles = float(self.every_u[-1])
         self.level_knots = np.linspace(0.0, cycles + 1e-9, int(np.clip(cycles / _CYCLES_PER_LEVEL, 2, _LEVELS)))
-        self.keep = way.blocks[between(every_u, knots)]
-        self.u, self.y = every_u[self.keep], y[self.keep]
+        self.keep = way.blocks[between(self.every_u, knots)]
+        self.u, self.y = self.every_u[self.keep], series.y[self.keep]
         self.moves = np.concatenate((hats(self.u, knots), self.u[:, None]), axis=1)
         self.levels = hats(self.u, self.level_knots)
         self.fixed_prior, self.unit_steps = self._priors(cycles)
@@ -224,7 +222,7 @@ class _Problem:
         square = float(changes @ changes) / self.every
         self.walk = float(np.clip(np.sqrt(square / known), *_WALK))
 
-    def result(self, t_s: Floats, y: Floats) -> Fit:
+    def result(self) -> Fit:
         """The fit as it stands, over all readings."""
         prior, rest = self._prior(), self.now[2]
         covariance, log_determinant = self._posterior(prior)
@@ -236,12 +234,12 @@ class _Problem:
         )
         at_knots, amplitudes = self._level_and_waveform()
         path = self.parameters[: self.linear_at]
-        u = (t_s - t_s[0]) / self.period_s
+        u = self.every_u
         level = np.interp(u, self.level_knots, at_knots)
-        flat = y - level
+        flat = self.series.y - level
         return Fit(
             period_s=self.period_s,
-            origin_s=float(t_s[0]),
+            origin_s=float(self.series.t_s[0]),
             u=u,
             knots=self.knots,
             keep=self.keep,
@@ -250,7 +248,7 @@ class _Problem:
             residual=float(np.sqrt(self.variance)),
             walk=self.walk,
             explained=1.0 - self.variance / max(float(np.var(flat[self.keep])), 1e-12),
-            evidence=float(evidence),
+            evidence=float(evidence) - _OUTSIDE * int(np.sum(~self.keep)),
             covariance=covariance[: self.linear_at, : self.linear_at],
             used=len(prior) - float(np.sum(covariance * prior)),
             rest=flat - fourier(_phase_at(u, self.knots, path), self.harmonics) @ amplitudes,

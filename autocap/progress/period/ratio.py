@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autocap.progress.period import candidates
 from autocap.progress.period.cycles import Spans, kept_spans
 from autocap.progress.period.estimate import Floats, PeriodEstimate, RatioEstimate, Template
-from autocap.progress.period.locate import evidence, locate
+from autocap.progress.period.locate import locate
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import repetition, surprise
 from autocap.progress.period.series import Series, prepare
@@ -97,12 +97,10 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
     fit, spans = best.fit, best.spans
     value = spans.period_s / template.period_s
     rivals = [other for other in others if abs(other.spans.period_s / spans.period_s - 1) > _RIVAL]
-    likely = fastest * (1 - _MARGIN / 2) <= value <= slowest * (1 + _MARGIN / 2)
-    reason = None
-    if not likely:
+    reason = _doubt(best, series, max(template.unseen, _unseen(fit)))
+    if not fastest * (1 - _MARGIN / 2) <= value <= slowest * (1 + _MARGIN / 2):
         reason = f"{value:.3f} times the baseline's period is out of what is possible, {fastest:.2f} to {slowest:.2f}"
-    reason = reason or _doubt(best, series, max(template.unseen, _unseen(fit)))
-    if reason is None and any(best.score - other.score < _CLEARLY for other in rivals):
+    elif reason is None and any(best.score - other.score < _CLEARLY for other in rivals):
         reason = "two periods fit about as well"
     return RatioEstimate(
         ratio=value,
@@ -124,7 +122,7 @@ def _fits(series: Series, template: Template, shortest_s: float, longest_s: floa
         fit = locate(series, period)
         if fit is not None:
             alike = _likeness(fit.coefficients, template.coefficients)
-            score = evidence(fit) + len(series.t_s) * math.log(max(alike, 0.05))
+            score = fit.evidence + len(series.t_s) * math.log(max(alike, 0.05))
             found.append(_Match(score=score, fit=fit, spans=kept_spans(fit), alike=alike))
     return found
 
