@@ -18,6 +18,7 @@ from autocap.records import Cost, Measurement, Prediction
 
 METRICS = ("energy", "edp", "ed2p", "eds", "cost")
 DEFAULT_K = 2.0
+_TIME_POWERS = {"energy": 0, "edp": 1, "ed2p": 2}  # of τ/τ0, beside e/e0
 _J_PER_KWH = 3.6e6
 _S_PER_HOUR = 3600.0
 
@@ -67,20 +68,15 @@ class Metric:
 
     def value(self, energy_ratio: float, time_ratio: float, baseline: Measurement) -> float:
         """The metric at e/e0 = energy_ratio and τ/τ0 = time_ratio."""
-        return self._with_slopes(energy_ratio, time_ratio, baseline)[0]
+        return self._with_error(energy_ratio, time_ratio, baseline).value
 
     def terms(self, baseline: Measurement) -> "Terms":
         """The numbers that make this metric of the form that all have."""
-        match self.name:
-            case "energy":
-                return Terms(energy=1.0, power=0, time=0.0)
-            case "edp":
-                return Terms(energy=1.0, power=1, time=0.0)
-            case "ed2p":
-                return Terms(energy=1.0, power=2, time=0.0)
-            case "eds":
-                k = self.k or DEFAULT_K
-                return Terms(energy=(k - 1) / k, power=0, time=1 / k)
+        if self.name in _TIME_POWERS:
+            return Terms(energy=1.0, power=_TIME_POWERS[self.name], time=0.0)
+        if self.name == "eds":
+            k = self.k or DEFAULT_K
+            return Terms(energy=(k - 1) / k, power=0, time=1 / k)
         money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (self.energy_price or 0.0)
         money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (self.hour_price or 0.0)
         share = money_e / (money_e + money_t)
@@ -88,19 +84,15 @@ class Metric:
 
     def cost(self, measurement: Measurement, baseline: Measurement) -> Cost:
         """The metric of a measurement. Its error leaves out the baseline's, which all trials share."""
-        value, relative_e, relative_t = self._at(measurement, baseline)
-        return Cost(value=value, stderr=math.sqrt(_variance(measurement, relative_e, relative_t)))
+        return self._with_error(*_ratios(measurement, baseline), baseline, measurement)
 
     def predicted(self, prediction: Prediction, baseline: Measurement) -> Cost:
         """The metric of a cap that was not measured, with the error of what is believed."""
-        value, relative_e, relative_t = self._with_slopes(prediction.energy, prediction.time, baseline)
-        return Cost(value=value, stderr=math.sqrt(_variance(prediction, relative_e, relative_t)))
+        return self._with_error(prediction.energy, prediction.time, baseline, prediction)
 
     def versus(self, measurement: Measurement, baseline: Measurement) -> Cost:
         """The metric of a measurement with the baseline's own error included, for claims about savings."""
-        value, relative_e, relative_t = self._at(measurement, baseline)
-        variance = _variance(measurement, relative_e, relative_t) + _variance(baseline, relative_e, relative_t)
-        return Cost(value=value, stderr=math.sqrt(variance))
+        return self._with_error(*_ratios(measurement, baseline), baseline, measurement, baseline)
 
     def allows(self, measurement: Measurement, baseline: Measurement) -> bool:
         """Whether the upper end of the slowdown's two-sigma range, baseline's error included, is within the limit."""
@@ -116,18 +108,18 @@ class Metric:
         ratio, stderr = slowdown(measurement, baseline)
         return ratio - sigmas * stderr > 1 + self.max_slowdown
 
-    def _at(self, measurement: Measurement, baseline: Measurement) -> tuple[float, float, float]:
-        return self._with_slopes(
-            measurement.energy_per_iteration_j / baseline.energy_per_iteration_j,
-            measurement.period_s / baseline.period_s,
-            baseline,
-        )
-
-    def _with_slopes(self, e: float, t: float, baseline: Measurement) -> tuple[float, float, float]:
-        """The metric, and its derivatives by ln e and ln τ."""
+    def _with_error(self, e: float, t: float, baseline: Measurement, *uncertain: Measurement | Prediction) -> Cost:
+        """The metric at e/e0 = e and τ/τ0 = t, with the errors of all that is uncertain."""
         terms = self.terms(baseline)
         joint, alone = terms.energy * e * t**terms.power, terms.time * t
-        return joint + alone, joint, terms.power * joint + alone
+        variance = sum(_variance(one, joint, terms.power * joint + alone) for one in uncertain)
+        return Cost(value=joint + alone, stderr=math.sqrt(variance))
+
+
+def _ratios(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:
+    """e/e0 and τ/τ0."""
+    energy = measurement.energy_per_iteration_j / baseline.energy_per_iteration_j
+    return energy, measurement.period_s / baseline.period_s
 
 
 def slowdown(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:

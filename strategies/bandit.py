@@ -53,13 +53,7 @@ class Bandit(Strategy):
             meaning="least gain that is worth a switch, as a share of the baseline's cost",
             minimum=0.0,
         ),
-        Option(
-            name="trials",
-            kind=int,
-            default=20,
-            meaning="most trials between two answers that the search is over",
-            minimum=1,
-        ),
+        Option(name="trials", kind=int, default=20, meaning="most trials of one search", minimum=1),
         Option(
             name="memory",
             kind=int,
@@ -70,7 +64,6 @@ class Bandit(Strategy):
     )
 
     def _set_up(self) -> None:
-        self._told: list[Trial] = []
         self._since_over = 0  # trials since the last answer that the search is over
         self._searched: int | None = None  # how many trials the first search took
         self._arms = np.array(self.grid.caps_w)
@@ -82,13 +75,12 @@ class Bandit(Strategy):
         if cap_w is None:
             self._since_over = 0
             if self._searched is None:
-                self._searched = len(self._told)
+                self._searched = len(self._trials)
         return cap_w
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial; one that is told while a cap is held opens the question again."""
         super().tell(trial)
-        self._told.append(trial)
         self._since_over += 1
         self._done = False
 
@@ -100,39 +92,37 @@ class Bandit(Strategy):
         return None  # what may still be the best has a low bound, and is pulled again for it
 
     def _next(self) -> float | None:
-        if not self._told:
-            return self._first()
+        if not self._trials:  # begin with the history's cheapest cap, or a stride below the draw
+            before_w = self._cheapest_before()
+            below_draw_w = max(self.grid[0], self._draw_w() - _STRIDE * self._width_w)
+            return self.grid.nearest(below_draw_w) if before_w is None else before_w
         open_arms = self._open()
         if not open_arms.any() or self._since_over >= self._whole("trials"):
             return None
         mean, error = self._posterior()
         incumbent_w = self._incumbent(mean)
         if incumbent_w is not None:
-            open_arms[self._place(incumbent_w)] = False  # a challenger may change the answer, more of the same cannot
+            open_arms[self.grid.index(incumbent_w)] = (
+                False  # a challenger may change the answer, more of the same cannot
+            )
         bound = np.where(open_arms, mean - self._number("confidence") * error, math.inf)
         gain = self._number("gain")
-        if incumbent_w is not None and mean[self._place(incumbent_w)] - bound.min() <= gain:
+        if incumbent_w is not None and mean[self.grid.index(incumbent_w)] - bound.min() <= gain:
             return None
         # Of arms that promise as much, the one that takes the smallest change.
         near = np.flatnonzero(bound <= bound.min() + gain)
-        last_w = self._told[-1].cap_w
+        last_w = self._trials[-1].cap_w
         return self.grid[min(near.tolist(), key=lambda place: (abs(self.grid[place] - last_w), bound[place]))]
-
-    def _first(self) -> float:
-        """Where to begin: the history's cheapest cap, or a stride below the draw."""
-        before_w = self._cheapest_before()
-        if before_w is not None:
-            return before_w
-        return self.grid.nearest(max(self.grid[0], self._draw_w() - _STRIDE * self._width_w))
 
     def _open(self) -> NDArray[np.bool_]:
         """Which arms may be pulled, shape (n,)."""
-        lowest_w = min(trial.cap_w for trial in self._told)
+        lowest_w = min(trial.cap_w for trial in self._trials)
         lowest, best = self.findings.get(lowest_w), self.best()
         rising = lowest is not None and best is not None and lowest.beyond(best, sigmas=2)
         stride_w = 0.0 if rising else _STRIDE * self._width_w
         reach_w = min(lowest_w, self.grid.nearest(lowest_w - stride_w))
-        free_w = min((trial.cap_w for trial in self._told if _free(trial)), default=math.inf)
+        free = (one for one in self._trials if one.measurement is not None and one.measurement.cap_binding is False)
+        free_w = min((trial.cap_w for trial in free), default=math.inf)  # whose cap did not hold the clocks down
         return np.array(
             [
                 max(reach_w, self._slow_w() + 1e-9) <= cap_w <= free_w
@@ -145,7 +135,7 @@ class Bandit(Strategy):
     def _incumbent(self, mean: Floats) -> float | None:
         """The arm to keep as things stand, watts."""
         keepable = [finding.cap_w for finding in self._keepable()]
-        return min(keepable, key=lambda cap_w: mean[self._place(cap_w)], default=None)
+        return min(keepable, key=lambda cap_w: mean[self.grid.index(cap_w)], default=None)
 
     def _posterior(self) -> tuple[Floats, Floats]:
         """Expected cost of every arm and its standard error, shape (n,) each.
@@ -179,23 +169,15 @@ class Bandit(Strategy):
         memory = self._whole("memory")
         # The baseline costs 1 by definition, but its cap's true cost is as uncertain as its own measurement.
         rows = [(self.baseline.cap_w[0], 0.0, self.baseline.period_rel_stderr**2)]
-        for age, trial in enumerate(reversed(self._told)):
+        for age, trial in enumerate(reversed(self._trials)):
             if trial.cost is None or trial.cost_stderr is None:
                 continue
-            held = len(self._told) - (self._searched or len(self._told))  # trials told since a cap was first held
+            held = len(self._trials) - (self._searched or len(self._trials))  # those since a cap was first held
             faded = 2 ** (min(age, held) / memory) if memory else 1.0
             cost = max(trial.cost, _LEAST_ERROR)
             rows.append((trial.cap_w, math.log(cost), faded * (trial.cost_stderr / cost) ** 2))
         table = np.array(rows)
         return table[:, 0], table[:, 1], np.maximum(table[:, 2], _LEAST_ERROR**2)
-
-    def _place(self, cap_w: float) -> int:
-        return self.grid.caps_w.index(cap_w)
-
-
-def _free(trial: Trial) -> bool:
-    """Whether the driver says that the trial's cap did not hold the clocks down."""
-    return trial.measurement is not None and trial.measurement.cap_binding is False
 
 
 def _matern(one_w: Floats, other_w: Floats, length_w: float) -> Floats:

@@ -79,7 +79,7 @@ class Strategy(ABC):
         self.options = options
         self.findings: dict[float, Finding] = {}
         self.failures: Counter[float] = Counter()
-        self._trials: dict[float, list[Trial]] = {}
+        self._trials: list[Trial] = []  # of this search, oldest first
         self._done = False
         self._set_up()
 
@@ -120,9 +120,8 @@ class Strategy(ABC):
             )
         if trial.state is TrialState.FAILED:
             self.failures[trial.cap_w] += 1
-        trials = self._trials.setdefault(trial.cap_w, [])
-        trials.append(trial)
-        finding = find_out(trials, self.metric, self.baseline)
+        self._trials.append(trial)
+        finding = find_out([one for one in self._trials if one.cap_w == trial.cap_w], self.metric, self.baseline)
         if finding is not None:
             self.findings[trial.cap_w] = finding
 
@@ -136,12 +135,8 @@ class Strategy(ABC):
             return None
         keepable = sorted(self._keepable(), key=lambda finding: finding.cap_w)
         span_w = self.grid[-1] - self.grid[0]
-        costs = smooth(
-            np.array([finding.cap_w for finding in keepable]),
-            np.array([finding.cost for finding in keepable]),
-            np.array([finding.stderr for finding in keepable]),
-            [share * span_w for share in _WINDOWS],
-        )
+        caps_w, own, errors = np.array([(finding.cap_w, finding.cost, finding.stderr) for finding in keepable]).T
+        costs = smooth(caps_w, own, errors, [share * span_w for share in _WINDOWS])
         rivals = [
             (cost, finding.cap_w)
             for cost, finding in zip(costs.tolist(), keepable, strict=True)
@@ -185,7 +180,7 @@ class Strategy(ABC):
 
     def tried(self, cap_w: float) -> bool:
         """Whether any trial of that cap was told, a failed one included."""
-        return cap_w in self._trials
+        return any(trial.cap_w == cap_w for trial in self._trials)
 
     def _doubtful(self) -> float | None:
         """The next cap to measure again: the likeliest of those that could still be the best; `None` if settled.

@@ -1,12 +1,5 @@
 """How other tools search, for comparison: as published, on our grid. None of them is ever a default.
 
-| strategy | whose | what it tries | for | what it keeps |
-|---|---|---|---|---|
-| `depo-linear` | DEPO, linear search | 11 caps, a tenth of the range apart, from the top | 1.2 s | the cheapest |
-| `depo-golden` | DEPO, golden section search | the range to 1/25 of it | 1.2 s | the last bracket's middle |
-| `zeus-scan` | Zeus, power limit optimiser | every 25 W from the highest cap down | 10 + 40 steps | the cheapest |
-| `gpoeo` | GPOEO, local search | out from a predicted optimum, golden section | 4 s + 2 periods | the cheapest |
-
 They take each cost at its word: nothing is measured twice, no trial ends early, no tie is resolved. DEPO's window
 begins with the change of the cap, Zeus warms up for 10 steps, GPOEO settles for 4 s. What is not as published:
 
@@ -24,7 +17,7 @@ zeus/optimizer/power_limit.py; GPOEO, EPOpt/PyEPOpt.py, WorkMode. None has optio
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import ClassVar
 
 from autocap.records import TrialLength
@@ -126,32 +119,30 @@ class Gpoeo(_AsPublished):
     _BETTER, _CLOSE, _TRIES = 0.85, 3, 6
 
     def _search(self) -> Iterator[float]:
-        top = len(self.grid) - 1
         stride = max(1, round(0.05 * len(self.grid)))
-        middle = self._predicted()
-        yield self.grid[middle]
-        low: int | None = None
-        high = middle
-        count = 0
-        while high < top:
-            count += 1
-            high = min(top, high + count * stride)
-            yield self.grid[high]
-            if not self._better(high, middle):
-                break
-            if self._better(high, middle, self._BETTER):
-                low, middle = middle, high
-        if low is None:
-            low, count = middle, 0
-            while low > 0:
-                count += 1
-                low = max(0, low - count * stride)
-                yield self.grid[low]
-                if not self._better(low, middle):
-                    break
-                if self._better(low, middle, self._BETTER):
-                    high, middle = middle, low
+        before_w = self._cheapest_before()  # in place of what trained models predict
+        start = len(self.grid) // 2 if before_w is None else self.grid.index(before_w)
+        yield self.grid[start]
+        low, middle, high = yield from self._outward(start, stride)
+        if middle == start:
+            behind, middle, low = yield from self._outward(start, -stride)
+            high = high if middle == start else behind
         yield from self._section(low, middle, high)
+
+    def _outward(self, start: int, stride: int) -> Generator[float, None, tuple[int, int, int]]:
+        """Strides from a gear that grow until the cost rises: the middle before the last, the middle, the last gear."""
+        top = len(self.grid) - 1
+        behind = middle = gear = start
+        count = 0
+        while gear != (top if stride > 0 else 0):
+            count += 1
+            gear = min(max(gear + count * stride, 0), top)
+            yield self.grid[gear]
+            if not self._better(gear, middle):
+                break
+            if self._better(gear, middle, self._BETTER):
+                behind, middle = middle, gear
+        return behind, middle, gear
 
     def _section(self, low: int, middle: int, high: int) -> Iterator[float]:
         """Golden section between two gears; its first point lies in the wider side of the predicted one."""
@@ -172,11 +163,6 @@ class Gpoeo(_AsPublished):
                 high = tried
             else:
                 low = tried
-
-    def _predicted(self) -> int:
-        """The gear to start at."""
-        before_w = self._cheapest_before()
-        return len(self.grid) // 2 if before_w is None else self.grid.caps_w.index(before_w)
 
     def _better(self, gear: int, than: int, factor: float = 1.0) -> bool:
         standing, cost = self._rank(self.grid[than])

@@ -82,9 +82,11 @@ class Bayesian(Strategy):
         fresh = [cap_w for cap_w in self._startup() if not self.tried(cap_w)]
         if fresh:
             return fresh[0]
-        if len(self._trials) >= self._whole("trials") or self._idle >= self._whole("patience"):
+        if len({trial.cap_w for trial in self._trials}) >= self._whole("trials") or self._idle >= self._whole(
+            "patience"
+        ):
             return None
-        told = sum(map(len, self._trials.values()))
+        told = len(self._trials)
         if self._proposed[0] != told:
             self._proposed = told, self._proposal(told)
         return self._proposed[1]
@@ -110,7 +112,7 @@ class Bayesian(Strategy):
         if lowest is not None:
             rising = best is not None and lowest is not best and lowest.beyond(best, sigmas=2)
             stride_w = 0.0 if rising else _STRIDE * (self.grid[-1] - self.grid[0])
-            floor = max(floor, self.grid.caps_w.index(self.grid.nearest(lowest.cap_w - stride_w)))
+            floor = max(floor, self.grid.index(self.grid.nearest(lowest.cap_w - stride_w)))
         return floor if floor < len(self.grid) else None
 
     def _proposal(self, told: int) -> float | None:
@@ -118,7 +120,7 @@ class Bayesian(Strategy):
         floor = self._floor()
         if floor is None:
             return None
-        places = {self.grid.caps_w.index(cap_w): cost for cap_w, cost in self._costs().items()}
+        places = {self.grid.index(cap_w): cost for cap_w, cost in self._costs().items()}
         sampler = _sampler(self._gp, self._seed + told)
         for place in _proposed(sampler, places, floor, len(self.grid) - 1, draws=_DRAWS[self._gp]):
             cap_w = self.grid[place]

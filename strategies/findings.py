@@ -63,16 +63,15 @@ class Finding:
 
 def find_out(trials: Sequence[Trial], metric: Metric, baseline: Measurement) -> Finding | None:
     """Pool the trials of one cap, oldest first; `None` when none of them has a cost."""
-    costs, stderrs, measurements = [], [], []
-    for trial in trials:
-        if trial.cost is not None and trial.cost_stderr is not None and trial.measurement is not None:
-            costs.append(trial.cost)
-            stderrs.append(trial.cost_stderr)
-            measurements.append(trial.measurement)
-    if not measurements:
+    known = [
+        (one.cost, one.cost_stderr, one.measurement)
+        for one in trials
+        if one.cost is not None and one.cost_stderr is not None and one.measurement is not None
+    ]
+    if not known:
         return None
-    cost, stderr = pool(costs, stderrs)
-    measurement = _pooled_time(measurements)
+    cost, stderr = pool([cost for cost, _, _ in known], [stderr for _, stderr, _ in known])
+    measurement = _pooled_time([measurement for _, _, measurement in known])
     states = [trial.state for trial in trials]
     first_complete = states.index(TrialState.COMPLETE) if TrialState.COMPLETE in states else len(states)
     return Finding(

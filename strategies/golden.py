@@ -20,6 +20,7 @@ start's history only the cheapest cap is used, as the first probe.
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from autocap.strategies.base import Strategy
@@ -98,13 +99,13 @@ class Golden(Strategy):
         fences = [-1, *known, max([top, *known]) + 1]
         return [
             _Gap(
-                low=fences[i],
-                high=fences[i + 1],
-                below=found[i],
-                above=found[i + 1],
-                free=tuple(index for index in range(fences[i] + 1, fences[i + 1]) if not self.tried(self.grid[index])),
+                low=low,
+                high=high,
+                below=below,
+                above=above,
+                free=tuple(index for index in range(low + 1, high) if not self.tried(self.grid[index])),
             )
-            for i in range(len(fences) - 1)
+            for (low, below), (high, above) in pairwise(zip(fences, found, strict=True))
         ]
 
     def _worth_a_probe(self, gap: _Gap, leader: Finding | None) -> bool:

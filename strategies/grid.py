@@ -1,6 +1,6 @@
 """The caps that may be tried."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -38,6 +38,3 @@ class CapGrid(Sequence[float]):
     def __getitem__(self, index: slice) -> tuple[float, ...]: ...
     def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
         return self.caps_w[index]
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(self.caps_w)

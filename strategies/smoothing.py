@@ -11,17 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+Floats = NDArray[np.float64]
 _FEWEST_POINTS = 5  # a quadratic through fewer leaves next to nothing to judge its fit by
 _LEAST_P = 0.05
 _LEAST_ERROR = 1e-9
 
 
-def smooth(
-    caps_w: NDArray[np.float64],
-    costs: NDArray[np.float64],
-    stderrs: NDArray[np.float64],
-    half_widths_w: Sequence[float],
-) -> NDArray[np.float64]:
+def smooth(caps_w: Floats, costs: Floats, stderrs: Floats, half_widths_w: Sequence[float]) -> Floats:
     """Each cap's cost as its neighbours see it, shape (n,).
 
     caps_w, costs, stderrs: shape (n,), caps distinct, errors independent. half_widths_w: the windows to try, widest
@@ -41,9 +37,7 @@ def smooth(
     return smoothed
 
 
-def _quadratic_at_zero(
-    x: NDArray[np.float64], y: NDArray[np.float64], stderr: NDArray[np.float64]
-) -> tuple[float, float]:
+def _quadratic_at_zero(x: Floats, y: Floats, stderr: Floats) -> tuple[float, float]:
     """A weighted least-squares quadratic's value at x = 0, and the chance of residuals as large as its own."""
     weight = 1 / np.maximum(stderr, _LEAST_ERROR)
     design = np.vander(x, 3, increasing=True) * weight[:, None]

@@ -34,7 +34,6 @@ _CHUNK = 10_000  # points that are drawn at once: a day's trace is too much for 
 _FEWEST_CYCLES = 8.0
 _SHORTEST_UPDATES = 2.2
 _RESOLVED_UPDATES = 3.0
-_CANDIDATES = 4
 _SCORE_STEP = 0.008  # between candidates, relative; a score's peak is several times as wide
 _MULTIPLES = ((1 / 3, "1/3"), (1 / 2, "1/2"), (2.0, "×2"), (3.0, "×3"), (4.0, "×4"))
 _LEAST_SCORE = -0.1
@@ -84,16 +83,13 @@ def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimat
     """All that is asked of the detector beyond its estimate."""
     period_s, cycles = estimate.period_s, None
     if period_s is not None:
-        cycles = count(estimate, 1.0, t_s, power_w, update_s=update_s, window_s=0.0)
+        cycles = count(estimate, t_s, power_w, update_s=update_s, window_s=0.0)
     grid_s, score, found = np.empty(0), np.empty(0), list[float]()
     series = prepare(t_s, power_w, update_s=update_s, window_s=0.0)
     if series is not None:
         shortest_s = _SHORTEST_UPDATES * max(update_s, series.step_s)
         longest_s = max(series.span_s / _FEWEST_CYCLES, 1.5 * shortest_s)
-        found = find(
-            series.t_s, series.y, step_s=series.step_s,
-            shortest_s=shortest_s, longest_s=longest_s, count=_CANDIDATES,
-        )  # fmt: skip
+        found = find(series, shortest_s=shortest_s, longest_s=longest_s)
         steps = int(np.log(longest_s / shortest_s) / _SCORE_STEP) + 2
         even_s = np.geomspace(shortest_s, longest_s, steps)
         grid_s = np.unique(np.concatenate((even_s, found, [] if period_s is None else [period_s])))

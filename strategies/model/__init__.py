@@ -72,7 +72,6 @@ class Model(Strategy):
         self._gpu_w = _drawn_w(self.baseline.of_gpus())
         curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding)
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
-        self._count = 0
         self._belief, self._costs = self._learn()
         if abs(self._drawn_more()) > _SURPRISE * POWER[0].level:
             self._past = []
@@ -81,7 +80,6 @@ class Model(Strategy):
     def tell(self, trial: Trial) -> None:
         """Take in a trial; the first that is not where it was expected ends a warm start."""
         super().tell(trial)
-        self._count += 1
         if trial.measurement is None:
             return
         if self._belief.surprise(self._observation(trial.measurement)) > _SURPRISE:
@@ -104,33 +102,23 @@ class Model(Strategy):
         better = [cap_w for cap_w in untried if mean[self._places[cap_w]] < mean[self._places[kept_w]]]
         best_w = min(better, key=lambda cap_w: float(mean[self._places[cap_w]]), default=kept_w)
 
-        def told(cap_w: float) -> str:
+        def expected(cap_w: float) -> str:
             place = self._places[cap_w]
             return f"{mean[place]:.3f} ± {spread[place]:.3f} of the baseline's at {cap_w:g} W"
 
         if best_w == kept_w:
-            return told(kept_w)
-        return f"{told(kept_w)}, and {told(best_w)}, which was not measured"
+            return expected(kept_w)
+        return f"{expected(kept_w)}, and {expected(best_w)}, which was not measured"
 
     def predict(self) -> tuple[Prediction, ...]:
         """What is expected of every cap that has no trial with a cost, between the lowest that has one and the
         baseline: nothing announces a cliff below."""
-        ratios, lowest_w = self._belief.ratios(), min(self.findings, default=math.inf)
-        return tuple(
-            Prediction(
-                cap_w=cap_w,
-                energy=float(ratios.energy[place]),
-                time=float(ratios.time[place]),
-                energy_rel_stderr=float(ratios.energy_error[place]),
-                period_rel_stderr=float(ratios.time_error[place]),
-                time_energy_corr=float(ratios.correlation[place]),
-            )
-            for cap_w, place in self._places.items()
-            if lowest_w < cap_w < self._baseline_w and cap_w in self.grid and cap_w not in self.findings
-        )
+        lowest_w = min(self.findings, default=math.inf)
+        unmeasured = {cap_w for cap_w in self.grid if lowest_w < cap_w < self._baseline_w} - self.findings.keys()
+        return tuple(one for one in self._belief.predictions(self._caps_w) if one.cap_w in unmeasured)
 
     def _next(self) -> float | None:
-        if self._count >= self._whole("trials"):
+        if len(self._trials) >= self._whole("trials"):
             return None
         kept_w = self.recommend()
         place = None if kept_w is None else self._places[kept_w]
@@ -212,27 +200,22 @@ class Model(Strategy):
     def _observations(self) -> Iterator[Observation]:
         yield self._observation(self.baseline)
         for measurement in self._past:
-            yield self._observation(measurement, extra_error=_PAST_ERROR, level=_PAST_LEVEL)
-        for trials in self._trials.values():
-            for trial in trials:
-                if trial.measurement is not None:
-                    yield self._observation(trial.measurement, cap_w=trial.cap_w)
+            yield self._observation(measurement, past=True)
+        tried = [trial.cap_w for trial in self._trials]
+        for trial in sorted(self._trials, key=lambda trial: tried.index(trial.cap_w)):
+            if trial.measurement is not None:
+                yield self._observation(trial.measurement, trial.cap_w)
 
-    def _observation(
-        self,
-        measurement: Measurement,
-        *,
-        cap_w: float | None = None,
-        extra_error: float = 0.0,
-        level: int | None = None,
-    ) -> Observation:
+    def _observation(self, measurement: Measurement, cap_w: float | None = None, *, past: bool = False) -> Observation:
+        """A measurement as the belief takes it; past: in another run."""
+        extra_error = _PAST_ERROR if past else 0.0
         return Observation(
             place=self._places[max(measurement.cap_w) if cap_w is None else cap_w],
             power=math.log(_drawn_w(measurement) / _drawn_w(self.baseline)),
             time=math.log(measurement.period_s / self.baseline.period_s),
             power_error=math.hypot(measurement.power_rel_stderr, extra_error),
             time_error=math.hypot(measurement.period_rel_stderr, extra_error),
-            level=level,
+            level=_PAST_LEVEL if past else None,
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from autocap.metrics import Terms
+from autocap.records import Prediction
 from autocap.strategies.model.residual import JITTER, LEAST_ERROR, POWER, TIME, Observation, Posterior, condition
 from autocap.strategies.model.shapes import Floats, Shapes
 
@@ -59,21 +60,24 @@ class Belief:
             time=self.time,
         )
 
-    def ratios(self) -> "Ratios":
-        """Energy and time of every cap against the baseline."""
+    def predictions(self, caps_w: Floats) -> list[Prediction]:
+        """Energy and time of every cap against the baseline; caps_w: all of them, shape (caps,)."""
         energy = self.power.mean + self.time.mean
         var_p, var_t = (np.maximum(self.weight @ each.variance, JITTER) for each in (self.power, self.time))
         spread_e = energy - self.weight @ energy
         spread_t = self.time.mean - self.weight @ self.time.mean
         error_e = np.sqrt(self.weight @ spread_e**2 + var_p + var_t)
         error_t = np.sqrt(self.weight @ spread_t**2 + var_t)
-        return Ratios(
-            energy=self.weight @ np.exp(energy),
-            time=self.weight @ np.exp(self.time.mean),
-            energy_error=error_e,
-            time_error=error_t,
-            correlation=(self.weight @ (spread_e * spread_t) + var_t) / (error_e * error_t),
-        )
+        ratios = self.weight @ np.exp(energy), self.weight @ np.exp(self.time.mean)
+        correlation = (self.weight @ (spread_e * spread_t) + var_t) / (error_e * error_t)
+        return [
+            Prediction(
+                cap_w=cap_w, energy=e, time=t, energy_rel_stderr=sd_e, period_rel_stderr=sd_t, time_energy_corr=corr
+            )
+            for cap_w, e, t, sd_e, sd_t, corr in np.column_stack(
+                (caps_w, *ratios, error_e, error_t, correlation)
+            ).tolist()
+        ]
 
     def surprise(self, seen: Observation) -> float:
         """How many standard deviations an observation is from what is expected, the larger of power and time."""
@@ -96,18 +100,6 @@ class Belief:
         """The probability that a cap is no slower than this, shape (caps,)."""
         spread = np.sqrt(np.maximum(self.time.variance, JITTER))
         return np.asarray(self.weight @ ndtr((np.log(slowdown) - self.time.mean) / spread))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratios:
-    """Energy and time per iteration over the baseline's, their relative standard deviations and the correlation of
-    these; shape (caps,) each."""
-
-    energy: Floats
-    time: Floats
-    energy_error: Floats
-    time_error: Floats
-    correlation: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

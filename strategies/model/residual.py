@@ -4,7 +4,7 @@ There is a slow part that grows with the distance below the baseline's cap, and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,8 @@ class Posterior:
 
     def of(self, curves: NDArray[np.bool_]) -> "Posterior":
         """The same for some of the curves."""
-        kind, log_likelihood = self.kind[curves], self.log_likelihood[curves]
-        return Posterior(mean=self.mean[curves], cov=self.cov, kind=kind, log_likelihood=log_likelihood)
+        log_likelihood = self.log_likelihood[curves]
+        return replace(self, mean=self.mean[curves], kind=self.kind[curves], log_likelihood=log_likelihood)
 
     @property
     def variance(self) -> Floats:
@@ -96,30 +96,26 @@ def condition(
 
     values: shape (2, n), value and error.
     """
-    parts = [_condition(prior, caps_w, baseline_w, rough, observed, values) for rough in roughness]
-    return Posterior(
-        mean=np.concatenate([mean for mean, _, _ in parts]),
-        cov=np.array([cov for _, cov, _ in parts]),
-        kind=np.repeat(np.arange(len(parts)), len(prior)),
-        log_likelihood=np.concatenate([log_likelihood for _, _, log_likelihood in parts]),
-    )
-
-
-def _condition(
-    prior: Floats, caps_w: Floats, baseline_w: float, rough: Roughness, observed: Sequence[Observation], values: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Mean, covariance and log likelihood for one roughness."""
-    kernel = _kernel(caps_w, baseline_w, rough)
     places = [item.place for item in observed]
     levels = np.array([np.nan if item.level is None else item.level for item in observed])
-    shared = (levels[:, None] == levels[None, :]) * rough.level**2
-    noise = np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + shared
-    seen = kernel[np.ix_(places, places)] + noise
-    inverse = np.linalg.inv(seen)
-    gain = kernel[:, places] @ inverse
     residual = values[0] - prior[:, places]
-    log_likelihood = -0.5 * np.einsum("ki,ij,kj->k", residual, inverse, residual) - 0.5 * np.linalg.slogdet(seen)[1]
-    return prior + residual @ gain.T, kernel - gain @ kernel[places], log_likelihood
+    means, covs, log_likelihoods = [], [], []
+    for rough in roughness:
+        kernel = _kernel(caps_w, baseline_w, rough)
+        shared = (levels[:, None] == levels[None, :]) * rough.level**2
+        seen = kernel[np.ix_(places, places)] + (np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + shared)
+        inverse = np.linalg.inv(seen)
+        gain = kernel[:, places] @ inverse
+        misfit = np.einsum("ki,ij,kj->k", residual, inverse, residual)
+        means.append(prior + residual @ gain.T)
+        covs.append(kernel - gain @ kernel[places])
+        log_likelihoods.append(-0.5 * misfit - 0.5 * np.linalg.slogdet(seen)[1])
+    return Posterior(
+        mean=np.concatenate(means),
+        cov=np.array(covs),
+        kind=np.repeat(np.arange(len(means)), len(prior)),
+        log_likelihood=np.concatenate(log_likelihoods),
+    )
 
 
 def _kernel(caps_w: Floats, baseline_w: float, rough: Roughness) -> Floats:

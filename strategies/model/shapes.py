@@ -31,6 +31,7 @@ _LEAST_SPEED = 0.02
 _CLIFFS = 0.2  # share of the curves that have one
 _EDGE = (0.25, 0.65)  # where it begins, share of the baseline's cap
 _STEEPNESS = (1.0, 9.0)  # of ln time, per share of the baseline's cap
+_CONTRADICTED = 3.0  # what the log weight of a curve loses where the device says otherwise
 _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve of the law, which has no floor
 
 
@@ -73,26 +74,44 @@ def with_rest(curves: Shapes, share: float) -> Shapes:
 
 def _phases(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator) -> Shapes:
     """The first family; the last cap is the baseline's."""
+    knee, flat, floor = _uniform(rng, 0.3, 0.8), _uniform(rng, 0.55, 0.95), _uniform(rng, 0.08, 0.45)
+    compute, memory, host = _uniform(rng, 0.15, 1.0), _uniform(rng, 0.0, 0.6), _uniform(rng, 0.0, 0.4) ** 2 / 0.4
+    idle, second, waiting = _uniform(rng, 0.05, 0.3), _uniform(rng, 0.35, 1.0), _uniform(rng, 0.0, 0.5)
+    peak = np.exp(_uniform(rng, 0.0, 0.9) ** 2 / 0.9)  # the first phase's full draw over the mean draw, before scaling
 
-    def uniform(low: float, high: float) -> Floats:
-        return rng.uniform(low, high, (_EACH, 1))
+    def at(cap_w: Floats, scale_w: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Mean power, time, and whether the first phase is not held back, each of shape (curves, caps)."""
+        idle_w = idle * scale_w
+        first_w = (peak - idle) * scale_w
+        second_w = second * first_w
+        x1 = np.maximum(_clock((cap_w - idle_w) / first_w, knee, flat), floor)
+        x2 = np.maximum(_clock((cap_w - idle_w) / second_w, knee, flat), floor)
+        t1, t2 = compute / x1, memory * np.maximum(1.0, _MEMORY_CLOCK / x2)
+        p1 = idle_w + first_w * _dynamic(x1, knee, flat)
+        p2 = idle_w + second_w * _dynamic(x2, knee, flat)
+        p3 = idle_w + waiting * (p2 - idle_w)
+        time = t1 + t2 + host
+        return (t1 * p1 + t2 * p2 + host * p3) / time, time, x1 >= 1.0
 
-    knee, flat, floor = uniform(0.3, 0.8), uniform(0.55, 0.95), uniform(0.08, 0.45)
-    compute, memory, host = uniform(0.15, 1.0), uniform(0.0, 0.6), uniform(0.0, 0.4) ** 2 / 0.4
-    idle, second, waiting = uniform(0.05, 0.3), uniform(0.35, 1.0), uniform(0.0, 0.5)
-    peak = np.exp(uniform(0.0, 0.9) ** 2 / 0.9)  # the first phase's full draw over the mean draw, before scaling
-    scale = draw_w * np.ones((_EACH, 1))
+    scale_w = draw_w * np.ones((_EACH, 1))
     for _ in range(4):  # until the mean power at the baseline's cap is the measured one, where that can be
-        at_w = caps_w[None, -1:]
-        mean_w, _, _ = _two_phases(at_w, scale, peak, second, idle, waiting, knee, flat, floor, compute, memory, host)
-        scale = np.minimum(scale * draw_w / mean_w, 2.5 * draw_w)
-    mean_w, time, full = _two_phases(
-        caps_w[None, :], scale, peak, second, idle, waiting, knee, flat, floor, compute, memory, host
-    )
-    log_weight = -0.5 * (np.log(mean_w[:, -1] / draw_w) / _DRAW_ERROR) ** 2
-    if binding is not None:
-        log_weight = log_weight - np.where(full[:, -1] == binding, 3.0, 0.0)
+        mean_w, _, _ = at(caps_w[None, -1:], scale_w)
+        scale_w = np.minimum(scale_w * draw_w / mean_w, 2.5 * draw_w)
+    mean_w, time, full = at(caps_w[None, :], scale_w)
+    misfit = np.log(mean_w[:, -1] / draw_w) / _DRAW_ERROR
+    log_weight = -0.5 * misfit**2 - _at_odds(~full[:, -1], binding)
     return Shapes(log_power=np.log(mean_w), log_time=np.log(time), log_weight=log_weight)
+
+
+def _uniform(rng: np.random.Generator, low: float, high: float) -> Floats:
+    """A parameter of every curve of a family, shape (curves, 1)."""
+    return rng.uniform(low, high, (_EACH, 1))
+
+
+def _at_odds(binds: NDArray[np.bool_], binding: bool | None) -> Floats:
+    """What the log weight of each curve loses if the baseline's cap binds it and the device denies that, or the other
+    way round; shape (curves,)."""
+    return np.zeros(len(binds)) if binding is None else np.where(binds != binding, _CONTRADICTED, 0.0)
 
 
 def _cliffs(caps_w: Floats, rng: np.random.Generator, count: int) -> Floats:
@@ -103,34 +122,6 @@ def _cliffs(caps_w: Floats, rng: np.random.Generator, count: int) -> Floats:
     edge = rng.uniform(*_EDGE, (count, 1))
     steepness = np.where(rng.random((count, 1)) < _CLIFFS, rng.uniform(*_STEEPNESS, (count, 1)), 0.0)
     return np.asarray(steepness * np.maximum(edge - caps_w / caps_w[-1], 0.0))
-
-
-def _two_phases(
-    cap_w: Floats,
-    scale_w: Floats,
-    peak: Floats,
-    second: Floats,
-    idle: Floats,
-    waiting: Floats,
-    knee: Floats,
-    flat: Floats,
-    floor: Floats,
-    compute: Floats,
-    memory: Floats,
-    host: Floats,
-) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Mean power, time, and whether no phase is held back, each of shape (curves, caps)."""
-    idle_w = idle * scale_w
-    first_w = (peak - idle) * scale_w
-    second_w = second * first_w
-    x1 = np.maximum(_clock((cap_w - idle_w) / first_w, knee, flat), floor)
-    x2 = np.maximum(_clock((cap_w - idle_w) / second_w, knee, flat), floor)
-    t1, t2 = compute / x1, memory * np.maximum(1.0, _MEMORY_CLOCK / x2)
-    p1 = idle_w + first_w * _dynamic(x1, knee, flat)
-    p2 = idle_w + second_w * _dynamic(x2, knee, flat)
-    p3 = idle_w + waiting * (p2 - idle_w)
-    time = t1 + t2 + host
-    return (t1 * p1 + t2 * p2 + host * p3) / time, time, x1 >= 1.0
 
 
 def _dynamic(x: Floats, knee: Floats, flat: Floats) -> Floats:
@@ -152,29 +143,23 @@ def _clock(dynamic: Floats, knee: Floats, flat: Floats) -> Floats:
 
 def _law(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator) -> Shapes:
     """The second family; the last cap is the baseline's."""
-
-    def uniform(low: float, high: float) -> Floats:
-        return rng.uniform(low, high, (_EACH, 1))
-
     baseline_w = caps_w[-1]
     binds = rng.random((_EACH, 1)) < 0.5  # up to the baseline's cap and beyond, or only below a draw of its own
     peak_w = np.where(binds, np.maximum(baseline_w, draw_w), draw_w * np.exp(np.abs(rng.normal(0, 0.3, (_EACH, 1)))))
-    softness = uniform(8.0, 60.0)
+    softness = _uniform(rng, 8.0, 60.0)
     reach = (1 + (caps_w / peak_w) ** -softness) ** (-1 / softness)  # softly the lesser of cap / peak and 1
     reach = np.where(binds, caps_w / peak_w, reach)
     reach = reach / reach[:, -1:]
     exponent = np.clip(rng.normal(0.9, 0.12, (_EACH, 1)), 0.4, 1.1)
-    offset = uniform(-0.1, 0.3)
-    exponent = np.where(offset > 0.1, uniform(0.4, 1.0), exponent)
+    offset = _uniform(rng, -0.1, 0.3)
+    exponent = np.where(offset > 0.1, _uniform(rng, 0.4, 1.0), exponent)
     relative = np.maximum((reach - offset) / (1 - offset), 1e-3)
     log_power = exponent * (1 - offset) * np.log(relative)
-    static, clock = uniform(0.03, 0.55), np.exp(uniform(np.log(0.4), np.log(4.0)))
-    elasticity = np.exp(uniform(np.log(0.03), np.log(0.9)))  # of time by power at the baseline
+    static, clock = _uniform(rng, 0.03, 0.55), np.exp(_uniform(rng, np.log(0.4), np.log(4.0)))
+    elasticity = np.exp(_uniform(rng, np.log(0.03), np.log(0.9)))  # of time by power at the baseline
     memory = np.clip(1 - elasticity * clock * (1 - static), 0.0, 0.97)
     above = np.maximum((np.exp(log_power) - static) / (1 - static), 1e-4)
     speed = np.maximum(above ** (1 / clock), _LEAST_SPEED)
     over = np.max(np.maximum(np.log(draw_w) + log_power - np.log(caps_w), 0.0), axis=1)
-    log_weight = -0.5 * (over / _OVERSHOOT) ** 2
-    if binding is not None:
-        log_weight = log_weight - np.where((peak_w >= baseline_w)[:, 0] != binding, 3.0, 0.0)
+    log_weight = -0.5 * (over / _OVERSHOOT) ** 2 - _at_odds((peak_w >= baseline_w)[:, 0], binding)
     return Shapes(log_power=log_power, log_time=np.log(memory + (1 - memory) / speed), log_weight=log_weight)

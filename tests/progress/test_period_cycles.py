@@ -19,7 +19,7 @@ def counted(signal: Signal) -> Cycles:
     before = heard(20.0, seed=99)
     estimate = detect(before.t_s, before.power_w, update_s=0.02, window_s=0.01)
     template = lock(before.t_s, before.power_w, estimate, update_s=0.02, window_s=0.01)
-    cycles = count(template, 1.0, signal.t_s, signal.power_w, update_s=0.02, window_s=0.01)
+    cycles = count(template, signal.t_s, signal.power_w, update_s=0.02, window_s=0.01)
     assert cycles is not None
     return cycles
 
@@ -65,4 +65,4 @@ def test_a_signal_without_the_pattern_cannot_be_counted() -> None:
     before = heard(20.0)
     estimate = detect(before.t_s, before.power_w, update_s=0.02, window_s=0.01)
     t_s = np.arange(0.0, 20.0, 0.02)
-    assert count(estimate, 1.0, t_s, np.full(len(t_s), 90.0), update_s=0.02, window_s=0.01) is None
+    assert count(estimate, t_s, np.full(len(t_s), 90.0), update_s=0.02, window_s=0.01) is None

@@ -7,9 +7,9 @@ real slow one would pass. So a real period has the same amplitude in both, once 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from autocap.progress.period.estimate import Floats
+
 _HARMONICS = 3
 _AT_LEAST = 0.5  # of the amplitude that a real period would have
 

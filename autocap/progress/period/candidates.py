@@ -4,12 +4,15 @@ Readings are resampled onto a uniform grid here and only here. Pieces of the sig
 so that a gap or a validation pass in one of them does not hide the pattern of the others.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from autocap.progress.period.estimate import Floats
+from autocap.progress.period.series import Series
 
 _PIECES = ((0.0, 1.0), (0.0, 0.4), (0.3, 0.7), (0.6, 1.0))
-_PEAKS = 4
+_PEAKS, _CANDIDATES = 4, 4
 _MULTIPLES = (1, 2, 3, 4, 5)
 _PADDING = 4
 _SAME = 0.03
@@ -26,25 +29,26 @@ _RIDGE = 1e-2
 _SHARPENING_HARMONICS = 5
 
 
-def find(t_s: Floats, y: Floats, *, step_s: float, shortest_s: float, longest_s: float, count: int) -> list[float]:
-    """The most promising periods, best first, seconds.
-
-    t_s, y: readings and their stamps, shape (n,). step_s: of the uniform grid. count: how many to return at most.
-    """
-    grid_s = np.arange(t_s[0], t_s[-1], step_s)
-    even = np.interp(grid_s, t_s, y)
+def find(series: Series, *, shortest_s: float, longest_s: float) -> list[float]:
+    """The few most promising periods, best first, seconds."""
+    t_s, y, step_s = series.t_s, series.y, series.step_s
+    even = np.interp(np.arange(t_s[0], t_s[-1], step_s), t_s, y)
     raw: list[float] = []
     for start, end in _PIECES:
         piece = even[int(start * len(even)) : int(end * len(even))]
         raw += _peaks(piece, step_s, shortest_s, min(longest_s, len(piece) * step_s / 3))
     periods = _distinct([p for p in raw if shortest_s <= p <= longest_s])
     scored = sorted(((screen(t_s, y, period), period) for period in periods), reverse=True)
-    kept: list[float] = []
+    best: list[float] = []
     for score, period in scored:
-        promising = score > _PROMISING * scored[0][0]
-        if promising and all(abs(period / other - 1) > _SAME for other in kept):
-            kept.append(period)
-    return kept[:count]
+        if score > _PROMISING * scored[0][0] and not near(period, best, within=_SAME):
+            best.append(period)
+    return best[:_CANDIDATES]
+
+
+def near(period_s: float, others_s: Iterable[float], within: float = 0.02) -> bool:
+    """Whether a period is one of some others, to a relative difference."""
+    return any(abs(period_s / other_s - 1) <= within for other_s in others_s)
 
 
 def screen(t_s: Floats, y: Floats, period_s: float) -> float:
@@ -93,18 +97,18 @@ def _peaks(even: Floats, step_s: float, shortest_s: float, longest_s: float) -> 
     return _sharpened(tapered, size, np.concatenate((lags * step_s, multiples.ravel())))
 
 
-def fold(t_s: Floats, y: Floats, *, step_s: float, window_s: float, shortest_s: float, longest_s: float) -> list[float]:
+def fold(series: Series, *, shortest_s: float, longest_s: float) -> list[float]:
     """Periods of so few readings a cycle that no uniform grid shows their shape: where folding many cycles at the
-    actual stamps gives the smoothest waveform (Lafler and Kinman, 1965), in each of some pieces. As for `find`;
-    window_s: what a reading averages over.
+    actual stamps gives the smoothest waveform (Lafler and Kinman, 1965), in each of some pieces.
     """
-    longest_s = min(longest_s, _FEW_READINGS * step_s)
+    t_s, y = series.t_s, series.y
+    longest_s = min(longest_s, _FEW_READINGS * series.step_s)
     if longest_s <= shortest_s:
         return []
     found: list[float] = []
     for part in np.array_split(np.arange(len(t_s)), max(1, len(t_s) // _FOLD_READINGS))[:_FOLD_PIECES]:
         stamps_s, values = t_s[part] - t_s[part[0]], y[part]
-        step_hz = min(1.0, 2.0 * window_s / shortest_s) / (_FOLD_STEPS * stamps_s[-1])
+        step_hz = min(1.0, 2.0 * series.window_s / shortest_s) / (_FOLD_STEPS * stamps_s[-1])
         hz = np.arange(1.0 / longest_s, 1.0 / shortest_s, step_hz)
         order = np.argsort(np.outer(hz, stamps_s) % 1.0, axis=1)
         sorted_y = values[order]
@@ -139,8 +143,8 @@ def _sharpened(tapered: Floats, size: float, periods_s: Floats) -> list[float]:
 
 
 def _distinct(periods: list[float]) -> list[float]:
-    kept: list[float] = []
+    distinct: list[float] = []
     for period in sorted(periods):
-        if not kept or period > kept[-1] * (1 + _DISTINCT):
-            kept.append(period)
-    return kept
+        if not distinct or period > distinct[-1] * (1 + _DISTINCT):
+            distinct.append(period)
+    return distinct

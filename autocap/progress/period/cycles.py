@@ -8,7 +8,7 @@ import numpy as np
 from autocap.progress.period.estimate import Cycles, Floats, PeriodEstimate, Template
 from autocap.progress.period.locate import locate, settle
 from autocap.progress.period.pattern import Fit
-from autocap.progress.period.series import Series, prepare
+from autocap.progress.period.series import prepare
 from autocap.progress.period.track import KNOWN
 
 # Set by simulation (python -m bench period, other seeds than those reported): what is left of a fit is not white, and
@@ -50,12 +50,12 @@ def kept_spans(fit: Fit) -> Spans:
         cycles=cycles,
         period_s=time_s / cycles,
         rel_stderr=math.sqrt((_STDERR_SCALE * error) ** 2 + wander + unseen) / cycles + _STDERR_FLOOR,
-        start_s=fit.origin_s + fit.period_s * spans[0][0],
-        end_s=fit.origin_s + fit.period_s * spans[-1][1],
+        start_s=fit.time_s(spans[0][0]),
+        end_s=fit.time_s(spans[-1][1]),
     )
 
 
-def boundaries(fit: Fit, spans: Spans) -> tuple[Floats, Floats]:
+def _boundaries(fit: Fit, spans: Spans) -> tuple[Floats, Floats]:
     """Times at which cycles end, and the cycles counted up to each; the count stands still across what is left out."""
     times: list[Floats] = []
     counts: list[Floats] = []
@@ -66,55 +66,43 @@ def boundaries(fit: Fit, spans: Spans) -> tuple[Floats, Floats]:
         grid = np.unique(np.concatenate(([start], fit.knots[(fit.knots > start) & (fit.knots < end)], [end])))
         at = np.concatenate(([first], inner, [last]))
         u = np.interp(at, fit.phase_at(grid), grid)
-        times.append(fit.origin_s + fit.period_s * u)
+        times.append(fit.time_s(u))
         counts.append(done + at - first)
         done += float(last - first)
     return np.concatenate(times), np.concatenate(counts)
 
 
 def count(
-    pattern: Template | PeriodEstimate, ratio: float, t_s: Floats, power_w: Floats, *, update_s: float, window_s: float
+    pattern: Template | PeriodEstimate, t_s: Floats, power_w: Floats, *, update_s: float, window_s: float
 ) -> Cycles | None:
-    """Count the cycles in readings by following the phase of the pattern, stretched by ratio.
+    """Count the cycles in readings by following the phase of the pattern.
 
     t_s, power_w: shape (n,). `None` where the pattern cannot be followed through most of the readings.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
     if series is None or pattern.period_s is None:
         return None
-    fit = follow(series, pattern, pattern.period_s * ratio)
+    if isinstance(pattern, PeriodEstimate):
+        fit = locate(series, pattern.period_s)
+    else:
+        fit = settle(
+            series,
+            pattern.period_s,
+            pattern.coefficients / series.spread_w,
+            noise=max(pattern.noise_w / series.spread_w, 0.1),
+            walk=max(pattern.jitter, 0.02),
+            tolerance=KNOWN,
+        )
     if fit is None:
         return None
     spans = kept_spans(fit)
-    times_s, counts = boundaries(fit, spans)
+    times_s, counts = _boundaries(fit, spans)
+    edges_u = [0.0, *(edge for span in spans.spans_u for edge in span), float(fit.u[-1])]
+    gaps_u = zip(edges_u[::2], edges_u[1::2], strict=True)
     return Cycles(
         t_s=times_s,
         count=counts,
-        excluded=excluded(fit, spans),
+        excluded=tuple((fit.time_s(start), fit.time_s(end)) for start, end in gaps_u if end > start),
         period_s=spans.period_s,
         rel_stderr=spans.rel_stderr,
-    )
-
-
-def follow(series: Series, pattern: Template | PeriodEstimate, period_s: float) -> Fit | None:
-    """The fit of a series at a period that is already known."""
-    if isinstance(pattern, PeriodEstimate):
-        return locate(series, period_s)
-    return settle(
-        series,
-        period_s,
-        pattern.coefficients / series.spread_w,
-        noise=max(pattern.noise_w / series.spread_w, 0.1),
-        walk=max(pattern.jitter, 0.02),
-        steps=4,
-        tolerance=KNOWN,
-    )
-
-
-def excluded(fit: Fit, spans: Spans) -> tuple[tuple[float, float], ...]:
-    """What was left out, as (start_s, end_s)."""
-    edges = [0.0, *(edge for span in spans.spans_u for edge in span), float(fit.u[-1])]
-    gaps = zip(edges[::2], edges[1::2], strict=True)
-    return tuple(
-        (fit.origin_s + fit.period_s * start, fit.origin_s + fit.period_s * end) for start, end in gaps if end > start
     )

@@ -7,7 +7,7 @@ import numpy as np
 from autocap.progress.period import candidates
 from autocap.progress.period.cycles import kept_spans
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
-from autocap.progress.period.locate import evidence, harmonics_for, locate, refined, settle
+from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import repetition, slowness, surprise
 from autocap.progress.period.series import Series, prepare
@@ -18,9 +18,7 @@ _ALIAS_COST = 15.0  # in log evidence: what may be an alias must be clearly bett
 _FEWEST_CYCLES = 8.0
 _FEWEST_CYCLES_OF_HALF = 5.0
 _HALVES = ((0.0, 0.4), (0.0, 0.5), (0.5, 1.0), (0.6, 1.0))
-_STEPS = 4
 _GOOD = 0.97
-_CANDIDATES = 4
 _MULTIPLES = (2, 3, 4, 5)
 _WELL_EXPLAINED = 0.985
 _REPEATS = 0.30
@@ -49,10 +47,10 @@ def detect(
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
     if series is None:
-        return _nothing(t_s, Verdict.APERIODIC, "the signal is constant or holds fewer than 24 readings")
+        return _nothing(t_s, "the signal is constant or holds fewer than 24 readings")
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
-        return _nothing(t_s, Verdict.APERIODIC, "no stretch of the signal repeats the one before it")
+        return _nothing(t_s, "no stretch of the signal repeats the one before it")
     return _judged(refined(fit, series, period_of(fit)), series, update_s, witnesses)
 
 
@@ -68,9 +66,9 @@ def search(series: Series, *, shortest_s: float) -> Fit | None:
         part = series.part(start, end)
         seen = _search(part, shortest_s, part.span_s / _FEWEST_CYCLES_OF_HALF)
         if seen is not None:
-            seen = settle(series, period_of(seen), seen.coefficients, noise=seen.residual, walk=seen.walk, steps=_STEPS)
+            seen = settle(series, period_of(seen), seen.coefficients, noise=seen.residual, walk=seen.walk)
             fits += [seen] if seen is not None else []
-    return max(fits, key=lambda fit: (doubt(fit, series) is None, evidence(fit)), default=None)
+    return max(fits, key=lambda fit: (doubt(fit, series) is None, fit.evidence), default=None)
 
 
 def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
@@ -78,30 +76,26 @@ def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
     shortest_s = max(shortest_s, _SHORTEST_UPDATES * series.step_s)
     if longest_s <= shortest_s:
         return None
-    grid = {"step_s": series.step_s, "shortest_s": shortest_s, "longest_s": longest_s}
-    fits = _fitted(series, candidates.find(series.t_s, series.y, **grid, count=_CANDIDATES))
+    fits = _fitted(series, candidates.find(series, shortest_s=shortest_s, longest_s=longest_s))
     if not fits or max(fit.explained for fit in fits) < _WELL_EXPLAINED:
-        fits += _fitted(series, candidates.fold(series.t_s, series.y, **grid, window_s=series.window_s))
+        fits += _fitted(series, candidates.fold(series, shortest_s=shortest_s, longest_s=longest_s))
     if not fits:
         return None
     resolved_s = shortest_s * _RESOLVED_UPDATES / _SHORTEST_UPDATES
 
     def merit(fit: Fit) -> float:
-        return evidence(fit) - (_ALIAS_COST if fit.period_s < resolved_s else 0.0)
+        return fit.evidence - (_ALIAS_COST if fit.period_s < resolved_s else 0.0)
 
     best = max(fits, key=merit)
     longer = [multiple * period_of(best) for multiple in _MULTIPLES]
-    new = [period for period in longer if period < longest_s and not _near(period, map(period_of, fits))]
+    tried = [period_of(fit) for fit in fits]
+    new = [period for period in longer if period < longest_s and not candidates.near(period, tried)]
     wider = [period for period in new if harmonics_for(period, series) > len(best.coefficients)]
     return max([best, *_fitted(series, wider)], key=merit)
 
 
 def _fitted(series: Series, periods: Iterable[float]) -> list[Fit]:
     return [fit for period in periods if (fit := locate(series, period)) is not None]
-
-
-def _near(period_s: float, others_s: Iterable[float]) -> bool:
-    return any(abs(period_s / other - 1) < 0.02 for other in others_s)
 
 
 def period_of(fit: Fit) -> float:
@@ -141,24 +135,16 @@ def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
     if repeats < _REPEATS:
         verdict = Verdict.AMBIGUOUS if repeats > _AMBIGUOUS else Verdict.APERIODIC
         return verdict, f"one half of the signal predicts only {100 * max(repeats, 0.0):.0f} % of the other"
-    if amplitude(fit, series) < _FLAT:
+    rms = float(np.sqrt(0.5 * np.sum(np.abs(fit.coefficients) ** 2)))
+    amplitude, noise = (size * series.spread_w / series.centre_w for size in (rms, fit.residual))  # over the level
+    if amplitude < _FLAT:
         return Verdict.APERIODIC, f"what repeats is less than {100 * _FLAT} % of the power"
     if slowness(fit, series) > _SLOW:
         return Verdict.AMBIGUOUS, "what repeats at a few readings may be a slow change"
     dense = len(fit.u) / float(fit.u[-1]) >= _DENSE
-    if better < (_BETTER if dense and noise(fit, series) <= _SENSOR_NOISE else _MUCH_BETTER):
+    if better < (_BETTER if dense and noise <= _SENSOR_NOISE else _MUCH_BETTER):
         return Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
     return None
-
-
-def amplitude(fit: Fit, series: Series) -> float:
-    """Root mean square of the waveform over the level."""
-    return float(np.sqrt(0.5 * np.sum(np.abs(fit.coefficients) ** 2))) * series.spread_w / series.centre_w
-
-
-def noise(fit: Fit, series: Series) -> float:
-    """What the pattern leaves unexplained, over the level."""
-    return fit.residual * series.spread_w / series.centre_w
 
 
 def _agrees(witness: Witness, period_s: float) -> bool:
@@ -171,15 +157,6 @@ def _agrees(witness: Witness, period_s: float) -> bool:
     return candidates.screen(t_s, (values - values.mean()) / values.std(), period_s) > _WITNESS_REPEATS
 
 
-def _nothing(t_s: Floats, verdict: Verdict, reason: str) -> PeriodEstimate:
-    return PeriodEstimate(
-        start_s=float(t_s[0]) if len(t_s) else 0.0,
-        end_s=float(t_s[-1]) if len(t_s) else 0.0,
-        verdict=verdict,
-        period_s=None,
-        rel_stderr=None,
-        cycles=0.0,
-        confidence=0.0,
-        verified=False,
-        reason=reason,
-    )
+def _nothing(t_s: Floats, reason: str) -> PeriodEstimate:
+    start_s, end_s = (float(t_s[0]), float(t_s[-1])) if len(t_s) else (0.0, 0.0)
+    return PeriodEstimate(start_s=start_s, end_s=end_s, verdict=Verdict.APERIODIC, reason=reason)

@@ -36,11 +36,11 @@ class PeriodEstimate:
     start_s: float
     end_s: float
     verdict: Verdict
-    period_s: float | None
-    rel_stderr: float | None
-    cycles: float
-    confidence: float
-    verified: bool
+    period_s: float | None = None
+    rel_stderr: float | None = None
+    cycles: float = 0.0
+    confidence: float = 0.0
+    verified: bool = False
     reason: str
 
     def __post_init__(self) -> None:
@@ -73,16 +73,16 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioEstimate:
-    """The period at another cap over the template's. ratio, rel_stderr: `None` where there is nothing to tell; the
+    """The period at another cap over the template's. ratio, rel_stderr: `None` where nothing repeats; the
     error covers both periods. cycles: seen at the other cap. ok: whether the ratio may be used, reason: why (not).
     seen: the waveform as it is at the other cap, which flattens it, to count by.
     """
 
-    ratio: float | None
-    rel_stderr: float | None
-    cycles: float
-    ok: bool
-    seen: Template | None
+    ratio: float | None = None
+    rel_stderr: float | None = None
+    cycles: float = 0.0
+    ok: bool = False
+    seen: Template | None = None
     reason: str
 
 

@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 
 from autocap.progress.period import pattern, track
 from autocap.progress.period.candidates import fourier
-from autocap.progress.period.pattern import Fit, Start
-from autocap.progress.period.series import Series, level
+from autocap.progress.period.pattern import Fit
+from autocap.progress.period.series import Series, above_level
 from autocap.progress.period.track import COMPETING, KNOWN, Tolerance
 
 _FIRST_HARMONICS = 5
 _MOST_HARMONICS = 16
 _STRETCH_CYCLES = 10.0
 _STRETCH_READINGS = 40
-_FIRST_WALK = 0.05
-_STEPS, _REFINING = 4, 3
+_FIRST_WALK, _LEAST_WALK = 0.05, 0.01  # per cycle, to begin with
+_REFINING = 3
 _LEAST_KEPT = 0.6  # of the readings kept before
-_OUTSIDE = 3.5  # what a reading that is left out costs the evidence
 
 
 def harmonics_for(period_s: float, series: Series) -> int:
@@ -31,11 +30,11 @@ def harmonics_for(period_s: float, series: Series) -> int:
 
 def locate(series: Series, period_s: float) -> Fit | None:
     """The pattern with about that period; `None` where most of the series does not follow it."""
-    first = first_waveform(series, period_s)
+    first = _first_waveform(series, period_s)
     if first is None:
         return None
     coefficients, noise, period_s = first
-    return settle(series, period_s, coefficients, noise=noise, walk=_FIRST_WALK, steps=_STEPS)
+    return settle(series, period_s, coefficients, noise=noise, walk=_FIRST_WALK)
 
 
 def settle(
@@ -45,23 +44,22 @@ def settle(
     *,
     noise: float,
     walk: float,
-    steps: int,
+    steps: int = 4,
     tolerance: Tolerance = COMPETING,
 ) -> Fit | None:
     """Track a waveform and fit it, roughly, then once more with what the first fit taught."""
-    cycles = series.span_s / period_s
-    knots = pattern.knots_for(cycles, len(series.t_s))
+    knots = pattern.knots_for(series.span_s / period_s, len(series.t_s))
     u = (series.t_s - series.t_s[0]) / period_s
-    expected, spread = pattern.loose(harmonics_for(period_s, series))
-    flat = series.y - level(series.t_s, series.y, period_s)
+    harmonics = harmonics_for(period_s, series)
+    flat = above_level(series, period_s)
     fit: Fit | None = None
     for tries in (max(1, steps // 2), steps):  # the first round need not be exact
-        way = track.path(u, flat, knots, coefficients, noise=noise, walk=max(walk, 0.01), tolerance=tolerance)
+        walk = max(walk, _LEAST_WALK)
+        way = track.path(u, flat, knots, coefficients, noise=noise, walk=walk, tolerance=tolerance)
         if np.mean(way.blocks) < 0.4:
             return None
-        start = Start(theta=way.theta, blocks=way.blocks, expected=expected, spread=spread, walk=max(walk, 0.01))
         try:
-            fit = pattern.fit(series.t_s, series.y, period_s, knots, start, steps=tries)
+            fit = pattern.fit(series, period_s, knots, way, walk=walk, harmonics=harmonics, steps=tries)
         except np.linalg.LinAlgError:
             return None
         coefficients, noise, walk = fit.coefficients, fit.residual, fit.walk
@@ -77,15 +75,10 @@ def refined(fit: Fit, series: Series, period_s: float) -> Fit:
     return fit if again is None or kept < _LEAST_KEPT else again
 
 
-def evidence(fit: Fit) -> float:
-    """Log evidence of a fit over all readings, those left out included."""
-    return fit.evidence - _OUTSIDE * int(np.sum(~fit.keep))
-
-
-def first_waveform(series: Series, period_s: float) -> tuple[NDArray[np.complex128], float, float] | None:
+def _first_waveform(series: Series, period_s: float) -> tuple[NDArray[np.complex128], float, float] | None:
     """The waveform of the stretch of some cycles that repeats best, the rest it leaves there, and its own period."""
     u = (series.t_s - series.t_s[0]) / period_s
-    flat = series.y - level(series.t_s, series.y, period_s)
+    flat = above_level(series, period_s)
     size = int(max(_STRETCH_READINGS, _STRETCH_CYCLES * len(u) / u[-1]))
     harmonics = min(_FIRST_HARMONICS, harmonics_for(period_s, series), size // 8)
     best: tuple[float, NDArray[np.complex128], float, float] | None = None

@@ -8,15 +8,14 @@ which cap is best, a changed one would. Where the pattern is lost there are no m
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autocap.progress import Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
 from autocap.progress.period.alias import is_alias
+from autocap.progress.period.estimate import Floats
 from autocap.progress.period.signals import CapSignals
 from autocap.records import Sample, SensorInfo
 
-Floats = NDArray[np.float64]
 _FEWEST_CYCLES = 12.0
 _LOCK_ERROR = 0.01
 _FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
@@ -51,7 +50,6 @@ class PeriodProgress:
         self._learned_clock_hz: float | None = None
         self._mistakes = 0  # looks that speak against what was learned
         self._refuted: str | None = None  # for good
-        self._caps: tuple[float | None, ...] | None = None
         self._look_at_s = _FIRST_LOOK_S  # seconds of readings before the next look
         self._marked: Mark | None = None  # the last one
         self._marked_here = False  # at this cap
@@ -112,7 +110,7 @@ class PeriodProgress:
             if self.trouble is not None:
                 return ()
             self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
-            self._device, self._learned_at = device, self._caps or ()
+            self._device, self._learned_at = device, self._caps
             self._learned_clock_hz = self._signals.clock_hz
         return self._follow(self._template, t_s, power_w)
 
@@ -127,7 +125,11 @@ class PeriodProgress:
         before, self._seen, self._sure = self._seen, None, None
         fastest, slowest = self._possible()
         found = ratio(template, t_s, power_w, fastest=fastest, slowest=slowest)
-        self.trouble = self._mistaken(found) or self._unknown(found)
+        self.trouble = self._mistaken(found)
+        if self.trouble is None and not found.ok:
+            self.trouble = f"the period is lost: {found.reason}"
+        elif self.trouble is None and found.cycles < _FEWEST_CYCLES:
+            self.trouble = f"only {found.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
         if self.trouble is not None or found.seen is None:
             return ()
         cycles = _counted_by(found.seen, t_s, power_w)
@@ -139,13 +141,6 @@ class PeriodProgress:
             self._template = found.seen
         self._sure = found.seen if before is not None and _agree(found.seen.period_s, before.period_s) else None
         return self._marks(cycles)
-
-    def _unknown(self, found: RatioEstimate) -> str | None:
-        if not found.ok:
-            return f"the period is lost: {found.reason}"
-        if found.cycles < _FEWEST_CYCLES:
-            return f"only {found.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
-        return None
 
     @property
     def _at_arrival(self) -> bool:
@@ -226,7 +221,7 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
 
 
 def _counted_by(pattern: Template, t_s: Floats, power_w: Floats) -> Cycles | None:
-    return count(pattern, 1.0, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
+    return count(pattern, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
 
 
 def _agree(one: float, other: float) -> bool:

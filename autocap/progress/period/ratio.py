@@ -7,6 +7,7 @@ but a half or a double of the period has another shape altogether, and is told a
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,12 @@ from numpy.typing import NDArray
 from autocap.progress.period import candidates
 from autocap.progress.period.cycles import Spans, kept_spans
 from autocap.progress.period.estimate import Floats, PeriodEstimate, RatioEstimate, Template
-from autocap.progress.period.locate import evidence, locate
+from autocap.progress.period.locate import locate
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import repetition, surprise
 from autocap.progress.period.series import Series, prepare
 from autocap.progress.period.track import turns
 
-_CANDIDATES = 4
 _MARGIN = 0.02
 _RIVAL = 0.04  # relative distance from which another period is another multiple
 _CLEARLY = 6.0  # in log evidence
@@ -37,21 +37,30 @@ _MOST_COMPARED = 10
 _TURNS = 256
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Match:
+    """A period that may be the one. spans: of its fit. alike: likeness to the template. score: of both, in nats."""
+
+    score: float
+    fit: Fit
+    spans: Spans
+    alike: float
+
+
 def lock(t_s: Floats, power_w: Floats, estimate: PeriodEstimate, *, update_s: float, window_s: float = 0.0) -> Template:
     """The waveform at the baseline, for good. t_s, power_w: the readings of the estimate, shape (n,).
 
     Raises ValueError where the readings do not follow the estimate.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
-    fit = None
-    if series is not None and estimate.period_s is not None:
-        fit = locate(series, estimate.period_s)
-    if fit is None or series is None:
+    fit = None if series is None or estimate.period_s is None else locate(series, estimate.period_s)
+    if series is None or fit is None:
         raise ValueError(f"the readings do not follow the estimate: {estimate}")
-    return _template(fit, series, kept_spans(fit), update_s, window_s)
+    return _template(fit, series, update_s, window_s)
 
 
-def _template(fit: Fit, series: Series, spans: Spans, update_s: float, window_s: float) -> Template:
+def _template(fit: Fit, series: Series, update_s: float, window_s: float) -> Template:
+    spans = kept_spans(fit)
     return Template(
         period_s=spans.period_s,
         rel_stderr=spans.rel_stderr,
@@ -78,68 +87,59 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
     """
     series = prepare(t_s, power_w, update_s=template.update_s, window_s=template.window_s)
     if series is None:
-        return _unknown("the signal is constant or holds fewer than 24 readings")
+        return RatioEstimate(reason="the signal is constant or holds fewer than 24 readings")
     shortest_s, longest_s = template.period_s * fastest, template.period_s * slowest
     found = _fits(series, template, shortest_s * (1 - _MARGIN), longest_s * (1 + _MARGIN))
     if not found:
-        return _unknown("nothing between the fastest and the slowest possible period repeats")
-    found = [item for item in found if not _repeats_another(item, found)]
-    found.sort(key=lambda item: item[0], reverse=True)
-    score, fit, alike = found[0]
-    spans = kept_spans(fit)
+        return RatioEstimate(reason="nothing between the fastest and the slowest possible period repeats")
+    found = [match for match in found if not _repeats_another(match, found)]
+    best, *others = sorted(found, key=lambda match: match.score, reverse=True)
+    fit, spans = best.fit, best.spans
     value = spans.period_s / template.period_s
-    rivals = [other for other in found[1:] if abs(kept_spans(other[1]).period_s / spans.period_s - 1) > _RIVAL]
-    reason = _doubt(fit, series, spans, alike, max(template.unseen, _unseen(fit)), value, (fastest, slowest))
-    if reason is None and any(score - other[0] < _CLEARLY for other in rivals):
+    rivals = [other for other in others if abs(other.spans.period_s / spans.period_s - 1) > _RIVAL]
+    reason = _doubt(best, series, max(template.unseen, _unseen(fit)))
+    if not fastest * (1 - _MARGIN / 2) <= value <= slowest * (1 + _MARGIN / 2):
+        reason = f"{value:.3f} times the baseline's period is out of what is possible, {fastest:.2f} to {slowest:.2f}"
+    elif reason is None and any(best.score - other.score < _CLEARLY for other in rivals):
         reason = "two periods fit about as well"
     return RatioEstimate(
         ratio=value,
         rel_stderr=math.hypot(spans.rel_stderr, template.rel_stderr),
         cycles=spans.cycles,
         ok=reason is None,
-        seen=_template(fit, series, spans, template.update_s, template.window_s),
+        seen=_template(fit, series, template.update_s, template.window_s),
         reason=reason or "the waveform of the baseline repeats",
     )
 
 
-def _fits(series: Series, template: Template, shortest_s: float, longest_s: float) -> list[tuple[float, Fit, float]]:
-    """Fits at the promising periods: (score, fit, likeness to the template)."""
-    periods = candidates.find(
-        series.t_s,
-        series.y,
-        step_s=series.step_s,
-        shortest_s=shortest_s,
-        longest_s=longest_s,
-        count=_CANDIDATES,
-    )
-    if not any(abs(period / template.period_s - 1) < 0.02 for period in periods):
+def _fits(series: Series, template: Template, shortest_s: float, longest_s: float) -> list[_Match]:
+    """Fits at the promising periods."""
+    periods = candidates.find(series, shortest_s=shortest_s, longest_s=longest_s)
+    if not candidates.near(template.period_s, periods):
         periods.append(template.period_s)
     found = []
     for period in periods:
         fit = locate(series, period)
-        if fit is None:
-            continue
-        alike = likeness(fit.coefficients, template.coefficients)
-        score = evidence(fit) + len(series.t_s) * math.log(max(alike, 0.05))
-        found.append((score, fit, alike))
+        if fit is not None:
+            alike = _likeness(fit.coefficients, template.coefficients)
+            score = fit.evidence + len(series.t_s) * math.log(max(alike, 0.05))
+            found.append(_Match(score=score, fit=fit, spans=kept_spans(fit), alike=alike))
     return found
 
 
-def _repeats_another(item: tuple[float, Fit, float], found: Sequence[tuple[float, Fit, float]]) -> bool:
+def _repeats_another(one: _Match, found: Sequence[_Match]) -> bool:
     """Whether a fit is at a multiple of another's period whose waveform is clearly the baseline's and explains about as
     much: two cycles for one, with harmonics of its own to explain the rest."""
-    _, fit, alike = item
-    period_s = kept_spans(fit).period_s
-    for _, other, other_alike in found:
-        multiple = period_s / kept_spans(other).period_s
+    for other in found:
+        multiple = one.spans.period_s / other.spans.period_s
         exact = multiple > 1.5 and abs(multiple / round(multiple) - 1) < _MARGIN
-        clear = other_alike > max(_CLEARLY_ALIKE, alike) and other.explained > _ABOUT_AS_MUCH * fit.explained
-        if exact and clear:
+        clear = other.alike > max(_CLEARLY_ALIKE, one.alike)
+        if exact and clear and other.fit.explained > _ABOUT_AS_MUCH * one.fit.explained:
             return True
     return False
 
 
-def likeness(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> float:
+def _likeness(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> float:
     """How alike two waveforms are when the one is turned as well as it can be: their correlation, -1 to 1."""
     size = min(len(one), len(other), _MOST_COMPARED)
     best = float(np.max(np.real((np.conj(one[:size]) * other[:size]) @ turns(size, _TURNS))))
@@ -147,21 +147,13 @@ def likeness(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> floa
     return best / norm if norm > 0 else 0.0
 
 
-def _doubt(
-    fit: Fit, series: Series, spans: Spans, alike: float, unseen: float, value: float, bounds: tuple[float, float]
-) -> str | None:
-    """Why the ratio must not be used; `None` when it may."""
-    fastest, slowest = bounds
-    if not fastest * (1 - _MARGIN / 2) <= value <= slowest * (1 + _MARGIN / 2):
-        return f"{value:.3f} times the baseline's period is out of what is possible, {fastest:.2f} to {slowest:.2f}"
-    if spans.cycles < _FEWEST_CYCLES:
-        return f"only {spans.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
+def _doubt(match: _Match, series: Series, unseen: float) -> str | None:
+    """Why a period must not be used; `None` when it may. unseen: part of the cycle without a reading."""
+    fit, cycles, alike = match.fit, match.spans.cycles, match.alike
+    if cycles < _FEWEST_CYCLES:
+        return f"only {cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
     if alike < (_SOMEWHAT_ALIKE if unseen > _MUCH_UNSEEN else _ALIKE):
         return f"the waveform is another one than at the baseline (correlation {alike:.2f})"
     if repetition(fit, series) < _REPEATS or surprise(fit, series) < _SURPRISE:
         return "the waveform does not repeat clearly"
     return None
-
-
-def _unknown(reason: str) -> RatioEstimate:
-    return RatioEstimate(ratio=None, rel_stderr=None, cycles=0.0, ok=False, seen=None, reason=reason)

@@ -12,7 +12,6 @@ from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series
 
 _LEAST_NOISE = 0.01
-_ORDER = 1
 _BLOCK_READINGS = 12
 _BLOCK_CYCLES = 2.0
 
@@ -45,20 +44,17 @@ def surprise(fit: Fit, series: Series) -> float:
     variances that an autoregression leaves of the readings without and with the pattern, per reading kept, less the
     freedom that the fit consumed. Noise of any colour that an autoregression describes gives about 0 or less.
     """
-    keep = fit.keep
-    plain = _innovation((series.y - fit.level)[keep])
-    left = _innovation(fit.rest[keep])
-    n = int(keep.sum())
-    return 0.5 * float(np.log(plain / left)) - fit.used / n
+    without = _innovation((series.y - fit.level)[fit.keep])
+    left = _innovation(fit.rest[fit.keep])
+    return 0.5 * float(np.log(without / left)) - fit.used / int(fit.keep.sum())
 
 
 def _innovation(values: Floats) -> float:
     """Variance that a first-order autoregression leaves."""
     values = values - values.mean()
-    past = np.column_stack([values[_ORDER - lag : len(values) - lag] for lag in range(1, _ORDER + 1)])
-    now = values[_ORDER:]
-    ridge = 1e-9 * np.eye(_ORDER) * (1 + float(values @ values))
-    rest = now - past @ np.linalg.solve(past.T @ past + ridge, past.T @ now)
+    past, now = values[:-1], values[1:]
+    ridge = 1e-9 * (1 + float(values @ values))
+    rest = now - past * (past @ now / (past @ past + ridge))
     return max(float(rest @ rest) / len(now), 1e-12)
 
 

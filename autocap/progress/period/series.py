@@ -96,16 +96,18 @@ def _idle(t_s: Floats, power_w: Floats) -> Bools:
     return idle if np.mean(idle) < 0.5 else np.zeros(len(t_s), dtype=bool)
 
 
-def level(t_s: Floats, y: Floats, period_s: float) -> Floats:
-    """The slowly changing level of a series: the running median of the means of short blocks of whole cycles."""
-    step_s = float(t_s[-1] - t_s[0]) / (len(t_s) - 1)
+def above_level(series: Series, period_s: float) -> Floats:
+    """The readings without their slowly changing level, the running median of the means of short blocks of whole
+    cycles; shape (n,)."""
+    t_s, y = series.t_s, series.y
+    step_s = series.span_s / (len(t_s) - 1)
     every_s = period_s * max(1.0, np.ceil(_LEVEL_READINGS * step_s / period_s))
     block = ((t_s - t_s[0]) / every_s).astype(int)
     used, block = np.unique(block, return_inverse=True)
     means = np.bincount(block, y) / np.bincount(block)
     if len(means) < 3:
-        return np.full(len(y), float(np.median(means)))
+        return y - float(np.median(means))
     half = min(_LEVEL_BLOCKS, len(means)) // 2
     padded = np.pad(means, half, mode="reflect")
     running = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
-    return np.interp(t_s, t_s[0] + (used + 0.5) * every_s, running)
+    return y - np.interp(t_s, t_s[0] + (used + 0.5) * every_s, running)

@@ -5,53 +5,37 @@ a sum of held readings is smeared over an update. Energy is still summed where i
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from autocap.progress.period.estimate import Floats
 from autocap.records import Sample, SensorInfo
 
-Floats = NDArray[np.float64]
 _BLURRED_S = 0.5  # a window from which on a sensor's average hides the cycle
 _EVENED = 11  # moves of a counter that are taken together
-_MISSING = float("nan")
 
 
 class CapSignals:
-    """Samples of one stretch at constant caps, kept as columns per device.
-
-    settled_s: what is read before is left out.
-    """
+    """Samples of one stretch at constant caps. settled_s: what is read before is left out."""
 
     def __init__(self, sensor: SensorInfo, settled_s: float) -> None:
         self._sensor, self._settled_s = sensor, settled_s
-        self._t_s: list[float] = []
-        self._stamps: list[list[float]] = []
-        self._watts: list[list[float]] = []
-        self._energies: list[list[float]] = []
-        self._utilisations: list[list[float]] = []
-        self._clocks: list[float] = []
+        self._samples: list[Sample] = []
 
     def take(self, sample: Sample) -> None:
         """Add a sample; one with a missing reading is a gap."""
-        readings = sample.readings
-        if sample.t_s < self._settled_s or any(reading.power_w is None for reading in readings):
-            return
-        self._t_s.append(sample.t_s)
-        self._stamps.append([reading.t_s for reading in readings])
-        self._watts.append([_number(reading.power_w) for reading in readings])
-        self._energies.append([_number(reading.energy_j) for reading in readings])
-        self._utilisations.append([_number(reading.utilisation) for reading in readings])
-        clocks = [reading.sm_clock_hz for reading in readings if reading.sm_clock_hz is not None]
-        if clocks:
-            self._clocks.append(sum(clocks) / len(clocks))
+        if sample.t_s >= self._settled_s and all(reading.power_w is not None for reading in sample.readings):
+            self._samples.append(sample)
 
     @property
     def span_s(self) -> float:
-        return self._t_s[-1] - self._t_s[0] if self._t_s else 0.0
+        return self._samples[-1].t_s - self._samples[0].t_s if self._samples else 0.0
 
     @property
     def clock_hz(self) -> float | None:
         """Mean SM clock of all devices; `None` where none reports it."""
-        return sum(self._clocks) / len(self._clocks) if self._clocks else None
+        reported = [[one.sm_clock_hz for one in sample.readings] for sample in self._samples]
+        known = [[hz for hz in clocks_hz if hz is not None] for clocks_hz in reported]
+        means = [sum(clocks_hz) / len(clocks_hz) for clocks_hz in known if clocks_hz]
+        return sum(means) / len(means) if means else None
 
     @property
     def blurred(self) -> bool:
@@ -60,7 +44,8 @@ class CapSignals:
 
     def liveliest(self) -> int:
         """The device whose power varies most."""
-        return int(np.argmax(np.std(np.array(self._watts), axis=0))) if self._watts else 0
+        watts = np.array([[one.power_w for one in sample.readings] for sample in self._samples])
+        return int(np.argmax(np.std(watts, axis=0))) if len(watts) else 0
 
     def signal(self, device: int) -> tuple[Floats, Floats, float, float] | None:
         """Times, watts, update and window, seconds, of what a period is looked for in; `None` where the readings are
@@ -75,11 +60,11 @@ class CapSignals:
 
     def counted(self, device: int) -> tuple[Floats, Floats] | None:
         """Mean power between two moves of the energy counter, with the time of the later one, each of shape (n,)."""
-        t_s, energy_j = np.array(self._t_s), np.array(self._energies).reshape(len(self._t_s), -1)[:, device]
+        energy_j = np.array([sample.readings[device].energy_j for sample in self._samples], dtype=np.float64)
         moved = np.flatnonzero(np.diff(energy_j) > 0) + 1
         if len(moved) < 3:
             return None
-        stamps_s = _evened(t_s[moved])
+        stamps_s = _evened(self._sampled_s[moved])
         return stamps_s[1:], np.diff(energy_j[moved]) / np.diff(stamps_s)
 
     def witnesses(self, device: int) -> list[tuple[Floats, Floats]]:
@@ -90,21 +75,24 @@ class CapSignals:
             found.append(self._fresh(device))
         elif counted is not None:
             found.append(counted)
-        utilisation = np.array(self._utilisations)[:, device]
+        utilisation = np.array([sample.readings[device].utilisation for sample in self._samples], dtype=np.float64)
         if np.isfinite(utilisation).all():
-            found.append((np.array(self._t_s), utilisation))
+            found.append((self._sampled_s, utilisation))
         return found
 
     def shorten(self) -> None:
         """Forget the older half."""
-        half = len(self._t_s) // 2
-        for column in (self._t_s, self._stamps, self._watts, self._energies, self._utilisations):
-            del column[:half]
-        del self._clocks[: len(self._clocks) // 2]
+        del self._samples[: len(self._samples) // 2]
+
+    @property
+    def _sampled_s(self) -> Floats:
+        return np.array([sample.t_s for sample in self._samples])
 
     def _fresh(self, device: int) -> tuple[Floats, Floats]:
         """Readings with their own stamps, each once."""
-        stamps_s, watts = np.array(self._stamps)[:, device], np.array(self._watts)[:, device]
+        readings = [sample.readings[device] for sample in self._samples]
+        stamps_s = np.array([reading.t_s for reading in readings])
+        watts = np.array([reading.power_w for reading in readings], dtype=np.float64)
         fresh = np.concatenate(([True], np.diff(stamps_s) > 0)) & (stamps_s >= self._settled_s)
         return stamps_s[fresh], watts[fresh]
 
@@ -117,7 +105,3 @@ def _evened(t_s: Floats) -> Floats:
     evened = line + np.convolve(padded, np.full(_EVENED, 1 / _EVENED), mode="valid")
     near = np.abs(evened - t_s) < 0.7 * float(np.median(np.diff(t_s)))
     return evened if near.all() else t_s
-
-
-def _number(value: float | None) -> float:
-    return _MISSING if value is None else value

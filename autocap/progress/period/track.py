@@ -57,8 +57,7 @@ def path(
     noise: standard deviation of what it leaves. walk: standard deviation of the phase per cycle.
     """
     every = float(knots[1] - knots[0])
-    block = np.clip((u / every).astype(int), 0, len(knots) - 2)
-    misfit, sizes = _misfit(u, y, coefficients, block, len(knots) - 1)
+    misfit, sizes = _misfit(u, y, coefficients, between(u, knots), len(knots) - 1)
     costs = misfit / (2 * noise**2)
     moves = np.minimum(_square_gaps() / (2 * every * walk**2), _JUMP)
     square = 0.5 * float(np.sum(np.abs(coefficients) ** 2))
@@ -81,6 +80,11 @@ def _misfit(
     starts = np.flatnonzero(np.diff(block, prepend=-1))
     totals[block[starts]] = np.add.reduceat(squares, starts, axis=0)
     return totals, sizes
+
+
+def between(u: Floats, knots: Floats) -> NDArray[np.int_]:
+    """For each phase the place of the last knot before it, shape (n,); knots are as far apart as the first two."""
+    return np.asarray(np.clip((u / (knots[1] - knots[0])).astype(int), 0, len(knots) - 2))
 
 
 @cache
@@ -129,15 +133,13 @@ def _as_path(chosen: NDArray[np.int_], out: Bools, sizes: Floats) -> Path:
     for place in np.flatnonzero(np.abs(steps) > 0.2):
         if not out[place] and not out[place + 1]:
             out[place + 1] = True
-    theta = np.empty(len(chosen) + 1)
-    left = np.concatenate(([np.nan], np.where(out, np.nan, phases)))
-    right = np.concatenate((np.where(out, np.nan, phases), [np.nan]))
-    both = np.stack((left, right))
-    known = ~np.isnan(both)
-    theta = np.where(known.any(axis=0), np.nansum(both, axis=0) / np.maximum(known.sum(axis=0), 1), np.nan)
-    where = np.flatnonzero(~np.isnan(theta))
-    theta = np.interp(np.arange(len(theta)), where, theta[where]) if len(where) else np.zeros(len(theta))
-    return Path(theta=theta, blocks=~out)
+    # A knot stands between two blocks: at the mean phase of those that count.
+    blocks_at_knot = np.convolve(~out, [1.0, 1.0])
+    where = np.flatnonzero(blocks_at_knot)
+    if len(where) == 0:
+        return Path(theta=np.zeros(len(out) + 1), blocks=~out)
+    means = np.convolve(np.where(out, 0.0, phases), [1.0, 1.0])[where] / blocks_at_knot[where]
+    return Path(theta=np.interp(np.arange(len(out) + 1), where, means), blocks=~out)
 
 
 def _with_neighbours(out: Bools) -> Bools:
