@@ -154,3 +154,11 @@ def test_of_gzip_members_cut_anywhere_the_beginning_comes_back(parts: list[bytes
 def test_a_log_line_of_any_json_is_passed_over_or_is_an_event(value: object) -> None:
     line = json.dumps(value, default=str).encode() if value == value else b""
     assert isinstance(events_of([line], None), list)
+
+
+def test_a_last_line_that_was_cut_short_is_left_out_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / EVENTS).write_bytes(line_of(Warned(t_s=1.0, text="good")) + b'{"event": "war')
+    assert read_events(tmp_path) == [Warned(t_s=1.0, text="good")]
+    assert caplog.text == ""
