@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,10 @@ import pytest
 
 from autocap.errors import GuardError
 from autocap.guardian import Fate, Guardian, settle
+from autocap.guardian.journal import Entry, Journal
+from autocap.guardian.state_dir import StateDir
+from autocap.guardian.watchdog import Duty, Watchdog
+from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.records import GpuInfo
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
@@ -314,3 +319,16 @@ def test_a_silent_controller_hears_at_its_next_beat_that_its_cap_is_gone(state_d
         assert guardian.beat()
         assert at(gpu, 190.0)()
         assert not guardian.beat()
+
+
+def test_a_watchdog_leaves_the_limit_of_another_owner_alone(state_dir, gpu):
+    owner, other = own_identity(), ProcessId(own_identity().pid, own_identity().start_ticks - 1)
+    told, ours = os.pipe()
+    with StateDir(state_dir) as state, os.fdopen(told, "rb"), os.fdopen(ours, "wb"):
+        entry = Entry(kind="file", uuid=gpu.uuid, original_w=230.0, last_w=260.0, boot_id=boot_id(), owner=other)
+        duty = Duty(state_dir=state_dir, kind="file", owner=owner, job=None, uuids=(gpu.uuid,))
+        watchdog = Watchdog(duty, state, FileLimits(), status_fd=ours)
+        for who, expected_w in ((other, 260.0), (owner, 230.0)):
+            Journal(state).save(replace(entry, owner=who))
+            watchdog._put_all_back()
+            assert at(gpu, expected_w)()

@@ -192,14 +192,15 @@ def test_a_stopped_child_has_no_status_yet() -> None:
     assert child.wait() == 137
 
 
-def test_nothing_is_sent_once_the_child_was_reaped() -> None:
-    child = child_job.start(["true"], os.environ)
-    child.wait()
-    child.forward(signal.SIGTERM)  # its number may be somebody else's by now
-    child.suspend()
-    child.kill()
-
-    assert child.poll() == 0
+def test_nothing_is_sent_once_the_child_was_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, sent = child_job.start(["true"], os.environ), []
+    job.wait()
+    monkeypatch.setattr(os, "kill", lambda *args: sent.append(args))
+    monkeypatch.setattr(os, "killpg", lambda *args: sent.append(args))
+    job.forward(signal.SIGTERM)
+    job.kill()
+    job.suspend()
+    assert sent == []
 
 
 def test_the_identity_is_the_childs() -> None:
