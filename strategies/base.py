@@ -166,7 +166,7 @@ class Strategy(ABC):
         return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.cap_w))
 
     def _step_down(self, lowest_w: float) -> float:
-        """The lowest cap to try after lowest_w, the lowest so far, watts: a stride below it, or itself where it is already
+        """The lowest cap to try next, watts: a stride below the lowest so far, or none below it where that is already
         worse than the best by two sigma."""
         lowest, best = self.findings.get(lowest_w), self.best()
         rising = lowest is not None and best is not None and lowest.beyond(best, sigmas=2)
