@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.records import Trial
-from autocap.strategies.base import Strategy
+from autocap.strategies.base import STRIDE, Strategy
 from autocap.strategies.options import Option
 
 Floats = NDArray[np.float64]
 
-_STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest arm pulled
 _LENGTHS = (0.15, 0.3, 0.6)  # the kernel's length, shares of the grid's width
 _AMPLITUDES = (0.05, 0.15, 0.4)  # the kernel's standard deviation, of the cost's logarithm
 _LEAST_ERROR = 1e-4  # no cost is known better than this, whatever was stated
@@ -66,7 +65,7 @@ class Bandit(Strategy):
     def _set_up(self) -> None:
         self._since_over = 0  # trials since the last answer that the search is over
         self._searched: int | None = None  # how many trials the first search took
-        self._arms = np.array(self.grid.caps_w)
+        self._arms = np.array(self.grid)
         self._width_w = max(self.grid[-1] - self.grid[0], 1.0)
 
     def ask(self) -> float | None:
@@ -94,7 +93,7 @@ class Bandit(Strategy):
     def _next(self) -> float | None:
         if not self._trials:  # begin with the history's cheapest cap, or a stride below the draw
             before_w = self._cheapest_before()
-            below_draw_w = max(self.grid[0], self._draw_w() - _STRIDE * self._width_w)
+            below_draw_w = max(self.grid[0], self._draw_w() - STRIDE * self._width_w)
             return self.grid.nearest(below_draw_w) if before_w is None else before_w
         open_arms = self._open()
         if not open_arms.any() or self._since_over >= self._whole("trials"):
@@ -117,10 +116,7 @@ class Bandit(Strategy):
     def _open(self) -> NDArray[np.bool_]:
         """Which arms may be pulled, shape (n,)."""
         lowest_w = min(trial.cap_w for trial in self._trials)
-        lowest, best = self.findings.get(lowest_w), self.best()
-        rising = lowest is not None and best is not None and lowest.beyond(best, sigmas=2)
-        stride_w = 0.0 if rising else _STRIDE * self._width_w
-        reach_w = min(lowest_w, self.grid.nearest(lowest_w - stride_w))
+        reach_w = min(lowest_w, self._step_down(lowest_w))
         free = (one for one in self._trials if one.measurement is not None and one.measurement.cap_binding is False)
         free_w = min((trial.cap_w for trial in free), default=math.inf)  # whose cap did not hold the clocks down
         return np.array(

@@ -27,6 +27,7 @@ from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Option, OptionScalar
 from autocap.strategies.smoothing import smooth
 
+STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest cap tried
 _WINDOWS = (1 / 8, 1 / 16)  # half-widths of the smoothing windows, shares of the grid's width
 
 
@@ -163,6 +164,13 @@ class Strategy(ABC):
         if self.baseline.cap_binding is not False:
             return self.grid[-1]
         return min(self.grid[-1], self.baseline.of_gpus().power_w / len(self.baseline.cap_w))
+
+    def _step_down(self, lowest_w: float) -> float:
+        """The lowest cap to try next, watts: a stride below the lowest so far, or none below it where that is already
+        worse than the best by two sigma."""
+        lowest, best = self.findings.get(lowest_w), self.best()
+        rising = lowest is not None and best is not None and lowest.beyond(best, sigmas=2)
+        return self.grid.nearest(lowest_w if rising else lowest_w - STRIDE * (self.grid[-1] - self.grid[0]))
 
     def _slow_w(self) -> float:
         """The highest cap that surely breaks the slowdown limit, watts; 0 where none does."""

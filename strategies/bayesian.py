@@ -26,7 +26,7 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
 from autocap.errors import UsageError
 from autocap.records import Trial
-from autocap.strategies.base import Strategy
+from autocap.strategies.base import STRIDE, Strategy
 from autocap.strategies.options import Option
 
 _HAS_TORCH = find_spec("torch") is not None
@@ -35,7 +35,6 @@ if _HAS_TORCH:
     # busy more threads only wait for each other.
     import_module("torch").set_num_threads(1)
 
-_STRIDE = 1 / 4  # of the grid's width: the longest step down from the lowest cap tried
 _DRAWS = {True: 2, False: 8}  # whether a Gaussian process: proposals until one names a cap that is not settled
 
 
@@ -97,7 +96,7 @@ class Bayesian(Strategy):
         if before_w is not None:
             yield before_w
         top_w, count = self._draw_w(), self._whole("startup")
-        spread_w = min((top_w - self.grid[0]) / (count + 1), _STRIDE * (self.grid[-1] - self.grid[0]))
+        spread_w = min((top_w - self.grid[0]) / (count + 1), STRIDE * (self.grid[-1] - self.grid[0]))
         slow_w = self._slow_w()
         for step in range(1, count + 1):
             cap_w = self.grid.nearest(top_w - step * spread_w)
@@ -107,12 +106,8 @@ class Bayesian(Strategy):
     def _floor(self) -> int | None:
         """The place of the lowest cap to try: no leap, and above all that are too slow. `None` where there is none."""
         floor = sum(cap_w <= self._slow_w() for cap_w in self.grid)
-        lowest = min(self.findings.values(), key=lambda finding: finding.cap_w, default=None)
-        best = self.best()
-        if lowest is not None:
-            rising = best is not None and lowest is not best and lowest.beyond(best, sigmas=2)
-            stride_w = 0.0 if rising else _STRIDE * (self.grid[-1] - self.grid[0])
-            floor = max(floor, self.grid.index(self.grid.nearest(lowest.cap_w - stride_w)))
+        if self.findings:
+            floor = max(floor, self.grid.index(self._step_down(min(self.findings))))
         return floor if floor < len(self.grid) else None
 
     def _proposal(self, told: int) -> float | None:

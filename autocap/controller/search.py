@@ -54,7 +54,7 @@ class Search:
         """The next cap to try, watts; `None` when the search is over."""
         with _arms_length():
             cap_w = self._strategy.ask()
-            if cap_w is not None and cap_w not in self.grid.caps_w:
+            if cap_w is not None and cap_w not in self.grid:
                 raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
             return None if cap_w is None else float(cap_w)
 
@@ -116,7 +116,7 @@ class Search:
             predict = getattr(self._strategy, "predict", None)
             found = () if predict is None else tuple(predict())
             for one in found:
-                if not isinstance(one, Prediction) or one.cap_w not in self.grid.caps_w:
+                if not isinstance(one, Prediction) or one.cap_w not in self.grid:
                     raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
             return found
 

@@ -53,7 +53,7 @@ def cap_grid(
                 "change --min-cap or --max-cap"
             )
     if config.caps_w is not None:
-        return CapGrid(tuple(sorted({*config.caps_w, *required_w})))
+        return CapGrid(sorted({*config.caps_w, *required_w}))
     arrival_w = min([limit for limit in original_w if limit is not None], default=allowed.max_w)
     top_w = highest_w if config.max_cap_w is not None else min(highest_w, arrival_w)
     if min_w > top_w:
@@ -64,7 +64,7 @@ def cap_grid(
             f"{lowest} is above the {top_w:g} W limit found on arrival; pass --max-cap to allow caps above it"
         )
     stepped = CapGrid.stepped(min_w, top_w, config.step_w or _usual_step_w(allowed))
-    return CapGrid(tuple(sorted({*stepped, *required_w})))
+    return CapGrid(sorted({*stepped, *required_w}))
 
 
 def checker(config: TuneConfig, required_w: Sequence[float] = ()) -> CheckCaps:

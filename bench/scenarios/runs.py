@@ -111,7 +111,7 @@ class _Truth:
         worth = 1.0 - self._scenario.node.leakage * (1.0 - np.exp(-self._outcome.wall_s / 120.0))
         base = exact_at(self._profile, self._original_w, worth)
         costs = {}
-        for cap_w in (*self._outcome.grid.caps_w, self._original_w, self._outcome.final_cap_w):
+        for cap_w in (*self._outcome.grid, self._original_w, self._outcome.final_cap_w):
             found = exact_at(self._profile, cap_w, worth)
             if cap_w == self._outcome.final_cap_w or self._metric.allows(found, base):
                 costs[cap_w] = self._metric.cost(found, base).value

@@ -69,10 +69,10 @@ def built_in() -> list[CapCurve]:
     for name in profile_names():
         profile = profiles.load(name)
         grid = CapGrid.stepped(profile.cap_range.min_w, profile.cap_range.max_w, DEFAULT_STEP_W)
-        caps_w = np.array(grid.caps_w)
+        caps_w = np.array(grid)
         powers_w, times_s = profile.power_w(caps_w), profile.time_s(caps_w)
         curves.append(
-            CapCurve(name=name, caps_w=grid.caps_w, powers_w=tuple(powers_w.tolist()), times_s=tuple(times_s.tolist()))
+            CapCurve(name=name, caps_w=grid, powers_w=tuple(powers_w.tolist()), times_s=tuple(times_s.tolist()))
         )
     return curves
 

@@ -12,8 +12,8 @@ from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
-from autocap.progress.period.alias import is_alias
 from autocap.progress.period.progress import PeriodProgress
+from autocap.progress.period.signals import is_alias
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import Outcome, regret_pct, tune
 

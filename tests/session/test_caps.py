@@ -46,11 +46,11 @@ def test_a_gpu_that_arrives_below_what_another_one_takes_is_not_raised_unasked()
 
 
 def test_the_lowest_cap_is_on_the_grid_even_off_the_step() -> None:
-    assert cap_grid(config(min_cap_w=112.0, step_w=50.0), [gpu()], [260.0]).caps_w == (112.0, 160.0, 210.0, 260.0)
+    assert cap_grid(config(min_cap_w=112.0, step_w=50.0), [gpu()], [260.0]) == (112.0, 160.0, 210.0, 260.0)
 
 
 def test_listed_caps_are_taken_as_they_are() -> None:
-    assert cap_grid(config(caps_w=(120.0, 133.0)), [gpu()], [260.0]).caps_w == (120.0, 133.0)
+    assert cap_grid(config(caps_w=(120.0, 133.0)), [gpu()], [260.0]) == (120.0, 133.0)
 
 
 def test_a_cap_that_the_strategy_names_is_on_the_grid() -> None:

@@ -131,7 +131,7 @@ def test_a_trial_off_the_grid_is_refused() -> None:
 
 def test_a_stepped_grid_holds_both_ends_as_plain_floats() -> None:
     grid = CapGrid.stepped(102, 120, 5)
-    assert grid.caps_w == (102.0, 105.0, 110.0, 115.0, 120.0)
+    assert grid == (102.0, 105.0, 110.0, 115.0, 120.0)
     assert all(type(cap_w) is float for cap_w in grid)
     assert (grid[0], grid[-1], grid[1:3], len(grid)) == (102.0, 120.0, (105.0, 110.0), 5)
 

@@ -22,15 +22,13 @@ _GAP_CYCLES = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
     """The stretches of a fit that belong to the pattern. spans_u: in nominal cycles. cycles: in all of them.
-    period_s: their mean, rel_stderr: its relative standard error. start_s, end_s: of the first and the last.
+    period_s: their mean, rel_stderr: its relative standard error.
     """
 
     spans_u: tuple[tuple[float, float], ...]
     cycles: float
     period_s: float
     rel_stderr: float
-    start_s: float
-    end_s: float
 
 
 def kept_spans(fit: Fit) -> Spans:
@@ -50,8 +48,6 @@ def kept_spans(fit: Fit) -> Spans:
         cycles=cycles,
         period_s=time_s / cycles,
         rel_stderr=math.sqrt((_STDERR_SCALE * error) ** 2 + wander + unseen) / cycles + _STDERR_FLOOR,
-        start_s=fit.time_s(spans[0][0]),
-        end_s=fit.time_s(spans[-1][1]),
     )
 
 

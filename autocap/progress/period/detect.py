@@ -115,8 +115,8 @@ def _judged(fit: Fit, series: Series, update_s: float, witnesses: Sequence[Witne
     elif verdict is Verdict.PERIODIC and not seen:
         reason = "the signal repeats; no second witness confirms it"
     return PeriodEstimate(
-        start_s=spans.start_s,
-        end_s=spans.end_s,
+        start_s=fit.time_s(spans.spans_u[0][0]),
+        end_s=fit.time_s(spans.spans_u[-1][1]),
         verdict=verdict,
         period_s=spans.period_s,
         rel_stderr=spans.rel_stderr,

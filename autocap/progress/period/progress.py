@@ -11,7 +11,6 @@ import numpy as np
 
 from autocap.progress import Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
-from autocap.progress.period.alias import is_alias
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.signals import CapSignals
 from autocap.records import Sample, SensorInfo
@@ -106,7 +105,7 @@ class PeriodProgress:
             estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witnesses=witnesses)
             before_s = self._seen_s
             self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
-            self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device, t_s, power_w)
+            self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device)
             if self.trouble is not None:
                 return ()
             self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
@@ -198,11 +197,8 @@ class PeriodProgress:
         at_last_cap = (self._begun_s - self._marked.t_s) / self._period_s
         return self._marked.iterations + at_last_cap + (first_s - self._begun_s) / period_s
 
-    def _alias(self, estimate: PeriodEstimate, device: int, t_s: Floats, power_w: Floats) -> str | None:
-        counted = self._signals.counted(device)
-        if counted is None or estimate.period_s is None or self._signals.blurred:
-            return None
-        if not is_alias(estimate.period_s, t_s, power_w, self._sensor.window_s, *counted):
+    def _alias(self, estimate: PeriodEstimate, device: int) -> str | None:
+        if estimate.period_s is None or not self._signals.contradicted(estimate.period_s, device):
             return None
         return f"the energy counter does not see the period of {estimate.period_s:.3f} s: it is an alias"
 

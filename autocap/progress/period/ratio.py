@@ -115,7 +115,7 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
 def _fits(series: Series, template: Template, shortest_s: float, longest_s: float) -> list[_Match]:
     """Fits at the promising periods."""
     periods = candidates.find(series, shortest_s=shortest_s, longest_s=longest_s)
-    if not candidates.near(template.period_s, periods):
+    if not any(candidates.near(period, [template.period_s]) for period in periods):
         periods.append(template.period_s)
     found = []
     for period in periods:
