@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
+from autocap.errors import DeviceError, LimitRefused
 from autocap.job.processes import ProcessId
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
 
@@ -134,6 +135,23 @@ class SettingsPort(LimitPort, Protocol):
         limit_w: `None` where somebody else's limit stays: then only settings go back that are still as a cap needs
         them. Raises DeviceError where one is not taken, after the others were tried.
         """
+
+
+def require_inside(cap_w: float, low_w: float, high_w: float, where: str) -> None:
+    """Raises LimitRefused for a cap outside what a device accepts, watts. where: what messages call the device."""
+    asked = f"cap {cap_w:g} W"
+    if not cap_w >= low_w:
+        raise LimitRefused(f"{asked} is below the {low_w:g} W minimum of {where}; pass --min-cap {low_w:g} or more")
+    if cap_w > high_w:
+        raise LimitRefused(f"{asked} is above the {high_w:g} W maximum of {where}; pass --max-cap {high_w:g} or less")
+
+
+def require_settable(refusal: str | None, *, observe: bool) -> None:
+    """Raises DeviceError under --observe, where there is no setter, and LimitRefused with a `Tunable`'s refusal."""
+    if observe:
+        raise DeviceError("an observed device has no limits to set; leave out --observe (AUTOCAP_OBSERVE) to tune")
+    if refusal is not None:
+        raise LimitRefused(refusal)
 
 
 class PowerSource(Protocol):

@@ -4,98 +4,11 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 `summarise` folds them into a Summary.
 """
 
-from autocap.events.run import (
-    CapSet,
-    DeviceFound,
-    IdleEstimated,
-    LimitRestored,
-    MetricInfo,
-    NodeMetered,
-    OptionValue,
-    ProgressFound,
-    RunEnded,
-    RunStarted,
-    State,
-    StateEntered,
-    Tally,
-    Warned,
-)
-from autocap.events.search import (
-    BaselineMeasured,
-    Decided,
-    PerGpuDecided,
-    PerGpuTried,
-    Predicted,
-    TrialEnded,
-    TrialStarted,
-    WouldTry,
-)
-from autocap.events.sweep import (
-    FinishedRun,
-    GpuSet,
-    PlannedRun,
-    SweepPlan,
-    SweepRunEnded,
-    SweepRunStarted,
-    SweepStarted,
-    Used,
-)
+from autocap.events.run import *  # noqa: F403 - the names of each file are the names here
+from autocap.events.run import RunEvent
+from autocap.events.search import *  # noqa: F403
+from autocap.events.search import SearchEvent
+from autocap.events.sweep import *  # noqa: F403
+from autocap.events.sweep import SweepEvent
 
-Event = (
-    RunStarted
-    | DeviceFound
-    | NodeMetered
-    | IdleEstimated
-    | ProgressFound
-    | StateEntered
-    | CapSet
-    | BaselineMeasured
-    | TrialStarted
-    | TrialEnded
-    | Predicted
-    | WouldTry
-    | Decided
-    | PerGpuTried
-    | PerGpuDecided
-    | Tally
-    | Warned
-    | LimitRestored
-    | SweepStarted
-    | SweepRunStarted
-    | SweepRunEnded
-    | RunEnded
-)
-
-__all__ = [
-    "BaselineMeasured",
-    "CapSet",
-    "Decided",
-    "DeviceFound",
-    "Event",
-    "FinishedRun",
-    "GpuSet",
-    "IdleEstimated",
-    "LimitRestored",
-    "MetricInfo",
-    "NodeMetered",
-    "OptionValue",
-    "PerGpuDecided",
-    "PerGpuTried",
-    "PlannedRun",
-    "Predicted",
-    "ProgressFound",
-    "RunEnded",
-    "RunStarted",
-    "State",
-    "StateEntered",
-    "SweepPlan",
-    "SweepRunEnded",
-    "SweepRunStarted",
-    "SweepStarted",
-    "Tally",
-    "TrialEnded",
-    "TrialStarted",
-    "Used",
-    "Warned",
-    "WouldTry",
-]
+Event = RunEvent | SearchEvent | SweepEvent

@@ -171,3 +171,18 @@ class RunEnded:
     t_s: float
     ended_because: str
     exit_status: int | None = None
+
+
+RunEvent = (
+    RunStarted
+    | DeviceFound
+    | NodeMetered
+    | IdleEstimated
+    | ProgressFound
+    | StateEntered
+    | CapSet
+    | Tally
+    | Warned
+    | LimitRestored
+    | RunEnded
+)

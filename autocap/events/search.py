@@ -95,3 +95,8 @@ class PerGpuDecided:
     measurement: Measurement | None = None
     common: Measurement | None = None
     as_confirmed: Measurement | None = None
+
+
+SearchEvent = (
+    BaselineMeasured | TrialStarted | TrialEnded | Predicted | WouldTry | Decided | PerGpuTried | PerGpuDecided
+)

@@ -122,3 +122,6 @@ class SweepRunStarted:
 class SweepRunEnded:
     t_s: float
     finished: FinishedRun
+
+
+SweepEvent = SweepStarted | SweepRunStarted | SweepRunEnded

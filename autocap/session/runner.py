@@ -88,7 +88,12 @@ class Order(Enum):
 
 
 class Inbox(Protocol):
-    """Deals with signals; may end the job when the user has lost patience."""
+    """Deals with signals; may end the job when the user has lost patience.
+
+    actuator: what puts the caps back before a signal that asks for an end is passed on, `None` while nothing is set.
+    """
+
+    actuator: Actuator | None
 
     def receive(self, signum: int, t_s: float) -> Order: ...
 
@@ -98,6 +103,8 @@ class Inbox(Protocol):
 
 class NoInbox:
     """For clocks that bring no signals."""
+
+    actuator: Actuator | None = None
 
     def receive(self, signum: int, t_s: float) -> Order:
         return Order.NOTHING

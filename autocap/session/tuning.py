@@ -27,7 +27,7 @@ from autocap.records import Measurement, SensorInfo, StepReading, Trial
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.recorder import Recorder
-from autocap.session.runner import Actuator, Inbox, Job, Order, Runner, follow
+from autocap.session.runner import Inbox, Job, Order, Runner, follow
 from autocap.session.warm_start import EarlierRun
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
@@ -79,12 +79,6 @@ class IterationSource(Protocol):
     def progress(self, sensor: SensorInfo) -> Progress: ...
 
 
-class GuardingInbox(Inbox, Protocol):
-    """Deals with signals; where one asks for an end, `actuator` puts the caps back first."""
-
-    actuator: Actuator | None
-
-
 @dataclass(slots=True, kw_only=True)
 class Tuning:
     """One job that runs, and what is known of its tuning. node: of the machine's power. ended_because: once it has
@@ -93,7 +87,7 @@ class Tuning:
     config: RunConfig
     clock: RunClock
     job: TunedJob
-    inbox: GuardingInbox
+    inbox: Inbox
     recorder: Recorder
     plan: SearchPlan
     counting: IterationSource
@@ -118,7 +112,7 @@ class Tuning:
         try:
             device = self._await_device(source)
             if device is None:
-                return self._status()
+                return follow(self.job, self.clock, self.inbox)
             with closing(device):
                 return self.tune(device)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job runs already
@@ -139,11 +133,6 @@ class Tuning:
                     self._say_untouched(device)
                 else:
                     held.put_back()
-        return status
-
-    def _status(self) -> int:
-        status = self.job.poll()
-        assert status is not None  # it has ended
         return status
 
     def _await_device(self, source: DeviceSource) -> Tunable | None:

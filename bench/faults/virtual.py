@@ -29,7 +29,7 @@ from autocap.records import SensorInfo, StepReading
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
-from autocap.session.runner import Actuator, NoInbox
+from autocap.session.runner import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
 from bench.faults.stage import ARRIVALS_MW, Hang, Script, Stage
@@ -129,7 +129,7 @@ def _tuning(stage: Stage, recorder: Recorder) -> Tuning:
         config=RunConfig(command=("emulated",), tune=tune, sample_hz=20.0),
         clock=stage.clock,
         job=_Job(stage),
-        inbox=_NoSignals(),
+        inbox=NoInbox(),
         recorder=recorder,
         plan=SearchPlan(factory=factory, options=registry.option_values(factory, ())),
         counting=_Steps(stage),
@@ -163,10 +163,6 @@ class _Job:
 
     def poll(self) -> int | None:
         return 0 if self.stage.library.physics().ended() else None
-
-
-class _NoSignals(NoInbox):
-    actuator: Actuator | None = None
 
 
 @dataclass

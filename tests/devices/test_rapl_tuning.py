@@ -19,7 +19,7 @@ from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import SensorInfo, StepReading
-from autocap.session.runner import Actuator, NoInbox
+from autocap.session.runner import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
 from bench.faults.virtual import Unwatched
@@ -81,10 +81,6 @@ class Process:
         return 0 if held else None
 
 
-class NoSignals(NoInbox):
-    actuator: Actuator | None = None
-
-
 @dataclass
 class Counting:
     """The job's own count, or its period alone."""
@@ -119,7 +115,7 @@ def tune(
         config=RunConfig(command=("train",), tune=TuneConfig(metric=metric, observe=observe, wait_s=wait_s)),
         clock=clock,
         job=Process(clock, told),
-        inbox=NoSignals(),
+        inbox=NoInbox(),
         recorder=told,
         plan=SearchPlan(factory=factory, options=registry.option_values(factory, ())),
         counting=Counting(clock, progress),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
-from autocap.devices.base import LimitPort
+from autocap.devices.base import LimitPort, require_settable
 from autocap.devices.emulated.activity import Activity, usable_cpus
 from autocap.devices.emulated.duty_cycle import DutyCycle
 from autocap.devices.emulated.job_tree import JobTree, continue_tree, require_own
@@ -125,25 +125,22 @@ class EmulatedDevice:
         self._read_s = self._clock.now()
         asked = self._asked
         t_s, power_w = self._sensor.latest() or (self._read_s, None)
-        binding = asked.slowdown > 1.0
-        return (
-            Reading(
-                t_s=t_s,
-                power_w=power_w,
-                requested_w=asked.cap_w,
-                enforced_w=asked.cap_w,
-                cap_binding=binding,
-                utilisation=self._activity.share(self._cpus),
-            ),
+        reading = Reading(
+            t_s=t_s,
+            power_w=power_w,
+            requested_w=asked.cap_w,
+            enforced_w=asked.cap_w,
+            cap_binding=asked.slowdown > 1.0,
+            utilisation=self._activity.share(self._cpus),
         )
+        return (reading,)
 
     def notes(self) -> tuple[str, ...]:
         return ()
 
     def limits(self) -> LimitPort:
         """The setter. Raises DeviceError under `observe`, where there is none."""
-        if self._observe:
-            raise DeviceError("an observed device has no limits to set; leave out --observe (AUTOCAP_OBSERVE) to tune")
+        require_settable(None, observe=self._observe)
         return _Limits(self)
 
     def close(self) -> None:
@@ -152,11 +149,6 @@ class EmulatedDevice:
         self._closing = True
         if self._thread is not None:
             self._thread.join()
-
-    @property
-    def cap_w(self) -> float:
-        """The cap last asked for, watts."""
-        return self._asked.cap_w
 
     def _request(self, cap_w: float) -> None:
         """For the limit port alone."""
@@ -219,7 +211,7 @@ class _Limits:
 
     def requested_w(self, uuid: str) -> float | None:
         self._gpu(uuid)
-        return self._device.cap_w
+        return self._device._asked.cap_w
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         gpu = self._gpu(uuid)
@@ -235,10 +227,10 @@ class _Limits:
         """Nothing is held open."""
 
     def _gpu(self, uuid: str) -> GpuInfo:
-        for gpu in self._device.gpus:
-            if gpu.uuid == uuid:
-                return gpu
-        raise DeviceError(f"no emulated device '{uuid}'; there is {self._device.gpus[0].uuid}")
+        (gpu,) = self._device.gpus
+        if gpu.uuid != uuid:
+            raise DeviceError(f"no emulated device '{uuid}'; there is {gpu.uuid}")
+        return gpu
 
 
 class _OutsideLimits:

@@ -14,7 +14,7 @@ Both are smooth and monotone over the whole range. `python -m bench.tables.fit_p
 import json
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, TypedDict, cast, overload
+from typing import Protocol, TypedDict, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from autocap.errors import UsageError
 from autocap.records import CapRange
 
 Floats = NDArray[np.float64]
+Caps = TypeVar("Caps", float, Floats)  # one cap or many, watts; what follows from them has the same form
 
 _TOLERANCE_W = 1e-6
 
@@ -81,38 +82,22 @@ class Profile:
     shape: Shape
     source: str
 
-    @overload
-    def power_w(self, cap_w: float) -> float: ...
-    @overload
-    def power_w(self, cap_w: Floats) -> Floats: ...
-    def power_w(self, cap_w: float | Floats) -> float | Floats:
+    def power_w(self, cap_w: Caps) -> Caps:
         """Mean board draw while training at a cap, watts. Raises ValueError for a cap outside the range."""
-        return _plain(self.shape.power_w(self._relative(cap_w)))
+        return _like(cap_w, self.shape.power_w(self._relative(cap_w)))
 
-    @overload
-    def time_s(self, cap_w: float) -> float: ...
-    @overload
-    def time_s(self, cap_w: Floats) -> Floats: ...
-    def time_s(self, cap_w: float | Floats) -> float | Floats:
+    def time_s(self, cap_w: Caps) -> Caps:
         """Seconds per iteration at a cap. Raises ValueError for a cap outside the range."""
-        return _plain(self.default_time_s * self.shape.slowdown(self._relative(cap_w)))
+        return _like(cap_w, self.default_time_s * self.shape.slowdown(self._relative(cap_w)))
 
-    @overload
-    def energy_j(self, cap_w: float) -> float: ...
-    @overload
-    def energy_j(self, cap_w: Floats) -> Floats: ...
-    def energy_j(self, cap_w: float | Floats) -> float | Floats:
+    def energy_j(self, cap_w: Caps) -> Caps:
         """Joules per iteration at a cap. Raises ValueError for a cap outside the range."""
         relative = self._relative(cap_w)
-        return _plain(self.shape.power_w(relative) * self.default_time_s * self.shape.slowdown(relative))
+        return _like(cap_w, self.shape.power_w(relative) * self.default_time_s * self.shape.slowdown(relative))
 
-    @overload
-    def slowdown(self, cap_w: float) -> float: ...
-    @overload
-    def slowdown(self, cap_w: Floats) -> Floats: ...
-    def slowdown(self, cap_w: float | Floats) -> float | Floats:
+    def slowdown(self, cap_w: Caps) -> Caps:
         """Time per iteration at a cap over that at the default cap. Raises ValueError outside the range."""
-        return _plain(self.shape.slowdown(self._relative(cap_w)))
+        return _like(cap_w, self.shape.slowdown(self._relative(cap_w)))
 
     def _relative(self, cap_w: float | Floats) -> Floats:
         caps_w = np.asarray(cap_w, dtype=np.float64)
@@ -122,9 +107,9 @@ class Profile:
         return caps_w / self.cap_range.default_w
 
 
-def _plain(value: Floats) -> float | Floats:
+def _like(cap_w: Caps, value: Floats) -> Caps:
     """A plain float for one cap, the array for many."""
-    return value if value.ndim else float(value)
+    return cast(Caps, value if value.ndim else float(value))
 
 
 def load(name: str) -> Profile:
@@ -159,9 +144,7 @@ class _Data(TypedDict):
 
 @cache
 def _profiles() -> dict[str, Profile]:
-    data = cast(
-        _Data, json.loads(DATA.read_text(encoding="utf-8"))
-    )  # our own package data; test_profiles reads every entry
+    data = cast(_Data, json.loads(DATA.read_text(encoding="utf-8")))  # test_profiles reads every entry
     profiles = (_profile(data, curve) for curve in data["curves"])
     return {profile.name: profile for profile in profiles}
 

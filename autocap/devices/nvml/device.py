@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from autocap.clock import Clock
-from autocap.devices.base import Notes
+from autocap.devices.base import Notes, require_settable
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.probe import SensorProbe, probe_sensors
-from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
+from autocap.errors import DeviceUnavailable
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
 KIND = "nvml"
@@ -39,26 +39,14 @@ class NvmlDevice:
         self._library, self._clock, self._observe = library, clock, observe
         inventory = {gpu.uuid: gpu for gpu in library.inventory()}
         self._found = tuple(_find(inventory, uuid, library.unreadable) for uuid in uuids)
-        self._gpus = tuple(_info(gpu) for gpu in self._found)
+        self.driver: str | None = self._found[0].driver_version
+        self.gpus = tuple(_info(gpu) for gpu in self._found)
         self._cards = tuple(Card(library, gpu.uuid, f"GPU {gpu.index}", clock) for gpu in self._found)
         self._notes = Notes()
         self._held_since_s: dict[str, float] = {}  # below its requested limit, by what messages call the card
         self.probes = probe_sensors(self._cards, clock, library.pause)
-        self._sensor = self._apply(self.probes)
+        self.sensor = self._apply(self.probes)
         self._note_state()
-
-    @property
-    def gpus(self) -> tuple[GpuInfo, ...]:
-        return self._gpus
-
-    @property
-    def driver(self) -> str:
-        return self._found[0].driver_version
-
-    @property
-    def sensor(self) -> SensorInfo:
-        """The slowest of the GPUs' sensors."""
-        return self._sensor
 
     @property
     def refusal(self) -> str | None:
@@ -88,16 +76,14 @@ class NvmlDevice:
     def limits(self) -> NvmlLimits:
         """The setter. Raises DeviceError under `observe`, where there is none, and LimitRefused (`refusal`) where a GPU
         takes no limit."""
-        if self._observe:
-            raise DeviceError("an observed device has no limits to set; leave out --observe (AUTOCAP_OBSERVE) to tune")
-        if self.refusal is not None:
-            raise LimitRefused(self.refusal)
+        require_settable(self.refusal, observe=self._observe)
         return NvmlLimits(self._library)
 
     def close(self) -> None:
         """Nothing is held but the library, which is its opener's."""
 
     def _apply(self, probes: Sequence[SensorProbe]) -> SensorInfo:
+        """What the probes found, put to use; the slowest of the GPUs' sensors."""
         for card, probe in zip(self._cards, probes, strict=True):
             card.power_trace.update_s = probe.update_s or _UPDATE_S
             if probe.has_counter:

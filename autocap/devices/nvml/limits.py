@@ -3,10 +3,12 @@
 Only the guardian, the watchdog and `autocap restore` hold one of these.
 """
 
+import math
 from dataclasses import dataclass
 
 import pynvml
 
+from autocap.devices.base import require_inside
 from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import LimitState, to_milliwatts
@@ -49,7 +51,9 @@ class NvmlLimits:
         something outside autocap, or overtaken by somebody else's; NvmlError where the GPU is lost.
         """
         gpu = self._gpu(uuid)
-        _require_inside(gpu, cap_w)
+        require_inside(cap_w, *(gpu.state.bounds_w() or (0.0, math.inf)), gpu.where)
+        if cap_w == math.inf:
+            raise LimitRefused(f"cap {cap_w:g} W is no power limit; choose a number of watts")
         before_w = gpu.state.requested_w()
         problem: LimitRefused | NvmlError | None = None
         for attempt in range(_TRIES):
@@ -145,19 +149,6 @@ _OTHERS = "another tool may hold it (nvidia-smi, DCGM, the board's controller), 
 
 def _same(a_w: float, b_w: float, resolution_w: float = _REQUEST_W) -> bool:
     return abs(a_w - b_w) < resolution_w
-
-
-def _require_inside(gpu: _Gpu, cap_w: float) -> None:
-    asked, bounds_w = f"cap {cap_w:g} W", gpu.state.bounds_w()
-    low_w, high_w = (0.0, float("inf")) if bounds_w is None else bounds_w
-    if not cap_w >= low_w:
-        raise LimitRefused(f"{asked} is below the {low_w:g} W minimum of {gpu.where}; pass --min-cap {low_w:g} or more")
-    if cap_w > high_w:
-        raise LimitRefused(
-            f"{asked} is above the {high_w:g} W maximum of {gpu.where}; pass --max-cap {high_w:g} or less"
-        )
-    if cap_w == float("inf"):
-        raise LimitRefused(f"{asked} is no power limit; choose a number of watts")
 
 
 def limits_from_outside(job: ProcessId | None) -> NvmlLimits:

@@ -4,19 +4,18 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autocap.clock import Clock
-from autocap.devices.base import Notes
+from autocap.devices.base import Notes, require_settable
 from autocap.devices.powercap import ZoneError
 from autocap.devices.rapl.limits import RaplLimits
 from autocap.devices.rapl.longterm import CAP_WINDOW_US
 from autocap.devices.rapl.meter import UPDATE_S, PackageMeter
 from autocap.devices.rapl.packages import NO_LIMIT_W, RaplPackage
-from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
-from autocap.records import GpuInfo, Reading, SensorInfo, same_limit
+from autocap.errors import DeviceUnavailable
+from autocap.records import Reading, SensorInfo, same_limit
 
 KIND = "rapl"
 T = TypeVar("T")
 
-_SETTLE_S = 2 * CAP_WINDOW_US / 1e6  # the hardware forgets what was drawn before within about two windows
 _BINDING, _FREE = 0.95, 0.90  # mean power over the limit, above which the cap holds the package down, and below not
 
 
@@ -24,30 +23,24 @@ class RaplDevice:
     """The packages of one job, and the energy of their memory.
 
     packages: in the order of the readings. clock: stamps the readings. observe: there is no setter, whatever is asked
-    for. Raises DeviceUnavailable where an energy counter cannot be read, with the remedy.
+    for. Raises DeviceUnavailable where an energy counter cannot be read, with the remedy. A limit settles within about
+    two of its windows, after which the hardware has forgotten what was drawn before.
     """
 
     kind = KIND
     emulated = False
     driver = None
+    sensor = SensorInfo(update_s=UPDATE_S, window_s=UPDATE_S, settle_s=2 * CAP_WINDOW_US / 1e6)
 
     def __init__(self, packages: Sequence[RaplPackage], clock: Clock, *, observe: bool) -> None:
         self._packages, self._clock, self._observe = tuple(packages), clock, observe
-        self._gpus = tuple(package.info for package in packages)
+        self.gpus = tuple(package.info for package in packages)
         try:
             self._meters = tuple(PackageMeter(one.package, one.where, clock.now()) for one in packages)
         except ZoneError as error:
             raise DeviceUnavailable(f"no energy, so nothing to measure: {error}") from error
         self._notes = Notes()
         self._note_limits()
-
-    @property
-    def gpus(self) -> tuple[GpuInfo, ...]:
-        return self._gpus
-
-    @property
-    def sensor(self) -> SensorInfo:
-        return SensorInfo(update_s=UPDATE_S, window_s=UPDATE_S, settle_s=_SETTLE_S)
 
     @property
     def refusal(self) -> str | None:
@@ -66,10 +59,7 @@ class RaplDevice:
     def limits(self) -> RaplLimits:
         """The setter. Raises DeviceError under `observe`, where there is none, and LimitRefused (`refusal`) where a
         package takes no limit."""
-        if self._observe:
-            raise DeviceError("an observed device has no limits to set; leave out --observe (AUTOCAP_OBSERVE) to tune")
-        if self.refusal is not None:
-            raise LimitRefused(self.refusal)
+        require_settable(self.refusal, observe=self._observe)
         return RaplLimits(self._packages)
 
     def close(self) -> None:
@@ -117,18 +107,14 @@ class RaplDevice:
                 )
 
     def _watch_enforced(self, package: RaplPackage, requested_w: float | None, enforced_w: float | None) -> None:
-        if (
-            requested_w is None
-            or enforced_w is None
-            or enforced_w >= requested_w
-            or same_limit(enforced_w, requested_w)
-        ):
+        if requested_w is None or enforced_w is None or same_limit(enforced_w, requested_w):
             return
-        self._notes.say(
-            f"{package.uuid} held",
-            f"another interface of {package.where} holds it at {enforced_w:g} W, although {requested_w:g} W is "
-            "requested; caps above that change nothing",
-        )
+        if enforced_w < requested_w:
+            self._notes.say(
+                f"{package.uuid} held",
+                f"another interface of {package.where} holds it at {enforced_w:g} W, although {requested_w:g} W is "
+                "requested; caps above that change nothing",
+            )
 
 
 def _binding(mean_w: float | None, enforced_w: float | None) -> bool | None:

@@ -6,7 +6,7 @@ Only the guardian, the watchdog and `autocap restore` hold one of these.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from autocap.devices.base import Setting
+from autocap.devices.base import Setting, require_inside
 from autocap.devices.powercap import find_packages
 from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window, limit_of
 from autocap.devices.rapl.packages import RaplPackage, uuid_of
@@ -49,7 +49,8 @@ class RaplLimits:
         found_w, found = self._found.setdefault(uuid, (before_w, limit.settings()))
         is_found = same_limit(cap_w, found_w)
         if not is_found:
-            self._require_inside(uuid, cap_w)
+            package = self._packages[uuid]
+            require_inside(cap_w, package.cap_range.min_w, package.cap_range.max_w, package.where)
         limit.request(cap_w)
         for setting in for_a_cap(found, switched_on=not is_found):
             limit.apply(setting)
@@ -80,19 +81,6 @@ class RaplLimits:
             there = ", ".join(self._limits) or "none"
             raise DeviceError(f"there is no CPU package {uuid} whose limit can be set; there is {there}")
         return self._limits[uuid]
-
-    def _require_inside(self, uuid: str, cap_w: float) -> None:
-        package = self._packages[uuid]
-        low_w, high_w = package.cap_range.min_w, package.cap_range.max_w
-        if not cap_w >= low_w:
-            raise LimitRefused(
-                f"cap {cap_w:g} W is below the {low_w:g} W minimum of {package.where}; pass --min-cap {low_w:g} or more"
-            )
-        if cap_w > high_w:
-            raise LimitRefused(
-                f"cap {cap_w:g} W is above the {high_w:g} W maximum of {package.where}; pass --max-cap {high_w:g} or "
-                "less"
-            )
 
 
 def _require_taken(limit: LongTermLimit, asked_w: float, before_w: float | None) -> None:

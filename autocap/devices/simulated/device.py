@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.clock import Clock
+from autocap.devices.base import require_inside
 from autocap.devices.simulated.job import Episode, JobStretch, SimulatedJob, WorkloadChange
 from autocap.devices.simulated.node import CardView, LimitChange, NodeState, SimulatedNode, Spell, Stretch
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
@@ -39,6 +40,10 @@ class SimulatedDevice:
     same limits give the same readings.
     """
 
+    kind = "simulated"
+    emulated = True
+    driver = None
+
     def __init__(self, clock: Clock, job: SimulatedJob, node: SimulatedNode | None = None, *, seed: int = 0) -> None:
         self._clock = clock
         self._job = job
@@ -56,27 +61,11 @@ class SimulatedDevice:
         self._future = self._past
         self._ahead: Stretch | None = None
         name = f"simulated {job.profile.gpu_name}"
-        self._gpus = tuple(
+        self.gpus = tuple(
             GpuInfo(index=index, uuid=f"SIM-{seed:08x}-{index:04x}", name=name, cap_range=cap_range)
             for index in range(self._node.gpus)
         )
         self._settle(clock.now())
-
-    @property
-    def kind(self) -> str:
-        return "simulated"
-
-    @property
-    def emulated(self) -> bool:
-        return True
-
-    @property
-    def driver(self) -> None:
-        return None
-
-    @property
-    def gpus(self) -> tuple[GpuInfo, ...]:
-        return self._gpus
 
     @property
     def sensor(self) -> SensorInfo:
@@ -214,24 +203,14 @@ class SimulatedDevice:
         self._requested_w[gpu] = cap_w
         self._past.set_limit(gpu, self._enforced_w(cap_w), float(self._calls.uniform(*self._node.lag_s)))
 
-    def _requested(self, gpu: GpuInfo) -> float:
-        self._catch_up()
-        return self._requested_w[gpu.index]
-
     def _request(self, gpu: GpuInfo, cap_w: float) -> None:
         """A call of somebody who may set limits: checks, takes its time, and acts at its end."""
         asked, where = f"cap {cap_w:g} W", f"GPU {gpu.index}"
-        low_w, high_w = gpu.cap_range.min_w, gpu.cap_range.max_w
         if not self._node.may_set:
             raise LimitRefused(
                 f"{asked} on {where} was not permitted; setting a power limit needs root or CAP_SYS_ADMIN"
             )
-        if not cap_w >= low_w:
-            raise LimitRefused(f"{asked} is below the {low_w:g} W minimum of {where}; pass --min-cap {low_w:g} or more")
-        if cap_w > high_w:
-            raise LimitRefused(
-                f"{asked} is above the {high_w:g} W maximum of {where}; pass --max-cap {high_w:g} or less"
-            )
+        require_inside(cap_w, gpu.cap_range.min_w, gpu.cap_range.max_w, where)
         self._clock.wait_until(self._clock.now() + float(self._calls.uniform(*self._node.call_s)))
         self._settle(self._clock.now())
         self._apply(gpu.index, cap_w)
@@ -251,7 +230,9 @@ class SimulatedLimits:
 
     def requested_w(self, uuid: str) -> float | None:
         """The limit that was last requested, by anybody, watts. Raises DeviceError for an unknown UUID."""
-        return self._device._requested(self._gpu(uuid))
+        gpu = self._gpu(uuid)
+        self._device._catch_up()
+        return self._device._requested_w[gpu.index]
 
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         """Request a limit. Raises LimitRefused where it is out of range, not permitted or not enforced."""
@@ -261,8 +242,7 @@ class SimulatedLimits:
         """Nothing is held."""
 
     def _gpu(self, uuid: str) -> GpuInfo:
-        for gpu in self._device.gpus:
-            if gpu.uuid == uuid:
-                return gpu
-        known = ", ".join(gpu.uuid for gpu in self._device.gpus)
-        raise DeviceError(f"no simulated GPU has the UUID {uuid}; there are {known}")
+        known = {gpu.uuid: gpu for gpu in self._device.gpus}
+        if uuid not in known:
+            raise DeviceError(f"no simulated GPU has the UUID {uuid}; there are {', '.join(known)}")
+        return known[uuid]

@@ -30,22 +30,18 @@ class SimulatedMeter:
         seed: int = 0,
     ) -> None:
         self._device, self._clock, self._rest_w = device, clock, rest_w
-        self._refresh_s, self._noise = refresh_s, noise
+        self.refresh_s, self._noise = refresh_s, noise
         self._rng = np.random.default_rng(np.random.SeedSequence([seed, 1]))
         self._tick = math.floor(clock.now() / refresh_s)
         self._gpu_j = self._counted_j(self._tick * refresh_s)
         self._reading = NodeReading(t_s=self._tick * refresh_s, power_w=None, whole=True)
 
-    @property
-    def refresh_s(self) -> float:
-        return self._refresh_s
-
     def read(self) -> NodeReading:
-        tick = math.floor(self._clock.now() / self._refresh_s + 1e-9)
+        tick = math.floor(self._clock.now() / self.refresh_s + 1e-9)
         if tick > self._tick:
-            now_s = tick * self._refresh_s
+            now_s = tick * self.refresh_s
             gpu_j = self._counted_j(now_s)
-            power_w = (gpu_j - self._gpu_j) / (now_s - self._tick * self._refresh_s) + self._rest_w
+            power_w = (gpu_j - self._gpu_j) / (now_s - self._tick * self.refresh_s) + self._rest_w
             noise = float(self._rng.standard_normal(tick - self._tick)[-1])
             self._tick, self._gpu_j = tick, gpu_j
             self._reading = NodeReading(t_s=now_s, power_w=power_w * (1 + self._noise * noise), whole=True)
