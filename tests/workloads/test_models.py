@@ -25,7 +25,8 @@ PARAMETERS = {
     "xception": 22_855_952,
     "lstm": 9_841,
 }
-IMAGE_NETWORKS = [name for name in NETWORKS if name != "lstm"]
+# One of each family and way to build it: the sizes of the others show in their parameters and operations.
+IMAGE_NETWORKS = ["alexnet", "vgg16", "vgg16_bn", "inception3", "inception4", "resnet18", "resnet50", "xception"]
 
 
 def test_every_network_of_the_papers_is_there() -> None:
@@ -95,7 +96,7 @@ def test_the_smallest_sizes_are_the_smallest_that_train(name: str) -> None:
     [
         # Without batch normalisation a set of four moves the weights slowly at the published rate.
         # One of each kind of block: the deeper networks of a family are more of the same.
-        *(("alexnet", 4, 4), ("vgg16_bn", 3, 1), ("inception3", 4, 4), ("inception4", 4, 4)),
+        *(("alexnet", 4, 4), ("vgg16_bn", 3, 1), ("inception3", 4, 4)),
         *(("resnet18", 4, 1), ("resnet50", 3, 1), ("xception", 6, 4), ("lstm", 6, 1)),
     ],
 )
