@@ -11,7 +11,7 @@ from autocap.records import Cost
 from autocap.reports.figures.model import Floats
 from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, costs_by_cap, costs_predicted
 from autocap.reports.summary.record import ParetoPoint, Summary
-from autocap.reports.summary.summarise import measured_trials, metric_of
+from autocap.reports.summary.summarise import last_of, measured_trials, metric_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
         return None
     metrics = with_own(metric_of(summary.metric))
     common = [one for one in measured_trials(events) if len(set(one.measurement.cap_w)) == 1]  # a cap per GPU is off it
-    expected = next((event.caps for event in reversed(events) if isinstance(event, Predicted)), ())
+    predicted = last_of(Predicted, events)
     return Curve(
         name="",
         metrics=metrics,
         baseline_w=summary.baseline.cap_w,
         measured=costs_by_cap(common, summary.baseline, metrics),
-        predicted=costs_predicted(expected, summary.baseline, metrics),
+        predicted=costs_predicted(predicted.caps if predicted else (), summary.baseline, metrics),
         kept=_kept(summary),
         front=front_of(summary.pareto),
     )

@@ -28,19 +28,14 @@ def envelope(x: Floats, y: Floats, buckets: int = BUCKETS) -> Envelope:
     Readings that are not numbers are gaps; fewer readings than two a stretch are given as they are."""
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
-    if len(x) < 2 * buckets:
-        return _broken(Envelope(x=x, low=y, mean=y, high=y))
-    bucket = np.minimum((buckets * (x - x[0]) / (x[-1] - x[0])).astype(int), buckets - 1)
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    sizes = np.diff(starts, append=len(x))
-    return _broken(
-        Envelope(
-            x=np.add.reduceat(x, starts) / sizes,
-            low=np.minimum.reduceat(y, starts),
-            mean=np.add.reduceat(y, starts) / sizes,
-            high=np.maximum.reduceat(y, starts),
-        )
-    )
+    rows = np.stack([x, y, y, y])
+    if len(x) >= 2 * buckets:
+        bucket = np.minimum((buckets * (x - x[0]) / (x[-1] - x[0])).astype(int), buckets - 1)
+        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        sums = np.add.reduceat(rows[:2], starts, axis=1) / np.diff(starts, append=len(x))
+        rows = np.stack([sums[0], np.minimum.reduceat(y, starts), sums[1], np.maximum.reduceat(y, starts)])
+    middles, low, mean, high = _broken(rows)
+    return Envelope(x=middles, low=low, mean=mean, high=high)
 
 
 def changes(x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -53,16 +48,13 @@ def changes(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return x[kept], y[kept]
 
 
-def _broken(found: Envelope) -> Envelope:
-    """With a NaN put into each gap, so that no line is drawn across it."""
-    if len(found.x) < 3:
-        return found
-    apart = np.diff(found.x)
+def _broken(rows: Floats) -> Floats:
+    """Times and values, shape (4, n), with NaN put into each gap in time, so that no line is drawn across it."""
+    x = rows[0]
+    if len(x) < 3:
+        return rows
+    apart = np.diff(x)
     gaps = np.flatnonzero(apart > _GAP * np.median(apart)) + 1
-    middle = (found.x[gaps - 1] + found.x[gaps]) / 2
-    return Envelope(
-        x=np.insert(found.x, gaps, middle),
-        low=np.insert(found.low, gaps, np.nan),
-        mean=np.insert(found.mean, gaps, np.nan),
-        high=np.insert(found.high, gaps, np.nan),
-    )
+    unknown = np.full((4, len(gaps)), np.nan)
+    unknown[0] = (x[gaps - 1] + x[gaps]) / 2
+    return np.insert(rows, gaps, unknown, axis=1)

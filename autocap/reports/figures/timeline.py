@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from autocap.reports.figures.model import (
 )
 from autocap.reports.figures.scale import spanning
 from autocap.reports.summary.record import StateSpan, Summary
+from autocap.reports.summary.summarise import all_of
 from autocap.runlog.samples import Samples
 
 _DRAW, _SPREAD = Style(colour=Colour.INK, width=1.0), Style(colour=Colour.MUTED)
@@ -46,7 +46,6 @@ _AFTER = 0.15  # of the search: what is shown of the time after it
 _COUNTS = 300  # stretches of steps whose time is drawn
 _TAIL_PCT = 2.0  # of those, on either side, that an axis need not show
 Bools = NDArray[np.bool_]
-_E = TypeVar("_E")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +179,12 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
     marks: list[Mark] = []
     if len(x):
         marks.append(Line(name="from the steps", style=_STEPS, x=clock(x), y=period_s))
-    trials = [event.trial for event in _of(TrialEnded, events)]
+    trials = [event.trial for event in all_of(TrialEnded, events)]
     windows: tuple[tuple[str, Style, list[Measurement | None]], ...] = (
-        ("baseline", _BASELINE, [event.measurement for event in _of(BaselineMeasured, events)]),
+        ("baseline", _BASELINE, [event.measurement for event in all_of(BaselineMeasured, events)]),
         ("trial", _COMPLETE, [trial.measurement for trial in trials if trial.state is TrialState.COMPLETE]),
         ("trial ended early", _PRUNED, [trial.measurement for trial in trials if trial.state is TrialState.PRUNED]),
-        ("kept cap", _KEPT, [event.measurement for event in _of(Decided, events) if event.cap_w is not None]),
+        ("kept cap", _KEPT, [event.measurement for event in all_of(Decided, events) if event.cap_w is not None]),
     )
     for name, style, measured in windows:
         shown = [m for m in measured if m and clock.start_s <= _middle_s(m) <= clock.end_s]
@@ -218,7 +217,3 @@ def _step_times(steps: Floats, step_t_s: Floats) -> tuple[Floats, Floats]:
 
 def _middle_s(measurement: Measurement) -> float:
     return measurement.start_s + measurement.duration_s / 2
-
-
-def _of(kind: type[_E], events: Sequence[Event]) -> list[_E]:
-    return [event for event in events if isinstance(event, kind)]
