@@ -27,8 +27,7 @@ from autocap.session.preparing import open_node_power, refuse_as_root, settle_le
 from autocap.session.recorder import Recorder
 from autocap.sweep.document import present_sweep
 from autocap.sweep.plan import observed, planned
-from autocap.sweep.resting import LOOK_EVERY_S
-from autocap.sweep.running import Running
+from autocap.sweep.running import LOOK_EVERY_S, Running
 from autocap.sweep.schedule import Schedule, differences
 from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise, to_csv
 from autocap.version import __version__

@@ -107,12 +107,12 @@ def summarise(events: Sequence[Event]) -> SweepSummary:
     """The summary of a sweep's events, oldest first. Raises RunDirectoryError where there is no sweep in them."""
     last = last_start(events)
     runs = finished_runs(events)
-    ended = last_of(RunEnded, events[events.index(last) :])  # if it went on after an end, that was none
+    latest = next(event for event in reversed(events) if isinstance(event, SweepStarted | RunEnded))
     return SweepSummary(
         autocap_version=last.autocap_version,
         command=last.plan.command,
         started_at=all_of(SweepStarted, events)[0].started_at,
-        ended_because=ended.ended_because if ended else UNFINISHED,
+        ended_because=latest.ended_because if isinstance(latest, RunEnded) else UNFINISHED,
         runs_left=Schedule(last.plan, runs).left,
         metric=last.metric,
         plan=last.plan,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.per_gpu.comparison import PerGpuComparison
+from autocap.controller.comparison import PerGpuComparison
 from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried

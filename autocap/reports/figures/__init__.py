@@ -10,7 +10,7 @@ from autocap.reports.figures.timeline import timelines
 from autocap.reports.figures.tradeoff import tradeoff
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording.run import EMULATED
-from autocap.runlog.samples import Samples
+from autocap.runlog.columns import Samples
 
 __all__ = ["pictures"]
 

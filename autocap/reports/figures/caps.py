@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from autocap.reports.figures.curve import Curve, title
-from autocap.reports.figures.model import Axis, Band, Colour, Floats, Line, Mark, Marker, Picture, Plot, Points, Style
-from autocap.reports.figures.scale import spanning
+from autocap.reports.figures.layout import spanning
+from autocap.reports.figures.model import Band, Colour, Floats, Line, Mark, Marker, Picture, Plot, Points, Style
 from autocap.reports.summary.gains import ENERGY, TIME, CapCosts
 
 _STYLES = {
@@ -57,7 +57,7 @@ def _of_metric(curve: Curve, name: str) -> Plot:
     cap_w, value, error = _series(curve.measured, name)
     points = Style(colour=style.colour, marker=style.marker)
     marks.append(Points(name="measured", style=points, x=cap_w, y=value, y_error=error))
-    return _plot(title(name), _cap_axis([curve]), marks)
+    return _plot(title(name), curve, marks)
 
 
 def _of_curve(curve: Curve) -> Plot:
@@ -70,10 +70,11 @@ def _of_curve(curve: Curve) -> Plot:
         thin = Style(colour=style.colour, dash=style.dash, width=_MEASURED_WIDTH)
         marks.append(Line(name=None, style=thin, x=cap_w, y=value))
         marks.append(Points(name=title(name), style=style, x=cap_w, y=value, y_error=error))
-    return _plot(curve.name, _cap_axis([curve]), marks)
+    return _plot(curve.name, curve, marks)
 
 
-def _plot(name: str, x: Axis, marks: Sequence[Mark]) -> Plot:
+def _plot(name: str, curve: Curve, marks: Sequence[Mark]) -> Plot:
+    x = spanning("cap, W", [np.array([np.mean(one.cap_w) for one in (*curve.measured, *curve.predicted)])])
     one = Line(name=None, style=_ONE, x=np.array([x.low, x.high]), y=np.ones(2))
     y = spanning("over the baseline's", _extent(marks), around=1.0)
     return Plot(title=name, x=x, y=y, marks=(one, *marks))
@@ -97,8 +98,3 @@ def _series(some: Sequence[CapCosts], name: str) -> tuple[Floats, Floats, Floats
     rows = [(float(np.mean(one.cap_w)), one.costs[name].value, one.costs[name].stderr) for one in some]
     cap_w, value, error = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     return cap_w, value, error
-
-
-def _cap_axis(curves: Sequence[Curve]) -> Axis:
-    some = [np.array([np.mean(one.cap_w) for one in (*curve.measured, *curve.predicted)]) for curve in curves]
-    return spanning("cap, W", some)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autocap.events import BaselineMeasured, Decided, Event, State, TrialEnded, TrialStarted
 from autocap.records import Measurement, TrialState
 from autocap.reports.figures.envelope import changes, envelope
+from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import (
     Axis,
     Band,
@@ -27,10 +28,9 @@ from autocap.reports.figures.model import (
     Rows,
     Style,
 )
-from autocap.reports.figures.scale import spanning
 from autocap.reports.summary.record import StateSpan, Summary
 from autocap.reports.summary.summarise import all_of
-from autocap.runlog.samples import Samples
+from autocap.runlog.columns import Samples
 
 _DRAW, _SPREAD = Style(colour=Colour.INK, width=1.0), Style(colour=Colour.MUTED)
 _CAP = Style(colour=Colour.VERMILION, width=4.0)

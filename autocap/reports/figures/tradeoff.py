@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from autocap.reports.figures.curve import Curve, title
+from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Colour, Floats, Line, Marker, Picture, Plot, Points, Style
-from autocap.reports.figures.scale import spanning
 from autocap.reports.summary.gains import ENERGY, TIME, CapCosts
 
 _MEASURED = Style(colour=Colour.BLUE)
