@@ -74,16 +74,12 @@ def _trained(tally: Tally) -> tuple[float, float]:
     return tally.iterations - tally.paused_iterations, tally.counted_s - tally.paused_s
 
 
-def expected_search_s(baseline: Measurement, settle_s: float) -> float:
-    """Seconds that a search is going to take, when each cap needs about as long a window as the baseline did."""
-    return _TRIALS * (settle_s + baseline.duration_s + 2 * baseline.period_s)
-
-
 def objection(left: float | None, baseline: Measurement, settle_s: float) -> str | None:
     """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""
     if left is None:
         return None
-    left_s, search_s = max(left, 0.0) * baseline.period_s, expected_search_s(baseline, settle_s)
+    left_s = max(left, 0.0) * baseline.period_s
+    search_s = _TRIALS * (settle_s + baseline.duration_s + 2 * baseline.period_s)  # windows as long as the baseline's
     if left_s >= _TIMES * search_s:
         return None
     return (

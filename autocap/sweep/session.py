@@ -55,7 +55,16 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
         recorder = Recorder(directory, reporter)
         recorder.events.extend(earlier)
         schedule = Schedule(plan, finished_runs(earlier))
-        recorder.event(_started(config, plan, schedule, clock.now(), started))
+        recorder.event(
+            events.SweepStarted(
+                t_s=clock.now(),
+                autocap_version=__version__,
+                started_at=started.isoformat(timespec="seconds"),
+                metric=metric_info(config.run.tune.metric),
+                plan=plan,
+                runs_left=schedule.left,
+            )
+        )
         if node is not None:
             recorder.event(node_metered(node, config.run, clock.now()))
         for note in notes:
@@ -81,19 +90,6 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
             f"--out {shlex.quote(str(directory.path))}"
         )
     return 0
-
-
-def _started(
-    config: SweepConfig, plan: SweepPlan, schedule: Schedule, t_s: float, started: datetime
-) -> events.SweepStarted:
-    return events.SweepStarted(
-        t_s=t_s,
-        autocap_version=__version__,
-        started_at=started.isoformat(timespec="seconds"),
-        metric=metric_info(config.run.tune.metric),
-        plan=plan,
-        runs_left=schedule.left,
-    )
 
 
 def _directory(

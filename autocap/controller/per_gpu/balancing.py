@@ -44,7 +44,7 @@ class Balancing:
         self._config, self._lowering, self._prober, self._out = config, lowering, prober, outbox
         self._budget, self._baseline, self._common = budget, baseline, common
         self._comparison: PerGpuComparison | None = None  # under way; `None` while the common cap alone is measured
-        self._draws = DevicePower(len(outbox.original_w))
+        self._draws = DevicePower()
         self._draws_w: Caps | None = None  # of the caps that were tried last
         self._opening = common
 
@@ -69,7 +69,7 @@ class Balancing:
         if self._prober.collecting:
             self._draws.add(metered)
         else:
-            self._draws = DevicePower(len(self._out.original_w))
+            self._draws = DevicePower()
         return None
 
     def abandon(self, reason: str) -> None:
@@ -133,16 +133,6 @@ class Balancing:
         why_not = comparison.objection() if self._confirming else comparison.hindrance()
         if why_not is None and not self._config.metric.allows(then, self._baseline):
             why_not = "not surely within the slowdown limit"
-        self._announce(why_not, comparison, then)
-        caps_w, accepted = comparison.inner_w, why_not is None
-        self._lowering.learn(Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=accepted))
-        if self._confirming and accepted:
-            return self._decide(caps_w, comparison.gain(), comparison)
-        if self._confirming:
-            self._out.enter(State.SEARCHING)
-        return self._next_trial()
-
-    def _announce(self, why_not: str | None, comparison: PerGpuComparison, then: Measurement) -> None:
         cost = self._config.metric.cost(then, self._baseline)
         self._out.announce(
             PerGpuTried(
@@ -155,6 +145,13 @@ class Balancing:
                 measurement=then,
             )
         )
+        caps_w, accepted = comparison.inner_w, why_not is None
+        self._lowering.learn(Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=accepted))
+        if self._confirming and accepted:
+            return self._decide(caps_w, comparison.gain(), comparison)
+        if self._confirming:
+            self._out.enter(State.SEARCHING)
+        return self._next_trial()
 
     # Ends.
 
@@ -186,7 +183,7 @@ class Balancing:
     # Measuring.
 
     def _measure(self, caps_w: Caps) -> None:
-        self._draws = DevicePower(len(self._out.original_w))
+        self._draws = DevicePower()
         self._out.set(caps_w)
         error = _CONFIRMING_ERROR if self._confirming else _TRIAL_ERROR
         self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
@@ -200,8 +197,8 @@ def _larger_error(found: Measurement) -> Cost:
 class DevicePower:
     """Adds up each device's energy and time over the samples of a window; pauses of the job are left out."""
 
-    def __init__(self, devices: int) -> None:
-        self._energies_j = [0.0] * devices
+    def __init__(self) -> None:
+        self._energies_j: list[float] = []
         self._seconds = 0.0
         self._before: Sample | None = None
 
@@ -211,6 +208,7 @@ class DevicePower:
         if before is None or metered.paused:
             return
         self._seconds += metered.t_s - before.t_s
+        self._energies_j = self._energies_j or [0.0] * len(before.readings)
         for device, (then, now) in enumerate(zip(before.readings, metered.sample.readings, strict=True)):
             if then.energy_j is not None and now.energy_j is not None:
                 self._energies_j[device] += now.energy_j - then.energy_j
