@@ -8,8 +8,7 @@ from autocap.events.sweep import DISCARDED
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from autocap.reports.document import Document, Fact, Sentences, Table
-from autocap.reports.figures.caps import caps, tradeoff
-from autocap.reports.figures.curve import Curve, front_of, with_own
+from autocap.reports.figures.caps import Curve, caps, front_of, tradeoff, with_own
 from autocap.reports.figures.model import Picture
 from autocap.reports.rendering import Presentation
 from autocap.reports.summary.gains import METRICS, Measured, costs_by_cap, relative_to

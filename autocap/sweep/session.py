@@ -5,7 +5,7 @@ An interrupted sweep goes on in its run directory, provided that its plan is sti
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -139,23 +139,15 @@ def _run_all(
         finished = running.run(run, sets[run.gpus], devices.get(run.gpus))
         schedule.add(finished)
         recorder.event(events.SweepRunEnded(t_s=running.clock.now(), finished=finished))
-        _attempt(recorder, running.clock.now(), lambda: directory.put(SWEEP, to_csv(summarise(recorder.events))))
+        recorder.record(running.clock.now(), lambda: directory.put(SWEEP, to_csv(summarise(recorder.events))))
         if running.ended_by is None and schedule.hopeless is not None:
             return schedule.hopeless
         pause_s = running.plan.cool_down_s
     return None
 
 
-def _attempt(recorder: Recorder, t_s: float, write: Callable[[], None]) -> None:
-    """Write a file; that it cannot be written is said once, and the sweep goes on."""
-    try:
-        write()
-    except RunDirectoryError as error:
-        recorder.warn(t_s, str(error))
-
-
 def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: Reporter, t_s: float) -> None:
     report = present_sweep(recorder.events)
-    _attempt(recorder, t_s, lambda: directory.put_result(report.result))
+    recorder.record(t_s, lambda: directory.put_result(report.result))
     reporter.close()
     hand_out(directory, report, text.lines(report.document, reporter.width), reporter, config.run)

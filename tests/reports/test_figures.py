@@ -9,11 +9,10 @@ import pytest
 from autocap.events import Event, Warned
 from autocap.records import Cost
 from autocap.reports.figures import pictures, svg
-from autocap.reports.figures.caps import caps, tradeoff
-from autocap.reports.figures.curve import Curve, of_run
-from autocap.reports.figures.envelope import BUCKETS, changes, envelope
+from autocap.reports.figures.caps import Curve, caps, of_run, tradeoff
 from autocap.reports.figures.layout import Box, beside, place, spanning, tick_labels, ticks
 from autocap.reports.figures.model import Axis, Band, Line, Mark, Picture, Plot, Points, Rows
+from autocap.reports.figures.timeline import BUCKETS, changes, envelope
 from autocap.reports.summary.gains import METRICS, TIME, CapCosts
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise

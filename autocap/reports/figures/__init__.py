@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from autocap.events import Event
-from autocap.reports.figures.caps import caps, tradeoff
-from autocap.reports.figures.curve import of_run
+from autocap.reports.figures.caps import caps, of_run, tradeoff
 from autocap.reports.figures.model import Picture
 from autocap.reports.figures.timeline import timelines
 from autocap.reports.summary.record import Summary

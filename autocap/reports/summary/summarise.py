@@ -59,12 +59,10 @@ def summarise(events: Sequence[Event]) -> Summary:
     if started is None:
         raise RunDirectoryError("the run has no start on record: it was killed before its first event was written")
     ended = last_of(RunEnded, events)
-    baselines = [event.measurement for event in all_of(BaselineMeasured, events)]
-    baseline = baselines[0] if baselines else None
+    baseline = next((event.measurement for event in all_of(BaselineMeasured, events)), None)
     progress = last_of(ProgressFound, events)
     measured, predicted = measured_trials(events), last_of(Predicted, events)
     expected = predicted.caps if predicted else ()
-    decided = last_of(Decided, events)
     chosen, since_s = _kept_last(events, _device_count(events))
     kept = chosen.measurement if chosen else None
     node = node_summary(last_of(NodeMetered, events), last_of(IdleEstimated, events), baseline, kept)
@@ -85,7 +83,7 @@ def summarise(events: Sequence[Event]) -> Summary:
         best_by_metric=best_by_metric(measured, baseline, expected) if baseline else (),
         pareto=pareto(measured, baseline, expected) if baseline else (),
         totals=_totals(last_of(Tally, events)),
-        versus_baseline=_versus(started.metric, decided, chosen, since_s, baselines, events),
+        versus_baseline=_versus(started.metric, chosen, since_s, events),
         versus_common=_versus_common(started.metric, events),
         states=_states(events),
         warnings=tuple(event.text for event in all_of(Warned, events)),
@@ -213,16 +211,12 @@ def _totals(tally: Tally | None) -> Totals | None:
 
 
 def _versus(
-    info: MetricInfo,
-    decided: Decided | None,
-    chosen: ChosenSummary | None,
-    since_s: float,
-    baselines: Sequence[Measurement],
-    events: Sequence[Event],
+    info: MetricInfo, chosen: ChosenSummary | None, since_s: float, events: Sequence[Event]
 ) -> VersusBaseline | None:
     """since_s: when the chosen cap began to be held."""
     tally, anew = last_of(Tally, events), _tuned_anew(events)
-    reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
+    decided, last = last_of(Decided, events), last_of(BaselineMeasured, events)
+    reference = (decided.baseline if decided else None) or (last.measurement if last else None)
     if reference is None:
         return None
     metric = metric_of(info)
