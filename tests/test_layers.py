@@ -43,7 +43,7 @@ IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessin
 # What the watchdog and the child of a run import, and so must not wait for numpy.
 LIGHT = re.compile(
     r"(errors|records|metrics|config|events|clock|job|guardian)\b|(devices|devices\.base|devices\.emulated|progress)$"
-    r"|progress\.(steps|regex)\b|runlog(\.(codec|directory|event_log|sample_rows))?$"
+    r"|progress\.(steps|regex)\b|runlog(\.(codec|directory|event_log))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
     "devices.nvml": "pynvml",

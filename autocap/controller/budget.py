@@ -6,9 +6,10 @@ N τ₀ (1 + X) − T to be spent; pauses of the job count in neither. Probing b
 arrival, where every iteration earns X τ₀.
 """
 
-from collections.abc import Sequence
+import math
 
 from autocap.events import Tally
+from autocap.measurement.totals import RunningTotals
 from autocap.records import Measurement, Trial
 
 _TRIALS = 5  # with the confirmation, of a search that knows what it does
@@ -16,17 +17,24 @@ _TIMES = 2.0  # the rest of the job must last as many searches
 
 
 class SlowdownBudget:
-    """max_slowdown: as the metric has it, 0.05 for 5 %. baseline: at the limit found on arrival.
+    """max_slowdown: as the metric has it, 0.05 for 5 %; `None` where nothing limits it. totals: of the run.
 
-    settle_s, fewest: what a trial costs at least, in seconds and iterations. since: the totals when the workload had
-    changed, from where it is counted anew; `None` counts all.
+    baseline: at the limit found on arrival. settle_s, fewest: what a trial costs at least, in seconds and iterations.
+    since: the totals when the workload had changed, from where it is counted anew; `None` counts all.
     """
 
     def __init__(
-        self, max_slowdown: float, baseline: Measurement, settle_s: float, fewest: int, since: Tally | None = None
+        self,
+        max_slowdown: float | None,
+        totals: RunningTotals,
+        baseline: Measurement,
+        *,
+        settle_s: float,
+        fewest: int,
+        since: Tally | None = None,
     ) -> None:
         self._since = (0.0, 0.0) if since is None else _trained(since)
-        self._allowed, self._baseline = max_slowdown, baseline
+        self._allowed, self._totals, self._baseline = max_slowdown, totals, baseline
         self._settle_s, self._fewest = settle_s, fewest
         self._seen: list[tuple[float, float]] = []  # cap and slowdown ratio of each cap that was measured
 
@@ -35,8 +43,11 @@ class SlowdownBudget:
         if trial.measurement is not None:
             self._seen.append((trial.cap_w, trial.measurement.period_s / self._baseline.period_s))
 
-    def saved_s(self, tally: Tally) -> float:
-        """Seconds that the job may still lose; negative where it has lost more."""
+    def saved_s(self, now_s: float) -> float:
+        """Seconds that the job may still lose; negative where it has lost more, infinite where nothing limits it."""
+        tally = None if self._allowed is None else self._totals.tally(now_s)
+        if tally is None or self._allowed is None:
+            return math.inf
         iterations, took_s = (now - then for now, then in zip(_trained(tally), self._since, strict=True))
         return iterations * self._baseline.period_s * (1 + self._allowed) - took_s
 
@@ -48,7 +59,7 @@ class SlowdownBudget:
         """
         per_device_w = self._baseline.of_gpus().power_w / len(self._baseline.cap_w)
         anchor_w, anchor = min(per_device_w, self._baseline.cap_w[0]), 1.0
-        known: Sequence[tuple[float, float]] = sorted(self._seen)
+        known = sorted(self._seen)
         above = [ratio for seen_w, ratio in known if seen_w >= cap_w]
         below = [ratio for seen_w, ratio in known if seen_w <= cap_w]
         if known and known[0][0] < anchor_w:
@@ -63,16 +74,12 @@ def _trained(tally: Tally) -> tuple[float, float]:
     return tally.iterations - tally.paused_iterations, tally.counted_s - tally.paused_s
 
 
-def expected_search_s(baseline: Measurement, settle_s: float) -> float:
-    """Seconds that a search is going to take, when each cap needs about as long a window as the baseline did."""
-    return _TRIALS * (settle_s + baseline.duration_s + 2 * baseline.period_s)
-
-
 def objection(left: float | None, baseline: Measurement, settle_s: float) -> str | None:
     """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""
     if left is None:
         return None
-    left_s, search_s = max(left, 0.0) * baseline.period_s, expected_search_s(baseline, settle_s)
+    left_s = max(left, 0.0) * baseline.period_s
+    search_s = _TRIALS * (settle_s + baseline.duration_s + 2 * baseline.period_s)  # windows as long as the baseline's
     if left_s >= _TIMES * search_s:
         return None
     return (

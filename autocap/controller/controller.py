@@ -218,25 +218,24 @@ class Controller:
             self._phase = Observing()
             self._out.enter(State.HOLDING)
             return
+        budget = SlowdownBudget(
+            self._config.metric.max_slowdown,
+            self._totals,
+            baseline,
+            settle_s=self._settle_s,
+            fewest=self._config.min_batches,
+            since=self._totals.tally(self._out.now_s) if self._plan.searches > 1 else None,
+        )
         exploration = Exploration(
             config=self._config,
             search=search,
             prober=self._prober,
             outbox=self._out,
-            totals=self._totals,
             progress=self._progress,
-            budget=self._budget(baseline),
+            budget=budget,
         )
         self._phase = Exploring(exploration=exploration)
         self._heed(self._phase, exploration.begin())
-
-    def _budget(self, baseline: Measurement) -> SlowdownBudget | None:
-        if self._config.metric.max_slowdown is None:
-            return None
-        since = self._totals.tally(self._out.now_s) if self._plan.searches > 1 else None
-        return SlowdownBudget(
-            self._config.metric.max_slowdown, baseline, self._settle_s, self._config.min_batches, since=since
-        )
 
     def _heed(self, phase: Exploring, decision: Decision | None) -> None:
         match decision:

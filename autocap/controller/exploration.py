@@ -1,6 +1,5 @@
 """SEARCHING and CONFIRMING: from a measured baseline to a decision."""
 
-import math
 from dataclasses import replace
 from typing import assert_never
 
@@ -18,7 +17,6 @@ from autocap.measurement.drift import changed_since, ratios
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
-from autocap.measurement.totals import RunningTotals
 from autocap.progress import Progress
 from autocap.records import Measurement, Trial, TrialState
 
@@ -29,10 +27,7 @@ _AT_ARRIVAL = "at the limit found on arrival"
 
 
 class Exploration:
-    """One search and its confirmation.
-
-    budget: what trials may cost the job in time, `None` where nothing limits it.
-    """
+    """One search and its confirmation. budget: what trials may cost the job in time."""
 
     def __init__(
         self,
@@ -41,13 +36,12 @@ class Exploration:
         search: Search,
         prober: Prober,
         outbox: Outbox,
-        totals: RunningTotals,
         progress: Progress,
-        budget: SlowdownBudget | None,
+        budget: SlowdownBudget,
     ) -> None:
         self.search = search
         self._config, self._prober, self._out = config, prober, outbox
-        self._totals, self._progress, self._budget = totals, progress, budget
+        self._progress, self._budget = progress, budget
         self._step: Step = None
         self._since_baseline = 0  # trials
         self._patience = 1.0  # grows while the baseline stays where it is
@@ -141,7 +135,7 @@ class Exploration:
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
-        if self._budget is not None and self._saved_s() < self._budget.expected_loss_s(cap_w):
+        if self._budget.saved_s(self._out.now_s) < self._budget.expected_loss_s(cap_w):
             self._step = AtTrial(cap_w=cap_w, stage=TrialStage.SAVING_UP)
             self._out.set(self._out.original_w)
             return
@@ -155,20 +149,14 @@ class Exploration:
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
         trying = isinstance(self._step, AtTrial) and self._step.stage is TrialStage.TRYING
-        return trying and self._saved_s() < 0
-
-    def _saved_s(self) -> float:
-        """Seconds that the job may still lose."""
-        tally = None if self._budget is None else self._totals.tally(self._out.now_s)
-        return math.inf if self._budget is None or tally is None else self._budget.saved_s(tally)
+        return trying and self._budget.saved_s(self._out.now_s) < 0
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
         trial = result.as_trial(cap_w, self._progress.trouble)
         self._step = None
         self._since_baseline += 1
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
-        if self._budget is not None:
-            self._budget.learn(trial)
+        self._budget.learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
             self._trial = (self._out.now_s, trial.measurement)
@@ -184,7 +172,7 @@ class Exploration:
             self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
         if cap_w is None:
             # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
-            unsure = self.search.blind or self._budget is not None
+            unsure = self.search.blind or self._config.metric.max_slowdown is not None
             return self._put_back("no cap that was tried is allowed and better", self.search.baseline, unsure=unsure)
         if self._out.every(cap_w) == self._out.original_w:
             return self._put_back("the limit found on arrival is already the best", self.search.baseline, unsure=False)
@@ -287,7 +275,6 @@ class Exploration:
             lowering=Lowering(common_w, len(self._out.original_w), self.search.grid, near),
             prober=self._prober,
             outbox=self._out,
-            totals=self._totals,
             budget=self._budget,
             baseline=self.search.baseline,
             common=common,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from autocap.errors import AutocapError, StrategyError
-from autocap.measurement.combining import as_at
+from autocap.measurement.batches import as_at
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState

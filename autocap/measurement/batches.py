@@ -1,4 +1,5 @@
-"""Standard errors of time and energy per iteration, from batch means.
+"""Standard errors of time and energy per iteration, from batch means; and measurements with such errors taken together,
+or moved to another time.
 
 Iteration times are autocorrelated and energy = power × time makes the errors of time and energy correlated, so the
 standard errors come from the means of long batches, as a covariance (Law and Kelton, Simulation Modeling and
@@ -6,10 +7,12 @@ Analysis, "batch means").
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from autocap.records import Measurement
 
 Floats = NDArray[np.float64]
 MIN_BATCHES = 8
@@ -17,11 +20,18 @@ MIN_BATCHES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchErrors:
-    """Relative standard errors of the mean time, energy and power, and the correlation of time and energy."""
+    """Relative standard errors of mean time, energy and power per iteration, and the correlation of time and energy."""
 
     time: float
     energy: float
     correlation: float
+
+    @classmethod
+    def of(cls, var_time: float, var_energy: float, covariance: float) -> "BatchErrors":
+        """The errors from relative variances of time and energy, and their covariance."""
+        time, energy = math.sqrt(var_time), math.sqrt(var_energy)
+        correlation = covariance / (time * energy) if time > 0 and energy > 0 else 0.0
+        return cls(time=time, energy=energy, correlation=min(1.0, max(-1.0, correlation)))
 
     @property
     def power(self) -> float:
@@ -38,9 +48,7 @@ def batch_errors(t_s: Floats, energy_j: Floats, iterations: Floats, min_batches:
     fewest = _covariance(t_s, energy_j, iterations, min_batches)
     twice = _covariance(t_s, energy_j, iterations, 2 * min_batches) if t_s.size > 2 * min_batches else fewest
     covariance = max(fewest, twice, key=lambda matrix: float(np.trace(matrix)))
-    time, energy = np.sqrt(np.diag(covariance))
-    correlation = float(covariance[0, 1] / (time * energy)) if time > 0 and energy > 0 else 0.0
-    return BatchErrors(time=float(time), energy=float(energy), correlation=min(1.0, max(-1.0, correlation)))
+    return BatchErrors.of(float(covariance[0, 0]), float(covariance[1, 1]), float(covariance[0, 1]))
 
 
 def _covariance(t_s: Floats, energy_j: Floats, iterations: Floats, batches: int) -> Floats:
@@ -65,3 +73,58 @@ def _student_factor(freedom: int) -> float:
     z = 2.0
     g1, g2 = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     return (z + g1 / freedom + g2 / freedom**2) / z
+
+
+def pool(measurements: list[Measurement]) -> Measurement:
+    """One measurement from several windows at the same cap, each weighted by its iterations."""
+    whole = _pooled(measurements)
+    if any(m.gpu is None for m in measurements):
+        return whole
+    return whole.with_gpus(_pooled([m.of_gpus() for m in measurements]))
+
+
+def _pooled(measurements: list[Measurement]) -> Measurement:
+    iterations = sum(m.iterations for m in measurements)
+    duration_s = sum(m.duration_s for m in measurements)
+    energy_j = sum(m.energy_per_iteration_j * m.iterations for m in measurements)
+    var_t = sum((m.period_rel_stderr * m.duration_s / duration_s) ** 2 for m in measurements)
+    shares = [m.energy_per_iteration_j * m.iterations / energy_j for m in measurements]
+    var_e = sum((m.energy_rel_stderr * share) ** 2 for m, share in zip(measurements, shares, strict=True))
+    covariance = sum(
+        m.time_energy_corr * m.period_rel_stderr * m.energy_rel_stderr * m.duration_s / duration_s * share
+        for m, share in zip(measurements, shares, strict=True)
+    )
+    errors = BatchErrors.of(var_t, var_e, covariance)
+    reasons = [m.reason for m in measurements if m.reason is not None]
+    return Measurement(
+        cap_w=measurements[0].cap_w,
+        start_s=min(m.start_s for m in measurements),
+        duration_s=duration_s,
+        iterations=iterations,
+        period_s=duration_s / iterations,
+        period_rel_stderr=errors.time,
+        power_w=energy_j / duration_s,
+        power_rel_stderr=errors.power,
+        energy_per_iteration_j=energy_j / iterations,
+        energy_rel_stderr=errors.energy,
+        time_energy_corr=errors.correlation,
+        cap_binding=measurements[-1].cap_binding,
+        valid=all(m.valid for m in measurements),
+        reason=reasons[0] if reasons else None,
+    )
+
+
+def as_at(measurement: Measurement, then: Measurement, first: Measurement) -> Measurement:
+    """What caps would have shown while those compared with showed `first`, given what they showed beside `then`."""
+    if measurement.gpu is not None and then.gpu is not None and first.gpu is not None:
+        gpus = as_at(measurement.of_gpus(), then.of_gpus(), first.of_gpus())
+        return as_at(replace(measurement, gpu=None), then, first).with_gpus(gpus)
+    time = first.period_s / then.period_s
+    energy = first.energy_per_iteration_j / then.energy_per_iteration_j
+    return replace(
+        measurement,
+        duration_s=measurement.duration_s * time,
+        period_s=measurement.period_s * time,
+        power_w=measurement.power_w * energy / time,
+        energy_per_iteration_j=measurement.energy_per_iteration_j * energy,
+    )

@@ -22,15 +22,18 @@ def disturbance(sample: Sample) -> str | None:
     return None
 
 
+def gpus_power_w(sample: Sample) -> float | None:
+    """What all GPUs draw at a sample, watts; `None` where that of one is not known."""
+    known = [reading.power_w for reading in sample.readings if reading.power_w is not None]
+    return sum(known) if len(known) == len(sample.readings) else None
+
+
 def node_power_w(sample: Sample) -> float | None:
     """What the whole machine draws at a sample, watts; `None` where that is not known, or nobody asked for it."""
-    node, of_gpus = sample.node, [reading.power_w for reading in sample.readings]
-    if node is None or node.power_w is None:
-        return None
-    if node.whole:
-        return node.power_w
-    known = [power_w for power_w in of_gpus if power_w is not None]
-    return node.power_w + sum(known) if len(known) == len(of_gpus) else None
+    node, of_gpus = sample.node, gpus_power_w(sample)
+    if node is None or node.power_w is None or node.whole:
+        return None if node is None else node.power_w
+    return None if of_gpus is None else node.power_w + of_gpus
 
 
 def implausible(node_w: float, gpus_w: float) -> str | None:

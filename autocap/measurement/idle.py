@@ -40,22 +40,17 @@ class RestPower:
         return float(np.percentile(self._watts, _PERCENTILE)) if self.seen_s >= _SHORTEST_S else None
 
 
-class IdleWatch:
+class IdleWatch(RestPower):
     """Watches the start of a run until the first iteration has ended."""
 
     def __init__(self) -> None:
-        self._rest = RestPower()
+        super().__init__()
         self._done = False
-
-    @property
-    def seen_s(self) -> float:
-        """Over how long it has looked."""
-        return self._rest.seen_s
 
     def before(self, t_s: float, node: NodeReading) -> None:
         """A reading from before the devices are known; it tells of the machine only where theirs is in it."""
         if node.whole:
-            self._rest.see(t_s, node.power_w)
+            self.see(t_s, node.power_w)
 
     def add(self, metered: Metered, kind: str) -> float | None:
         """The idle power, watts, once: with the first marks; `None` before and afterwards, and where there was too
@@ -64,6 +59,6 @@ class IdleWatch:
             return None
         if metered.marks:
             self._done = True
-            return self._rest.estimate() if kind in _COUNTED_FROM_THE_START else None
-        self._rest.see(metered.t_s, node_power_w(metered.sample))
+            return self.estimate() if kind in _COUNTED_FROM_THE_START else None
+        self.see(metered.t_s, node_power_w(metered.sample))
         return None

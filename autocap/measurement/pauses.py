@@ -12,6 +12,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.measurement.energy import gpus_power_w
 from autocap.progress import Mark
 from autocap.records import Sample
 
@@ -64,11 +65,9 @@ class PauseWatch:
 
     def _feel(self, sample: Sample) -> None:
         """Whether the draw is low."""
-        powers = [reading.power_w for reading in sample.readings]
-        known = [power for power in powers if power is not None]
-        if len(known) < len(powers):
+        draw_w = gpus_power_w(sample)
+        if draw_w is None:
             return
-        draw_w = sum(known)
         if self._draw_w is None:
             self._draw_w = draw_w
         if draw_w >= _LOW * self._draw_w:

@@ -130,10 +130,14 @@ class Probe:
 
     def cut(self, why: str) -> ProbeResult:
         """End now: pruned with what was measured, failed where that is too little."""
+        return self._ended(TrialState.PRUNED, why) or ProbeResult(state=TrialState.FAILED, reason=why)
+
+    def _ended(self, state: TrialState, reason: str) -> ProbeResult | None:
+        """The result by what was measured so far; `None` where that is too little."""
         measurement = None if self._window is None else self._window.measure(self._rules.min_batches)
         if measurement is None:
-            return ProbeResult(state=TrialState.FAILED, reason=why)
-        return ProbeResult(state=TrialState.PRUNED, reason=why, measurement=measurement, cost=self._cost(measurement))
+            return None
+        return ProbeResult(state=state, reason=reason, measurement=measurement, cost=self._cost(measurement))
 
     def _has_settled(self, metered: Metered, start_s: float) -> bool:
         """Whether readings describe the new cap alone; of the machine's this shows only as they come."""
@@ -190,21 +194,13 @@ class Probe:
             self._retakes += 1
             self._start_s, self._paused_s = self._last_s, 0.0
             return None
-        measurement = self._window.measure(self._rules.min_batches) if self._window is not None else None
-        if measurement is None:
-            needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
-            too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
-            return ProbeResult(
-                state=TrialState.FAILED,
-                reason=f"only {too_few} within {self._rules.limit_s:g} s, {needed} are needed; pass a larger "
-                "--trial-seconds",
-            )
-        return ProbeResult(
-            state=TrialState.COMPLETE,
-            reason=f"time limit of {self._rules.limit_s:g} s",
-            measurement=measurement,
-            cost=self._cost(measurement),
-        )
+        result = self._ended(TrialState.COMPLETE, f"time limit of {self._rules.limit_s:g} s")
+        if result is not None:
+            return result
+        needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
+        too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
+        within = f"only {too_few} within {self._rules.limit_s:g} s, {needed} are needed"
+        return ProbeResult(state=TrialState.FAILED, reason=f"{within}; pass a larger --trial-seconds")
 
     def _disturbed(self, now_s: float, lasted_s: float, why: str) -> ProbeResult | None:
         """What overlaps a disturbance does not count: the window begins anew once it is over."""

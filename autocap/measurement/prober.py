@@ -32,11 +32,6 @@ class Prober:
         self._probe: Probe | None = None
 
     @property
-    def resting(self) -> bool:
-        """Whether nothing is measured."""
-        return self._probe is None
-
-    @property
     def collecting(self) -> bool:
         """Whether samples count: the cap has settled, and nothing disturbs."""
         return self._probe is not None and self._probe.collecting
@@ -45,9 +40,8 @@ class Prober:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
         collected before."""
         rules = replace(self.rules, level=True, target_stderr=self.rules.target_stderr * self._baseline_error)
-        self._begin(lambda: Probe(caps_w, rules, self._own_cost))
-        if window is not None:
-            self._probe = Probe(caps_w, rules, self._own_cost, window=window)
+        self._build = lambda: Probe(caps_w, rules, self._own_cost)
+        self._probe = Probe(caps_w, rules, self._own_cost, window=window)
 
     def start(
         self,
@@ -59,7 +53,8 @@ class Prober:
         decided: Callable[[Measurement], bool] = lambda measurement: True,
     ) -> None:
         """Measure at these caps, watts; the rest as Probe has it."""
-        self._begin(lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided))
+        self._build = lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided)
+        self._probe = self._build()
 
     def add(self, metered: Metered) -> ProbeResult | None:
         """Take in a sample; the result, once; `None` before, and while nothing is measured."""
@@ -85,7 +80,3 @@ class Prober:
 
     def _own_cost(self, found: Measurement) -> Cost:
         return self._metric.cost(found, found)
-
-    def _begin(self, build: Callable[[], Probe]) -> None:
-        self._build = build
-        self._probe = build()

@@ -12,6 +12,8 @@ _APART_S = 0.2  # of the points of the energy curve that are kept until the next
 _MOST_POINTS = 10_000
 _SHORTEST_GAP_S = 1e-6
 
+_Used = tuple[float, float, float]  # seconds, joules, iterations
+
 
 class RunningTotals:
     """Adds up time, energy and iterations, sample by sample, from the moment `open` is called."""
@@ -21,7 +23,7 @@ class RunningTotals:
         self._counted = (0.0, 0.0, 0.0)  # seconds, joules and iterations up to the last mark, without pauses
         self._marked_s: float | None = None  # the last mark
         self._counted_from = self._counted
-        self._since: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
+        self._since: _Used | None = None  # t_s, energy_j, iterations
         self._now = (0.0, 0.0, 0.0)
         self._exploration = (0.0, 0.0, 0.0)
         self._paused = (0.0, 0.0, 0.0)
@@ -34,16 +36,12 @@ class RunningTotals:
             counted = self._counted
             unknown = self._count(metered.marks)
             if metered.pause_ended and self._since is not None:
-                parts = zip(self._paused, self._counted, counted, strict=True)
-                t_s, energy_j, iterations = (total + now - then for total, now, then in parts)
-                self._paused = (t_s, energy_j, iterations)
+                self._paused = _grown(self._paused, self._counted, counted)
             elif self._since is not None:
                 self._unknown += unknown
         before, self._now = self._now, (metered.t_s, metered.energy_j, self._counted[2])
         if state in _EXPLORING:
-            spent = zip(self._exploration, self._now, before, strict=True)
-            t_s, energy_j, iterations = (total + now - then for total, now, then in spent)
-            self._exploration = (t_s, energy_j, iterations)
+            self._exploration = _grown(self._exploration, self._now, before)
 
     def open(self) -> None:
         """Begin to count here, once activity is steady; a second call changes nothing."""
@@ -111,3 +109,9 @@ class RunningTotals:
         (t0_s, energy0_j, gap0_s), (t1_s, energy1_j, gap1_s) = self._curve[after - 1 : after + 1]
         share = (t_s - t0_s) / (t1_s - t0_s)
         return energy0_j + share * (energy1_j - energy0_j), gap0_s + share * (gap1_s - gap0_s)
+
+
+def _grown(total: _Used, now: _Used, then: _Used) -> _Used:
+    """The total with what has come between two states of the job."""
+    seconds, joules, iterations = (sum_ + after - before for sum_, after, before in zip(total, now, then, strict=True))
+    return seconds, joules, iterations

@@ -165,13 +165,10 @@ class Window:
         )
 
 
-def _without_pauses(t_s: Floats, energy_j: Floats, iterations: Floats) -> tuple[Floats, Floats, Floats]:
+def _without_pauses(t_s: Floats, energy_j: Floats, iterations: Floats) -> tuple[Floats, ...]:
     """Cumulative time, energy and iterations without pauses: stretches in which the count stood still (recognised by
     the progress), or in which an iteration took far longer than the rest; all of shape (marks − pauses,)."""
     goes_on = np.diff(iterations) > 0
     goes_on[goes_on] = ~far_longer(np.diff(t_s)[goes_on], np.diff(iterations)[goes_on])
-    return (
-        np.concatenate([[0.0], np.cumsum(np.diff(t_s)[goes_on])]),
-        np.concatenate([[0.0], np.cumsum(np.diff(energy_j)[goes_on])]),
-        np.concatenate([[0.0], np.cumsum(np.diff(iterations)[goes_on])]),
-    )
+    curves = (t_s, energy_j, iterations)
+    return tuple(np.concatenate([[0.0], np.cumsum(np.diff(curve)[goes_on])]) for curve in curves)

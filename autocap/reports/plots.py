@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autocap.errors import AutocapError
-from autocap.reports.figures.labels import Box, beside, place
+from autocap.reports.figures.layout import Box, beside, place
 from autocap.reports.figures.model import Band, Line, Mark, Marker, Panel, Picture, Plot, Points, Row, Rows, Style
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from autocap.events import Event
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording import node as node_wording
-from autocap.reports.wording import per_gpu as per_gpu_wording
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import common_caps
 
@@ -21,7 +20,7 @@ def run_document(summary: Summary, events: Sequence[Event]) -> Document:
     return Document(
         kicker=f"autocap {summary.mode} · {wording.device(summary)}",
         headline=_headline(summary),
-        remarks=(*wording.remarks(events), *per_gpu_wording.lines(summary), *of_node, *at_rest),
+        remarks=(*wording.remarks(events), *wording.per_gpu(summary), *of_node, *at_rest),
         aim=aim,
         label=wording.EMULATED if summary.emulated else "",
         facts=tuple(wording.facts(summary)),
@@ -54,7 +53,7 @@ def _body(summary: Summary, intent: Sequence[str], at_rest: Sequence[str]) -> It
     else:
         yield Sentences(lines=tuple(heading))
         yield wording.trials(summary, summary.baseline)
-        result = [wording.outcome(summary), *per_gpu_wording.lines(summary), *wording.savings(summary)]
+        result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
         yield Sentences(lines=(*result, *at_rest))
         if summary.node is not None:
             yield node_wording.of_gpus(summary, summary.baseline)

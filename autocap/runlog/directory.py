@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
+from operator import attrgetter
 from pathlib import Path
 
 from autocap.errors import RunDirectoryError
@@ -25,7 +26,6 @@ from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.records import Sample
 from autocap.runlog.codec import Json
 from autocap.runlog.event_log import EVENTS, line_of, locked
-from autocap.runlog.sample_rows import header, row
 
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
@@ -37,6 +37,12 @@ _HALF = "half-written.tmp"
 _OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these holds a run
 _REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF, REPORT, *_PLOTS)
 _FLUSH_S = 5.0
+_READING = ("energy_j", "beside_j", "requested_w", "enforced_w", "sm_clock_hz", "cap_binding", "throttled",
+            "utilisation", "temperature_c")  # fmt: skip
+# A column of a device each, in order, and what of its reading stands in it; `autocap period` reads t_s and power_w.
+_COLUMNS = {"power_w": "power_w", "read_t_s": "t_s", **{name: name for name in _READING}}
+_OF_DEVICE = attrgetter(*_COLUMNS.values())
+_OF_NODE = attrgetter("power_w", "t_s", "energy_j", "whole")
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
 
 
@@ -223,3 +229,33 @@ def _write(file: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:  # a disk that fills up takes a part first and fails at the next try
         rest = rest[file.write(rest) :]
+
+
+def header(sample: Sample) -> str:
+    """Column names of samples. Several devices have a total, power_w, and each its own: power_w_0, energy_j_0, …"""
+    devices = len(sample.readings)
+    if devices == 1:
+        of_devices = list(_COLUMNS)
+    else:
+        of_devices = ["power_w"] + [f"{name}_{index}" for index in range(devices) for name in _COLUMNS]
+    of_node = [] if sample.node is None else ["node_power_w", "node_read_t_s", "node_energy_j", "node_whole"]
+    return ",".join(["t_s", *of_devices, "steps", "step_t_s", *of_node]) + "\n"
+
+
+def row(sample: Sample) -> str:
+    """One sample as a line of the file; nothing stands where something is unknown."""
+    values: list[float | bool | None] = [sample.t_s]
+    if len(sample.readings) != 1:
+        powers = [reading.power_w for reading in sample.readings if reading.power_w is not None]
+        values.append(sum(powers) if powers and len(powers) == len(sample.readings) else None)
+    for reading in sample.readings:
+        values += _OF_DEVICE(reading)
+    values += [sample.steps.count, sample.steps.t_s] if sample.steps else [None, None]
+    if sample.node is not None:
+        values += _OF_NODE(sample.node)
+    return ",".join(map(_cell, values)) + "\n"
+
+
+def _cell(value: float | bool | None) -> str:
+    """A number to a millionth, in the fewest digits; nothing where it is unknown."""
+    return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")

@@ -59,26 +59,18 @@ class Trace:
         span_s = self.end_s - self.start_s
         count = max(1, int(np.ceil((span_s - _FEWEST_READINGS * self.update_s) / window_s)))
         bounds_s = [self.start_s + window_s * number for number in range(count)] + [self.end_s]
-        last = np.nextafter(self.end_s, np.inf)
-        return [
-            self._between(start_s, end_s, last if number == count - 1 else end_s)
-            for number, (start_s, end_s) in enumerate(pairwise(bounds_s))
-        ]
+        return [self._between(start_s, end_s) for start_s, end_s in pairwise(bounds_s)]
 
-    def _between(self, start_s: float, end_s: float, before_s: float) -> "Trace":
-        inside = (self.t_s >= start_s) & (self.t_s < before_s)
-        witnesses = []
-        for t_s, values in self.witnesses:
-            seen = (t_s >= start_s) & (t_s < before_s)
-            witnesses.append((t_s[seen], values[seen]))
-        return replace(
-            self,
-            start_s=start_s,
-            end_s=end_s,
-            t_s=self.t_s[inside],
-            power_w=self.power_w[inside],
-            witnesses=tuple(witnesses),
-        )
+    def _between(self, start_s: float, end_s: float) -> "Trace":
+        before_s = np.nextafter(end_s, np.inf) if end_s == self.end_s else end_s  # the last reading is in the last part
+
+        def part(t_s: Floats, values: Floats) -> Witness:
+            inside = (t_s >= start_s) & (t_s < before_s)
+            return t_s[inside], values[inside]
+
+        t_s, power_w = part(self.t_s, self.power_w)
+        witnesses = tuple(part(*witness) for witness in self.witnesses)
+        return replace(self, start_s=start_s, end_s=end_s, t_s=t_s, power_w=power_w, witnesses=witnesses)
 
 
 def read(path: Path) -> Trace:
@@ -177,20 +169,19 @@ def _middle(values: Floats) -> float:
 def _witnesses(columns: Columns) -> tuple[Witness, ...]:
     """Power from the steps of the energy counter, and utilisation, each at the time it was polled."""
     t_s = columns.values["t_s"]
-    found: list[Witness] = []
-    energy_j = columns.joined("energy_j")
-    if energy_j is not None:
-        known = np.isfinite(t_s) & np.isfinite(energy_j)
-        at_s, counter_j = t_s[known], energy_j[known]
+    polled: dict[str, Witness] = {}
+    for name in ("energy_j", "utilisation"):
+        values = columns.joined(name)
+        if values is not None:
+            known = np.isfinite(t_s) & np.isfinite(values)
+            polled[name] = t_s[known], values[known]
+    if "energy_j" in polled:
+        at_s, counter_j = polled["energy_j"]
         moved = np.flatnonzero(np.diff(counter_j) > 0) + 1
         steps_s, steps_j = np.diff(at_s[moved]), np.diff(counter_j[moved])
         forward = (steps_s > 0) & (steps_j > 0)
-        found.append((at_s[moved][1:][forward], steps_j[forward] / steps_s[forward]))
-    utilisation = columns.joined("utilisation")
-    if utilisation is not None:
-        known = np.isfinite(t_s) & np.isfinite(utilisation)
-        found.append((t_s[known], utilisation[known]))
-    return tuple(found)
+        polled["energy_j"] = at_s[moved][1:][forward], steps_j[forward] / steps_s[forward]
+    return tuple(polled.values())
 
 
 def _notes(rows: int, gaps: int, backward: int, cut_short: bool) -> tuple[str, ...]:

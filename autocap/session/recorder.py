@@ -24,11 +24,11 @@ class Recorder:
     def event(self, event: Event) -> None:
         self.events.append(event)
         self._report(lambda reporter: reporter.event(event))
-        self._record(event.t_s, lambda: self._directory.append(event))
+        self.record(event.t_s, lambda: self._directory.append(event))
 
     def sample(self, sample: Sample) -> None:
         self._report(lambda reporter: reporter.sample(sample))
-        self._record(sample.t_s, lambda: self._directory.sample(sample))
+        self.record(sample.t_s, lambda: self._directory.sample(sample))
 
     def warn(self, t_s: float, text: str) -> None:
         self.event(events.Warned(t_s=t_s, text=text))
@@ -47,7 +47,8 @@ class Recorder:
                 said = f"{type(reporter).__name__} fails and shows nothing from here on: {error!r}"
                 self.warn(self.events[-1].t_s if self.events else 0.0, said)
 
-    def _record(self, t_s: float, write: Callable[[], None]) -> None:
+    def record(self, t_s: float, write: Callable[[], None]) -> None:
+        """Write to the run directory; a warning where that fails."""
         try:
             write()
         except RunDirectoryError as error:

@@ -25,14 +25,14 @@ class _Filled:
 
     @property
     def known(self) -> bool:
-        """Whether any power is."""
+        """Whether any power was read of the run."""
         return self._power_w is not None
 
-    def power(self, watts: float) -> None:
+    def _power(self, watts: float) -> None:
         """Such a power was read, of the run alone."""
         self._power_w = (self._power_w or (watts,))[0], watts
 
-    def add(self, sample: Sample) -> None:
+    def _point(self, sample: Sample) -> None:
         """Add a sample of this part alone."""
         if self._meter.add(sample):
             self._points = [*self._points[:1], (sample.t_s, self._meter.energy_j)]
@@ -48,35 +48,29 @@ class _Filled:
         return first_w * (first_s - self._begin_s) + last_j - first_j + last_w * (end_s - last_s)
 
 
-class GpuMeter:
+class GpuMeter(_Filled):
     """One GPU's energy over a run. missing: readings that were, once the first had come.
 
     window_s: what a reading is the mean of; one whose window reaches back before the run is not of it.
     """
 
     def __init__(self, begin_s: float, window_s: float) -> None:
-        self._begin_s, self._window_s = begin_s, window_s
-        self._filled = _Filled(begin_s)
+        super().__init__(begin_s)
+        self._inside_s = begin_s + window_s
         self.missing = 0
 
     def add(self, t_s: float, reading: Reading) -> None:
         """Add a reading of this GPU, taken at t_s."""
-        inside = reading.t_s >= self._begin_s + self._window_s
         if reading.power_w is None:
-            late = t_s > self._begin_s + self._window_s + _SILENT_S
-            self.missing += late or self._filled.known
-        elif inside:
-            self._filled.power(reading.power_w)
+            self.missing += self.known or t_s > self._inside_s + _SILENT_S
+        elif reading.t_s >= self._inside_s:
+            self._power(reading.power_w)
         elif reading.energy_j is None:
             return
-        self._filled.add(Sample(t_s=t_s, readings=(reading,)))
-
-    def energy_j(self, end_s: float) -> float | None:
-        """Joules up to the end of the run; `None` where no power was ever read."""
-        return self._filled.energy_j(end_s)
+        self._point(Sample(t_s=t_s, readings=(reading,)))
 
 
-class NodeMeter:
+class NodeMeter(_Filled):
     """The energy of the machine around the GPUs over a run, as its source gives it.
 
     refresh_s: between two fresh readings, each the mean since the last. One that only holds what was read before the
@@ -84,16 +78,11 @@ class NodeMeter:
     """
 
     def __init__(self, begin_s: float, refresh_s: float) -> None:
+        super().__init__(begin_s)
         self._inside_s = begin_s + refresh_s
-        self._filled = _Filled(begin_s)
         self._gap_since_s: float | None = None
         self._gap_s = 0.0
         self._whole = False
-
-    @property
-    def known(self) -> bool:
-        """Whether any reading was of the run."""
-        return self._filled.known
 
     def add(self, t_s: float, node: NodeReading) -> None:
         """Add a reading, as it stands at t_s."""
@@ -103,12 +92,12 @@ class NodeMeter:
         if node.power_w is not None:
             if node.t_s < self._inside_s:
                 return
-            self._filled.power(node.power_w)
-        self._filled.add(Sample(t_s=t_s, readings=(), node=node))
+            self._power(node.power_w)
+        self._point(Sample(t_s=t_s, readings=(), node=node))
 
     def beside(self, gpus: Used, end_s: float) -> Used | None:
         """What the node used in a run that ended then, with the GPUs' part; `None` where no reading was of the run."""
-        energy_j = self._filled.energy_j(end_s)
+        energy_j = self.energy_j(end_s)
         if energy_j is None:
             return None
         return replace(

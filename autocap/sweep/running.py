@@ -7,21 +7,24 @@ emulated device, which that process makes, while it waits. Between runs the limi
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 from autocap import devices, events
+from autocap.clock import Clock
 from autocap.config.sweep import SweepConfig
-from autocap.devices.base import PowerSource, Tunable
-from autocap.errors import AutocapError
+from autocap.devices.base import Device, PowerSource, Tunable
+from autocap.errors import AutocapError, DeviceError
+from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.job import child
 from autocap.job.child import ChildJob
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.processes import ProcessId
 from autocap.job.signals import Reaction, SignalClock, SignalPolicy
-from autocap.measurement.energy import implausible
+from autocap.measurement.energy import implausible, node_power_w
+from autocap.measurement.idle import RestPower
 from autocap.records import Sample
 from autocap.session.caps import checker
 from autocap.session.guarding import Guarded, guarded
@@ -31,7 +34,8 @@ from autocap.session.runner import Order, Runner, follow
 from autocap.session.tuning import reason, sample_interval_s
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import device_names
-from autocap.sweep.resting import LOOK_EVERY_S, Resting
+
+LOOK_EVERY_S = 0.5
 
 
 class EndingInbox(Inbox):
@@ -54,6 +58,50 @@ class _EventsOnly:
 
     def sample(self, sample: Sample) -> None:
         return
+
+
+@dataclass(slots=True, kw_only=True)
+class Resting:
+    """Looks at the node's power between runs, while the machine has nothing to do. Where its source tells of the rest of the machine alone, each set of GPUs
+    has an estimate of its own, with what those draw.
+    """
+
+    node: PowerSource
+    clock: Clock
+    announce: Callable[[Event], None]
+    _seen: dict[str | None, RestPower] = field(default_factory=dict)
+
+    def look(self, run: PlannedRun, device: Device | None) -> None:
+        """Read the machine, which waits for that run. device: of the run, `None` where only the command makes it."""
+        reading = self.node.read()
+        for note in self.node.notes():
+            self.announce(Warned(t_s=self.clock.now(), text=note))
+        watts = reading.power_w
+        if not reading.whole:
+            try:
+                readings = None if device is None else device.read()
+            except DeviceError:  # the run that is to come will say so
+                readings = None
+            if readings is None:
+                return
+            watts = node_power_w(Sample(t_s=self.clock.now(), readings=readings, node=reading))
+        self._rest(run).see(self.clock.now(), watts)
+
+    def end(self, run: PlannedRun) -> None:
+        """The run begins now: say what was seen so far."""
+        rest = self._rest(run)
+        rest.look_away()
+        power_w = rest.estimate()
+        if power_w is not None:
+            self.announce(
+                IdleEstimated(t_s=self.clock.now(), power_w=power_w, seen_s=rest.seen_s, gpus=self._counted_with(run))
+            )
+
+    def _rest(self, run: PlannedRun) -> RestPower:
+        return self._seen.setdefault(self._counted_with(run), RestPower())
+
+    def _counted_with(self, run: PlannedRun) -> str | None:
+        return None if self.node.whole else run.gpus
 
 
 @dataclass(slots=True, kw_only=True)

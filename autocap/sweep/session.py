@@ -5,7 +5,7 @@ An interrupted sweep goes on in its run directory, provided that its plan is sti
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -27,8 +27,7 @@ from autocap.session.preparing import open_node_power, refuse_as_root, settle_le
 from autocap.session.recorder import Recorder
 from autocap.sweep.document import present_sweep
 from autocap.sweep.plan import observed, planned
-from autocap.sweep.resting import LOOK_EVERY_S
-from autocap.sweep.running import Running
+from autocap.sweep.running import LOOK_EVERY_S, Running
 from autocap.sweep.schedule import Schedule, differences
 from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise, to_csv
 from autocap.version import __version__
@@ -56,7 +55,16 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
         recorder = Recorder(directory, reporter)
         recorder.events.extend(earlier)
         schedule = Schedule(plan, finished_runs(earlier))
-        recorder.event(_started(config, plan, schedule, clock.now(), started))
+        recorder.event(
+            events.SweepStarted(
+                t_s=clock.now(),
+                autocap_version=__version__,
+                started_at=started.isoformat(timespec="seconds"),
+                metric=metric_info(config.run.tune.metric),
+                plan=plan,
+                runs_left=schedule.left,
+            )
+        )
         if node is not None:
             recorder.event(node_metered(node, config.run, clock.now()))
         for note in notes:
@@ -82,19 +90,6 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
             f"--out {shlex.quote(str(directory.path))}"
         )
     return 0
-
-
-def _started(
-    config: SweepConfig, plan: SweepPlan, schedule: Schedule, t_s: float, started: datetime
-) -> events.SweepStarted:
-    return events.SweepStarted(
-        t_s=t_s,
-        autocap_version=__version__,
-        started_at=started.isoformat(timespec="seconds"),
-        metric=metric_info(config.run.tune.metric),
-        plan=plan,
-        runs_left=schedule.left,
-    )
 
 
 def _directory(
@@ -144,23 +139,15 @@ def _run_all(
         finished = running.run(run, sets[run.gpus], devices.get(run.gpus))
         schedule.add(finished)
         recorder.event(events.SweepRunEnded(t_s=running.clock.now(), finished=finished))
-        _attempt(recorder, running.clock.now(), lambda: directory.put(SWEEP, to_csv(summarise(recorder.events))))
+        recorder.record(running.clock.now(), lambda: directory.put(SWEEP, to_csv(summarise(recorder.events))))
         if running.ended_by is None and schedule.hopeless is not None:
             return schedule.hopeless
         pause_s = running.plan.cool_down_s
     return None
 
 
-def _attempt(recorder: Recorder, t_s: float, write: Callable[[], None]) -> None:
-    """Write a file; that it cannot be written is said once, and the sweep goes on."""
-    try:
-        write()
-    except RunDirectoryError as error:
-        recorder.warn(t_s, str(error))
-
-
 def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, reporter: Reporter, t_s: float) -> None:
     report = present_sweep(recorder.events)
-    _attempt(recorder, t_s, lambda: directory.put_result(report.result))
+    recorder.record(t_s, lambda: directory.put_result(report.result))
     reporter.close()
     hand_out(directory, report, text.lines(report.document, reporter.width), reporter, config.run)

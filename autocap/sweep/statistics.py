@@ -10,13 +10,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from statistics import fmean
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
 from autocap.events.sweep import DISCARDED, FinishedRun, Used
+from autocap.measurement.batches import BatchErrors
 from autocap.records import Measurement
 
+_Energy = Callable[[Used], float]  # joules of a run
+_COUNTED: _Energy = attrgetter("counted_j")
+_OF_GPUS: _Energy = attrgetter("gpus_j")
 _SIGMAS = 4.0
 _FEWEST_LIKE = 3  # with two repeats nobody can say which of them is wrong
 _LEAST_SCATTER = 1e-3  # of times, relative: what starting a process takes varies by more than runs that agree exactly
@@ -73,25 +78,10 @@ def sound(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[LeftOut]
 
 def cap_rows(runs: Sequence[FinishedRun]) -> tuple[CapRow, ...]:
     """Sound runs of one GPU set, averaged by cap, the highest first."""
-    by_cap = _by_cap(runs)
+    by_cap = {cap_w: [one.used for one in some if one.used] for cap_w, some in _by_cap(runs).items()}
     groups = list(by_cap.values())
-    counted = _shared_scatter(groups, attrgetter("counted_j"))
-    of_gpus = _shared_scatter(groups, attrgetter("gpus_j"))
+    counted, of_gpus = _shared_scatter(groups, _COUNTED), _shared_scatter(groups, _OF_GPUS)
     return tuple(_row(cap_w, used, counted, of_gpus) for cap_w, used in sorted(by_cap.items(), reverse=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scatter:
-    """Relative standard deviations of time, energy and power from run to run, and the correlation of the first two.
-
-    of: the energy of a run that it is about, joules.
-    """
-
-    of: Callable[[Used], float]
-    time: float
-    energy: float
-    power: float
-    corr: float
 
 
 def _fault(used: Used | None) -> str | None:
@@ -112,9 +102,7 @@ def _outlier(runs: Sequence[FinishedRun]) -> LeftOut | None:
     Each is compared with the mean of the others of its cap, by the scatter of all runs but itself (an externally
     studentised residual).
     """
-    by_cap: dict[float, list[FinishedRun]] = {}
-    for finished in runs:
-        by_cap.setdefault(finished.run.cap_w, []).append(finished)
+    by_cap = _by_cap(runs)
     groups = {cap_w: np.log([one.used.time_s for one in some if one.used]) for cap_w, some in by_cap.items()}
     squares = sum(float(((logs - logs.mean()) ** 2).sum()) for logs in groups.values())
     dof = sum(len(logs) - 1 for logs in groups.values()) - 1
@@ -138,30 +126,27 @@ def _outlier(runs: Sequence[FinishedRun]) -> LeftOut | None:
     return LeftOut(finished=found[1], reason="its time is more than 4 sigma from that of the other runs of its cap")
 
 
-def _by_cap(runs: Iterable[FinishedRun]) -> dict[float, list[Used]]:
-    by_cap: dict[float, list[Used]] = {}
+def _by_cap(runs: Iterable[FinishedRun]) -> dict[float, list[FinishedRun]]:
+    by_cap: dict[float, list[FinishedRun]] = {}
     for finished in runs:
-        if finished.used is not None:
-            by_cap.setdefault(finished.run.cap_w, []).append(finished.used)
+        by_cap.setdefault(finished.run.cap_w, []).append(finished)
     return by_cap
 
 
-def _shared_scatter(groups: Sequence[Sequence[Used]], of: Callable[[Used], float]) -> _Scatter:
-    """Pooled over caps: with a few repeats, a cap's own deviation says little of its error. 0 for single runs."""
+def _shared_scatter(groups: Sequence[Sequence[Used]], of: _Energy) -> BatchErrors:
+    """Relative standard deviations from run to run, pooled over caps: with a few repeats, a cap's own deviation says
+    little of its error. 0 for single runs. of: the energy of a run that it is about."""
     dof = sum(len(group) - 1 for group in groups)
     if dof < 1:
-        return _Scatter(of=of, time=0.0, energy=0.0, power=0.0, corr=0.0)
+        return BatchErrors.of(0.0, 0.0, 0.0)
     logs = [np.log([[used.time_s, of(used)] for used in group]) for group in groups]
     deviations = np.concatenate([some - some.mean(axis=0) for some in logs])
     covariance = deviations.T @ deviations / dof
-    time, energy = math.sqrt(covariance[0, 0]), math.sqrt(covariance[1, 1])
-    power = math.sqrt(max(0.0, float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])))
-    corr = float(covariance[0, 1]) / (time * energy) if time * energy > 0 else 0.0
-    return _Scatter(of=of, time=time, energy=energy, power=power, corr=min(max(corr, -1.0), 1.0))
+    return BatchErrors.of(float(covariance[0, 0]), float(covariance[1, 1]), float(covariance[0, 1]))
 
 
-def _row(cap_w: float, group: Sequence[Used], counted: _Scatter, of_gpus: _Scatter) -> CapRow:
-    measurement, gpus = _mean_run(cap_w, group, counted), _mean_run(cap_w, group, of_gpus)
+def _row(cap_w: float, group: Sequence[Used], counted: BatchErrors, of_gpus: BatchErrors) -> CapRow:
+    measurement, gpus = _mean_run(cap_w, group, _COUNTED, counted), _mean_run(cap_w, group, _OF_GPUS, of_gpus)
     each_j = list(zip(*(used.energy_j for used in group), strict=True))
     return CapRow(
         measurement=measurement if group[0].node_j is None else measurement.with_gpus(gpus),
@@ -171,32 +156,28 @@ def _row(cap_w: float, group: Sequence[Used], counted: _Scatter, of_gpus: _Scatt
         energy_sd_j=_sd([used.counted_j for used in group]),
         gpus_power_sd_w=_sd([used.gpus_j / used.time_s for used in group]),
         gpus_energy_sd_j=_sd([used.gpus_j for used in group]),
-        gpu_energy_j=tuple(map(_mean, each_j)),
+        gpu_energy_j=tuple(map(fmean, each_j)),
         gpu_power_w=tuple(
-            _mean([energy_j / used.time_s for energy_j, used in zip(one_j, group, strict=True)]) for one_j in each_j
+            fmean([energy_j / used.time_s for energy_j, used in zip(one_j, group, strict=True)]) for one_j in each_j
         ),
     )
 
 
-def _mean_run(cap_w: float, group: Sequence[Used], scatter: _Scatter) -> Measurement:
+def _mean_run(cap_w: float, group: Sequence[Used], of: _Energy, scatter: BatchErrors) -> Measurement:
     n = len(group)
     return Measurement(
         cap_w=(cap_w,) * len(group[0].energy_j),
         start_s=0.0,
         duration_s=sum(used.time_s for used in group),
         iterations=n,
-        period_s=_mean([used.time_s for used in group]),
+        period_s=fmean([used.time_s for used in group]),
         period_rel_stderr=scatter.time / math.sqrt(n),
-        power_w=_mean([scatter.of(used) / used.time_s for used in group]),
+        power_w=fmean([of(used) / used.time_s for used in group]),
         power_rel_stderr=scatter.power / math.sqrt(n),
-        energy_per_iteration_j=_mean([scatter.of(used) for used in group]),
+        energy_per_iteration_j=fmean([of(used) for used in group]),
         energy_rel_stderr=scatter.energy / math.sqrt(n),
-        time_energy_corr=scatter.corr,
+        time_energy_corr=scatter.correlation,
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _sd(values: Sequence[float]) -> float | None:

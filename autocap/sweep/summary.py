@@ -27,7 +27,7 @@ from autocap.metrics import Metric
 from autocap.reports.summary.gains import Measured, best_by_gpus, best_by_metric, pareto
 from autocap.reports.summary.node import node_summary
 from autocap.reports.summary.record import MEASURED, SCHEMA, BestCap, NodeSummary, ParetoPoint
-from autocap.reports.summary.summarise import UNFINISHED, metric_of
+from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of, metric_of
 from autocap.sweep.schedule import Schedule
 from autocap.sweep.statistics import CapRow, LeftOut, cap_rows, sound
 
@@ -87,43 +87,37 @@ class SweepSummary:
 
 def is_sweep(events: Sequence[Event]) -> bool:
     """Whether these are the events of a sweep, and not of a run."""
-    return any(isinstance(event, SweepStarted) for event in events)
+    return last_of(SweepStarted, events) is not None
 
 
 def last_start(events: Sequence[Event]) -> SweepStarted:
     """How the sweep was started, or went on, the last time. Raises RunDirectoryError where there is no sweep."""
-    started = [event for event in events if isinstance(event, SweepStarted)]
-    if not started:
+    started = last_of(SweepStarted, events)
+    if started is None:
         raise RunDirectoryError("these are not a sweep's events; pass the directory of an `autocap sweep`")
-    return started[-1]
+    return started
 
 
 def finished_runs(events: Sequence[Event]) -> list[FinishedRun]:
     """Every run that ended, oldest first."""
-    return [event.finished for event in events if isinstance(event, SweepRunEnded)]
+    return [event.finished for event in all_of(SweepRunEnded, events)]
 
 
 def summarise(events: Sequence[Event]) -> SweepSummary:
     """The summary of a sweep's events, oldest first. Raises RunDirectoryError where there is no sweep in them."""
     last = last_start(events)
-    first = next(event for event in events if isinstance(event, SweepStarted))
     runs = finished_runs(events)
-    ended: str | None = None
-    for event in events:
-        if isinstance(event, SweepStarted):
-            ended = None  # it went on
-        elif isinstance(event, RunEnded):
-            ended = event.ended_because
+    latest = next(event for event in reversed(events) if isinstance(event, SweepStarted | RunEnded))
     return SweepSummary(
         autocap_version=last.autocap_version,
         command=last.plan.command,
-        started_at=first.started_at,
-        ended_because=ended or UNFINISHED,
+        started_at=all_of(SweepStarted, events)[0].started_at,
+        ended_because=latest.ended_because if isinstance(latest, RunEnded) else UNFINISHED,
         runs_left=Schedule(last.plan, runs).left,
         metric=last.metric,
         plan=last.plan,
         panels=tuple(_with_node(panel, events) for panel in panels(last.plan, metric_of(last.metric), runs)),
-        warnings=tuple(event.text for event in events if isinstance(event, Warned)),
+        warnings=tuple(event.text for event in all_of(Warned, events)),
     )
 
 
@@ -183,12 +177,18 @@ def _panel(plan: SweepPlan, one: GpuSet, metric: Metric, runs: Sequence[Finished
 
 def _with_node(panel: Panel, events: Sequence[Event]) -> Panel:
     """The same with the machine around its GPUs, where that counts."""
-    metered = next((event for event in reversed(events) if isinstance(event, NodeMetered)), None)
-    at_rest = (event for event in reversed(events) if isinstance(event, IdleEstimated))
-    estimated = next((event for event in at_rest if event.gpus in (None, panel.gpus.label)), None)
+    at_rest = [event for event in all_of(IdleEstimated, events) if event.gpus in (None, panel.gpus.label)]
     baseline = None if panel.baseline is None else panel.baseline.measurement
     chosen = None if panel.chosen is None else panel.row(panel.chosen.cap_w[0]).measurement
-    return replace(panel, node=node_summary(metered, estimated, baseline, chosen if chosen is not baseline else None))
+    return replace(
+        panel,
+        node=node_summary(
+            last_of(NodeMetered, events),
+            last_of(IdleEstimated, at_rest),
+            baseline,
+            chosen if chosen is not baseline else None,
+        ),
+    )
 
 
 def _chosen(metric: Metric, rows: Sequence[CapRow], baseline: CapRow) -> BestCap:

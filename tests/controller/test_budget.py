@@ -1,5 +1,7 @@
 """--max-slowdown: a search spends only what the job has accrued of it."""
 
+import math
+
 import pytest
 
 from autocap import events
@@ -8,8 +10,9 @@ from autocap.config import TuneConfig
 from autocap.controller.budget import SlowdownBudget
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import Episode, SimulatedDevice, SimulatedJob
+from autocap.measurement.totals import RunningTotals
 from autocap.metrics import Metric
-from autocap.records import Trial, TrialState
+from autocap.records import Measurement, Trial, TrialState
 from bench.simulation.jobs import tune
 from tests.doubles.feeds import measurement
 
@@ -23,22 +26,43 @@ def tally(iterations: float, seconds: float, paused_s: float = 0.0) -> events.Ta
     )  # fmt: skip
 
 
+class Totals(RunningTotals):
+    """Those of a job that has come so far."""
+
+    def __init__(self, now: events.Tally) -> None:
+        super().__init__()
+        self._at = now
+
+    def tally(self, t_s: float) -> events.Tally:
+        return self._at
+
+
+def saved_s(
+    max_slowdown: float | None, now: events.Tally, baseline: Measurement = BASELINE, since: events.Tally | None = None
+) -> float:
+    budget = SlowdownBudget(max_slowdown, Totals(now), baseline, settle_s=1.0, fewest=8, since=since)
+    return budget.saved_s(now.t_s)
+
+
 def test_every_iteration_earns_its_share_and_pauses_neither_earn_nor_cost() -> None:
-    budget = SlowdownBudget(0.05, BASELINE, settle_s=1.0, fewest=8)
-    assert budget.saved_s(tally(100, 50.0)) == pytest.approx(2.5)
-    assert budget.saved_s(tally(100, 55.0)) == pytest.approx(-2.5)
-    assert budget.saved_s(tally(100, 80.0, paused_s=30.0)) == pytest.approx(2.5)
+    assert saved_s(0.05, tally(100, 50.0)) == pytest.approx(2.5)
+    assert saved_s(0.05, tally(100, 55.0)) == pytest.approx(-2.5)
+    assert saved_s(0.05, tally(100, 80.0, paused_s=30.0)) == pytest.approx(2.5)
+
+
+def test_without_a_limit_any_time_may_be_lost() -> None:
+    assert saved_s(None, tally(100, 80.0)) == math.inf
 
 
 def test_after_a_change_of_the_workload_it_is_counted_anew() -> None:
     slower = measurement(period_s=1.0)
-    budget = SlowdownBudget(0.05, slower, settle_s=1.0, fewest=8, since=tally(1000, 500.0))
-    assert budget.saved_s(tally(1000, 500.0)) == 0.0
-    assert budget.saved_s(tally(1100, 600.0)) == pytest.approx(5.0)
+    before = tally(1000, 500.0)
+    assert saved_s(0.05, tally(1000, 500.0), slower, since=before) == 0.0
+    assert saved_s(0.05, tally(1100, 600.0), slower, since=before) == pytest.approx(5.0)
 
 
 def test_the_expected_loss_grows_as_caps_fall_and_follows_what_was_measured() -> None:
-    budget = SlowdownBudget(0.05, BASELINE, settle_s=1.0, fewest=8)
+    budget = SlowdownBudget(0.05, RunningTotals(), BASELINE, settle_s=1.0, fewest=8)
     assert budget.expected_loss_s(220.0) == 0.0  # above the draw
     assert budget.expected_loss_s(100.0) == pytest.approx((1.0 + 10 * 1.0) / 2)  # half the draw, so half the speed
     slow = measurement(period_s=0.6, cap_w=150.0)

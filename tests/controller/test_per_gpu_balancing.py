@@ -121,10 +121,10 @@ class Purse(SlowdownBudget):
     """What the job may still lose lasts for so many looks."""
 
     def __init__(self, baseline: Measurement, looks: int) -> None:
-        super().__init__(0.05, baseline, settle_s=0.0, fewest=8)
+        super().__init__(0.05, RunningTotals(), baseline, settle_s=0.0, fewest=8)
         self._looks = looks
 
-    def saved_s(self, tally: events.Tally) -> float:
+    def saved_s(self, now_s: float) -> float:
         self._looks -= 1
         return float(self._looks)
 
@@ -133,25 +133,22 @@ class Purse(SlowdownBudget):
 def test_a_trial_ends_when_the_slowdown_that_is_allowed_so_far_is_used_up(looks: int) -> None:
     base = replace(measurement(350.0 * 0.5, 0.5), cap_w=(200.0, 200.0))
     sensor = SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5)
-    outbox, totals, progress, meter = Outbox((260.0, 260.0)), RunningTotals(), StepProgress(), Meter()
+    outbox, progress, meter = Outbox((260.0, 260.0)), StepProgress(), Meter()
     balancing = Balancing(
         config=PER_GPU,
         lowering=Lowering(200.0, 2, CapGrid.stepped(100.0, 260.0, 5.0), Response(draw=0.9, time=0.35)),
         prober=Prober(PER_GPU, sensor),
         outbox=outbox,
-        totals=totals,
         budget=Purse(base, looks),
         baseline=base,
         common=base,
     )
-    totals.open()
     balancing.begin()
     decided = None
     for one in samples(seconds=60.0):
         sample = replace(one, readings=(one.readings[0], replace(one.readings[0], power_w=150.0)))
         one_metered = meter.of(sample, progress.marks(sample))
         outbox.open(sample.t_s)
-        totals.add(one_metered, State.SEARCHING)
         decided = decided or balancing.take(one_metered)
         if decided is not None:
             break

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autocap.controller.per_gpu.comparison import PerGpuComparison
+from autocap.controller.comparison import PerGpuComparison
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from tests.doubles.feeds import measurement

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autocap.events import State
-from autocap.measurement.combining import as_at, pool
+from autocap.measurement.batches import as_at, pool
 from autocap.measurement.drift import changed_since
 from autocap.measurement.energy import EnergyMeter, disturbance, node_power_w
 from autocap.measurement.metering import Metering

@@ -3,8 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.measurement.batches import batch_errors
-from autocap.measurement.combining import pool
+from autocap.measurement.batches import batch_errors, pool
 from autocap.measurement.energy import EnergyMeter
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.window import Floats, Window

@@ -9,18 +9,15 @@ import pytest
 from autocap.events import Event, Warned
 from autocap.records import Cost
 from autocap.reports.figures import pictures, svg
-from autocap.reports.figures.caps import caps
-from autocap.reports.figures.curve import Curve, of_run
-from autocap.reports.figures.envelope import BUCKETS, changes, envelope
-from autocap.reports.figures.labels import Box, beside, place
+from autocap.reports.figures.caps import Curve, caps, of_run, tradeoff
+from autocap.reports.figures.layout import Box, beside, place, spanning, tick_labels, ticks
 from autocap.reports.figures.model import Axis, Band, Line, Mark, Picture, Plot, Points, Rows
-from autocap.reports.figures.scale import spanning, tick_labels, ticks
-from autocap.reports.figures.tradeoff import tradeoff
+from autocap.reports.figures.timeline import BUCKETS, changes, envelope
 from autocap.reports.summary.gains import METRICS, TIME, CapCosts
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
+from autocap.runlog.columns import Samples, parse, read_samples
 from autocap.runlog.event_log import read_events
-from autocap.runlog.samples import Samples, parse, read_samples
 from tests.doubles.recorded import record
 
 _M = TypeVar("_M", bound=Mark)

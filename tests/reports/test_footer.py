@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from autocap.reports.live.footer import Footer
+from autocap.reports.live.terminal import Footer
 
 
 class Screen:

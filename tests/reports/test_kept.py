@@ -17,7 +17,7 @@ from autocap.events import (
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.records import CapRange, GpuInfo, Measurement, Trial, TrialState
 from autocap.reports import text
-from autocap.reports.figures.curve import of_run
+from autocap.reports.figures.caps import of_run
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.wording.events import Wording

@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autocap.events import Event, Warned
-from autocap.runlog import samples, traces
+from autocap.runlog import columns, traces
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.columns import Unzipped
+from autocap.runlog.directory import header, row
 from autocap.runlog.event_log import EVENTS, events_of, line_of, read_events
-from autocap.runlog.sample_rows import header, row
 from tests.doubles import arbitrary
 
 events = st.one_of(*map(arbitrary.of, get_args(Event)))
@@ -122,19 +122,19 @@ def test_of_a_trace_with_any_cells_what_is_kept_ascends_and_is_above_0(
 def test_samples_come_back_to_a_millionth_as_far_as_they_were_written(written: list, cut: int) -> None:
     lines = [header(written[0]), *map(row, written)]
     whole = zlib.compress("".join(lines).encode(), wbits=31)
-    found = samples.parse(whole)
+    found = columns.parse(whole)
     np.testing.assert_allclose(found.t_s, [sample.t_s for sample in written], atol=1e-6)
     powers = [[reading.power_w for reading in sample.readings] for sample in written]
     expected = [np.nan if None in some else sum(some) for some in powers]
     np.testing.assert_allclose(found.power_w, expected, atol=1e-5)
-    part = samples.parse(whole[: cut % len(whole)])
+    part = columns.parse(whole[: cut % len(whole)])
     np.testing.assert_array_equal(part.power_w, found.power_w[: len(part.power_w)])
 
 
 @example(zlib.compress(b"power_w_\n\n", wbits=31))
 @given(st.binary() | st.binary().map(gzip.compress) | st.text().map(lambda text: gzip.compress(text.encode())))
 def test_whatever_a_samples_file_holds_it_is_read(data: bytes) -> None:
-    found = samples.parse(data)
+    found = columns.parse(data)
     assert np.all(np.diff(found.t_s) >= 0)
 
 

@@ -61,8 +61,8 @@ from autocap.records import (
     Trial,
     TrialState,
 )
+from autocap.reports.rendering import to_json_dict
 from autocap.reports.summary.summarise import summarise
-from autocap.reports.summary.to_json import to_json_dict
 from autocap.runlog.directory import RunDirectory
 from autocap.runlog.event_log import read_events
 

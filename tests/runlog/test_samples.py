@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autocap.records import Reading, Sample, StepReading
-from autocap.runlog.sample_rows import header, row
-from autocap.runlog.samples import parse
+from autocap.runlog.columns import parse
+from autocap.runlog.directory import header, row
 
 
 def gzipped(text: str) -> bytes:

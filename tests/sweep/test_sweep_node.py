@@ -20,7 +20,7 @@ from autocap.reports.text import lines
 from autocap.runlog.codec import decode, encode
 from autocap.sweep.document import present_sweep
 from autocap.sweep.measuring import WholeRun
-from autocap.sweep.resting import LOOK_EVERY_S, Resting
+from autocap.sweep.running import LOOK_EVERY_S, Resting
 from autocap.sweep.schedule import differences
 from autocap.sweep.statistics import cap_rows, sound
 from autocap.sweep.summary import summarise, to_csv

@@ -9,8 +9,7 @@ from dataclasses import replace
 from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.per_gpu.comparison import PerGpuComparison
-from autocap.controller.per_gpu.device_power import DevicePower
+from autocap.controller.comparison import PerGpuComparison
 from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
@@ -18,8 +17,7 @@ from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
-from autocap.measurement.totals import RunningTotals
-from autocap.records import Cost, Measurement
+from autocap.records import Cost, Measurement, Sample
 
 _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
@@ -29,7 +27,7 @@ class Balancing:
     """One search for a cap per GPU.
 
     baseline, common: the limits found on arrival and the common cap, as they were confirmed. budget: what trials may
-    cost the job in time, `None` where nothing limits it.
+    cost the job in time.
     """
 
     def __init__(
@@ -39,16 +37,14 @@ class Balancing:
         lowering: Lowering,
         prober: Prober,
         outbox: Outbox,
-        totals: RunningTotals,
-        budget: SlowdownBudget | None,
+        budget: SlowdownBudget,
         baseline: Measurement,
         common: Measurement,
     ) -> None:
         self._config, self._lowering, self._prober, self._out = config, lowering, prober, outbox
-        self._totals, self._budget = totals, budget
-        self._baseline, self._common = baseline, common
+        self._budget, self._baseline, self._common = budget, baseline, common
         self._comparison: PerGpuComparison | None = None  # under way; `None` while the common cap alone is measured
-        self._draws = DevicePower(len(outbox.original_w))
+        self._draws = DevicePower()
         self._draws_w: Caps | None = None  # of the caps that were tried last
         self._opening = common
 
@@ -63,12 +59,17 @@ class Balancing:
         comparison, result = self._comparison, self._prober.add(metered)
         if result is not None:
             return self._end_opening(result) if comparison is None else self._end_window(comparison, result)
-        if comparison is not None and comparison.inner_next and metered.marks and self._saved_s() < 0:
+        if (
+            comparison is not None
+            and comparison.inner_next
+            and metered.marks
+            and self._budget.saved_s(self._out.now_s) < 0
+        ):
             return self._undo(_SPENT)
         if self._prober.collecting:
             self._draws.add(metered)
         else:
-            self._draws = DevicePower(len(self._out.original_w))
+            self._draws = DevicePower()
         return None
 
     def abandon(self, reason: str) -> None:
@@ -96,7 +97,7 @@ class Balancing:
             caps_w = self._lowering.best
         elif caps_w is None:
             return self._undo("no GPU waits for the others by so much that a lower cap of its own saves energy")
-        elif self._saved_s() <= 0:
+        elif self._budget.saved_s(self._out.now_s) <= 0:
             return self._undo(_SPENT)
         comparison = PerGpuComparison(self._lowering.common_w, caps_w, self._opening, self._config.metric)
         self._comparison = comparison
@@ -132,16 +133,6 @@ class Balancing:
         why_not = comparison.objection() if self._confirming else comparison.hindrance()
         if why_not is None and not self._config.metric.allows(then, self._baseline):
             why_not = "not surely within the slowdown limit"
-        self._announce(why_not, comparison, then)
-        caps_w, accepted = comparison.inner_w, why_not is None
-        self._lowering.learn(Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=accepted))
-        if self._confirming and accepted:
-            return self._decide(caps_w, comparison.gain(), comparison)
-        if self._confirming:
-            self._out.enter(State.SEARCHING)
-        return self._next_trial()
-
-    def _announce(self, why_not: str | None, comparison: PerGpuComparison, then: Measurement) -> None:
         cost = self._config.metric.cost(then, self._baseline)
         self._out.announce(
             PerGpuTried(
@@ -154,6 +145,13 @@ class Balancing:
                 measurement=then,
             )
         )
+        caps_w, accepted = comparison.inner_w, why_not is None
+        self._lowering.learn(Shown(caps_w=caps_w, draws_w=self._draws_w, time=comparison.time, accepted=accepted))
+        if self._confirming and accepted:
+            return self._decide(caps_w, comparison.gain(), comparison)
+        if self._confirming:
+            self._out.enter(State.SEARCHING)
+        return self._next_trial()
 
     # Ends.
 
@@ -184,13 +182,8 @@ class Balancing:
 
     # Measuring.
 
-    def _saved_s(self) -> float:
-        """Seconds that the job may still lose."""
-        tally = self._totals.tally(self._out.now_s)
-        return float("inf") if self._budget is None or tally is None else self._budget.saved_s(tally)
-
     def _measure(self, caps_w: Caps) -> None:
-        self._draws = DevicePower(len(self._out.original_w))
+        self._draws = DevicePower()
         self._out.set(caps_w)
         error = _CONFIRMING_ERROR if self._confirming else _TRIAL_ERROR
         self._prober.start(caps_w, _larger_error, replace(self._prober.rules, target_stderr=error))
@@ -199,3 +192,31 @@ class Balancing:
 def _larger_error(found: Measurement) -> Cost:
     """A window is exact enough when both its time and its energy are."""
     return Cost(value=1.0, stderr=max(found.period_rel_stderr, found.energy_rel_stderr))
+
+
+class DevicePower:
+    """Adds up each device's energy and time over the samples of a window; pauses of the job are left out."""
+
+    def __init__(self) -> None:
+        self._energies_j: list[float] = []
+        self._seconds = 0.0
+        self._before: Sample | None = None
+
+    def add(self, metered: Metered) -> None:
+        """Add a sample: what a device's own counter has gained or, where it has none, its power."""
+        before, self._before = self._before, metered.sample
+        if before is None or metered.paused:
+            return
+        self._seconds += metered.t_s - before.t_s
+        self._energies_j = self._energies_j or [0.0] * len(before.readings)
+        for device, (then, now) in enumerate(zip(before.readings, metered.sample.readings, strict=True)):
+            if then.energy_j is not None and now.energy_j is not None:
+                self._energies_j[device] += now.energy_j - then.energy_j
+            elif metered.gained.held:
+                self._energies_j[device] += metered.gained.held[device]
+
+    def mean_w(self) -> tuple[float, ...] | None:
+        """The mean draw of each device, watts; `None` where there were no samples, or a device showed no power."""
+        if self._seconds <= 0 or min(self._energies_j) <= 0:
+            return None
+        return tuple(energy_j / self._seconds for energy_j in self._energies_j)

@@ -60,24 +60,18 @@ def response(common_w: float, measured: Sequence[Measurement]) -> Response:
     if len({window.cap_w for window in measured}) < 2:
         return _USUAL
     distances = np.log([window.cap_w[0] / common_w for window in measured])
-    draw = _slope(
-        distances,
-        np.log([window.of_gpus().power_w for window in measured]),
-        np.array([window.of_gpus().power_rel_stderr for window in measured]),
-        curvature=_DRAW_CURVATURE,
-    )
-    time = _slope(
-        distances,
-        np.log([window.period_s for window in measured]),
-        np.array([window.period_rel_stderr for window in measured]),
-        curvature=_TIME_CURVATURE,
-    )
+    draws = [(window.of_gpus().power_w, window.of_gpus().power_rel_stderr) for window in measured]
+    draw = _slope(distances, draws, curvature=_DRAW_CURVATURE)
+    times = [(window.period_s, window.period_rel_stderr) for window in measured]
+    time = _slope(distances, times, curvature=_TIME_CURVATURE)
     return Response(draw=float(np.clip(draw, *_DRAW)), time=float(np.clip(-time, *_TIME)))
 
 
-def _slope(distances: Floats, logs: Floats, errors: Floats, *, curvature: float) -> float:
+def _slope(distances: Floats, measured: Sequence[tuple[float, float]], *, curvature: float) -> float:
+    """measured: values with their relative errors."""
+    values, errors = np.array(measured).T
     sigmas = np.hypot(np.maximum(errors, _LEAST_ERROR), curvature * distances**2)
-    return float(np.polyfit(distances, logs, 1, w=1 / sigmas)[0])
+    return float(np.polyfit(distances, np.log(values), 1, w=1 / sigmas)[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

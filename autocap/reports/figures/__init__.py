@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 
 from autocap.events import Event
-from autocap.reports.figures.caps import caps
-from autocap.reports.figures.curve import of_run
+from autocap.reports.figures.caps import caps, of_run, tradeoff
 from autocap.reports.figures.model import Picture
 from autocap.reports.figures.timeline import timelines
-from autocap.reports.figures.tradeoff import tradeoff
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording.run import EMULATED
-from autocap.runlog.samples import Samples
+from autocap.runlog.columns import Samples
 
 __all__ = ["pictures"]
 

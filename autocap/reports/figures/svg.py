@@ -5,14 +5,21 @@ wide page stand below each other on a narrow one.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
-from autocap.reports.figures import ink
-from autocap.reports.figures.labels import Box
-from autocap.reports.figures.model import Mark, Panel, Picture, Plot, Rows
-from autocap.reports.figures.panel import AXIS_LABEL, ROW, SWATCH, TICK, plot, rows, sample, x_axis
-from autocap.reports.figures.scale import tick_labels, ticks
+import numpy as np
 
+from autocap.reports.figures import ink
+from autocap.reports.figures.layout import Box, beside, place, tick_labels, ticks
+from autocap.reports.figures.model import Axis, Band, Floats, Line, Mark, Panel, Picture, Plot, Points, Rows
+
+_ROW = 18.0  # pixels from one row of bars to the next
+_TICK, _AXIS_LABEL = 16.0, 16.0  # heights of the numbers along an axis, and of what they are
+_SWATCH = 22.0  # width of a mark's sample in a key
+_BAR = 12.0
+_PER_Y_TICK, _PER_X_TICK = 34.0, 70.0
+_LABEL_HEIGHT, _LABEL_GAP, _MARKER = 12.0, 7.0, 5.0
 _NARROW = 560  # pixels; narrower than this, panels stand below each other
 _LINE = 18.0  # from one line of text to the next
 _GAP = 28.0  # between panels
@@ -51,13 +58,13 @@ def _above_each_other(picture: Picture, top: float, width: float, name: str) -> 
         if isinstance(panel, Plot):
             head, top = _head(panel, 0.0, top, width, keyed=True)
             out += head
-        height = ROW * len(panel.rows) if isinstance(panel, Rows) else panel.share * _HEIGHTS[width < _NARROW]
+        height = _ROW * len(panel.rows) if isinstance(panel, Rows) else panel.share * _HEIGHTS[width < _NARROW]
         box = Box(left=left, top=top, right=width - 8, bottom=top + height)
         out += _axes(panel, box, f"{name}-{number}")
         top = box.bottom + _LINE / 2
     if box is not None:
-        out += x_axis(picture.panels[-1].x, box)
-    return out, top + TICK + AXIS_LABEL
+        out += _x_axis(picture.panels[-1].x, box)
+    return out, top + _TICK + _AXIS_LABEL
 
 
 def _in_columns(picture: Picture, top: float, width: float, name: str) -> _Drawn:
@@ -72,13 +79,13 @@ def _in_columns(picture: Picture, top: float, width: float, name: str) -> _Drawn
         x = (number % columns) * (column + _GAP)
         head, start = _head(panel, x, top, column, keyed=not picture.common_key)
         box = Box(left=x + _left([panel]), top=start, right=x + column - 8, bottom=start + height)
-        out += [*head, *_axes(panel, box, f"{name}-{number}"), *x_axis(panel.x, box)]
-        bottom = max(bottom, box.bottom + TICK + AXIS_LABEL + _GAP)
+        out += [*head, *_axes(panel, box, f"{name}-{number}"), *_x_axis(panel.x, box)]
+        bottom = max(bottom, box.bottom + _TICK + _AXIS_LABEL + _GAP)
     return out, bottom
 
 
 def _axes(panel: Panel, box: Box, name: str) -> list[str]:
-    return rows(panel, box) if isinstance(panel, Rows) else plot(panel, box, name)
+    return _rows(panel, box) if isinstance(panel, Rows) else _plot(panel, box, name)
 
 
 def _left(panels: Sequence[Panel]) -> float:
@@ -111,9 +118,112 @@ def _key(marks: Sequence[Mark], x: float, at: float, top: float, width: float) -
     out = []
     for mark in marks:
         name = mark.name or ""
-        wide = SWATCH + 5 + ink.text_width(name)
+        wide = _SWATCH + 5 + ink.text_width(name)
         if at + wide > x + width:
             at, top = x, top + _LINE
-        out += [sample(mark, at, top - 8), ink.text(at + SWATCH + 5, top - 4, name)]
+        out += [_sample(mark, at, top - 8), ink.text(at + _SWATCH + 5, top - 4, name)]
         at += wide + 14
     return out, top
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where a panel's axes are on the page, and what they span."""
+
+    box: Box
+    x: Axis
+    y: Axis
+
+    def at_x(self, values: Floats) -> Floats:
+        width = self.box.right - self.box.left
+        return self.box.left + width * (values - self.x.low) / (self.x.high - self.x.low)
+
+    def at_y(self, values: Floats) -> Floats:
+        height = self.box.bottom - self.box.top
+        return self.box.bottom - height * (values - self.y.low) / (self.y.high - self.y.low)
+
+
+def _rows(panel: Rows, box: Box) -> list[str]:
+    """Rows of bars, each with its name to the left."""
+    out = []
+    frame = _Frame(box=box, x=panel.x, y=Axis(label="", low=0, high=1))
+    for number, row in enumerate(panel.rows):
+        y = box.top + number * _ROW
+        out.append(ink.text(box.left - 8, y + 10, row.name, anchor="end"))
+        for bar in row.bars:
+            start, end = frame.at_x(np.array([bar.start, bar.end])).tolist()
+            out.append(ink.bar(start, y, max(end - start, 1.5), _BAR, row.style, hollow=bar.hollow))
+            if bar.label and ink.text_width(bar.label) + 2 <= end - start:
+                out.append(ink.text((start + end) / 2, y + 10, bar.label, anchor="middle"))
+    return out
+
+
+def _plot(panel: Plot, box: Box, name: str) -> list[str]:
+    """The axes and marks of a plot. name: one of its own in the document."""
+    frame = _Frame(box=box, x=panel.x, y=panel.y)
+    out = [
+        f'<clipPath id="{name}"><rect x="{box.left:.1f}" y="{box.top - 6:.1f}" width="{box.right - box.left + 8:.1f}" '
+        f'height="{box.bottom - box.top + 12:.1f}"/></clipPath>'
+    ]
+    places = ticks(panel.y, max(2, int((box.bottom - box.top) / _PER_Y_TICK)))
+    for y, label in zip(frame.at_y(np.array(places)).tolist(), tick_labels(places), strict=True):
+        out.append(ink.rule("grid", box.left, y, box.right, y))
+        out.append(ink.text(box.left - 6, y + 4, label, anchor="end"))
+    out.append(f'<g clip-path="url(#{name})">')
+    for mark in panel.marks:
+        out += _mark(mark, frame)
+    return [*out, "</g>", *_labels(panel.marks, frame)]
+
+
+def _x_axis(axis: Axis, box: Box) -> list[str]:
+    """Numbers along an axis, and what they are."""
+    width = box.right - box.left
+    places = ticks(axis, max(2, int(width / _PER_X_TICK)))
+    out = [ink.rule("axis", box.left, box.bottom, box.right, box.bottom)]
+    for place_, label in zip(places, tick_labels(places), strict=True):
+        x = box.left + width * (place_ - axis.low) / (axis.high - axis.low)
+        out.append(ink.rule("axis", x, box.bottom, x, box.bottom + 4))
+        out.append(ink.text(x, box.bottom + _TICK, label, anchor="middle"))
+    out.append(ink.text(box.right, box.bottom + _TICK + _AXIS_LABEL, axis.label, kind="quiet", anchor="end"))
+    return out
+
+
+def _sample(mark: Mark, x: float, y: float) -> str:
+    """A mark as the key shows it."""
+    if isinstance(mark, Points):
+        return ink.marker(x + _SWATCH / 2, y, mark.style)
+    ends = np.array([x, x + _SWATCH])
+    if isinstance(mark, Band):
+        return ink.band(ends, np.full(2, y + 5), np.full(2, y - 5), mark.style)
+    return ink.line(ends, np.full(2, y), mark.style)
+
+
+def _mark(mark: Mark, frame: _Frame) -> list[str]:
+    x = frame.at_x(mark.x)
+    if isinstance(mark, Band):
+        return [ink.band(x, frame.at_y(mark.low), frame.at_y(mark.high), mark.style)]
+    if isinstance(mark, Line):
+        return [ink.line(x, frame.at_y(mark.y), mark.style, stepped=mark.stepped)]
+    y, out = frame.at_y(mark.y), list[str]()
+    if mark.x_error is not None:
+        low, high = frame.at_x(mark.x - mark.x_error), frame.at_x(mark.x + mark.x_error)
+        out += ink.error_bars(np.column_stack((low, y, high, y)), mark.style)
+    if mark.y_error is not None:
+        low, high = frame.at_y(mark.y - mark.y_error), frame.at_y(mark.y + mark.y_error)
+        out += ink.error_bars(np.column_stack((x, low, x, high)), mark.style)
+    return out + [ink.marker(px, py, mark.style) for px, py in zip(x.tolist(), y.tolist(), strict=True)]
+
+
+def _labels(marks: Sequence[Mark], frame: _Frame) -> list[str]:
+    """Words beside points, as many as there is room for."""
+    words: list[str] = []
+    wanted: list[list[Box]] = []
+    taken: list[Box] = []
+    for points in (mark for mark in marks if isinstance(mark, Points)):
+        spots = list(zip(frame.at_x(points.x).tolist(), frame.at_y(points.y).tolist(), strict=True))
+        taken += [Box(left=x - _MARKER, top=y - _MARKER, right=x + _MARKER, bottom=y + _MARKER) for x, y in spots]
+        for label, (x, y) in zip(points.labels, spots, strict=False):
+            words.append(label)
+            wanted.append(beside(x, y, ink.text_width(label), _LABEL_HEIGHT, _LABEL_GAP))
+    placed = zip(words, place(wanted, frame.box, taken), strict=True)
+    return [ink.text(box.left, box.bottom - 2, label, kind="halo") for label, box in placed if box is not None]

@@ -4,14 +4,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autocap.events import BaselineMeasured, Decided, Event, State, TrialEnded, TrialStarted
 from autocap.records import Measurement, TrialState
-from autocap.reports.figures.envelope import changes, envelope
+from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import (
     Axis,
     Band,
@@ -28,10 +27,12 @@ from autocap.reports.figures.model import (
     Rows,
     Style,
 )
-from autocap.reports.figures.scale import spanning
 from autocap.reports.summary.record import StateSpan, Summary
-from autocap.runlog.samples import Samples
+from autocap.reports.summary.summarise import all_of
+from autocap.runlog.columns import Samples
 
+BUCKETS = 700  # stretches of time, about as many as a screen is wide
+_GAP = 5.0  # times the usual distance; a longer one between readings is a gap
 _DRAW, _SPREAD = Style(colour=Colour.INK, width=1.0), Style(colour=Colour.MUTED)
 _CAP = Style(colour=Colour.VERMILION, width=4.0)
 _ENFORCED = Style(colour=Colour.BLUE, width=1.5, dash=(6, 6))
@@ -46,7 +47,6 @@ _AFTER = 0.15  # of the search: what is shown of the time after it
 _COUNTS = 300  # stretches of steps whose time is drawn
 _TAIL_PCT = 2.0  # of those, on either side, that an axis need not show
 Bools = NDArray[np.bool_]
-_E = TypeVar("_E")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +180,12 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
     marks: list[Mark] = []
     if len(x):
         marks.append(Line(name="from the steps", style=_STEPS, x=clock(x), y=period_s))
-    trials = [event.trial for event in _of(TrialEnded, events)]
+    trials = [event.trial for event in all_of(TrialEnded, events)]
     windows: tuple[tuple[str, Style, list[Measurement | None]], ...] = (
-        ("baseline", _BASELINE, [event.measurement for event in _of(BaselineMeasured, events)]),
+        ("baseline", _BASELINE, [event.measurement for event in all_of(BaselineMeasured, events)]),
         ("trial", _COMPLETE, [trial.measurement for trial in trials if trial.state is TrialState.COMPLETE]),
         ("trial ended early", _PRUNED, [trial.measurement for trial in trials if trial.state is TrialState.PRUNED]),
-        ("kept cap", _KEPT, [event.measurement for event in _of(Decided, events) if event.cap_w is not None]),
+        ("kept cap", _KEPT, [event.measurement for event in all_of(Decided, events) if event.cap_w is not None]),
     )
     for name, style, measured in windows:
         shown = [m for m in measured if m and clock.start_s <= _middle_s(m) <= clock.end_s]
@@ -220,5 +220,48 @@ def _middle_s(measurement: Measurement) -> float:
     return measurement.start_s + measurement.duration_s / 2
 
 
-def _of(kind: type[_E], events: Sequence[Event]) -> list[_E]:
-    return [event for event in events if isinstance(event, kind)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """Shape (n,) each: the middle of a stretch, and what was read in it; NaN between stretches without a reading."""
+
+    x: Floats
+    low: Floats
+    mean: Floats
+    high: Floats
+
+
+def envelope(x: Floats, y: Floats, buckets: int = BUCKETS) -> Envelope:
+    """The envelope of readings y at ascending x, both of shape (n,), in at most that many stretches of equal length.
+    No peak of a long signal is lost. Readings that are not numbers are gaps; fewer readings than two a stretch are given as they are."""
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    rows = np.stack([x, y, y, y])
+    if len(x) >= 2 * buckets:
+        bucket = np.minimum((buckets * (x - x[0]) / (x[-1] - x[0])).astype(int), buckets - 1)
+        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        sums = np.add.reduceat(rows[:2], starts, axis=1) / np.diff(starts, append=len(x))
+        rows = np.stack([sums[0], np.minimum.reduceat(y, starts), sums[1], np.maximum.reduceat(y, starts)])
+    middles, low, mean, high = _broken(rows)
+    return Envelope(x=middles, low=low, mean=mean, high=high)
+
+
+def changes(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """A signal that holds its value, such as a limit, by its changes alone, and its end."""
+    if not len(x):
+        return x, y
+    same = (y[1:] == y[:-1]) | (np.isnan(y[1:]) & np.isnan(y[:-1]))
+    kept = np.flatnonzero(np.concatenate(([True], ~same)))
+    kept = np.union1d(kept, [len(x) - 1])
+    return x[kept], y[kept]
+
+
+def _broken(rows: Floats) -> Floats:
+    """Times and values, shape (4, n), with NaN put into each gap in time, so that no line is drawn across it."""
+    x = rows[0]
+    if len(x) < 3:
+        return rows
+    apart = np.diff(x)
+    gaps = np.flatnonzero(apart > _GAP * np.median(apart)) + 1
+    unknown = np.full((4, len(gaps)), np.nan)
+    unknown[0] = (x[gaps - 1] + x[gaps]) / 2
+    return np.insert(rows, gaps, unknown, axis=1)

@@ -2,12 +2,10 @@
 exporter show. Arithmetic on measurements is left to `summarise`.
 """
 
-from collections.abc import Sequence
-
 from autocap import events
 from autocap.errors import RunDirectoryError
 from autocap.events import Decided, DeviceFound, Event, RunStarted, State, Tally, TrialStarted
-from autocap.measurement.energy import EnergyMeter, node_power_w
+from autocap.measurement.energy import EnergyMeter, gpus_power_w, node_power_w
 from autocap.records import Sample
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
@@ -109,7 +107,7 @@ class Status:
         readings = sample.readings
         self.power_w = tuple(reading.power_w for reading in readings)
         self.caps_w = tuple(reading.requested_w for reading in readings)
-        self.total_w, self.node_w = _sum(self.power_w), node_power_w(sample)
+        self.total_w, self.node_w = gpus_power_w(sample), node_power_w(sample)
         for meter, reading in zip(self._meters, readings, strict=False):
             meter.add(Sample(t_s=sample.t_s, readings=(reading,)))
         self.energies_j = tuple(meter.energy_j for meter in self._meters)
@@ -141,8 +139,3 @@ class Status:
         if tally.iterations > counted and tally.counted_s > counted_s:
             self.period_s = (tally.counted_s - counted_s) / (tally.iterations - counted)
         self.tally = tally
-
-
-def _sum(watts: Sequence[float | None]) -> float | None:
-    known = [watt for watt in watts if watt is not None]
-    return sum(known) if known and len(known) == len(watts) else None

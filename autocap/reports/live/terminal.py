@@ -1,9 +1,13 @@
-"""The live view of a run, kept at the bottom of the terminal while the job prints above it.
+"""The live view of a run, kept at the bottom of the terminal while others, the job among them, print above it.
 
-Of a job of ours it goes to stderr; stdout belongs to the job.
+Of a job of ours it goes to stderr; stdout belongs to the job. The terminal's scrolling region is made shorter, so that
+output scrolls above the view and nothing has to pass through us. The escape sequences are those of a VT100, which every
+terminal of today knows.
 """
 
 import os
+import select
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
@@ -12,11 +16,14 @@ from rich.console import Console
 from autocap.events import Decided, DeviceFound, Event, Warned
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
-from autocap.reports.live.footer import Footer
 from autocap.reports.live.plain import PREFIX, PlainLines, Reporter
 from autocap.reports.live.status import Status
 from autocap.reports.live.view import View
 
+_LEAST_ROWS, _LEAST_COLUMNS = 6, 20  # of a terminal that a footer leaves room in
+_SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, which is somebody else's
+_WHOLE_SCREEN = "\x1b[r"  # as the scrolling region; moves the cursor
+_CLEAR_BELOW = "\x1b[J"
 _REFRESH_S = 0.5
 
 
@@ -66,3 +73,68 @@ def for_stream(stream: TextIO, *, quiet: bool = False, prefix: str = PREFIX) -> 
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return LiveView(stream, prefix)
     return PlainLines(stream, prefix)
+
+
+class Footer:
+    """Lines at the bottom of a terminal, drawn and removed whole; one that is too small, or not ours now, gets none."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._size = (0, 0)  # of the terminal when the region was set: columns, rows
+        self._held = 0  # lines
+
+    def room(self) -> tuple[int, int] | None:
+        """Columns and lines that a footer may fill now; `None` where none may be drawn.
+
+        None is drawn while another process group has the terminal, or while the terminal takes nothing (^S): a write
+        would wait, and the caps with it.
+        """
+        try:
+            fd = self._stream.fileno()
+            if os.tcgetpgrp(fd) != os.getpgrp():
+                return None
+            columns, rows = os.get_terminal_size(fd)
+        except (OSError, ValueError):  # gone, or the terminal of another session
+            return None
+        if rows < _LEAST_ROWS or columns < _LEAST_COLUMNS or not _takes_output(fd):
+            return None
+        return columns, rows // 2
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines, none wider than the terminal, in place of the last ones. Raises OSError, ValueError."""
+        size = os.get_terminal_size(self._stream.fileno())
+        text = "" if (size, len(lines)) == (self._size, self._held) else self._reserved(len(lines), size)
+        first = size.lines - len(lines) + 1
+        text += _SAVE + "".join(f"\x1b[{first + i};1H{line}\x1b[0m\x1b[K" for i, line in enumerate(lines)) + _RESTORE
+        self._write(text)
+
+    def remove(self) -> None:
+        """Give the lines back; the cursor stays where the others' output ended. Raises OSError, ValueError."""
+        if self._held:
+            self._write(self._released())
+
+    def _reserved(self, count: int, size: os.terminal_size) -> str:
+        """Makes room of so many lines below the cursor: scrolls, if need be, without moving it along its line."""
+        text = self._released(resized=size != self._size)
+        self._held, self._size = count, size
+        down_and_up = "\x1bD" * count + f"\x1b[{count}A"
+        return f"{text}{down_and_up}{_SAVE}\x1b[1;{size.lines - count}r{_RESTORE}"
+
+    def _released(self, *, resized: bool = False) -> str:
+        if not self._held:
+            return ""
+        # A terminal that was resized has moved our lines, but there are no others below the cursor.
+        first = self._size[1] - self._held + 1
+        erase = "" if resized else "".join(f"\x1b[{first + i};1H\x1b[2K" for i in range(self._held))
+        self._held = 0
+        return f"{_SAVE}{_WHOLE_SCREEN}{erase}{_RESTORE}" + (_CLEAR_BELOW if resized else "")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)  # in one piece, so that nobody else's output comes between
+        self._stream.flush()
+
+
+def _takes_output(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return any(events & select.POLLOUT for _, events in poll.poll(0))

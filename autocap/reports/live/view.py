@@ -1,6 +1,6 @@
 """A run's status as a few lines of a terminal: the one view behind `autocap run` and `autocap report --follow`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -62,7 +62,7 @@ def _body(status: Status, columns: int, most: int) -> list[RenderableType]:
     summary = status.summary
     if summary is None:
         return []
-    parts = list(_search(status))
+    parts = _search(status)
     for sentence in (_so_far(status, summary), _expected(status, summary)):
         parts += _filled(sentence, columns)
     rows = most - len(parts) - 1
@@ -71,17 +71,17 @@ def _body(status: Status, columns: int, most: int) -> list[RenderableType]:
     return parts
 
 
-def _search(status: Status) -> Iterator[RenderableType]:
+def _search(status: Status) -> list[RenderableType]:
     """The progress of the search; nothing before and after it."""
     if status.trial is None and status.state is not State.CONFIRMING:
-        return
+        return []
     what = "confirming the best cap" if status.trial is None else f"trying {status.trial.cap_w:g} W"
     share, line = status.searched, Table.grid(padding=(0, 1))
     cells: list[RenderableType] = [Text("search")]
     if share is not None:
         cells += [ProgressBar(total=1.0, completed=share, width=_BAR_COLUMNS), Text(f"{100 * share:.0f} %")]
     line.add_row(*cells, Text(what, overflow="ellipsis", no_wrap=True))
-    yield line
+    return [line]
 
 
 def _so_far(status: Status, summary: Summary) -> list[str]:

@@ -1,5 +1,1 @@
 """The one record behind the terminal's table, `result.json` and every other report, and how events become it."""
-
-from autocap.reports.summary.record import Summary
-
-__all__ = ["Summary"]

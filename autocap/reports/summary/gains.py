@@ -50,8 +50,10 @@ def costs_by_cap(
     at_baseline = dict.fromkeys((TIME, *metrics), _AT_BASELINE)
     found = [CapCosts(cap_w=baseline.cap_w, costs=at_baseline)]
     for cap_w, rows in _by_cap(measured, baseline).items():
-        costs = {name: _pooled(_costs(metric, rows)) for name, metric in metrics.items()}
-        found.append(CapCosts(cap_w=cap_w, costs={TIME: _pooled(map(_time, rows)), **costs}))
+        costs = {TIME: _pooled(map(_time, rows))}
+        for name, metric in metrics.items():
+            costs[name] = _pooled(metric.cost(row.measurement, row.baseline) for row in rows)
+        found.append(CapCosts(cap_w=cap_w, costs=costs))
     return tuple(sorted(found, key=lambda one: one.cap_w))
 
 
@@ -192,10 +194,6 @@ def _by_cap(measured: Sequence[Measured], baseline: Measurement) -> dict[tuple[f
         if one.measurement.valid and one.measurement.cap_w != baseline.cap_w:
             rows.setdefault(one.measurement.cap_w, []).append(one)
     return rows
-
-
-def _costs(metric: Metric, rows: Iterable[Measured]) -> list[Cost]:
-    return [metric.cost(row.measurement, row.baseline) for row in rows]
 
 
 def _time(row: Measured) -> Cost:

@@ -1,6 +1,7 @@
 """Events in, Summary out: what a run came to, whether it ended, was killed, or still goes on."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -24,11 +25,10 @@ from autocap.events import (
     TrialEnded,
     Warned,
 )
-from autocap.events.search import PerGpuTried
+from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, Trial, TrialState
 from autocap.reports.summary.gains import Measured, best_by_gpus, best_by_metric, break_even_s, net, pareto, relative_to
-from autocap.reports.summary.kept import kept_last, last_per_gpu
 from autocap.reports.summary.node import node_summary
 from autocap.reports.summary.record import (
     ChosenSummary,
@@ -55,19 +55,17 @@ def summarise(events: Sequence[Event]) -> Summary:
     or with the last baseline measured where there was none; nothing net is claimed of a job that was tuned
     anew. Raises RunDirectoryError where not even the start of the run is there.
     """
-    started = _last(RunStarted, events)
+    started = last_of(RunStarted, events)
     if started is None:
         raise RunDirectoryError("the run has no start on record: it was killed before its first event was written")
-    ended = _last(RunEnded, events)
-    baselines = [event.measurement for event in _all(BaselineMeasured, events)]
-    baseline = baselines[0] if baselines else None
-    progress = _last(ProgressFound, events)
-    measured, predicted = measured_trials(events), _last(Predicted, events)
+    ended = last_of(RunEnded, events)
+    baseline = next((event.measurement for event in all_of(BaselineMeasured, events)), None)
+    progress = last_of(ProgressFound, events)
+    measured, predicted = measured_trials(events), last_of(Predicted, events)
     expected = predicted.caps if predicted else ()
-    decided = _last(Decided, events)
-    chosen, since_s = kept_last(events, _device_count(events))
+    chosen, since_s = _kept_last(events, _device_count(events))
     kept = chosen.measurement if chosen else None
-    node = node_summary(_last(NodeMetered, events), _last(IdleEstimated, events), baseline, kept)
+    node = node_summary(last_of(NodeMetered, events), last_of(IdleEstimated, events), baseline, kept)
     return Summary(
         autocap_version=started.autocap_version,
         mode=started.mode,
@@ -84,34 +82,36 @@ def summarise(events: Sequence[Event]) -> Summary:
         chosen=chosen,
         best_by_metric=best_by_metric(measured, baseline, expected) if baseline else (),
         pareto=pareto(measured, baseline, expected) if baseline else (),
-        totals=_totals(_last(Tally, events)),
-        versus_baseline=_versus(started.metric, decided, chosen, since_s, baselines, events),
+        totals=_totals(last_of(Tally, events)),
+        versus_baseline=_versus(started.metric, chosen, since_s, events),
         versus_common=_versus_common(started.metric, events),
         states=_states(events),
-        warnings=tuple(event.text for event in _all(Warned, events)),
+        warnings=tuple(event.text for event in all_of(Warned, events)),
         node=node,
         best_by_metric_gpu=best_by_gpus(measured, baseline) if baseline and node else (),
     )
 
 
-def _all(kind: type[_E], events: Sequence[Event]) -> list[_E]:
+def all_of(kind: type[_E], events: Sequence[Event]) -> list[_E]:
+    """The events of a kind, in their order."""
     return [event for event in events if isinstance(event, kind)]
 
 
-def _last(kind: type[_E], events: Sequence[Event]) -> _E | None:
+def last_of(kind: type[_E], events: Sequence[Event]) -> _E | None:
+    """The last event of a kind; `None` where there is none."""
     return next((event for event in reversed(events) if isinstance(event, kind)), None)
 
 
 def _device_count(events: Sequence[Event]) -> int:
-    found = _last(DeviceFound, events)
+    found = last_of(DeviceFound, events)
     return len(found.gpus) if found else 1
 
 
 def _device(events: Sequence[Event]) -> DeviceSummary | None:
-    found = _last(DeviceFound, events)
+    found = last_of(DeviceFound, events)
     if found is None:
         return None
-    restored = {event.uuid: event for event in _all(LimitRestored, events)}
+    restored = {event.uuid: event for event in all_of(LimitRestored, events)}
     gpus = tuple(
         GpuSummary(
             index=gpu.index,
@@ -168,6 +168,36 @@ def measured_trials(events: Sequence[Event]) -> list[Measured]:
     return measured
 
 
+def _kept_last(events: Sequence[Event], devices: int) -> tuple[ChosenSummary | None, float]:
+    """The caps that the last decision keeps, and since when they are held, seconds; `None` where the limits found on
+    arrival are put back. devices: how many there are.
+    """
+    chosen, since_s = None, 0.0
+    for event in events:
+        if isinstance(event, Decided):
+            measured = event.measurement
+            caps_w = None if event.cap_w is None else measured.cap_w if measured else (event.cap_w,) * devices
+            since_s, chosen = event.t_s, None
+            if caps_w is not None:
+                chosen = ChosenSummary(cap_w=caps_w, confirmed=event.confirmed, measurement=measured)
+        elif isinstance(event, PerGpuDecided) and event.kept and chosen is not None:
+            chosen, since_s = replace(chosen, cap_w=event.cap_w, measurement=event.as_confirmed), event.t_s
+    return chosen, since_s
+
+
+def _last_per_gpu(events: Sequence[Event]) -> PerGpuDecided | None:
+    """The end of the last search for a cap per GPU, unless the job has been tuned anew since, or no cap is kept."""
+    last: PerGpuDecided | None = None
+    for event in events:
+        if isinstance(event, PerGpuDecided):
+            last = event
+        elif (isinstance(event, StateEntered) and event.state is State.BASELINE) or (
+            isinstance(event, Decided) and event.cap_w is None
+        ):
+            last = None
+    return last
+
+
 def _totals(tally: Tally | None) -> Totals | None:
     if tally is None:
         return None
@@ -181,16 +211,12 @@ def _totals(tally: Tally | None) -> Totals | None:
 
 
 def _versus(
-    info: MetricInfo,
-    decided: Decided | None,
-    chosen: ChosenSummary | None,
-    since_s: float,
-    baselines: Sequence[Measurement],
-    events: Sequence[Event],
+    info: MetricInfo, chosen: ChosenSummary | None, since_s: float, events: Sequence[Event]
 ) -> VersusBaseline | None:
     """since_s: when the chosen cap began to be held."""
-    tally, anew = _last(Tally, events), _tuned_anew(events)
-    reference = (decided.baseline if decided else None) or (baselines[-1] if baselines else None)
+    tally, anew = last_of(Tally, events), _tuned_anew(events)
+    decided, last = last_of(Decided, events), last_of(BaselineMeasured, events)
+    reference = (decided.baseline if decided else None) or (last.measurement if last else None)
     if reference is None:
         return None
     metric = metric_of(info)
@@ -208,7 +234,7 @@ def _versus(
 
 
 def _versus_common(info: MetricInfo, events: Sequence[Event]) -> VersusCommon | None:
-    last = last_per_gpu(events)
+    last = _last_per_gpu(events)
     if last is None:
         return None
     energy, time, cost = None, None, None
@@ -229,7 +255,7 @@ def _changes(**ratios: Cost | None) -> dict[str, float | None]:
 
 def _tuned_anew(events: Sequence[Event]) -> bool:
     """Whether a baseline was begun again after a search."""
-    states = [event.state for event in _all(StateEntered, events)]
+    states = [event.state for event in all_of(StateEntered, events)]
     return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]
 
 
@@ -249,6 +275,6 @@ def metric_of(info: MetricInfo) -> Metric:
 
 def _states(events: Sequence[Event]) -> tuple[StateSpan, ...]:
     """Each state until the next; the last one until the last event."""
-    entered = [(event.state.value, event.t_s) for event in _all(StateEntered, events)]
+    entered = [(event.state.value, event.t_s) for event in all_of(StateEntered, events)]
     ends = [*entered, ("", events[-1].t_s)]
     return tuple(StateSpan(name=name, start_s=start, end_s=end) for (name, start), (_, end) in pairwise(ends))

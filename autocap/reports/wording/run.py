@@ -14,7 +14,7 @@ from autocap.reports.summary.record import (
     TrialSummary,
     VersusBaseline,
 )
-from autocap.reports.summary.summarise import UNFINISHED
+from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of
 from autocap.reports.wording.numbers import change, common_caps, with_error, with_rel_error
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
@@ -211,17 +211,32 @@ def facts(summary: Summary) -> Iterator[Fact]:
                    note=f"{with_rel_error(base.power_w, base.power_rel_stderr)} W drawn")  # fmt: skip
 
 
+def per_gpu(summary: Summary) -> list[str]:
+    """What a cap per GPU gained over the common cap, or why there is none; nothing where none was looked for."""
+    versus = summary.versus_common
+    if versus is None:
+        return []
+    if not versus.kept:
+        return [f"no cap per GPU was kept: {versus.reason}"]
+    caps_w = "/".join(f"{cap_w:g}" for cap_w in versus.cap_w)
+    changes = [
+        (f"energy{_label(summary)}", versus.energy_pct, versus.energy_stderr_pct),
+        ("time", versus.time_pct, versus.time_stderr_pct),
+        (summary.metric.name, versus.metric_pct, versus.metric_stderr_pct),
+    ]
+    changed = ", ".join(f"{name} {_signed(pct or 0.0, stderr or 0.0)} %" for name, pct, stderr in changes)
+    return [f"caps per GPU {caps_w} W: {changed} per iteration, against the common cap"]
+
+
 def remarks(events: Sequence[Event]) -> list[str]:
     """Why the last decision was what it was, and what a run that only observed would have tried."""
-    out = []
-    decided = next((event for event in reversed(events) if isinstance(event, Decided)), None)
+    out, decided = [], last_of(Decided, events)
     if decided is not None:
         expected = f"; expected {decided.expected}" if decided.expected is not None else ""
         out.append(f"{'kept' if decided.cap_w is not None else 'no cap kept'}: {decided.reason}{expected}")
-    for event in events:
-        if isinstance(event, WouldTry):
-            tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
-            out.append(f"observed only: a search would have begun with {tried}")
+    for event in all_of(WouldTry, events):
+        tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
+        out.append(f"observed only: a search would have begun with {tried}")
     return out
 
 
@@ -258,3 +273,7 @@ def _metric_of(versus: VersusBaseline | None) -> str:
     if versus is None or versus.metric_pct is None or versus.metric_stderr_pct is None:
         return "–"
     return f"{1 + versus.metric_pct / 100:.4f} ± {versus.metric_stderr_pct / 100:.4f}"
+
+
+def _signed(pct: float, stderr: float) -> str:
+    return f"{'+' if pct >= 0 else ''}{with_error(pct, stderr)}"
