@@ -1,23 +1,5 @@
 """Everything autocap raises on purpose.
 
-    AutocapError
-    ├── UsageError                  the command line (or the call) is wrong by itself; exit status 2
-    ├── DeviceError                 a device is missing, lost, or says no
-    │   ├── DeviceUnavailable       it cannot be opened at all
-    │   └── LimitRefused            it did not take a power limit
-    │       ├── LimitNotEnforced    it did, and holds less
-    │       └── LimitOvertaken      it did, and somebody else set another right after
-    ├── GuardError                  a cap cannot be guarded, so none is set
-    │   └── DeviceLocked            another autocap holds the device
-    ├── TargetError                 the training command cannot be started
-    │   ├── CommandNotFound         exit status 127, as a shell gives
-    │   └── CommandNotExecutable    exit status 126, as a shell gives
-    ├── WarmStartRefused            an earlier run says nothing about this one
-    ├── SweepStopped                a sweep ended before all of its runs were done
-    ├── RunDirectoryError           a run directory cannot be written or read
-    ├── ExporterError               the Prometheus exporter cannot be started
-    └── StrategyError               a strategy broke its interface
-
 A message says what failed, the value with its unit, what is allowed, and what to do.
 """
 

@@ -78,13 +78,15 @@ class DeviceSource(Protocol):
     finding needed.
     """
 
-    def __enter__(self) -> Self: ...
+    known: Device | None = None
+    """The devices, where they are known before the job is."""
 
-    def __exit__(self, *error: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
-    @property
-    def known(self) -> Device | None:
-        """The devices, where they are known before the job is."""
+    def __exit__(self, *error: object) -> None:
+        """Nothing is held, unless a kind says so."""
+        return
 
     def ahead(self) -> Tunable | None:
         """The devices, opened before there is a job; `None` where they come with the job, or only its
@@ -92,6 +94,7 @@ class DeviceSource(Protocol):
 
         Raises DeviceError where they must not or cannot be tuned.
         """
+        return None
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         """The job's devices, opened; `None` where it uses none yet.
@@ -111,7 +114,9 @@ class LimitPort(Protocol):
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         """Request a limit and verify that it holds. Raises LimitRefused."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Nothing is held, unless a kind says so."""
+        return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +180,11 @@ class PowerSource(Protocol):
 
     def notes(self) -> tuple[str, ...]:
         """Sentences for the run log on what the user should know of it; each is returned once."""
+        return ()
 
     def close(self) -> None:
-        """End what runs for it."""
+        """End what runs for it, where something does."""
+        return
 
 
 class Notes:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from datetime import datetime
 
 from autocap import events
@@ -122,13 +123,7 @@ def hand_out(
 
 def metric_info(metric: Metric) -> MetricInfo:
     """A metric as its event holds it."""
-    return MetricInfo(
-        name=metric.name,
-        k=metric.k,
-        max_slowdown=metric.max_slowdown,
-        energy_price=metric.energy_price,
-        hour_price=metric.hour_price,
-    )
+    return MetricInfo(**asdict(metric))
 
 
 def _exporters(config: RunConfig, stack: ExitStack) -> list[Reporter]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from autocap.config import RunConfig, TuneConfig
-from autocap.devices.base import Tunable
+from autocap.devices.base import DeviceSource, Tunable
 from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError
 from autocap.guardian import UNSETTLED, Guardian, settle
@@ -180,23 +180,12 @@ class _Steps:
         return StepProgress()
 
 
-class _Found:
+class _Found(DeviceSource):
     """Opens the GPUs as `NvmlSource` would, for the process that this is."""
-
-    known = None
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._library: Library | None = None
-
-    def __enter__(self) -> "_Found":
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        """The library is emulated: nothing is held."""
-
-    def ahead(self) -> None:
-        return None
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         stage, lived = self._stage, times(self._stage.clock)

@@ -203,7 +203,7 @@ class EmulatedDevice:
             self._cpus = usable_cpus(job.pid)
 
 
-class _Limits:
+class _Limits(LimitPort):
     """The limit of an emulated device in this very process."""
 
     def __init__(self, device: EmulatedDevice) -> None:
@@ -223,9 +223,6 @@ class _Limits:
             )
         self._device._request(cap_w)
 
-    def close(self) -> None:
-        """Nothing is held open."""
-
     def _gpu(self, uuid: str) -> GpuInfo:
         (gpu,) = self._device.gpus
         if gpu.uuid != uuid:
@@ -233,7 +230,7 @@ class _Limits:
         return gpu
 
 
-class _OutsideLimits:
+class _OutsideLimits(LimitPort):
     """The limit of an emulated device whose controller is another process, or is gone: it can only be lifted."""
 
     def __init__(self, job: ProcessId | None) -> None:
@@ -245,9 +242,6 @@ class _OutsideLimits:
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         if self._job is not None:
             continue_tree(self._job)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def limits_from_outside(job: ProcessId | None) -> LimitPort:

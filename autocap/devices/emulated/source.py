@@ -4,7 +4,7 @@ import numpy as np
 
 from autocap.clock import Clock
 from autocap.config import EMULATED_PROFILE, RunConfig
-from autocap.devices.base import CheckCaps, Device, Tunable
+from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.devices.emulated.device import EmulatedDevice
 from autocap.devices.emulated.job_tree import require_own
 from autocap.devices.model import profiles
@@ -12,7 +12,7 @@ from autocap.errors import DeviceUnavailable
 from autocap.job.processes import ProcessId
 
 
-class EmulatedSource:
+class EmulatedSource(DeviceSource):
     """The emulated device, which the job's own processes play.
 
     owner_uid: whose every process must be, as for a job that is not our child; `None` for our child.
@@ -26,21 +26,9 @@ class EmulatedSource:
         profile = config.device.partition(":")[2] or EMULATED_PROFILE
         rng = np.random.default_rng(0)
         self._device = EmulatedDevice(profiles.load(profile), clock, rng, observe=config.tune.observe)
+        self.known = self._device  # its user's to close
         self._owner_uid = owner_uid
         check(self._device.gpus, [self._device.cap_range.default_w])
-
-    def __enter__(self) -> "EmulatedSource":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing is held; the device is its user's to close."""
-
-    @property
-    def known(self) -> Device:
-        return self._device
-
-    def ahead(self) -> None:
-        return None
 
     def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
         if self._owner_uid is not None:

@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 0.01  # while it begins and ends; in between it is looked at wit
 _SHOWN = 80
 
 
-class CommandMeter:
+class CommandMeter(HeldPower):
     """A PowerSource: the whole machine's power, as lines of a process that runs beside us, in a session of its own.
 
     It is given its first line before the job starts, and is ended with us; should we be killed, it loses its reader.
@@ -31,8 +31,9 @@ class CommandMeter:
     whole = True
 
     def __init__(self, command: str, clock: Clock) -> None:
-        self._command, self._clock = command, clock
-        self._held = HeldPower(f"the meter `{command}`", _EVERY_S)
+        super().__init__(f"the meter `{command}`", _EVERY_S)
+        self.name = f"command:{command}"
+        self._clock = clock
         self._rest = b""  # of a line whose end has not come yet
         self._last_words = ""  # of its standard error
         self._child: subprocess.Popen[bytes] = subprocess.Popen(
@@ -42,6 +43,9 @@ class CommandMeter:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None  # pipes, as asked for
+        self._stdout, self._stderr = self._child.stdout, self._child.stderr
         for stream in (self._stdout, self._stderr):
             os.set_blocking(stream.fileno(), False)
         try:
@@ -50,34 +54,13 @@ class CommandMeter:
             self.close()
             raise
 
-    @property
-    def name(self) -> str:
-        return f"command:{self._command}"
-
-    @property
-    def refresh_s(self) -> float | None:
-        return self._held.refresh_s
-
-    @property
-    def _stdout(self) -> IO[bytes]:
-        assert self._child.stdout is not None  # a pipe, as asked for
-        return self._child.stdout
-
-    @property
-    def _stderr(self) -> IO[bytes]:
-        assert self._child.stderr is not None  # a pipe, as asked for
-        return self._child.stderr
-
     def read(self) -> NodeReading:
         now_s = self._clock.now()
         self._take(now_s)
         if self._child.returncode is None and self._child.poll() is not None:
             self._take(now_s)  # its last lines
-            self._held.lose(f"has ended{self._ending()}")
-        return self._held.at(now_s)
-
-    def notes(self) -> tuple[str, ...]:
-        return self._held.notes()
+            self.lose(f"has ended{self._ending()}")
+        return self.at(now_s)
 
     def close(self) -> None:
         """End the meter with all that it started."""
@@ -93,17 +76,17 @@ class CommandMeter:
 
     def _await_first_line(self) -> None:
         deadline_s = time.monotonic() + _FIRST_WITHIN_S
-        while not self._held.known:
+        while not self.known:
             ended = self._child.poll() is not None
             self._take(self._clock.now())
-            if self._held.known:
+            if self.known:
                 break
             if ended:
                 raise self._useless(f"it ended{self._ending()} before its first reading")
             if time.monotonic() > deadline_s:
                 raise self._useless(f"no line with a power in watts came within {_FIRST_WITHIN_S:g} s")
             time.sleep(_LOOK_EVERY_S)
-        self._held.notes()  # what came before it, such as a heading, is no loss
+        self.notes()  # what came before it, such as a heading, is no loss
 
     def _take(self, now_s: float) -> None:
         """What has come since the last look. Of several lines the mean is what the machine drew meanwhile."""
@@ -116,16 +99,16 @@ class CommandMeter:
         if not texts:
             return
         if values[-1] is None:
-            self._held.refuse(now_s, texts[-1])
+            self.refuse(now_s, texts[-1])
         else:
-            self._held.put(now_s, sum(known) / len(known))
+            self.put(now_s, sum(known) / len(known))
 
     def _ending(self) -> str:
         said = f": {self._last_words[:_SHOWN]}" if self._last_words else ""
         return f" with status {self._child.returncode}{said}"
 
     def _useless(self, why: str) -> DeviceUnavailable:
-        notes = "".join(f" ({note.partition(';')[0]})" for note in self._held.notes()[:1])
+        notes = "".join(f" ({note.partition(';')[0]})" for note in self.notes()[:1])
         return DeviceUnavailable(
             f"--node-power {self.name}: {why}{notes}; try it by hand: it must print watts, a line a reading, and not "
             "keep them in a buffer (stdbuf -oL helps)"

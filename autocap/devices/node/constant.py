@@ -1,10 +1,11 @@
 """`--node-power WATTS`: the rest of the machine draws the same all the time."""
 
 from autocap.clock import Clock
+from autocap.devices.base import PowerSource
 from autocap.records import NodeReading
 
 
-class ConstantPower:
+class ConstantPower(PowerSource):
     """A PowerSource that somebody has measured once. watts: of all but the GPUs."""
 
     whole = False
@@ -19,9 +20,3 @@ class ConstantPower:
 
     def read(self) -> NodeReading:
         return NodeReading(t_s=self._clock.now(), power_w=self._watts, whole=False)
-
-    def notes(self) -> tuple[str, ...]:
-        return ()
-
-    def close(self) -> None:
-        """Nothing runs."""

@@ -23,15 +23,15 @@ def watts(text: str) -> float | None:
 
 
 class HeldPower:
-    """Keeps the readings of one meter. name: of the meter, for sentences. every_s: seconds between them at most, as far
-    as is known before they come.
+    """Keeps the readings of one meter, whose class it is the base of. called: what sentences call the meter. every_s:
+    seconds between readings at most, as far as is known before they come.
 
     A meter may be asked more often than it looks. So a value that comes again is a fresh reading only once so much time
     has passed as there was between two different ones; else it is the old one, held, under its old stamp.
     """
 
-    def __init__(self, name: str, every_s: float) -> None:
-        self._name = name
+    def __init__(self, called: str, every_s: float) -> None:
+        self._called = called
         self._interval_s, self._readings = every_s, 0  # between two readings, and how many there were
         self._changes_s = math.inf  # the shortest time between two values that differ
         self._forget_s = math.inf
@@ -75,19 +75,19 @@ class HeldPower:
         """The meter gives something now that is no power: a gap from here on."""
         self._watts, self._last_s = None, t_s
         shown = text.strip()[:_SHOWN]
-        self._say("rubbish", f"{self._name} says '{shown}', which is no power in watts above 0")
+        self._say("rubbish", f"{self._called} says '{shown}', which is no power in watts above 0")
 
     def lose(self, why: str) -> None:
         """The meter gives no more readings: a gap for good."""
         self._watts = None
-        self._say("lost", f"{self._name} {why}")
+        self._say("lost", f"{self._called} {why}")
 
     def at(self, now_s: float) -> NodeReading:
         """The reading that stands for now."""
         silent_s = 0.0 if self._last_s is None else now_s - self._last_s
         if self._watts is not None and silent_s > max(_OVERDUE * self._expected_s, _LEAST_OVERDUE_S):
             self._watts = None
-            self._say("silent", f"{self._name} has said nothing for {silent_s:.0f} s")
+            self._say("silent", f"{self._called} has said nothing for {silent_s:.0f} s")
         return NodeReading(t_s=self._stamp_s, power_w=self._watts, whole=True)
 
     def notes(self) -> tuple[str, ...]:

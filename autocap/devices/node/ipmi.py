@@ -19,7 +19,7 @@ _READING = re.compile(r"Instantaneous power reading:\s*(.*)")
 _SHOWN = 80
 
 
-class IpmiMeter:
+class IpmiMeter(HeldPower):
     """A PowerSource: the whole machine's power, one question at a time, each by a process of its own beside us.
 
     command: that prints an answer. Raises DeviceUnavailable where the first answer, which is waited for, is no power.
@@ -29,15 +29,11 @@ class IpmiMeter:
     whole = True
 
     def __init__(self, clock: Clock, command: tuple[str, ...] = COMMAND) -> None:
+        super().__init__("ipmitool", _EVERY_S)
         self._clock, self._command = clock, command
-        self._held = HeldPower("ipmitool", _EVERY_S)
         self._question: subprocess.Popen[bytes] | None = None
         self._asked_s = clock.now()
-        self._held.put(self._asked_s, self._first())
-
-    @property
-    def refresh_s(self) -> float | None:
-        return self._held.refresh_s
+        self.put(self._asked_s, self._first())
 
     def read(self) -> NodeReading:
         now_s = self._clock.now()
@@ -45,10 +41,7 @@ class IpmiMeter:
             self._listen(self._question, now_s)
         elif now_s - self._asked_s >= _EVERY_S:
             self._ask(now_s)
-        return self._held.at(now_s)
-
-    def notes(self) -> tuple[str, ...]:
-        return self._held.notes()
+        return self.at(now_s)
 
     def close(self) -> None:
         if self._question is not None:
@@ -83,21 +76,21 @@ class IpmiMeter:
                 start_new_session=True,
             )
         except OSError as error:
-            self._held.refuse(now_s, f"it cannot be started: {error.strerror}")
+            self.refuse(now_s, f"it cannot be started: {error.strerror}")
 
     def _listen(self, question: subprocess.Popen[bytes], now_s: float) -> None:
         if question.poll() is None:
             if now_s - self._asked_s > _ANSWER_S:
                 self._drop(question)
-                self._held.refuse(now_s, f"nothing within {_ANSWER_S:g} s")
+                self.refuse(now_s, f"nothing within {_ANSWER_S:g} s")
             return
         text = question.communicate()[0].decode(errors="replace")  # it has ended: nothing is waited for
         self._question = None
         power_w = _reading(text)
         if power_w is None:
-            self._held.refuse(now_s, text or f"nothing, with status {question.returncode}")
+            self.refuse(now_s, text or f"nothing, with status {question.returncode}")
         else:
-            self._held.put(now_s, power_w)
+            self.put(now_s, power_w)
 
     def _drop(self, question: subprocess.Popen[bytes]) -> None:
         """SIGKILL, as a child of ours has most signals blocked."""

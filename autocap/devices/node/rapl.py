@@ -1,6 +1,7 @@
 """`--node-power rapl`: the CPU packages and their memory, beside the GPUs."""
 
 from autocap.clock import Clock
+from autocap.devices.base import PowerSource
 from autocap.devices.powercap import EnergyCounter, Sysfs, find_packages
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.records import NodeReading
@@ -8,7 +9,7 @@ from autocap.records import NodeReading
 _SHORTEST_S = 0.05  # counters move about every millisecond: over less than this their power is mostly noise
 
 
-class RaplPower:
+class RaplPower(PowerSource):
     """A PowerSource from the energy counters of all packages and DRAM zones; fans, disks and losses are not in it.
 
     sysfs: this machine's unless another is given. Raises DeviceUnavailable where it shows none, or we may not read it.
@@ -47,9 +48,6 @@ class RaplPower:
     def notes(self) -> tuple[str, ...]:
         notes, self._notes = tuple(self._notes), []
         return notes
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _energy_j(self, now_s: float) -> float | None:
         """Of all zones since the start; `None` where one cannot be read, or has lost count. Each is read all the same,

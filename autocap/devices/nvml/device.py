@@ -61,7 +61,9 @@ class NvmlDevice:
             readings.append(card.read())
             if card.power_trace.gap is not None:
                 # Kept apart by their first words: how long a sensor is stuck differs each time.
-                self._notes.say(f"{card.where} {card.power_trace.gap.split(' W')[0]}", _gap(card, card.power_trace.gap))
+                gap = card.power_trace.gap
+                text = f"the power sensor of {card.where} {gap}; such readings are left out, as gaps"
+                self._notes.say(f"{card.where} {gap.split(' W')[0]}", text)
             if believed and card.energy_trace.trouble is not None:
                 self._notes.say(f"{card.where} counter", _dropped(card))
             self._watch_enforced(card, readings[-1])
@@ -152,10 +154,6 @@ def _info(gpu: NvmlGpu) -> GpuInfo:
             )
         cap_range = CapRange(min_w=held_w, max_w=held_w, default_w=held_w)
     return GpuInfo(index=gpu.index, uuid=gpu.uuid, name=gpu.name, cap_range=cap_range)
-
-
-def _gap(card: Card, gap: str) -> str:
-    return f"the power sensor of {card.where} {gap}; such readings are left out, as gaps"
 
 
 def _dropped(card: Card) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pynvml
 
-from autocap.devices.base import require_inside
+from autocap.devices.base import LimitPort, require_inside
 from autocap.devices.nvml.calls import WITHOUT_ROOT, NvmlError, call, offered
 from autocap.devices.nvml.library import Library, open_library
 from autocap.devices.nvml.state import LimitState, to_milliwatts
@@ -29,7 +29,7 @@ class _Gpu:
     state: LimitState
 
 
-class NvmlLimits:
+class NvmlLimits(LimitPort):
     """The limits of any GPU of this machine, by UUID.
 
     alone: the library is closed with this port, and what counts is the requested limit; for putting limits back, where

@@ -88,7 +88,7 @@ def _conclude(source: PowerQuery, polls: Sequence[_Poll]) -> SensorProbe:
         if abs(counter_j / integrated_j - 1.0) > ENERGY_TOLERANCE:
             trouble = f"counts {counter_j:.0f} J where the power readings add up to {integrated_j:.0f} J"
     elif has_counter and polls[-1].t_s - polls[0].t_s > 2 * _LONGEST_UPDATE_S - 2 * _POLL_S:
-        trouble = "does not move although power is drawn" if _draws(polls) else None
+        trouble = "does not move although power is drawn" if any(poll.power_w for poll in polls) else None
     return SensorProbe(
         source=source,
         update_s=_update_s(polls),
@@ -128,10 +128,6 @@ def _compared(polls: Sequence[_Poll]) -> tuple[float | None, float | None]:
         integrated_j += old.power_w * (new.t_s - old.t_s)
     counter_j = (stretch[-1].counter_j or 0.0) - (stretch[0].counter_j or 0.0)
     return (counter_j, integrated_j) if integrated_j > 0 else (None, None)
-
-
-def _draws(polls: Sequence[_Poll]) -> bool:
-    return any(poll.power_w for poll in polls)
 
 
 def _better(first: SensorProbe, second: SensorProbe) -> SensorProbe:

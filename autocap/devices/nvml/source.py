@@ -3,20 +3,22 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
-from autocap.config import RunConfig
-from autocap.devices.base import CheckCaps, Tunable
+from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.devices.names import named
 from autocap.devices.nvml import job_gpus
 from autocap.devices.nvml import processes as gpu_processes
 from autocap.devices.nvml.device import NvmlDevice
-from autocap.devices.nvml.job_gpus import InstalledGpu, JobGpus, Listing
-from autocap.devices.nvml.library import open_library
+from autocap.devices.nvml.job_gpus import JobGpus, Listing
+from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
-from autocap.records import CapRange, GpuInfo
+from autocap.records import GpuInfo
+
+if TYPE_CHECKING:  # the watchdog has no use for it
+    from autocap.config import RunConfig
 
 # A job of several ranks comes to its GPUs one by one: they are its GPUs once they have stayed the same for so long.
 _UNCHANGED_S = 5.0
@@ -24,37 +26,16 @@ _UNCHANGED_S = 5.0
 _LISTED_WITHIN_S = 20.0
 
 
-class GpuLister(Protocol):
-    """The driver's knowledge of what is there, and of who computes on it."""
-
-    def inventory(self) -> Sequence["ListedGpu"]: ...
-
-    def compute_pids(self, uuid: str) -> tuple[int, ...]: ...
-
-    @property
-    def unreadable(self) -> tuple[str, ...]:
-        """Why GPUs that there are do not stand in the inventory."""
-
-    def close(self) -> None: ...
-
-
-class ListedGpu(InstalledGpu, Protocol):
-    """cap_range: `None` where the limits of the GPU cannot be set."""
-
-    @property
-    def cap_range(self) -> CapRange | None: ...
-
-
-class NvmlSource:
-    """The GPUs of the machine that a job uses, or those that --gpus names.
+class NvmlSource(DeviceSource):
+    """The GPUs of the machine that a job uses, or those that --gpus names; which they are shows once the job uses them.
 
     library: closed at the end. open_device: opens some by UUID.
     """
 
     def __init__(
         self,
-        config: RunConfig,
-        library: GpuLister,
+        config: "RunConfig",
+        library: Library,
         open_device: Callable[[tuple[str, ...]], Tunable],
         check: CheckCaps,
     ) -> None:
@@ -69,13 +50,6 @@ class NvmlSource:
         self._check_caps([gpu for gpu in gpus if self._named is None or gpu.uuid in self._named], check)
         self._seen: JobGpus | None = None
         self._seen_s = 0.0
-
-    @property
-    def known(self) -> None:
-        """The GPUs are known once the job uses them."""
-
-    def __enter__(self) -> "NvmlSource":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._library.close()
@@ -117,7 +91,7 @@ class NvmlSource:
         listed = found.computing or waited_s >= _LISTED_WITHIN_S
         return math.isinf(waited_s) or (listed and waited_s - self._seen_s >= _UNCHANGED_S)
 
-    def _check_caps(self, gpus: Sequence[ListedGpu], check: CheckCaps) -> None:
+    def _check_caps(self, gpus: Sequence[NvmlGpu], check: CheckCaps) -> None:
         """Refuse caps that no choice among these GPUs could take, before the job starts."""
         ranges = {gpu.cap_range for gpu in gpus}
         if self._named is None and len(ranges) > 1:
@@ -141,7 +115,7 @@ def _unless_waiting(look: Callable[[], JobGpus | None], waited_s: float) -> JobG
         return None
 
 
-def open_source(config: RunConfig, clock: Clock, check: CheckCaps, owner_uid: int | None) -> NvmlSource:
+def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: int | None) -> NvmlSource:
     """The GPUs of this machine, as --gpus and the driver have them. Raises DeviceUnavailable where there is none."""
 
     def open_device(uuids: tuple[str, ...]) -> Tunable:

@@ -29,20 +29,15 @@ class LimitState:
 
     def requested_w(self) -> float | None:
         """The limit last requested, by anybody. Field 192 is what was asked for, also where less is enforced."""
-        what = f"reading the requested power limit of {self._where}"
-        limit_w = self._field(what, REQUESTED_LIMIT)
-        return self._getter(what, pynvml.nvmlDeviceGetPowerManagementLimit) if limit_w is None else limit_w
+        return self._limit("requested", pynvml.nvmlDeviceGetPowerManagementLimit, REQUESTED_LIMIT)
 
     def enforced_w(self) -> float | None:
         """The limit that holds after all limiters."""
-        what = f"reading the enforced power limit of {self._where}"
-        limit_w = self._field(what, ENFORCED_LIMIT)
-        return self._getter(what, pynvml.nvmlDeviceGetEnforcedPowerLimit) if limit_w is None else limit_w
+        return self._limit("enforced", pynvml.nvmlDeviceGetEnforcedPowerLimit, ENFORCED_LIMIT)
 
     def default_w(self) -> float | None:
         """The limit the GPU boots with."""
-        what = f"reading the default power limit of {self._where}"
-        return self._getter(what, pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+        return self._limit("default", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
 
     def bounds_w(self) -> tuple[float, float] | None:
         """The lowest and highest limit that the GPU accepts."""
@@ -59,20 +54,22 @@ class LimitState:
         default_w = high_w if default_w is None else default_w
         return CapRange(min_w=low_w, max_w=high_w, default_w=min(max(default_w, low_w), high_w))
 
+    def _limit(self, which: str, getter: Callable[[object], int], field: int | None = None) -> float | None:
+        """One limit: its field where it has one that says something, else by NVML's older function."""
+        what = f"reading the {which} power limit of {self._where}"
+        limit_w = None if field is None else self._field(what, field)
+        if limit_w is not None:
+            return limit_w
+        limit_mw = offered(what, getter, self._handle)
+        return to_watts(limit_mw) if limit_mw else None
+
     def _field(self, what: str, field: int) -> float | None:
         try:
             (answer,) = read_fields(what, self._handle, [(field, GPU_SCOPE)])
+            if answer.code != 0:
+                raise NvmlError(what, answer.code)
         except NvmlError as error:
             if error.absent:
                 return None
             raise
-        if answer.code != 0:
-            failure = NvmlError(what, answer.code)
-            if not failure.absent:
-                raise failure
-            return None
         return to_watts(answer.value) if answer.value > 0 else None
-
-    def _getter(self, what: str, function: Callable[[object], int]) -> float | None:
-        limit_mw = offered(what, function, self._handle)
-        return None if not limit_mw else to_watts(limit_mw)

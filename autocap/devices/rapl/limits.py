@@ -6,7 +6,7 @@ Only the guardian, the watchdog and `autocap restore` hold one of these.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from autocap.devices.base import Setting, require_inside
+from autocap.devices.base import Setting, SettingsPort, require_inside
 from autocap.devices.powercap import find_packages
 from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window, limit_of
 from autocap.devices.rapl.packages import RaplPackage, uuid_of
@@ -15,7 +15,7 @@ from autocap.job.processes import ProcessId
 from autocap.records import same_limit
 
 
-class RaplLimits:
+class RaplLimits(SettingsPort):
     """The limits of some packages, by UUID.
 
     packages: that may be capped. limits: instead of theirs, where limits are only put back.
@@ -72,9 +72,6 @@ class RaplLimits:
         if limit_w is not None:
             steps += [partial(limit.request, limit_w), partial(_require_taken, limit, limit_w, None)]
         _each(steps)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _limit(self, uuid: str) -> LongTermLimit:
         if uuid not in self._limits:

@@ -9,8 +9,8 @@ from autocap.devices.powercap import LONG_TERM, Package, Zone, ZoneError
 from autocap.errors import LimitRefused
 
 WITHOUT_ROOT = (
-    "run autocap with sudo, let a group of yours write the limit's files (a udev rule, see the README), or pass "
-    "--observe to measure without setting"
+    "run autocap with sudo, let a group of yours write the limit's files (a udev rule, see docs/node-power.md), or "
+    "pass --observe to measure without setting"
 )
 # The limit holds on average over its window, which firmware sets to about 28 s: for so long after each change a package
 # would draw what it had saved up before. Over 1 s a cap can be measured.

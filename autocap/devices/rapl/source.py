@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from autocap.clock import Clock
-from autocap.config import RunConfig
-from autocap.devices.base import CheckCaps, Device, Tunable
+from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.devices.names import named
 from autocap.devices.rapl.cpu_use import CpuUse
 from autocap.devices.rapl.device import RaplDevice
@@ -13,34 +13,31 @@ from autocap.devices.rapl.packages import RaplPackage, inventory
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.processes import ProcessId
 
+if TYPE_CHECKING:  # the watchdog has no use for it
+    from autocap.config import RunConfig
+
 _UNCHANGED_S = 5.0  # ranks are bound to their packages one after the other
 
 
-class RaplSource:
+class RaplSource(DeviceSource):
     """The packages that a job's processes may run on, or those that --gpus names.
 
     Raises DeviceUnavailable where there is none, or where its energy cannot be read, and DeviceError for caps that they
     do not take.
     """
 
-    def __init__(self, config: RunConfig, clock: Clock, check: CheckCaps) -> None:
+    def __init__(self, config: "RunConfig", clock: Clock, check: CheckCaps) -> None:
         self._clock, self._observe = clock, config.tune.observe
         packages = _chosen(config)
         self._cpus = {package.uuid: package.cpus for package in packages}
         self._certain = config.gpus is not None or len(packages) == 1
         device = RaplDevice(packages, clock, observe=self._observe)  # what cannot be read shows before the job starts
-        self.known: Device | None = device if self._certain else None
+        self.known = device if self._certain else None
         if self._certain or len({package.cap_range for package in packages}) == 1:
             check(device.gpus)
         self._use: CpuUse | None = None
         self._seen: list[str] = []
         self._seen_s = 0.0
-
-    def __enter__(self) -> "RaplSource":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing is held."""
 
     def ahead(self) -> Tunable:
         """Those that --gpus names, or else all: where a command will compute is not known before it runs."""
@@ -67,7 +64,7 @@ class RaplSource:
         return RaplDevice(packages, self._clock, observe=self._observe)
 
 
-def _chosen(config: RunConfig) -> tuple[RaplPackage, ...]:
+def _chosen(config: "RunConfig") -> tuple[RaplPackage, ...]:
     try:
         packages = inventory()
     except DeviceError as error:
@@ -78,6 +75,6 @@ def _chosen(config: RunConfig) -> tuple[RaplPackage, ...]:
     return tuple(package for package in packages if package.uuid in uuids)
 
 
-def open_source(config: RunConfig, clock: Clock, check: CheckCaps, owner_uid: int | None) -> RaplSource:
+def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: int | None) -> RaplSource:
     """The CPU packages of this machine."""
     return RaplSource(config, clock, check)

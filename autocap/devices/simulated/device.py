@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.clock import Clock
-from autocap.devices.base import require_inside
+from autocap.devices.base import LimitPort, require_inside
 from autocap.devices.simulated.job import Episode, JobStretch, SimulatedJob, WorkloadChange
 from autocap.devices.simulated.node import CardView, LimitChange, NodeState, SimulatedNode, Spell, Stretch
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
@@ -222,7 +222,7 @@ class SimulatedDevice:
             )
 
 
-class SimulatedLimits:
+class SimulatedLimits(LimitPort):
     """The LimitPort of a simulated device: reads and sets its requested limits, by UUID."""
 
     def __init__(self, device: SimulatedDevice) -> None:
@@ -237,9 +237,6 @@ class SimulatedLimits:
     def set_limit_w(self, uuid: str, cap_w: float) -> None:
         """Request a limit. Raises LimitRefused where it is out of range, not permitted or not enforced."""
         self._device._request(self._gpu(uuid), cap_w)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _gpu(self, uuid: str) -> GpuInfo:
         known = {gpu.uuid: gpu for gpu in self._device.gpus}
