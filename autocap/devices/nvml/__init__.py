@@ -10,14 +10,13 @@ Whether a GPU can do something is found out by asking it, never from its archite
 
 from autocap.devices.nvml.calls import NvmlError
 from autocap.devices.nvml.card import PowerQuery
-from autocap.devices.nvml.device import KIND, NvmlDevice
+from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.devices.nvml.limits import NvmlLimits, limits_from_outside
 from autocap.devices.nvml.probe import SensorProbe, probe_sensor
 from autocap.devices.nvml.source import open_source
 
 __all__ = [
-    "KIND",
     "Library",
     "NvmlDevice",
     "NvmlError",

@@ -11,8 +11,6 @@ from autocap.devices.nvml.probe import SensorProbe, probe_sensors
 from autocap.errors import DeviceUnavailable
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
-KIND = "nvml"
-
 _UPDATE_S = 0.1  # where power did not move while it was watched: what most drivers do
 # What a reading covers cannot be asked. Instant readings cover 10 to 110 ms on the cards that were measured (SC24): the
 # short end is assumed, which makes the period detector check for aliases. nvmlDeviceGetPowerUsage is instant on some
@@ -32,7 +30,7 @@ class NvmlDevice:
     offers no power or limit to read, NvmlError where one is lost.
     """
 
-    kind = KIND
+    kind = "nvml"
     emulated = False
 
     def __init__(self, library: Library, uuids: Sequence[str], clock: Clock, *, observe: bool) -> None:

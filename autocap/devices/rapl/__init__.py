@@ -7,9 +7,9 @@
 Watts and joules here; `powercap` and `longterm` alone know the kernel's microwatts and microjoules.
 """
 
-from autocap.devices.rapl.device import KIND, RaplDevice
+from autocap.devices.rapl.device import RaplDevice
 from autocap.devices.rapl.limits import RaplLimits, limits_from_outside
 from autocap.devices.rapl.packages import RaplPackage, inventory
 from autocap.devices.rapl.source import open_source
 
-__all__ = ["KIND", "RaplDevice", "RaplLimits", "RaplPackage", "inventory", "limits_from_outside", "open_source"]
+__all__ = ["RaplDevice", "RaplLimits", "RaplPackage", "inventory", "limits_from_outside", "open_source"]

@@ -13,7 +13,6 @@ from autocap.devices.rapl.packages import NO_LIMIT_W, RaplPackage
 from autocap.errors import DeviceUnavailable
 from autocap.records import Reading, SensorInfo, same_limit
 
-KIND = "rapl"
 T = TypeVar("T")
 
 _BINDING, _FREE = 0.95, 0.90  # mean power over the limit, above which the cap holds the package down, and below not
@@ -27,7 +26,7 @@ class RaplDevice:
     two of its windows, after which the hardware has forgotten what was drawn before.
     """
 
-    kind = KIND
+    kind = "rapl"
     emulated = False
     driver = None
     sensor = SensorInfo(update_s=UPDATE_S, window_s=UPDATE_S, settle_s=2 * CAP_WINDOW_US / 1e6)
