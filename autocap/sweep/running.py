@@ -62,8 +62,8 @@ class _EventsOnly:
 
 @dataclass(slots=True, kw_only=True)
 class Resting:
-    """Looks at the node's power between runs, while the machine has nothing to do. Where its source tells of the rest of the machine alone, each set of GPUs
-    has an estimate of its own, with what those draw.
+    """Looks at the node's power between runs, while the machine has nothing to do. Where its source tells of the rest
+    of the machine alone, each set of GPUs has an estimate of its own, with what those draw.
     """
 
     node: PowerSource

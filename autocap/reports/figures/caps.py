@@ -38,12 +38,11 @@ _COLUMNS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What is known of the caps of one job: costs over the baseline's, TIME and those of `metrics`, by cap, lowest first.
+    """The caps of one job: costs over the baseline's, TIME and those of `metrics`, by cap, lowest first.
 
     name: of the network or GPU set, where there are several. measured: the baseline's among them. kept: the cap that
     the search came to, `None` where there is none; of it energy and time are known, of a run's against its own
-    interleaved windows.
-    front: time and energy of the caps that none beats in both, by rising time, shape (n, 2).
+    interleaved windows. front: time and energy of the caps that none beats in both, by rising time, shape (n, 2).
     """
 
     name: str

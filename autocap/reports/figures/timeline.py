@@ -230,14 +230,15 @@ class Envelope:
     high: Floats
 
 
-def envelope(x: Floats, y: Floats, buckets: int = BUCKETS) -> Envelope:
-    """The envelope of readings y at ascending x, both of shape (n,), in at most that many stretches of equal length.
-    No peak of a long signal is lost. Readings that are not numbers are gaps; fewer readings than two a stretch are given as they are."""
+def envelope(x: Floats, y: Floats) -> Envelope:
+    """The envelope of readings y at ascending x, both of shape (n,), in at most BUCKETS stretches of equal length, so
+    that no peak of days of samples is lost. Readings that are not numbers are gaps; fewer readings than two a stretch
+    are given as they are."""
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
     rows = np.stack([x, y, y, y])
-    if len(x) >= 2 * buckets:
-        bucket = np.minimum((buckets * (x - x[0]) / (x[-1] - x[0])).astype(int), buckets - 1)
+    if len(x) >= 2 * BUCKETS:
+        bucket = np.minimum((BUCKETS * (x - x[0]) / (x[-1] - x[0])).astype(int), BUCKETS - 1)
         starts = np.flatnonzero(np.diff(bucket, prepend=-1))
         sums = np.add.reduceat(rows[:2], starts, axis=1) / np.diff(starts, append=len(x))
         rows = np.stack([sums[0], np.minimum.reduceat(y, starts), sums[1], np.maximum.reduceat(y, starts)])
