@@ -85,7 +85,7 @@ def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(c
     assert 25 < baseline["gpu"]["power_w"] < 260  # idle, 20 W
     node = result["node"]
     assert (node["source"], node["whole"], node["idle_source"]) == (f"command:{meter}", True, "given")
-    assert node["refresh_s"] == pytest.approx(0.1, rel=0.5)
+    assert 0.05 < node["refresh_s"] < 0.5  # 0.1; on a busy machine its lines come late
     assert node["idle_share"] == pytest.approx(300 / 700.5, rel=1e-3)
     standard_j = baseline["energy_per_iteration_j"] - 100 * baseline["period_s"]
     assert node["standard"][0]["energy_per_iteration_j"] == pytest.approx(standard_j)
