@@ -199,8 +199,8 @@ class Probe:
             return result
         needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
         too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
-        within = f"only {too_few} within {self._rules.limit_s:g} s, {needed} are needed"
-        return ProbeResult(state=TrialState.FAILED, reason=f"{within}; pass a larger --trial-seconds")
+        why = f"only {too_few} within {self._rules.limit_s:g} s, {needed} are needed; pass a larger --trial-seconds"
+        return ProbeResult(state=TrialState.FAILED, reason=why)
 
     def _disturbed(self, now_s: float, lasted_s: float, why: str) -> ProbeResult | None:
         """What overlaps a disturbance does not count: the window begins anew once it is over."""
