@@ -7,7 +7,7 @@ from typing import Any
 
 from autocap import config, devices
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
-from autocap.config.option import Group, Option, Record, options_of, record_from
+from autocap.config.option import CommandOption, Group, Record, options_of, record_from
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.progress.regex import compile_pattern
@@ -29,7 +29,7 @@ def declare(
                 _add(added, option, command)
 
 
-def _add(group: "argparse._ArgumentGroup", option: Option, command: str) -> None:
+def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
     flags = (option.flag,) if option.short is None else (option.short, option.flag)
     text = option.help_in.get(command, option.help).replace("%", "%%")
     kind: dict[str, Any]  # argparse's own signature

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from autocap.config import values
-from autocap.config.option import Group, Option
+from autocap.config.option import CommandOption, Group
 from autocap.metrics import METRICS, Metric
 
 METRIC = "eds"
@@ -31,9 +31,13 @@ RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
 _TUNING = ("run", "attach")
-_metric, _caps, _device = partial(Option, Group.METRIC), partial(Option, Group.SEARCH), partial(Option, Group.DEVICE)
-_search, _node = partial(_caps, commands=_TUNING), partial(Option, Group.NODE)
-_running = partial(Option, Group.RUNNING)
+_metric, _caps, _device = (
+    partial(CommandOption, Group.METRIC),
+    partial(CommandOption, Group.SEARCH),
+    partial(CommandOption, Group.DEVICE),
+)
+_search, _node = partial(_caps, commands=_TUNING), partial(CommandOption, Group.NODE)
+_running = partial(CommandOption, Group.RUNNING)
 _watts, _seconds = values.positive("watts"), values.positive("seconds")
 
 

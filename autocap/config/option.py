@@ -1,6 +1,6 @@
 """How a setting is given: an option on the command line, and, with underscores, a keyword of `autocap.tune`.
 
-It is declared as metadata of a config record's field: `wait_s: Annotated[float, Option(…)] = 120.0`.
+It is declared as metadata of a config record's field: `wait_s: Annotated[float, CommandOption(…)] = 120.0`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ class Group(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CommandOption:
     """usage: as the help shows it, "--flag VALUE". read: turns the value's text into the setting, and raises
     ArgumentTypeError for one that is wrong; `None` for an option without a value, which sets `const`. help_in: the help
     in some commands, where it differs. short: the flag in one letter. choices: the texts allowed, where they are few.
@@ -59,7 +59,7 @@ class Option:
         return self.flag.removeprefix("--").replace("-", "_")
 
 
-def options_of(record: type[Record], command: str) -> Iterator[Option]:
+def options_of(record: type[Record], command: str) -> Iterator[CommandOption]:
     """The options of a command that a record declares, and those of the records within it, in order."""
     for one in fields(record):
         if isinstance(one.type, type) and is_dataclass(one.type):

@@ -5,13 +5,13 @@ from functools import partial
 from typing import Annotated
 
 from autocap.config import ORDERS, RunConfig, values
-from autocap.config.option import Group, Option
+from autocap.config.option import CommandOption, Group
 
 REPEATS = 3  # of each cap
 COOL_DOWN_SECONDS = 10.0  # between the runs on real devices
 
 _SWEEP = ("sweep",)
-_runs = partial(Option, Group.RUNS, commands=_SWEEP)
+_runs = partial(CommandOption, Group.RUNS, commands=_SWEEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +24,14 @@ class SweepConfig:
 
     name: Annotated[
         str,
-        Option(
+        CommandOption(
             Group.RUNNING, "--name NAME", str, "of the curves in sweep.csv (default: the command's)", commands=_SWEEP
         ),
     ]
     run: RunConfig
     gpu_sets: Annotated[
         tuple[tuple[str, ...], ...] | None,
-        Option(
+        CommandOption(
             Group.DEVICE,
             "--gpus SETS",
             values.gpu_sets,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from autocap.cli.run import checked
 from autocap.config import RunConfig
-from autocap.config.option import Option, options_of
+from autocap.config.option import CommandOption, options_of
 from autocap.errors import AutocapError, RunDirectoryError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
@@ -106,7 +106,7 @@ def _words(options: Mapping[str, OptionValue]) -> list[str]:
     return words
 
 
-def _words_of(option: Option, value: OptionValue) -> list[str]:
+def _words_of(option: CommandOption, value: OptionValue) -> list[str]:
     if value is None or value is False:
         return []
     if option.read is None:

@@ -26,7 +26,7 @@ class SignalledJob(Protocol):
         """Stop, ourselves too, and return when somebody continues us."""
 
 
-class Inbox:
+class SignalInbox:
     """Passes signals on to the job, after the caps have been put back where the signal asks for an end.
 
     actuator: what holds the caps, `None` while nothing is set.

@@ -22,7 +22,7 @@ from autocap.job.invoking_user import InvokingUser, invoking_user
 from autocap.job.signals import SignalClock
 from autocap.progress.counter import IterationCounter
 from autocap.session.caps import checker
-from autocap.session.inbox import Inbox
+from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
 from autocap.session.preparing import open_node_power, refuse_as_root, settle_leftovers
 from autocap.session.tuning import SearchPlan, Tuning
@@ -30,7 +30,7 @@ from autocap.session.warm_start import earlier_run
 from autocap.strategies import registry
 
 
-class Mode(Enum):
+class JobOrigin(Enum):
     """Where the job comes from; the value is what the run log calls it."""
 
     RUN = "run"  # we start it
@@ -43,7 +43,7 @@ def run(config: RunConfig, clock: SignalClock) -> int:
 
     Raises AutocapError for what is wrong before the child runs.
     """
-    return _session(config, clock, Mode.RUN, None)
+    return _session(config, clock, JobOrigin.RUN, None)
 
 
 def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
@@ -51,7 +51,7 @@ def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
 
     Raises AutocapError where it cannot be tuned (or, under --observe, measured).
     """
-    _session(config, clock, Mode.ATTACH, pid)
+    _session(config, clock, JobOrigin.ATTACH, pid)
     return 0
 
 
@@ -60,11 +60,11 @@ def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
 
     Raises AutocapError for what has nothing to do with the device; where that cannot be tuned, the job runs untuned.
     """
-    _session(config, clock, Mode.TUNE, pid)
+    _session(config, clock, JobOrigin.TUNE, pid)
     return 0
 
 
-def _session(config: RunConfig, clock: SignalClock, mode: Mode, pid: int | None) -> int:
+def _session(config: RunConfig, clock: SignalClock, mode: JobOrigin, pid: int | None) -> int:
     user = invoking_user()
     plan = _plan(config, user)
     with ExitStack() as stack:
@@ -76,7 +76,7 @@ def _session(config: RunConfig, clock: SignalClock, mode: Mode, pid: int | None)
         source, why_not = _source_or_why(config, clock, plan, mode, user, stack)
         notes = settle_leftovers(observe=config.tune.observe)
         device = None
-        if attached is not None and source is not None and mode is Mode.ATTACH:
+        if attached is not None and source is not None and mode is JobOrigin.ATTACH:
             device = _device_now(source, attached, stack)
         node = None if source is None else open_node_power(config, clock, stack)
         if plan.earlier is not None and source is not None:
@@ -85,7 +85,7 @@ def _session(config: RunConfig, clock: SignalClock, mode: Mode, pid: int | None)
         output = stack.enter_context(RunOutput(config, clock, user, node))
         job = attached or _start(config, clock, output, user, counting)
         recorder = output.begin(plan, mode.value, job.pid, notes)
-        inbox = Inbox(job, recorder, config.kill_after_s)
+        inbox = SignalInbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
             config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
         )
@@ -102,7 +102,7 @@ def _session(config: RunConfig, clock: SignalClock, mode: Mode, pid: int | None)
         counting.drain(clock)
         if isinstance(job, ChildJob):
             output.end(tuning.ended_because, status)
-        elif mode is Mode.TUNE and job.left_because is not None:
+        elif mode is JobOrigin.TUNE and job.left_because is not None:
             output.end("the tuned block ended")
         else:
             output.end(job.left_because or tuning.ended_because)
@@ -120,23 +120,28 @@ def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
 
 
 def _source_or_why(
-    config: RunConfig, clock: SignalClock, plan: SearchPlan, mode: Mode, user: InvokingUser | None, stack: ExitStack
+    config: RunConfig,
+    clock: SignalClock,
+    plan: SearchPlan,
+    mode: JobOrigin,
+    user: InvokingUser | None,
+    stack: ExitStack,
 ) -> tuple[DeviceSource | None, str]:
     """The source of devices, open until the stack closes; where there is none that can be used, the reason.
 
     Raises DeviceError for that where the job is not there yet and --device is not auto, and where nothing but tuning is
     to be done.
     """
-    owner_uid = None if mode is Mode.RUN else os.getuid() if user is None else user.uid
+    owner_uid = None if mode is JobOrigin.RUN else os.getuid() if user is None else user.uid
     try:
         found = devices.open_source(config, clock, checker(config.tune, plan.required_w), owner_uid)
     except DeviceError as error:
         none_there = config.device == "auto" and isinstance(error, DeviceUnavailable)
-        if mode is Mode.ATTACH or (mode is Mode.RUN and not none_there):
+        if mode is JobOrigin.ATTACH or (mode is JobOrigin.RUN and not none_there):
             raise
         return None, f"no device to tune: {error}"
     stack.enter_context(found)
-    if mode is Mode.RUN and plan.earlier is not None and found.known is not None:
+    if mode is JobOrigin.RUN and plan.earlier is not None and found.known is not None:
         plan.earlier.require_device(found.known)
     return found, ""
 
@@ -152,11 +157,11 @@ def _device_now(source: DeviceSource, job: AttachedJob, stack: ExitStack) -> Tun
     return device
 
 
-def _counter(config: RunConfig, mode: Mode, user: InvokingUser | None, *, counted: bool) -> IterationCounter:
+def _counter(config: RunConfig, mode: JobOrigin, user: InvokingUser | None, *, counted: bool) -> IterationCounter:
     return IterationCounter(
         config.progress if counted else "none",
         None if user is None else user.owner,
-        ours=mode is not Mode.ATTACH,
+        ours=mode is not JobOrigin.ATTACH,
         step_map=config.step_map,
     )
 

@@ -123,7 +123,7 @@ def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
     return status
 
 
-class Mode(Enum):
+class LoopMode(Enum):
     """What the loop still does beside waiting for the job; one leads only to the next."""
 
     TUNING = auto()
@@ -157,7 +157,7 @@ class Runner:
         self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
         self._inbox = inbox or NoInbox()
         self._watch = LimitWatch(device.gpus)
-        self._mode = Mode.TUNING
+        self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
 
@@ -186,7 +186,7 @@ class Runner:
         return status
 
     def _take_sample(self) -> None:
-        if self._mode is Mode.BLIND:
+        if self._mode is LoopMode.BLIND:
             return
 
         def step() -> list[Action]:
@@ -196,10 +196,10 @@ class Runner:
                 self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
             sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps(), node=node)
             self._sink.sample(sample)
-            if self._mode is Mode.TUNING:
+            if self._mode is LoopMode.TUNING:
                 changed = self._watch.change(readings, self._controller.caps_w)
                 if changed is not None:  # step aside: ours go where they still stand
-                    self._give_up(changed, Mode.OBSERVING)
+                    self._give_up(changed, LoopMode.OBSERVING)
             return self._controller.feed(sample)
 
         self._safely(step)
@@ -227,7 +227,7 @@ class Runner:
             case Order.NOTHING:
                 pass
             case Order.STOP_TUNING:
-                self._give_up("a signal asked for the end", Mode.OBSERVING, quietly=True)
+                self._give_up("a signal asked for the end", LoopMode.OBSERVING, quietly=True)
             case Order.RESUME:
                 self._safely(lambda: self._controller.interrupted(now_s))
             case Order.RETUNE:
@@ -242,13 +242,13 @@ class Runner:
                 self._act(action)
         except (GuardError, LimitRefused) as error:  # the device can be read all the same
             log.debug("tuning ends", exc_info=True)
-            self._give_up(str(error), Mode.OBSERVING)
+            self._give_up(str(error), LoopMode.OBSERVING)
         except AutocapError as error:
             log.debug("tuning ends", exc_info=True)
-            self._give_up(str(error), Mode.BLIND)
+            self._give_up(str(error), LoopMode.BLIND)
         except Exception as error:  # the job must not feel a fault of ours
             log.debug("internal fault", exc_info=True)
-            self._give_up(f"internal fault: {type(error).__name__}: {error}", Mode.BLIND)
+            self._give_up(f"internal fault: {type(error).__name__}: {error}", LoopMode.BLIND)
 
     def _act(self, action: Action) -> None:
         match action:
@@ -261,12 +261,12 @@ class Runner:
             case _:
                 assert_never(action)
 
-    def _give_up(self, why: str, mode: Mode, *, quietly: bool = False) -> None:
+    def _give_up(self, why: str, mode: LoopMode, *, quietly: bool = False) -> None:
         """Put the limits back and tune no more. mode: what still can be done."""
         now_s = self._clock.now()
         quietly = quietly or self._ended_because == why  # a fault that stays is said once
         self._ended_because = self._ended_because or why
-        self._mode = Mode.BLIND if self._mode is Mode.BLIND else mode
+        self._mode = LoopMode.BLIND if self._mode is LoopMode.BLIND else mode
         actions = self._controller.stop(now_s, why)
         if self._actuator is not None:
             self._restore(self._actuator)

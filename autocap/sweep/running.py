@@ -28,7 +28,7 @@ from autocap.measurement.idle import RestPower
 from autocap.records import Sample
 from autocap.session.caps import checker
 from autocap.session.guarding import Guarded, guarded
-from autocap.session.inbox import Inbox
+from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Order, Runner, follow
 from autocap.session.tuning import reason, sample_interval_s
@@ -38,7 +38,7 @@ from autocap.sweep.plan import device_names
 LOOK_EVERY_S = 0.5
 
 
-class EndingInbox(Inbox):
+class EndingInbox(SignalInbox):
     """Passes signals on to the command, and remembers which of them asked for an end. ended_by: its name."""
 
     ended_by: str | None = None
