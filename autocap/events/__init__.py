@@ -4,11 +4,78 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 `summarise` folds them into a Summary.
 """
 
-from autocap.events.run import *  # noqa: F403 - the names of each file are the names here
-from autocap.events.run import RunEvent
-from autocap.events.search import *  # noqa: F403
-from autocap.events.search import SearchEvent
-from autocap.events.sweep import *  # noqa: F403
-from autocap.events.sweep import SweepEvent
+from autocap.events.run import (
+    CapSet,
+    DeviceFound,
+    IdleEstimated,
+    LimitRestored,
+    MetricInfo,
+    NodeMetered,
+    OptionValue,
+    ProgressFound,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    State,
+    StateEntered,
+    Tally,
+    Warned,
+)
+from autocap.events.search import (
+    BaselineMeasured,
+    Decided,
+    PerGpuDecided,
+    PerGpuTried,
+    Predicted,
+    SearchEvent,
+    TrialEnded,
+    TrialStarted,
+    WouldTry,
+)
+from autocap.events.sweep import (
+    FinishedRun,
+    GpuSet,
+    PlannedRun,
+    SweepEvent,
+    SweepPlan,
+    SweepRunEnded,
+    SweepRunStarted,
+    SweepStarted,
+    Used,
+)
 
 Event = RunEvent | SearchEvent | SweepEvent
+
+__all__ = [
+    "BaselineMeasured",
+    "CapSet",
+    "Decided",
+    "DeviceFound",
+    "Event",
+    "FinishedRun",
+    "GpuSet",
+    "IdleEstimated",
+    "LimitRestored",
+    "MetricInfo",
+    "NodeMetered",
+    "OptionValue",
+    "PerGpuDecided",
+    "PerGpuTried",
+    "PlannedRun",
+    "Predicted",
+    "ProgressFound",
+    "RunEnded",
+    "RunStarted",
+    "State",
+    "StateEntered",
+    "SweepPlan",
+    "SweepRunEnded",
+    "SweepRunStarted",
+    "SweepStarted",
+    "Tally",
+    "TrialEnded",
+    "TrialStarted",
+    "Used",
+    "Warned",
+    "WouldTry",
+]
