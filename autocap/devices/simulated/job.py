@@ -290,10 +290,8 @@ class JobProgress:
             gaps_s, gap_powers = gaps_s + episode.duration_s * here, np.where(here, episode.power, gap_powers)
         if job.change is not None:
             changed = index >= job.change.at
-            factors, powers = (
-                np.where(changed, factors * job.change.time, factors),
-                np.where(changed, job.change.power, powers),
-            )
+            factors = np.where(changed, factors * job.change.time, factors)
+            powers = np.where(changed, job.change.power, powers)
         self._factors = np.concatenate((self._factors, factors))
         self._powers = np.concatenate((self._powers, powers))
         self._gaps_s = np.concatenate((self._gaps_s, gaps_s))
