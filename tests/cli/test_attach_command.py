@@ -10,16 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import EMULATED, Cli, is_never_stopped, until
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped, until
+
+__all__ = ["cli", "here"]  # the fixtures
 
 TRAINING = "import time\nwhile True:\n    sum(range(100_000))\n    time.sleep(0.02)"
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    made = Cli(tmp_path)
-    yield made
-    made.end()
 
 
 @pytest.fixture
@@ -81,9 +76,9 @@ def test_a_suspended_autocap_stops_itself_alone_and_goes_on_later(cli: Cli, trai
     assert trainer.poll() is None
 
 
-def test_a_second_attach_is_refused_with_the_pid_of_the_first(cli: Cli, trainer) -> None:
+def test_a_second_attach_is_refused_with_the_pid_of_the_first(cli: Cli, here: Here, trainer) -> None:
     run = attach(cli, trainer.pid)
-    second = cli("attach", "--pid", str(trainer.pid), *EMULATED)
+    second = here("attach", "--pid", str(trainer.pid), *EMULATED)
     assert second.returncode == 1
     assert re.fullmatch(
         rf"autocap: emulated-{trainer.pid}-\d+ is controlled by autocap with PID {run.pid}; wait for it.*\n",
@@ -104,10 +99,10 @@ def test_observing_takes_no_lock_and_writes_no_journal(cli: Cli, trainer) -> Non
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
-def test_another_users_process_is_refused_on_the_emulated_device_even_to_root(cli: Cli) -> None:
+def test_another_users_process_is_refused_on_the_emulated_device_even_to_root(here: Here) -> None:
     other = subprocess.Popen(["sleep", "60"], user=12345, start_new_session=True)
     try:
-        done = cli("attach", "--pid", str(other.pid), *EMULATED)
+        done = here("attach", "--pid", str(other.pid), *EMULATED)
         assert done.returncode == 1
         assert f"PID {other.pid} of the job belongs to user 12345, autocap runs as user 0; the emulated" in done.stderr
     finally:

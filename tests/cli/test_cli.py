@@ -263,10 +263,10 @@ def require_refused(cli: Cli, done: subprocess.CompletedProcess[str], status: in
     assert not (cli.folder / "autocap-runs").exists()
 
 
-def test_an_out_directory_that_holds_a_run_is_refused_without_force(cli: Cli) -> None:
+def test_an_out_directory_that_holds_a_run_is_refused_without_force(cli: Cli, here: Here) -> None:
     (cli.folder / "run").mkdir()
     (cli.folder / "run" / "events.jsonl").write_text("")
-    again = cli("run", "--out", "run", "--", "true")
+    again = here("run", "--out", "run", "--", "true")
     assert again.returncode == 1
     assert re.fullmatch(r"autocap: run directory run holds a run already .* --force\n", again.stderr)
     assert cli("run", "--out", "run", "--force", "--", "sh", "-c", "exit 3").returncode == 3
@@ -292,8 +292,8 @@ def test_auto_without_a_device_runs_the_child_untuned_with_one_warning_and_says_
     assert result == json.loads((cli.folder / "run" / "result.json").read_text())
 
 
-def test_quiet_says_nothing_on_stderr(cli: Cli) -> None:
-    assert cli("run", *EMULATED, "--quiet", "--", "true").stderr == ""
+def test_quiet_says_nothing_on_stderr(here: Here) -> None:
+    assert here("run", *EMULATED, "--quiet", "--", "true").stderr == ""
 
 
 def test_help_answers_without_importing_anything_heavy(cli: Cli) -> None:
@@ -377,7 +377,7 @@ def is_never_stopped(pid: int, seconds: float) -> bool:
 
 
 def test_after_sigkill_of_the_controller_the_job_is_at_full_speed_within_a_second_and_the_run_can_be_reported(
-    cli: Cli,
+    cli: Cli, here: Here
 ) -> None:
     run = capped_job(cli)
     pid = job_pid(cli)
@@ -389,7 +389,7 @@ def test_after_sigkill_of_the_controller_the_job_is_at_full_speed_within_a_secon
     assert is_never_stopped(pid, 0.3)
     assert cli.done() > before
     until(lambda: cli.leftovers() == [], 5.0)
-    result = json.loads(cli("report", "run", "--json").stdout)
+    result = json.loads(here("report", "run", "--json").stdout)
     assert result["baseline"] is not None
     assert "killed" in result["ended_because"]
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,10 @@ from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.session.modes import _plan
-from tests.cli.test_cli import EMULATED, Cli, until
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, until
 from tests.runlog.test_runlog import rows
 
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    made = Cli(tmp_path)
-    yield made
-    made.end()
+__all__ = ["cli", "here"]  # the fixtures
 
 
 @pytest.mark.parametrize("text", ["none", "rapl", "ipmi", "command:yokotool read P", "command:a:b"])
@@ -62,8 +56,8 @@ def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None
     _plan(RunConfig(command=("true",), tune=config.tune, node_power="ipmi"), user)
 
 
-def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli) -> None:
-    done = cli("run", *EMULATED, "--node-power", "command:echo no bus >&2; exit 4", "--", "touch", "started")
+def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:
+    done = here("run", *EMULATED, "--node-power", "command:echo no bus >&2; exit 4", "--", "touch", "started")
     assert done.returncode == 1
     assert "it ended with status 4: no bus before its first reading" in done.stderr
     assert not (cli.folder / "started").exists()

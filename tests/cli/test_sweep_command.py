@@ -111,10 +111,10 @@ def test_without_an_nvidia_driver_nothing_is_swept(cli: Cli) -> None:
     require_refused(cli, cli("sweep", "--", "true"), 1, "no NVIDIA GPU can be used")
 
 
-def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time(naps: Cli) -> None:
+def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time(naps: Cli, here: Here) -> None:
     (naps.folder / "end").write_text("exit 3")
 
-    done = naps(*SWEEP, "--caps", "200", "--no-warm-up", "--", *NAP)
+    done = here(*SWEEP, "--caps", "200", "--no-warm-up", "--", *NAP)
 
     assert done.returncode == 1
     assert len(ran(naps)) == 2
@@ -123,14 +123,14 @@ def test_a_command_that_fails_is_not_averaged_and_ends_the_sweep_the_second_time
     assert naps.leftovers() == []
 
 
-def test_a_failed_sweep_goes_on_where_it_stopped_and_a_complete_one_is_not_run_again(naps: Cli) -> None:
+def test_a_failed_sweep_goes_on_where_it_stopped_and_a_complete_one_is_not_run_again(naps: Cli, here: Here) -> None:
     options = ("--caps", "200", "--repeats", "1", "--", *NAP)
     (naps.folder / "end").write_text("[ $(wc -l < ran) -lt 3 ]")
 
-    first = naps(*SWEEP, *options)
+    first = here(*SWEEP, *options)
     (naps.folder / "end").write_text("exit 0")
-    again = naps(*SWEEP, *options)
-    complete = naps(*SWEEP, *options)
+    again = here(*SWEEP, *options)
+    complete = here(*SWEEP, *options)
 
     assert (first.returncode, again.returncode, complete.returncode) == (1, 0, 1), again.stderr
     assert "failed 2 times: the command ended with status 1; runs left: 1" in first.stderr
@@ -139,13 +139,13 @@ def test_a_failed_sweep_goes_on_where_it_stopped_and_a_complete_one_is_not_run_a
     assert "run directory run holds a run already" in complete.stderr
 
 
-def test_a_changed_plan_does_not_go_on_unless_it_is_forced_to_start_over(naps: Cli) -> None:
+def test_a_changed_plan_does_not_go_on_unless_it_is_forced_to_start_over(naps: Cli, here: Here) -> None:
     (naps.folder / "end").write_text("exit 1")
-    naps(*SWEEP, "--caps", "200", "--repeats", "2", "--", *NAP)
+    here(*SWEEP, "--caps", "200", "--repeats", "2", "--no-warm-up", "--", *NAP)
     (naps.folder / "end").write_text("exit 0")
 
-    changed = naps(*SWEEP, "--caps", "200", "--repeats", "1", "--", *NAP)
-    forced = naps(*SWEEP, "--caps", "200", "--repeats", "1", "--force", "--", *NAP)
+    changed = here(*SWEEP, "--caps", "200", "--repeats", "1", "--no-warm-up", "--", *NAP)
+    forced = here(*SWEEP, "--caps", "200", "--repeats", "1", "--no-warm-up", "--force", "--", *NAP)
 
     assert changed.returncode == 1
     assert "run holds an unfinished sweep with another plan: repeats was 2 and is 1; give its options" in changed.stderr
@@ -187,7 +187,7 @@ def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli, here: Here) -> No
         log.write('{"event": "sweep_run_en')  # cut short
 
     report = here("report", "run")
-    again = naps(*SWEEP, *options)
+    again = here(*SWEEP, *options)
 
     assert "ended: killed or still running; runs left: 1" in report.stdout
     assert again.returncode == 0, again.stderr
@@ -206,19 +206,19 @@ def test_observing_sets_nothing_and_says_which_caps_would_be_run(naps: Cli) -> N
     assert not naps.state.exists()
 
 
-def test_a_run_too_short_for_a_power_reading_does_not_count(cli: Cli) -> None:
-    done = cli(*SWEEP, "--caps", "200", "--", "true")
+def test_a_run_too_short_for_a_power_reading_does_not_count(here: Here) -> None:
+    done = here(*SWEEP, "--caps", "200", "--", "true")
 
     assert done.returncode == 1
     assert "no power was read while it ran" in done.stderr
 
 
-def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli) -> None:
+def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli, here: Here) -> None:
     (naps.folder / "nap").write_text("5")
     sweep = naps.start(*SWEEP, "--caps", "200", "--", *NAP)
     until(lambda: naps.events("sweep_started"))
 
-    second = naps(*SWEEP, "--caps", "200", "--", *NAP)
+    second = here(*SWEEP, "--caps", "200", "--", *NAP)
     sweep.terminate()
     sweep.wait(10)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bench.nvml_emulation import machine
-from tests.cli.test_cli import Cli, cli
+from tests.cli.test_cli import Cli, Here, cli, here
 from tests.cli.test_gpu_jobs import Node
 from tests.cli.test_sweep_command import EMULATED, NAP, SWEEP, naps, ran, rows
 
-__all__ = ["cli", "naps"]  # the fixtures
+__all__ = ["cli", "here", "naps"]  # the fixtures
 
 METER = "echo $$ >> meters; while [ ! -e dead ]; do cat watts; sleep 0.05; done"
 BY_METER = ("--node-power", f"command:{METER}")
@@ -48,15 +48,17 @@ def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     assert "t rest the node draws 700 W" in (metered.folder / "run" / "report.html").read_text()
 
 
-def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(metered: Cli) -> None:
+def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(
+    metered: Cli, here: Here
+) -> None:
     (metered.folder / "watts").write_text("5\n")  # an idle GPU draws 20
     (metered.folder / "end").write_text("if [ $(wc -l < ran) = 2 ]; then touch dead; sleep 0.2; fi")
     options = ("--caps", "200", "--repeats", "2", "--no-warm-up", "--", *NAP)
 
-    first = metered(*SWEEP, *BY_METER, *options)
+    first = here(*SWEEP, *BY_METER, *options)
     (metered.folder / "dead").unlink()
-    other = metered(*SWEEP, "--node-power", "500", *options)
-    again = metered(*SWEEP, *BY_METER, *options)
+    other = here(*SWEEP, "--node-power", "500", *options)
+    again = here(*SWEEP, *BY_METER, *options)
 
     assert (first.returncode, other.returncode, again.returncode) == (1, 1, 0), again.stderr
     assert "has ended with status 0; until it tells the node's power again nothing is measured" in first.stderr
@@ -69,8 +71,8 @@ def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_t
     assert "the node's power was not known for 0." in again.stderr
 
 
-def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli) -> None:
-    done = cli("sweep", *EMULATED, "--node-power", "command:exit 4", "--", "touch", "started")
+def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli, here: Here) -> None:
+    done = here("sweep", *EMULATED, "--node-power", "command:exit 4", "--", "touch", "started")
 
     assert done.returncode == 1
     assert "it ended with status 4 before its first reading" in done.stderr
@@ -78,8 +80,8 @@ def test_a_meter_that_gives_nothing_is_said_before_the_first_run(cli: Cli) -> No
     assert not (cli.folder / "autocap-runs").exists()
 
 
-def test_what_does_not_go_together_is_a_usage_error(cli: Cli) -> None:
-    done = cli("sweep", *EMULATED, "--idle-power", "300", "--", "true")
+def test_what_does_not_go_together_is_a_usage_error(here: Here) -> None:
+    done = here("sweep", *EMULATED, "--idle-power", "300", "--", "true")
 
     assert done.returncode == 2
     assert "--idle-power is about the node's power; add --node-power, or drop it" in done.stderr

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from autocap.reports import rendering
+from autocap.reports import plots, rendering
 from autocap.reports.plots import PlotsUnavailable
 from autocap.reports.rendering import present_run
 from autocap.runlog.directory import PICTURES
 from autocap.runlog.event_log import read_events
 from tests.doubles.recorded import record
+
+
+@pytest.fixture(autouse=True)
+def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few pixels are drawn and packed sooner than many."""
+    monkeypatch.setattr(plots, "_DPI", 30)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ import pytest
 from autocap.errors import UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
-from autocap.strategies.bayesian import Bayesian
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
 from tests.doubles.curves import CLIFF, FALLING, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
 from tests.strategies.contract import EDP, EDS, ENERGY, StrategyContract
+
+if TYPE_CHECKING:  # it loads torch, which would cost every process that collects the tests two seconds
+    from autocap.strategies.bayesian import Bayesian
 
 NOISE = 0.005
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the Gaussian process needs torch")
@@ -28,7 +31,9 @@ def bayesian(
     seed: int = 0,
     history: Sequence[Trial] = (),
     **options: OptionScalar,
-) -> Bayesian:
+) -> "Bayesian":
+    from autocap.strategies.bayesian import Bayesian
+
     values = option_values(Bayesian, []) | options
     rng = np.random.default_rng(seed)
     return Bayesian(grid=grid, metric=metric, baseline=baseline, rng=rng, history=history, options=values)
@@ -42,7 +47,7 @@ def optimise(curve: Curve, metric: Metric = ENERGY, seed: int = 0, **options: Op
 class TestContractWithTrees(StrategyContract):
     def make(
         self, grid: CapGrid, metric: Metric, baseline: Measurement, seed: int = 0, history: Sequence[Trial] = ()
-    ) -> Bayesian:
+    ) -> "Bayesian":
         return bayesian(metric, baseline, grid, seed, history, sampler="tpe")
 
 
@@ -117,6 +122,8 @@ def test_a_warm_start_begins_at_the_cheapest_cap_of_its_history() -> None:
 
 
 def test_a_sampler_that_does_not_exist_is_refused() -> None:
+    from autocap.strategies.bayesian import Bayesian
+
     with pytest.raises(UsageError, match="strategy option sampler is 'grid'; it takes auto, gp, tpe"):
         option_values(Bayesian, [("sampler", "grid")])
 
