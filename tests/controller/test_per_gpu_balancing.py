@@ -1,6 +1,7 @@
 """A cap per GPU in whole simulated jobs: what is held, what is undone, and what is said of it."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -36,6 +37,12 @@ def play(job: SimulatedJob = QUIET, config: TuneConfig = PER_GPU, node: Simulate
     return tune(job, config, strategy, node=node, seed=seed, stop_when_held=job.iterations is None, end_s=end_s)
 
 
+@cache
+def changed_while_held() -> Outcome:
+    """Caps per GPU are held after a third of the job; then the common cap is looked at again, and all changes."""
+    return play(replace(QUIET, iterations=2950, change=WorkloadChange(at=2700, time=1.3)))
+
+
 def decisions(outcome: Outcome) -> list[PerGpuDecided]:
     return [event for event in outcome.log.events if isinstance(event, PerGpuDecided)]
 
@@ -69,14 +76,18 @@ def test_cards_that_differ_save_energy_in_the_same_time() -> None:
 
 
 def test_every_window_at_caps_per_gpu_lies_between_two_at_the_common_cap() -> None:
-    outcome = play()
-    common_w = (outcome.final_cap_w,) * 4
-    end = decisions(outcome)[-1]
-    begun = max(index for index, cap_w in enumerate(caps_set(outcome)) if cap_w == (260.0,) * 4)
-    alternating = caps_set(outcome)[begun + 1 :]
+    outcome = changed_while_held()
+    end = decisions(outcome)[0]
+    assert end.common is not None
+    common_w = end.common.cap_w
+    assert len(set(common_w)) == 1
+    set_ = [event for event in outcome.log.events if isinstance(event, events.CapSet)]
+    caps_w = [event.cap_w for event in set_ if event.t_s <= end.t_s]
+    begun = max(index for index, cap_w in enumerate(caps_w) if cap_w == (260.0,) * 4)
+    alternating = caps_w[begun + 1 :]
     assert alternating[0::2] == [common_w] * len(alternating[0::2])
     assert common_w not in alternating[1::2]
-    assert alternating[-1] == end.cap_w
+    assert next(event.cap_w for event in set_ if event.t_s > end.t_s) == end.cap_w
 
 
 @pytest.mark.parametrize("bounds", [{"min_cap_w": 165.0}, {"caps_w": (150.0, 165.0, 180.0)}])
@@ -181,8 +192,7 @@ def test_a_workload_that_changes_meanwhile_is_searched_anew_from_the_common_cap_
 
 
 def test_caps_per_gpu_are_held_looked_at_again_and_given_up_for_a_changed_workload() -> None:
-    job = replace(QUIET, iterations=3600, change=WorkloadChange(at=3200, time=1.3))
-    outcome = play(job)
+    outcome = changed_while_held()
     end = decisions(outcome)[0]
     assert end.kept
     again = [event for event in outcome.log.events if isinstance(event, events.Decided) and event.t_s > end.t_s]

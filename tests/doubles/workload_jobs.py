@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from autocap.workloads.config import TrainConfig
-from autocap.workloads.models import Network, find
+from autocap.workloads.models import Network
 from autocap.workloads.models.alexnet import AlexNet
 from autocap.workloads.models.vgg import VGG, VGG16, VGG19
 from autocap.workloads.ranks import Ranks
@@ -22,20 +22,6 @@ SLIM = {
     "vgg19": lambda: VGG(VGG19, 1000, normalised=False, hidden=_SLIM_HEAD),
     "vgg19_bn": lambda: VGG(VGG19, 1000, normalised=True, hidden=_SLIM_HEAD),
 }
-
-
-def tiny(network: str = "resnet18") -> TrainConfig:
-    """Eight iterations on eight samples of 32 pixels, again and again; change it with `replace`."""
-    return TrainConfig(
-        network=find(network),
-        device="cpu",
-        batch_size=8,
-        image_size=32,
-        iterations=8,
-        samples=8,
-        log_every=3,
-        threads=1,
-    )
 
 
 def step(network: Network, *, image_size: int, batch_size: int = 4, faster: float = 1) -> Step:

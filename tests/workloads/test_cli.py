@@ -9,10 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from autocap.progress.steps.map import StepMap
 from autocap.workloads.__main__ import PROG, main
@@ -85,8 +85,11 @@ def test_a_wrong_command_line_gives_one_line_and_status_2(
     assert message in captured.err
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")
 def test_a_missing_gpu_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("torch sees a GPU here")
     status = main(["train", "resnet18", *TINY, "--device", "cuda"])
 
     assert status == 1
@@ -141,20 +144,26 @@ def test_a_missing_torch_is_explained_in_one_line(arguments: tuple[str, ...]) ->
     assert "this needs PyTorch: pip install 'autocap[workloads]'" in process.stderr
 
 
-def start(network: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "autocap.workloads", "train", network, *TINY, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+@pytest.fixture
+def threads_put_back() -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
-def test_a_job_prints_progress_and_ends_with_its_result(tmp_path: Path) -> None:
+def test_a_job_prints_progress_and_ends_with_its_result(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], threads_put_back: None
+) -> None:
     options = ("--iterations", "6", "--log-every", "3", "--host-phase", "20%", "--data", "loader", "--workers", "1")
     checkpoint = ("--validate-every", "4", "--checkpoint-every", "5", "--checkpoint", str(tmp_path / "a.pt"))
-    with start("lstm", *options, *checkpoint) as process:
-        out, err = process.communicate()
+    status = main(["train", "lstm", *TINY, *options, *checkpoint])
 
+    out, err = capfd.readouterr()
     *lines, last = out.splitlines()
     result = json.loads(last)
-    assert process.returncode == 0
+    assert status == 0
     assert err == ""
     assert [re.sub(r"\d+\.\d+", "X", line) for line in lines] == [
         "iteration 3/6  loss X  X images/s",
@@ -168,7 +177,9 @@ def test_a_job_prints_progress_and_ends_with_its_result(tmp_path: Path) -> None:
 
 
 def test_a_signal_ends_a_job_by_that_signal_without_a_traceback() -> None:
-    with start("lstm", "--iterations", "10000000", "--log-every", "1") as process:
+    endless = ("--iterations", "10000000", "--log-every", "1")
+    command = [sys.executable, "-m", "autocap.workloads", "train", "lstm", *TINY, *endless]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)

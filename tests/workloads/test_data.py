@@ -7,16 +7,25 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
-import torch
 
-from autocap.workloads.batches import training_batches, validation_source
-from autocap.workloads.data import SyntheticImages, SyntheticLoad
-from autocap.workloads.host import HostPhase, HostShare
-from autocap.workloads.ranks import Ranks
-from tests.doubles.workload_jobs import ALONE, CPU, tiny
+from tests.doubles.workload_configs import tiny
 
 
-def images(seed: int) -> SyntheticImages:
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Not above: it costs every process that collects the tests more than a second."""
+    global torch, training_batches, validation_source, SyntheticImages, SyntheticLoad, HostPhase, HostShare, Ranks
+    global ALONE, CPU
+    import torch
+
+    from autocap.workloads.batches import training_batches, validation_source
+    from autocap.workloads.data import SyntheticImages, SyntheticLoad
+    from autocap.workloads.host import HostPhase, HostShare
+    from autocap.workloads.ranks import Ranks
+    from tests.doubles.workload_jobs import ALONE, CPU
+
+
+def images(seed: int) -> "SyntheticImages":
     return SyntheticImages(samples=10, batch_size=4, image_size=32, classes=1000, seed=seed, device=CPU)
 
 
@@ -39,11 +48,11 @@ def test_the_seed_decides_the_images() -> None:
 
 
 @pytest.fixture
-def load() -> SyntheticLoad:
+def load() -> "SyntheticLoad":
     return SyntheticLoad(samples=2000, batch_size=500, hours=168, seed=3, device=CPU)
 
 
-def test_the_target_of_a_window_of_load_is_the_week_that_follows_it(load: SyntheticLoad) -> None:
+def test_the_target_of_a_window_of_load_is_the_week_that_follows_it(load: "SyntheticLoad") -> None:
     weeks = {tuple(window.tolist()) for index in range(4) for window in load.batch(index)[0]}
     _, targets = load.batch(0)
 
@@ -52,7 +61,7 @@ def test_the_target_of_a_window_of_load_is_the_week_that_follows_it(load: Synthe
     assert known > 0.8 * len(targets)  # all but those at the end of the series are windows themselves
 
 
-def test_load_repeats_by_day_within_its_noise(load: SyntheticLoad) -> None:
+def test_load_repeats_by_day_within_its_noise(load: "SyntheticLoad") -> None:
     windows, targets = load.batch(0)
 
     a_day_later = (windows[:, 24:] - windows[:, :-24]).std().item()
@@ -87,7 +96,7 @@ def test_two_ranks_share_an_epoch_without_a_sample_in_common(data: str) -> None:
     assert not seen[0] & seen[1]
 
 
-def epoch_of(batches: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> dict[tuple[float, ...], int]:
+def epoch_of(batches: "Iterator[tuple[torch.Tensor, torch.Tensor]]") -> dict[tuple[float, ...], int]:
     return {
         tuple(image.flatten()[:4].tolist()): int(label)
         for inputs, labels in islice(batches, 2)

@@ -3,13 +3,21 @@
 from functools import cache
 
 import pytest
-import torch
-from torch import nn
 
 from autocap.workloads import WorkloadUsageError
-from autocap.workloads.data import source
 from autocap.workloads.models import NETWORKS, Network, find, sample_shape, summarise
-from tests.doubles.workload_jobs import CPU, step
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Not above: it costs every process that collects the tests more than a second."""
+    global torch, nn, source, CPU, step
+    import torch
+    from torch import nn
+
+    from autocap.workloads.data import source
+    from tests.doubles.workload_jobs import CPU, step
+
 
 PARAMETERS = {
     "alexnet": 62_378_344,
@@ -43,12 +51,12 @@ def test_the_load_forecast_counts_every_hour_of_its_window() -> None:
 
 
 @cache
-def on_meta(network: Network) -> nn.Module:
+def on_meta(network: Network) -> "nn.Module":
     with torch.device("meta"):
         return network.build()
 
 
-def outputs(model: nn.Module, *shape: int) -> tuple[torch.Size, ...]:
+def outputs(model: "nn.Module", *shape: int) -> "tuple[torch.Size, ...]":
     given = model(torch.empty(*shape, device="meta"))
     return tuple(each.shape for each in given) if isinstance(given, tuple) else (given.shape,)
 
@@ -66,7 +74,7 @@ def test_the_load_forecast_gives_a_load_per_hour() -> None:
     assert outputs(on_meta(find("lstm")), 2, 168) == ((2, 168),)
 
 
-def takes(model: nn.Module, shape: tuple[int, ...]) -> bool:
+def takes(model: "nn.Module", shape: tuple[int, ...]) -> bool:
     try:
         model(torch.empty(shape, device="meta"))
     except (RuntimeError, ValueError):

@@ -4,26 +4,33 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from autocap.workloads import WorkloadError
-from autocap.workloads.checkpoint import save
 from autocap.workloads.config import TrainConfig
-from autocap.workloads.train import Line, Progress, Saved, TrainResult, Validated, train
-from tests.doubles.workload_jobs import tiny
+from tests.doubles.workload_configs import tiny
+
+if TYPE_CHECKING:
+    from autocap.workloads.train import Line, TrainResult
 
 
 @pytest.fixture(autouse=True)
 def _threads_put_back() -> Iterator[None]:
+    global torch, save, Progress, Saved, Validated, train
+    # Not above: torch costs every process that collects the tests more than a second.
+    import torch
+
+    from autocap.workloads.checkpoint import save
+    from autocap.workloads.train import Progress, Saved, Validated, train
+
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
 
 
-def run(config: TrainConfig | None = None, **changes: Any) -> tuple[TrainResult, list[Line]]:
+def run(config: TrainConfig | None = None, **changes: Any) -> "tuple[TrainResult, list[Line]]":
     lines: list[Line] = []
     result = train(replace(config or tiny(), **changes), lines.append)
     assert result is not None
@@ -31,7 +38,7 @@ def run(config: TrainConfig | None = None, **changes: Any) -> tuple[TrainResult,
 
 
 @cache
-def plain(network: str = "resnet18") -> TrainResult:
+def plain(network: str = "resnet18") -> "TrainResult":
     return run(tiny(network))[0]
 
 
