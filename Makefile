@@ -35,7 +35,7 @@ demo: venv
 	    --image-size 64 --batch-size 16 --samples 512 --seconds 150
 
 test: venv
-	$(VENV)/bin/python -m pytest -n 3 --dist worksteal
+	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
 
 lint: venv
 	$(VENV)/bin/ruff format --check .
