@@ -64,7 +64,7 @@ class Metering:
         )
 
     def _fresh(self, node: NodeReading | None) -> bool:
-        """The first reading is taken for an old one that is only repeated."""
+        """Whether the meter has a new reading; not at the first sample, where its age is not known."""
         if node is None or node.power_w is None:
             return False
         before_s, self._node_stamp_s = self._node_stamp_s, node.t_s

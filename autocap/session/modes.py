@@ -64,7 +64,7 @@ def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
     return 0
 
 
-def _session(config: RunConfig, clock: SignalClock, mode: JobOrigin, pid: int | None) -> int:
+def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int | None) -> int:
     user = invoking_user()
     plan = _plan(config, user)
     with ExitStack() as stack:
@@ -73,18 +73,18 @@ def _session(config: RunConfig, clock: SignalClock, mode: JobOrigin, pid: int | 
             config = replace(config, command=attached.command)
         if plan.earlier is not None:
             plan.earlier.require_command(config.command)
-        source, why_not = _source_or_why(config, clock, plan, mode, user, stack)
+        source, why_not = _source_or_why(config, clock, plan, origin, user, stack)
         notes = settle_leftovers(observe=config.tune.observe)
         device = None
-        if attached is not None and source is not None and mode is JobOrigin.ATTACH:
+        if attached is not None and source is not None and origin is JobOrigin.ATTACH:
             device = _device_now(source, attached, stack)
         node = None if source is None else open_node_power(config, clock, stack)
         if plan.earlier is not None and source is not None:
             plan.earlier.require_node(None if node is None else node.name)
-        counting = stack.enter_context(_counter(config, mode, user, counted=source is not None))
+        counting = stack.enter_context(_counter(config, origin, user, counted=source is not None))
         output = stack.enter_context(RunOutput(config, clock, user, node))
         job = attached or _start(config, clock, output, user, counting)
-        recorder = output.begin(plan, mode.value, job.pid, notes)
+        recorder = output.begin(plan, origin.value, job.pid, notes)
         inbox = SignalInbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
             config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
@@ -102,7 +102,7 @@ def _session(config: RunConfig, clock: SignalClock, mode: JobOrigin, pid: int | 
         counting.drain(clock)
         if isinstance(job, ChildJob):
             output.end(tuning.ended_because, status)
-        elif mode is JobOrigin.TUNE and job.left_because is not None:
+        elif origin is JobOrigin.TUNE and job.left_because is not None:
             output.end("the tuned block ended")
         else:
             output.end(job.left_because or tuning.ended_because)
@@ -123,7 +123,7 @@ def _source_or_why(
     config: RunConfig,
     clock: SignalClock,
     plan: SearchPlan,
-    mode: JobOrigin,
+    origin: JobOrigin,
     user: InvokingUser | None,
     stack: ExitStack,
 ) -> tuple[DeviceSource | None, str]:
@@ -132,16 +132,16 @@ def _source_or_why(
     Raises DeviceError for that where the job is not there yet and --device is not auto, and where nothing but tuning is
     to be done.
     """
-    owner_uid = None if mode is JobOrigin.RUN else os.getuid() if user is None else user.uid
+    owner_uid = None if origin is JobOrigin.RUN else os.getuid() if user is None else user.uid
     try:
         found = devices.open_source(config, clock, checker(config.tune, plan.required_w), owner_uid)
     except DeviceError as error:
         none_there = config.device == "auto" and isinstance(error, DeviceUnavailable)
-        if mode is JobOrigin.ATTACH or (mode is JobOrigin.RUN and not none_there):
+        if origin is JobOrigin.ATTACH or (origin is JobOrigin.RUN and not none_there):
             raise
         return None, f"no device to tune: {error}"
     stack.enter_context(found)
-    if mode is JobOrigin.RUN and plan.earlier is not None and found.known is not None:
+    if origin is JobOrigin.RUN and plan.earlier is not None and found.known is not None:
         plan.earlier.require_device(found.known)
     return found, ""
 
@@ -157,11 +157,11 @@ def _device_now(source: DeviceSource, job: AttachedJob, stack: ExitStack) -> Tun
     return device
 
 
-def _counter(config: RunConfig, mode: JobOrigin, user: InvokingUser | None, *, counted: bool) -> IterationCounter:
+def _counter(config: RunConfig, origin: JobOrigin, user: InvokingUser | None, *, counted: bool) -> IterationCounter:
     return IterationCounter(
         config.progress if counted else "none",
         None if user is None else user.owner,
-        ours=mode is not JobOrigin.ATTACH,
+        ours=origin is not JobOrigin.ATTACH,
         step_map=config.step_map,
     )
 
