@@ -12,7 +12,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 STDLIB = frozenset(sys.stdlib_module_names)
 # The whole rule: a room imports the words, and of the rooms before it those that stand here; never back.
-WORDS = ("version", "errors", "clock", "records", "metrics", "config", "events")  # each of them those left of it
+WORDS = (
+    "version",
+    "printable",
+    "errors",
+    "clock",
+    "records",
+    "metrics",
+    "config",
+    "events",
+)  # each of them those left of it
 ROOMS = {
     "job": "",
     "strategies": "",
@@ -33,7 +42,7 @@ ROOMS = {
 APART = {"devices": {"nvml", "rapl", "node", "emulated", "simulated"}, "progress": {"steps", "regex", "period"}}
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
+    r"(printable|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"
@@ -42,7 +51,7 @@ IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal",
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
 # What the watchdog and the child of a run import, and so must not wait for numpy.
 LIGHT = re.compile(
-    r"(errors|records|metrics|config|events|clock|job|guardian)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"(printable|errors|records|metrics|config|events|clock|job|guardian)\b|(devices|devices\.base|devices\.emulated|progress)$"
     r"|progress\.(steps|regex)\b|runlog(\.(codec|directory|event_log))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy

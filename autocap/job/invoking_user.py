@@ -70,7 +70,7 @@ def _number(variable: str, text: str) -> int:
 @contextmanager
 def acting_as(user: InvokingUser | None) -> Iterator[None]:
     """Inside, files are opened, made and removed with the user's rights and belong to them; `None` changes nothing."""
-    if user is None:
+    if user is None or os.geteuid() == user.uid:
         yield
         return
     uid, gid, groups = os.geteuid(), os.getegid(), os.getgroups()
@@ -83,3 +83,32 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
         os.seteuid(uid)
         os.setegid(gid)
         os.setgroups(groups)
+
+
+@contextmanager
+def privileged() -> Iterator[None]:
+    """Inside `acting_as`, root's rights again, for the little that sudo lends; elsewhere nothing changes.
+
+    The kernel keeps them for a process whose real user is still root, so this asks for no state of ours.
+    """
+    real, effective, saved = os.getresuid()
+    if effective == 0 or 0 not in (real, saved):
+        yield
+        return
+    gid = os.getegid()
+    os.seteuid(0)
+    os.setegid(0)
+    try:
+        yield
+    finally:
+        os.setegid(gid)
+        os.seteuid(effective)
+
+
+def become(user: InvokingUser | None) -> None:
+    """Be the user from now on, with no way back; `None` changes nothing. For commands that set no limit."""
+    if user is not None:
+        os.environ.update(user.environment())
+        os.setgroups(user.groups)
+        os.setresgid(user.gid, user.gid, user.gid)
+        os.setresuid(user.uid, user.uid, user.uid)
