@@ -58,6 +58,7 @@ class Report:
     expected_mw: tuple[int, ...]
     restored_later: bool
     left_behind: tuple[str, ...]
+    late: str | None
 
 
 def usual() -> Machine:
@@ -114,6 +115,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
             synced=stage.synced,
             restored_later=restored_later,
             left_behind=_left_behind(stage),
+            late=stage.late,
         )
 
 
