@@ -22,7 +22,8 @@ _MOST_RUNS = 20_000  # of a sweep
 
 def require_plausible(record: object) -> None:
     """Raises ValueError for a record with a number that no run can have come to, or parts that do not go together."""
-    for name in _names(type(record)):
+    kind: type = type(record)
+    for name in _names(kind):
         _require(name, getattr(record, name))
     check = _CHECKS.get(type(record))
     if check is not None and not check(record):

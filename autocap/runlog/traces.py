@@ -138,8 +138,8 @@ def _columns(path: Path) -> Columns:
     missing = [name for name in ("t_s", "power_w") if name not in columns.values]
     if missing:
         raise TraceError(
-            f"{path} has no column {' and no column '.join(missing)}; rename those that hold the time in seconds and the "
-            "power in watts to t_s and power_w"
+            f"{path} has no column {' and no column '.join(missing)}; rename those that hold the time in seconds and "
+            "the power in watts to t_s and power_w"
         )
     return columns
 

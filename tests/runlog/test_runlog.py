@@ -548,7 +548,8 @@ def on_a_full_disk(path: Path) -> RunDirectory:
     full = os.open("/dev/full", os.O_WRONLY)
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
-            if Path(f"/proc/self/fd/{number}").readlink().is_relative_to(path):
+            file = Path(f"/proc/self/fd/{number}")
+            if file.is_file() and file.readlink().is_relative_to(path):
                 os.dup2(full, int(number))
     os.close(full)
     for file_path in (path / "run").iterdir():
