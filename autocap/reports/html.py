@@ -6,6 +6,7 @@ picture is there for a wide page and for a narrow one, and the file shows the on
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from html import escape
 from importlib import resources
 
@@ -33,14 +34,17 @@ def page(document: Document, pictures: Sequence[Picture]) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'  # else a browser asks a server for one
-        f"<title>{escape(document.headline)} · autocap</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(document.headline)} · autocap</title>\n"
+        f"<style>\n{stylesheet()}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(parts)
         + "\n</main>\n</body>\n</html>\n"
     )
     return text.encode(errors="replace").decode()  # an argument of the command may hold bytes that are no UTF-8
 
 
-def _style() -> str:
+@cache
+def stylesheet() -> str:
+    """Of the page, which lies in a file beside this module."""
     css = resources.files("autocap.reports").joinpath("report.css").read_text(encoding="utf-8")
     light = f":root{{{ink.variables(dark=False)}}}"
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK_PAGE}{ink.variables(dark=True)}}}}}"

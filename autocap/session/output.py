@@ -13,7 +13,6 @@ from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError
 from autocap.events import MetricInfo, OptionValue
-from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
@@ -28,16 +27,14 @@ from autocap.version import __version__
 class RunOutput:
     """Opened before the job starts, so that what cannot be written or served is refused by then. A context manager."""
 
-    def __init__(
-        self, config: RunConfig, clock: Clock, user: InvokingUser | None, node: PowerSource | None = None
-    ) -> None:
+    def __init__(self, config: RunConfig, clock: Clock, node: PowerSource | None = None) -> None:
         """node: of the machine's power, where that counts. Raises ExporterError and RunDirectoryError."""
         self._config, self._clock, self._node = config, clock, node
         self._stack = ExitStack()
         self._started = datetime.now().astimezone()
         with ExitStack() as opened:
             self._exporters = _exporters(config, opened)
-            self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, user, self._started))
+            self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, self._started))
             self._stack = opened.pop_all()
         self._reporter = Reporter()
 

@@ -20,6 +20,7 @@ from autocap.controller.controller import Controller
 from autocap.devices.base import Device, DeviceSource, PowerSource, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.guardian import Guardian
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
@@ -144,7 +145,8 @@ class Tuning:
             waited_s = self.clock.now() - began_s
             if self.node is not None:
                 self._idle.before(self.clock.now(), self.node.read())
-            device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
+            with privileged():  # what a job of others uses is hidden from the user behind sudo
+                device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
             if device is not None:
                 return device
             if waited_s >= wait_s:

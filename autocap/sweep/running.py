@@ -20,7 +20,7 @@ from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.job import child
 from autocap.job.child import ChildJob
-from autocap.job.invoking_user import InvokingUser
+from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.processes import ProcessId
 from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible, node_power_w
@@ -197,7 +197,8 @@ class Running:
             raise AutocapError(f"process {job.pid} is hidden from /proc, so it can make no device")
         config = self.config.run_on(device_names(self.plan, one))
         with devices.open_source(config, self.clock, checker(config.tune)) as source:
-            device = source.find(job.identity, math.inf)
+            with privileged():
+                device = source.find(job.identity, math.inf)
             if device is None:
                 raise AutocapError(f"process {job.pid} uses no device that a cap could be set on")
             with closing(device):

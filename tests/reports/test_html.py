@@ -143,7 +143,7 @@ def test_a_page_that_cannot_be_written_says_where(run: Path, tmp_path: Path) -> 
 def test_a_fault_in_making_the_page_is_a_sentence_and_not_an_exception(run: Path, tmp_path: Path) -> None:
     start = next(event for event in read_events(run) if isinstance(event, RunStarted))
     broken = replace(start, started_at=None)  # type: ignore[arg-type]
-    with RunDirectory.create(tmp_path, False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+    with RunDirectory.create(tmp_path, False, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
         assert rendering.put_page(directory, present_run(run, [start])) is None
         assert (tmp_path / "report.html").exists()
         said = rendering.put_page(directory, present_run(run, [broken]))
