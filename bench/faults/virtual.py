@@ -59,6 +59,7 @@ class Report:
     expected_mw: tuple[int, ...]
     restored_later: bool
     left_behind: tuple[str, ...]
+    late: str | None
 
 
 def usual() -> Machine:
@@ -115,6 +116,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
             synced=stage.synced,
             restored_later=restored_later,
             left_behind=_left_behind(stage),
+            late=stage.late,
         )
 
 
