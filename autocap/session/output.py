@@ -1,6 +1,5 @@
 """Where a run is recorded and shown: its directory, the terminal, the exporter, and the report at the end."""
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -22,6 +21,7 @@ from autocap.reports.rendering import Presentation
 from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.tuning import SearchPlan
+from autocap.streams import put_json
 from autocap.version import __version__
 
 
@@ -118,7 +118,7 @@ def hand_out(
     reporter.say([*lines, f"run directory: {directory.path}"])
     if config.json:
         with suppress(OSError):
-            print(json.dumps(report.result, allow_nan=False), flush=True)
+            put_json(report.result)
 
 
 def metric_info(metric: Metric) -> MetricInfo:
