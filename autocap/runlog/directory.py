@@ -31,10 +31,11 @@ SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
 SWEEP = "sweep.csv"
 REPORT = "report.html"
+FAULTS = "internal-fault.txt"
 PICTURES = ("timeline", "search", "tradeoff", "caps")
 _PLOTS = tuple(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
 _OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these holds a run
-_REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, *_PLOTS)
+_REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, FAULTS, *_PLOTS)
 _BLOCK = 1 << 16
 _FLUSH_S = 5.0
 _READING = ("energy_j", "beside_j", "requested_w", "enforced_w", "sm_clock_hz", "cap_binding", "throttled",
@@ -128,7 +129,7 @@ class RunDirectory:
         self.failed = True  # there is nothing left to write
         self.finish()
         with suppress(OSError):  # what cannot be removed does no harm
-            for name in _OF_A_RUN:
+            for name in (*_OF_A_RUN, FAULTS):
                 self._place.remove(name)
             self._place.remove_temporaries()
             self._place.remove_made()
