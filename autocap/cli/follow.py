@@ -19,7 +19,8 @@ def follow(
 ) -> list[Event]:
     """Pass on to the reporter a run's events, old and new, until it has ended or was killed; all of its events.
 
-    Of a run that has ended already nothing is reported. damaged: is told of lines that are left out. Raises RunDirectoryError where there is no such directory.
+    Of a run that has ended already nothing is reported. damaged: is told of lines that are left out. Raises
+    RunDirectoryError where there is no such directory.
     """
     with EventTail(run_dir, damaged) as tail:
         found = tail.read()

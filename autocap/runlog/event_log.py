@@ -127,8 +127,9 @@ def _event(line: bytes) -> Event | None:
 def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning) -> list[Event]:
     """The events of a run, oldest first, as far as they were written; a line cut short by a kill is left out.
 
-    Events and fields that only a later version knows are skipped, as are superseded tallies, and damaged lines, of which
-    `say` is told. Raises RunDirectoryError where there is no run, InputRefused where its log is no file or beyond all measure.
+    Events and fields that only a later version knows are skipped, as are superseded tallies, and damaged lines, of
+    which `say` is told. Raises RunDirectoryError where there is no run, InputRefused where its log is no file or beyond
+    all measure.
     """
     path = run_dir / EVENTS
     lines, found = EventLines(path, say), list[Event]()
@@ -166,8 +167,8 @@ def locked(log: FileIO, run_dir: Path) -> FileIO:
 class EventTail:
     """The events of a run, as they are written by whoever runs it; a context manager.
 
-    last_s: when the last event happened, seconds on the run's clock. say: is told of damaged lines. Raises RunDirectoryError where there is no such
-    directory; its log may come later.
+    last_s: when the last event happened, seconds on the run's clock. say: is told of damaged lines. Raises
+    RunDirectoryError where there is no such directory; its log may come later.
     """
 
     def __init__(self, run_dir: Path, say: Callable[[str], None] = logger.warning) -> None:
