@@ -1,32 +1,30 @@
 """Whatever a log holds, a report is made of it or refused in a sentence: in text, as a page, as JSON, and followed."""
 
 import copy
+import io
 import json
+import math
 import random
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autocap.cli.report import Report
 from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.reports import html, text
-from autocap.reports.figures.model import Picture
 from autocap.reports.live.plain import PlainLines
 from autocap.reports.live.status import Status
 from autocap.reports.rendering import Presentation, present_run
-from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS, line_of, read_events
 from autocap.session.warm_start import earlier_run
 from autocap.sweep.document import present_sweep
 from autocap.sweep.summary import is_sweep, summarise, to_csv
-from tests.doubles import arbitrary
 from tests.doubles.logs import whole_log
 from tests.runlog.test_runlog import EVENTS as OF_A_RUN
 from tests.runlog.test_runlog import OF_NODE, PER_GPU, SWEEP
@@ -117,15 +115,15 @@ def reported(folder: Path) -> None:
 
 
 def followed(folder: Path) -> None:
-    status, lines = Status(), PlainLines(open("/dev/null", "w"))
+    status, lines = Status(), PlainLines(io.StringIO())
     for event in read_events(folder, str):
         status.event(event)
         lines.event(event)
-    assert status.searched is None or 0 <= status.searched <= 1
-    status.saved_share
+        assert status.searched is None or 0 <= status.searched <= 1
+        assert status.saved_share is None or status.saved_share < math.inf
 
 
-@settings(max_examples=2000)
+@settings(max_examples=60)
 @given(st.integers(0, 2**64))
 def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(
     tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -136,7 +134,5 @@ def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(
         warnings.simplefilter("error")
         reported(folder)
         followed(folder)
-        try:
+        with suppress(AutocapError):
             earlier_run(folder)
-        except AutocapError:
-            pass
