@@ -44,6 +44,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
     try:
+        _require_trusted()
         return _dispatch(sys.argv[1:] if argv is None else argv)
     except AutocapError as error:
         print(f"autocap: {error}", file=sys.stderr)
@@ -53,6 +54,17 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `autocap report … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _require_trusted() -> None:
+    """Under sudo, before anything else is imported. Raises UsageError where it might be somebody else's code."""
+    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
+        from autocap.job.invoking_user import invoking_user
+        from autocap.job.trusted_code import require_trusted
+
+        user = invoking_user()
+        if user is not None:
+            require_trusted(user)
 
 
 def _dispatch(argv: list[str]) -> int:

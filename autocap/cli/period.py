@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
+from autocap.cli.user_rights import become_user
 from autocap.config.values import positive
 from autocap.errors import AutocapError
 from autocap.reports.wording.numbers import with_error
@@ -38,6 +39,7 @@ class Period:
         with one_thread():
             from autocap.runlog.traces import read
 
+        become_user(_load, None if args.plots is None else _draw_nothing)
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
         draw = None if args.plots is None else _drawer(args.plots, len(parts))
@@ -80,6 +82,19 @@ def _drawer(folder: Path, parts: int) -> "Callable[[int, Trace, PeriodEstimate],
         _say(f"drew {path}")
 
     return draw
+
+
+def _load() -> None:
+    """What is imported late."""
+    from encodings import utf_8_sig  # noqa: F401 - of traces
+
+    from autocap.progress import period  # noqa: F401
+
+
+def _draw_nothing() -> None:
+    from autocap.reports import period_plots
+
+    period_plots.rehearse()
 
 
 def line(part: "Trace", estimate: "PeriodEstimate") -> str:

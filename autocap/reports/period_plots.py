@@ -4,16 +4,17 @@ out of them, the waveform folded from each half of it, and the detector's score 
 Dashes, hatching and markers carry what colour does, so that it survives a grey printer.
 """
 
+import io
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count
+from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count, detect
 from autocap.progress.period.candidates import find, screen
 from autocap.progress.period.series import prepare
 from autocap.reports.plots import require
@@ -56,8 +57,10 @@ class _View:
     candidates_s: tuple[float, ...]
 
 
-def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstimate, title: str, path: Path) -> None:
-    """Draw an estimate into a PNG file.
+def draw(
+    t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstimate, title: str, path: Path | IO[bytes]
+) -> None:
+    """Draw an estimate as PNG into a file.
 
     t_s, power_w: the readings it was made from, shape (n,). update_s: of the sensor. title: the estimate in words; its
     reason is put under it. Raises PlotsUnavailable without matplotlib, OSError where the file cannot be written.
@@ -77,6 +80,14 @@ def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstim
     figure.suptitle(f"{title}\n{reason}", fontsize="medium")
     with rc_context({"agg.path.chunksize": _CHUNK}):
         figure.savefig(path, format="png")
+
+
+def rehearse() -> None:
+    """Draw the estimate of a short square wave, which loads all that detecting and drawing need. Raises as `draw`."""
+    t_s = np.arange(0.0, 40.0, 0.1)
+    power_w = np.where(t_s % 2.0 < 1.2, 200.0, 100.0)
+    estimate = detect(t_s, power_w, update_s=0.1, window_s=0.0)
+    draw(t_s, power_w, update_s=0.1, estimate=estimate, title="rehearsal", path=io.BytesIO())
 
 
 def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimate) -> _View:
