@@ -1,6 +1,5 @@
 """Where a run is recorded and shown: its directory, the terminal, the exporter, and the report at the end."""
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -18,9 +17,10 @@ from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
 from autocap.reports.rendering import Presentation
-from autocap.runlog.directory import RunDirectory
+from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.tuning import SearchPlan
+from autocap.streams import put_json
 from autocap.version import __version__
 
 
@@ -61,6 +61,12 @@ class RunOutput:
         t_s = self._clock.now()
         self._recorder.event(events.RunEnded(t_s=t_s, ended_because=ended_because, exit_status=exit_status))
         self._reporter.close()
+        try:
+            self._report()
+        except Exception as error:  # noqa: BLE001 - the job has its exit status by now
+            self._reporter.say([f"warning: there is no report: {self._recorder.reason(error)}"])
+
+    def _report(self) -> None:
         report = rendering.present_run(self.directory.path, self._recorder.events)
         try:
             self.directory.put_result(report.result)
@@ -69,7 +75,7 @@ class RunOutput:
             self._reporter.say([f"warning: {error}"])
         tuned = any(isinstance(event, events.DeviceFound) for event in self._recorder.events)
         lines = text.lines(report.document, self._reporter.width) if tuned else []  # why not was said when it began
-        hand_out(self.directory, report, lines, self._reporter, self._config)
+        hand_out(self.directory, self._recorder, report, lines, self._reporter, self._config)
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
@@ -103,19 +109,27 @@ def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.Nod
 
 
 def hand_out(
-    directory: RunDirectory, report: Presentation, lines: Sequence[str], reporter: Reporter, config: RunConfig
+    directory: RunDirectory,
+    recorder: Recorder,
+    report: Presentation,
+    lines: Sequence[str],
+    reporter: Reporter,
+    config: RunConfig,
 ) -> None:
     """What whoever ran it gets at the end: the page, the text, and the result on stdout where that was asked for.
 
     lines: the text; it may be empty.
     """
-    why_no_page = rendering.put_page(directory, report)
-    if why_no_page is not None:
-        reporter.say([f"warning: {why_no_page}"])
+    try:
+        directory.put(REPORT, report.page)
+    except RunDirectoryError as error:
+        reporter.say([f"warning: {error}"])
+    except Exception as error:  # noqa: BLE001 - the run is over, and has its exit status
+        reporter.say([f"warning: {REPORT} could not be made: {recorder.reason(error)}"])
     reporter.say([*lines, f"run directory: {directory.path}"])
     if config.json:
         with suppress(OSError):
-            print(json.dumps(report.result, allow_nan=False), flush=True)
+            put_json(report.result)
 
 
 def metric_info(metric: Metric) -> MetricInfo:

@@ -146,4 +146,4 @@ def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, re
     report = present_sweep(recorder.events)
     recorder.record(t_s, lambda: directory.put_result(report.result))
     reporter.close()
-    hand_out(directory, report, text.lines(report.document, reporter.width), reporter, config.run)
+    hand_out(directory, recorder, report, text.lines(report.document, reporter.width), reporter, config.run)
