@@ -93,9 +93,7 @@ def _not_there(pid: int) -> TargetError:
         return TargetError(f"there is no process {pid}; look the job's PID up with: ps -ef")
     except OSError as error:
         return TargetError(f"process {pid} cannot be looked at: {errno.errorcode.get(error.errno or 0)}")
-    return TargetError(
-        f"process {pid} belongs to another user and /proc hides it; run autocap as that user or with sudo"
-    )
+    return TargetError(f"process {pid} belongs to another user and /proc hides it; run autocap as that user")
 
 
 def _leader_of(pid: int) -> int:

@@ -162,7 +162,7 @@ def waiting_start(
             os.set_inheritable(gate, True)
             ids = ",".join(map(str, (user.uid, user.gid, *user.groups))) if user else ""
             waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), ids, path, *command)
-            with privileged():
+            with privileged() if user else nullcontext():
                 job = ChildJob(_spawn(waiting, environment, None, None))
         finally:
             os.close(gate)

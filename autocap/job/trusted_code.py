@@ -22,6 +22,7 @@ _MOST_LINKS = 40  # as many as the kernel follows
 _SYSTEM_GIDS = 1000  # below are groups of the system's own, which mostly nobody is in
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ACL = "system.posix_acl_access"
+_NO_DIRECTORY = ".__path_hook__"
 
 
 def require_trusted(user: InvokingUser) -> None:
@@ -29,6 +30,8 @@ def require_trusted(user: InvokingUser) -> None:
 
     The installation itself may be the user's as well: whoever lets them run it as root has decided that.
     """
+    # What setuptools adds for an editable install stands for no directory, until somebody makes one of that name.
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith(_NO_DIRECTORY)]
     for entry in sys.path:
         _require_code(os.path.abspath(entry), user)
     for place in (sys.executable, os.path.join(package_root(), "autocap")):

@@ -25,9 +25,8 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
-    plugged_in = registry.plugged_in().get(config.strategy)
-    if plugged_in is not None:
-        require_trusted_module(plugged_in, user)
+    if config.strategy not in registry.BUILTIN:
+        require_trusted_module(registry.plugged_in().get(config.strategy, config.strategy), user)
     if config.node_power.startswith(node_power.COMMAND):
         raise UsageError(
             f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
