@@ -111,6 +111,13 @@ def privileged() -> Iterator[None]:
             os.setresuid(*uids)
 
 
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Inside, no other thread has root's rights back: for what a thread of ours does to the user's processes."""
+    with _switching:
+        yield
+
+
 def become(user: InvokingUser | None) -> None:
     """Be the user from now on, with no way back; `None` changes nothing. For commands that set no limit."""
     if user is not None:
