@@ -30,8 +30,8 @@ class Entry:
     original_w: the requested limit found on arrival, `None` where it could not be read (then none is ever set).
     last_w: the last value set, `None` before the first and after the original was put back. next_w: the value about
     to be set, `None` when no set is under way. owner: the controller. job: the process that an emulated device acts
-    on. cleanup: files to remove once the owner is dead. settings: what was found beside the limit and goes back with
-    it; none for a device of which a cap changes nothing else.
+    on. settings: what was found beside the limit and goes back with it; none for a device of which a cap changes
+    nothing else.
     """
 
     kind: str
@@ -42,7 +42,6 @@ class Entry:
     job: ProcessId | None = None
     last_w: float | None = None
     next_w: float | None = None
-    cleanup: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
 
     @property
@@ -81,7 +80,8 @@ class Journal:
 
     def save(self, entry: Entry) -> None:
         """Write the entry; it is durable on return. Raises GuardError, and then the former entry stands."""
-        data = json.dumps({"schema": SCHEMA, **asdict(entry)}, indent=1).encode()
+        # Earlier versions named files to remove in `cleanup`, and restore no entry that is without it.
+        data = json.dumps({"schema": SCHEMA, "cleanup": [], **asdict(entry)}, indent=1).encode()
         try:
             self._state.write(file_name(entry.uuid, SUFFIX), data)
         except OSError as error:
@@ -160,9 +160,8 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 # Any: json.loads gives it, and every field is checked here.
 def _parse(fields: dict[str, Any]) -> Entry:
-    if not isinstance(fields["cleanup"], list):
-        raise ValueError("cleanup is no list")
-    texts = (fields["kind"], fields["uuid"], fields["boot_id"], *fields["cleanup"])
+    fields.pop("cleanup", None)
+    texts = (fields["kind"], fields["uuid"], fields["boot_id"])
     if not all(isinstance(text, str) and "\0" not in text for text in texts):
         raise ValueError("a text was expected")
     for name in ("original_w", "last_w", "next_w"):
@@ -173,7 +172,6 @@ def _parse(fields: dict[str, Any]) -> Entry:
         raise ValueError("a limit was set without an original")
     fields["owner"] = _process(fields["owner"])
     fields["job"] = None if fields["job"] is None else _process(fields["job"])
-    fields["cleanup"] = tuple(fields["cleanup"])
     fields["settings"] = tuple(map(_setting, fields.get("settings", ())))
     return Entry(**fields)
 

@@ -17,10 +17,11 @@ from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked
 from autocap.guardian.journal import Journal
 from autocap.guardian.lock import DeviceLock, holder_pid
-from autocap.guardian.recovery import Fate, settle_locked
+from autocap.guardian.recovery import Fate, dies, settle_locked
 from autocap.guardian.restore import put_back
 from autocap.guardian.state_dir import StateDir
 from autocap.job.processes import ProcessId
+from autocap.job.shared_files import remove_dead
 
 # What goes over the heartbeat and what comes back, a byte each. PUT_BACK is said before the first limit is changed
 # behind a silent controller's back: whoever finds a changed limit and reads the channel after that knows who did it.
@@ -120,6 +121,8 @@ class Watchdog:
             if not self._duty.owner.is_alive():  # and a process that it forked holds the heartbeat open
                 break
         self._settle_all()
+        if dies(self._duty.owner):
+            remove_dead()
 
     def _put_all_back(self) -> None:
         """One pass behind the back of a controller that is silent but lives, and so holds the locks."""

@@ -162,7 +162,7 @@ def _counter(config: RunConfig, origin: JobOrigin, user: InvokingUser | None, *,
         config.progress if counted else "none",
         None if user is None else user.owner,
         ours=origin is not JobOrigin.ATTACH,
-        step_map=config.step_map,
+        step_map_fd=config.step_map_fd,
     )
 
 
