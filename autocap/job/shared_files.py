@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from autocap.job.invoking_user import InvokingUser, acting_as
+from autocap.job.invoking_user import file_rights_of
 
 # Without the 2, as versions that held no lock named them, even the files of makers that live would look dead.
 _PREFIX = "autocap-steps-2-"
@@ -100,7 +100,7 @@ def _ours(folder: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _remove_if_dead(folder: int, name: str, status: os.stat_result) -> None:
-    with _rights_of_owner(status):
+    with file_rights_of(status.st_uid, status.st_gid):
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         try:
             if _same(os.fstat(fd), status) and _lock(fd):
@@ -113,17 +113,8 @@ def _remove(folder: int, name: str, status: os.stat_result) -> None:
     """Remove the name while it stands for that file, with no more than its owner's rights: between the look and the
     removal the owner may put something else there."""
     if _stands_for(folder, name, status):
-        with _rights_of_owner(status):
+        with file_rights_of(status.st_uid, status.st_gid):
             os.unlink(name, dir_fd=folder)
-
-
-@contextmanager
-def _rights_of_owner(status: os.stat_result) -> Iterator[None]:
-    """Inside, root acts as the owner of a file. Raises OSError where it may not."""
-    uid, gid = status.st_uid, status.st_gid
-    owner = InvokingUser(uid=uid, gid=gid, groups=(gid,), name=str(uid), home="/")
-    with acting_as(owner if os.geteuid() == 0 else None):
-        yield
 
 
 @contextmanager

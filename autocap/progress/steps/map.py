@@ -45,11 +45,11 @@ class StepMap:
         self._reading: StepReading | None = None
 
     @classmethod
-    def create(cls, directory: Path | None = None, owner_uid_gid: tuple[int, int] | None = None) -> Self:
+    def create(cls, directory: Path | None = None) -> Self:
         """Create the file, in memory where that is possible.
 
-        directory: where, instead of /dev/shm or else the directory for temporary files. owner_uid_gid: whose it is to
-        be, when the job runs as somebody else. Raises AutocapError when it cannot be created.
+        directory: where, instead of /dev/shm or else the directory for temporary files. Raises AutocapError when it
+        cannot be created.
         """
         failures = []
         for each in directories() if directory is None else (directory,):
@@ -57,8 +57,6 @@ class StepMap:
                 file = SharedFile(each, _MAP_BYTES)
                 header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
                 os.pwrite(file.fd, header, 0)
-                if owner_uid_gid is not None:
-                    os.fchown(file.fd, *owner_uid_gid)
                 return cls(file.fd, file)
             except OSError as error:
                 failures.append(f"{each}: {error.strerror}")
