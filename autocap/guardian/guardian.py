@@ -24,6 +24,7 @@ from autocap.guardian.restore import may_remove
 from autocap.guardian.spare_descriptors import SpareDescriptors
 from autocap.guardian.state_dir import StateDir
 from autocap.guardian.watchdog import Duty
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.records import GpuInfo
 
@@ -34,7 +35,8 @@ _LOCK_WAIT_S = 0.5  # for a controller that is dying, or a watchdog that settles
 
 
 class Guardian:
-    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread.
+    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread. While the
+    process acts as the user behind sudo, it alone has root's rights.
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
@@ -90,7 +92,7 @@ class Guardian:
         return tuple(self._notes)
 
     def __enter__(self) -> "Guardian":
-        with ExitStack() as stack:
+        with privileged(), ExitStack() as stack:
             # First of all, so that they have low numbers: a limit on open files is one on their numbers.
             self._spare = SpareDescriptors(_DESCRIPTORS)
             stack.callback(self._spare.close)
@@ -116,8 +118,10 @@ class Guardian:
     def __exit__(self, *error: object) -> None:
         if os.getpid() == self._owner.pid:  # a forked child unwinds its parent's stack; nothing of this is its own
             _live.discard(self)
-            self._stack.close()
+            with privileged():
+                self._stack.close()
 
+    @privileged()
     def rehearse(self) -> None:
         """Request of each device the limit that it has already: what is not permitted shows before a cap is tried.
 
@@ -127,6 +131,7 @@ class Guardian:
             self._exchange()
             one.rehearse(self._exchange)
 
+    @privileged()
     def set_caps(self, caps_w: Sequence[float]) -> None:
         """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
 
@@ -139,6 +144,7 @@ class Guardian:
             self._exchange()
             one.set_w(float(cap_w), self._exchange)
 
+    @privileged()
     def beat(self) -> bool:
         """Tell the watchdog that all is well; at least every half second.
 
@@ -151,6 +157,7 @@ class Guardian:
         happened, self._put_back_meanwhile = self._put_back_meanwhile, False
         return happened
 
+    @privileged()
     def restore(self) -> tuple[Restored, ...]:
         """Put the limits found on arrival back; one that fails does not keep the others. Caps may be set again."""
         self._require_own_process()

@@ -18,6 +18,7 @@ from autocap.guardian.journal import DamagedEntry, Entry, Journal
 from autocap.guardian.lock import DeviceLock
 from autocap.guardian.restore import Outcome, PutBack, put_back, remove_leftovers
 from autocap.guardian.state_dir import StateDir, default_path
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,11 @@ def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Sett
 
     observe: change nothing, and say what would be done. Raises GuardError where the directory is refused.
     """
-    path = default_path() if state_dir is None else state_dir
+    with privileged():
+        return _settle(default_path() if state_dir is None else state_dir, observe)
+
+
+def _settle(path: Path, observe: bool) -> list[Settled]:
     if not os.path.lexists(path):
         return []
     with StateDir(path) as state:

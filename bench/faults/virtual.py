@@ -85,7 +85,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
         )
         well = board.read().machine
         inject(stage)
-        run = RunDirectory.create(folder / "run", False, None, datetime.now(UTC))
+        run = RunDirectory.create(folder / "run", False, datetime.now(UTC))
         recorder = Recorder(run, Reporter())
         tuning = _tuning(stage, recorder)
         status, raised, hung = None, None, None
