@@ -19,6 +19,7 @@ import psutil
 
 from autocap.guardian import Guardian
 from autocap.job.processes import identify
+from autocap.job.shared_files import SharedFile
 from autocap.records import CapRange, GpuInfo
 from tests.doubles.file_device import FileLimits, KeptLimits
 
@@ -66,9 +67,14 @@ def main() -> None:
     parser.add_argument("--stop-watchdog", action="store_true", help="which then hears of no cap")
     parser.add_argument("--kept", action="store_true", help="have the device open, and open nothing to set it")
     parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
-    parser.add_argument("--cleanup", type=Path, nargs="*", default=[])
+    parser.add_argument(
+        "--shared-file", type=Path, metavar="DIRECTORY", help="make one there, and name it: `made PATH`"
+    )
     args = parser.parse_args()
     fuse = Fuse(args.die, args.both)
+    if args.shared_file is not None:
+        shared = SharedFile(args.shared_file, 64)
+        say(f"made {shared.path}")
 
     def sync(fd: int) -> None:
         fuse.reach("fsync")
@@ -82,7 +88,6 @@ def main() -> None:
         limits=limits,
         job=None if args.emulated is None else identify(args.emulated),
         state_dir=args.state_dir,
-        cleanup=args.cleanup,
         sync=sync,
     ) as guardian:
         say("ready")
