@@ -199,6 +199,8 @@ def _ratio(sensor: str, waveform: str, slowdown: float, step: float, seed: int, 
     if locked.verdict is not Verdict.PERIODIC:
         return labels.row("unlocked", OURS, case.update_s, 0.0, None, slowdown)
     template = lock(before.t_s, before.power_w, locked, update_s=case.update_s, window_s=case.window_s)
+    if template is None:
+        return labels.row("unlocked", OURS, case.update_s, 0.0, None, slowdown)
     begin_s = time.process_time()
     found = ratio(template, after.t_s, after.power_w, slowest=_SLOWEST)
     cpu_s = time.process_time() - begin_s

@@ -22,7 +22,9 @@ def locked(before: Signal, sensor: str) -> Template:
     case = SENSORS[sensor]
     estimate = detect(before.t_s, before.power_w, update_s=case.update_s, window_s=case.window_s)
     assert estimate.verdict is Verdict.PERIODIC
-    return lock(before.t_s, before.power_w, estimate, update_s=case.update_s, window_s=case.window_s)
+    template = lock(before.t_s, before.power_w, estimate, update_s=case.update_s, window_s=case.window_s)
+    assert template is not None
+    return template
 
 
 @pytest.mark.parametrize("slowdown", [1.02, 1.05, 1.10, 1.30, 2.00])
@@ -73,5 +75,4 @@ def test_a_baseline_that_does_not_repeat_cannot_be_locked() -> None:
     before = heard("cnn", "20/10", 1.0)
     estimate = detect(before.t_s, before.power_w, update_s=0.02, window_s=0.01)
     t_s = np.arange(0.0, 20.0, 0.02)
-    with pytest.raises(ValueError, match="do not follow"):
-        lock(t_s, np.full(len(t_s), 200.0), estimate, update_s=0.02)
+    assert lock(t_s, np.full(len(t_s), 200.0), estimate, update_s=0.02) is None

@@ -22,6 +22,7 @@ _FEW_READINGS = 8.0
 _FOLD_READINGS = 100
 _FOLD_PIECES = 2
 _FOLD_STEPS = 4.0
+_MOST_FOLDS = 4000  # ten times as many as even readings need; a piece that is nearly all gap would need millions
 _SEGMENT_CYCLES = 6.0
 _SEGMENT_READINGS = 30
 _SCREEN_HARMONICS = 14
@@ -109,6 +110,8 @@ def fold(series: Series, *, shortest_s: float, longest_s: float) -> list[float]:
     for part in np.array_split(np.arange(len(t_s)), max(1, len(t_s) // _FOLD_READINGS))[:_FOLD_PIECES]:
         stamps_s, values = t_s[part] - t_s[part[0]], y[part]
         step_hz = min(1.0, 2.0 * series.window_s / shortest_s) / (_FOLD_STEPS * stamps_s[-1])
+        if (1.0 / shortest_s - 1.0 / longest_s) / step_hz > _MOST_FOLDS:
+            continue
         hz = np.arange(1.0 / longest_s, 1.0 / shortest_s, step_hz)
         order = np.argsort(np.outer(hz, stamps_s) % 1.0, axis=1)
         sorted_y = values[order]

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from autocap.progress.period import candidates
-from autocap.progress.period.cycles import kept_spans
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import repetition, slowness, surprise
-from autocap.progress.period.series import Series, prepare
+from autocap.progress.period.series import FEWEST_READINGS, Series, ascending, prepare
+from autocap.progress.period.spans import kept_spans
 
 _SHORTEST_UPDATES = 2.2
 _RESOLVED_UPDATES = 3.0
@@ -73,6 +73,8 @@ def search(series: Series, *, shortest_s: float) -> Fit | None:
 
 def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
     """The pattern that runs through the whole series and explains it best."""
+    if len(series.t_s) < FEWEST_READINGS:  # of a part
+        return None
     shortest_s = max(shortest_s, _SHORTEST_UPDATES * series.step_s)
     if longest_s <= shortest_s:
         return None
@@ -152,7 +154,9 @@ def _agrees(witness: Witness, period_s: float) -> bool:
     t_s, values = witness
     usable = np.isfinite(t_s) & np.isfinite(values)
     t_s, values = t_s[usable], values[usable]
-    if len(t_s) < 24 or np.ptp(values) <= 1e-9 * abs(float(np.mean(values))):
+    later = ascending(t_s)
+    t_s, values = t_s[later], values[later]
+    if len(t_s) < FEWEST_READINGS or np.ptp(values) <= 1e-9 * abs(float(np.mean(values))):
         return False
     return candidates.screen(t_s, (values - values.mean()) / values.std(), period_s) > _WITNESS_REPEATS
 

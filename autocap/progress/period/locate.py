@@ -11,6 +11,7 @@ from autocap.progress.period import pattern, track
 from autocap.progress.period.candidates import fourier
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series, above_level
+from autocap.progress.period.spans import countable
 from autocap.progress.period.track import COMPETING, KNOWN, Tolerance
 
 _FIRST_HARMONICS = 5
@@ -19,7 +20,9 @@ _STRETCH_CYCLES = 10.0
 _STRETCH_READINGS = 40
 _FIRST_WALK, _LEAST_WALK = 0.05, 0.01  # per cycle, to begin with
 _REFINING = 3
+_LEAST_BLOCKS, _LEAST_READINGS = 0.4, 0.3  # of the series, that follow the pattern
 _LEAST_KEPT = 0.6  # of the readings kept before
+_FEWEST_CYCLES = 2.0  # in a stretch that may teach the waveform
 
 
 def harmonics_for(period_s: float, series: Series) -> int:
@@ -50,20 +53,22 @@ def settle(
     """Track a waveform and fit it, roughly, then once more with what the first fit taught."""
     knots = pattern.knots_for(series.span_s / period_s, len(series.t_s))
     u = (series.t_s - series.t_s[0]) / period_s
+    block = track.between(u, knots)
     harmonics = harmonics_for(period_s, series)
     flat = above_level(series, period_s)
     fit: Fit | None = None
     for tries in (max(1, steps // 2), steps):  # the first round need not be exact
         walk = max(walk, _LEAST_WALK)
         way = track.path(u, flat, knots, coefficients, noise=noise, walk=walk, tolerance=tolerance)
-        if np.mean(way.blocks) < 0.4:
+        # Of readings that come unevenly the blocks that are followed may hold next to none.
+        if np.mean(way.blocks) < _LEAST_BLOCKS or np.mean(way.blocks[block]) < _LEAST_READINGS:
             return None
         try:
             fit = pattern.fit(series, period_s, knots, way, walk=walk, harmonics=harmonics, steps=tries)
         except np.linalg.LinAlgError:
             return None
         coefficients, noise, walk = fit.coefficients, fit.residual, fit.walk
-    return fit
+    return fit if fit is not None and countable(fit) else None
 
 
 def refined(fit: Fit, series: Series, period_s: float) -> Fit:
@@ -88,6 +93,8 @@ def _first_waveform(series: Series, period_s: float) -> tuple[NDArray[np.complex
         if total <= 0:
             continue
         span = float(u[part[-1]] - u[part[0]])
+        if span < _FEWEST_CYCLES:  # a burst of readings
+            continue
         for change in np.linspace(-0.5, 0.5, 5) / span:
             design = fourier((u[part] - u[part[0]]) * (1 + change), harmonics)
             solution = np.linalg.lstsq(design, values, rcond=1e-3)[0]

@@ -29,6 +29,7 @@ _SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.15
 _MOST_MISTAKES = 3
+_NOT_FOLLOWED = "the pattern cannot be followed through the readings"
 
 
 class PeriodProgress:
@@ -109,6 +110,9 @@ class PeriodProgress:
             if self.trouble is not None:
                 return ()
             self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
+            if self._template is None:
+                self.trouble = _NOT_FOLLOWED
+                return ()
             self._device, self._learned_at = device, self._caps
             self._learned_clock_hz = self._signals.clock_hz
         return self._follow(self._template, t_s, power_w)
@@ -133,7 +137,7 @@ class PeriodProgress:
             return ()
         cycles = _counted_by(found.seen, t_s, power_w)
         if cycles is None:
-            self.trouble = "the pattern cannot be followed through the readings"
+            self.trouble = _NOT_FOLLOWED
             return ()
         self._seen = found.seen
         if self._at_arrival:  # the same period from more readings, so its waveform is better known

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.progress.period import candidates
-from autocap.progress.period.cycles import Spans, kept_spans
 from autocap.progress.period.estimate import Floats, PeriodEstimate, RatioEstimate, Template
 from autocap.progress.period.locate import locate
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import repetition, surprise
 from autocap.progress.period.series import Series, prepare
+from autocap.progress.period.spans import Spans, kept_spans
 from autocap.progress.period.track import turns
 
 _MARGIN = 0.02
@@ -47,16 +47,16 @@ class _Match:
     alike: float
 
 
-def lock(t_s: Floats, power_w: Floats, estimate: PeriodEstimate, *, update_s: float, window_s: float = 0.0) -> Template:
-    """The waveform at the baseline, for good. t_s, power_w: the readings of the estimate, shape (n,).
+def lock(
+    t_s: Floats, power_w: Floats, estimate: PeriodEstimate, *, update_s: float, window_s: float = 0.0
+) -> Template | None:
+    """The waveform at the baseline, for good; `None` where the readings do not follow the estimate.
 
-    Raises ValueError where the readings do not follow the estimate.
+    t_s, power_w: the readings of the estimate, shape (n,).
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
     fit = None if series is None or estimate.period_s is None else locate(series, estimate.period_s)
-    if series is None or fit is None:
-        raise ValueError(f"the readings do not follow the estimate: {estimate}")
-    return _template(fit, series, update_s, window_s)
+    return None if series is None or fit is None else _template(fit, series, update_s, window_s)
 
 
 def _template(fit: Fit, series: Series, update_s: float, window_s: float) -> Template:

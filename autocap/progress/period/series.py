@@ -7,7 +7,8 @@ import numpy as np
 from autocap.progress.period.estimate import Bools, Floats
 
 _MOST_READINGS = 1200
-_FEWEST_READINGS = 24
+FEWEST_READINGS = 24
+_GRID_PER_READING = 8.0  # where readings come in bursts, a grid as fine as they would be nearly all gap
 _LOW = 0.75
 _STILL_LEVEL = 0.05
 _LONG = 0.07
@@ -20,8 +21,8 @@ _ELSEWHERE = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """t_s, y: shape (n,); power is centre_w + spread_w · y. step_s: mean time between readings. window_s: the stretch
-    of time that a reading averages over.
+    """t_s, y: shape (n,), t_s ascending without repeats; power is centre_w + spread_w · y. step_s: usual time between
+    readings. window_s: the stretch of time that a reading averages over.
     """
 
     t_s: Floats
@@ -50,12 +51,15 @@ class Series:
 
 
 def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -> Series | None:
-    """Readings as a series; `None` when there are too few, or nothing varies. Zero and missing readings are gaps;
-    neighbours are averaged where there are more readings than an estimate needs.
+    """Readings as a series; `None` when there are too few, or nothing varies. Zero and missing readings are gaps, and so
+    is one that is no later than another before it; neighbours are averaged where there are more readings than an
+    estimate needs.
     """
     usable = np.isfinite(t_s) & np.isfinite(power_w) & (power_w > 0)
     t_s, power_w = t_s[usable], power_w[usable]
-    if len(t_s) < _FEWEST_READINGS:
+    later = ascending(t_s)
+    t_s, power_w = t_s[later], power_w[later]
+    if len(t_s) < FEWEST_READINGS:
         return None
     busy = ~_idle(t_s, power_w)
     t_s, power_w = t_s[busy], power_w[busy]
@@ -74,9 +78,14 @@ def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -
         y=(power_w - centre) / spread,
         centre_w=centre,
         spread_w=spread,
-        step_s=float(np.median(np.diff(t_s))),
+        step_s=max(float(np.median(np.diff(t_s))), float(t_s[-1] - t_s[0]) / (_GRID_PER_READING * len(t_s))),
         window_s=max(window_s, update_s) if window_s <= 0 else window_s + (together - 1) * update_s,
     )
+
+
+def ascending(t_s: Floats) -> Bools:
+    """Which of some times are later than all before them, shape (n,)."""
+    return np.concatenate(([True], np.diff(np.maximum.accumulate(t_s)) > 0))[: len(t_s)]
 
 
 def _idle(t_s: Floats, power_w: Floats) -> Bools:

@@ -7,6 +7,7 @@ a sum of held readings is smeared over an update. Energy is still summed where i
 import numpy as np
 
 from autocap.progress.period.estimate import Floats
+from autocap.progress.period.series import ascending
 from autocap.records import Sample, SensorInfo
 
 _BLURRED_S = 0.5  # a window from which on a sensor's average hides the cycle
@@ -23,8 +24,10 @@ class CapSignals:
         self._samples: list[Sample] = []
 
     def take(self, sample: Sample) -> None:
-        """Add a sample; one with a missing reading is a gap."""
-        if sample.t_s >= self._settled_s and all(reading.power_w is not None for reading in sample.readings):
+        """Add a sample; one with a missing reading is a gap, and one at the time of the last adds nothing."""
+        if sample.t_s < self._settled_s or (self._samples and sample.t_s <= self._samples[-1].t_s):
+            return
+        if all(reading.power_w is not None for reading in sample.readings):
             self._samples.append(sample)
 
     @property
@@ -100,18 +103,19 @@ class CapSignals:
         readings = [sample.readings[device] for sample in self._samples]
         stamps_s = np.array([reading.t_s for reading in readings])
         watts = np.array([reading.power_w for reading in readings], dtype=np.float64)
-        fresh = np.concatenate(([True], np.diff(stamps_s) > 0)) & (stamps_s >= self._settled_s)
+        fresh = ascending(stamps_s) & (stamps_s >= self._settled_s)
         return stamps_s[fresh], watts[fresh]
 
 
 def _evened(t_s: Floats) -> Floats:
     """When a counter that moves regularly did so, shape (n,), seconds: a move is only noticed at the next sample, so
-    each stamp is taken against its neighbours'. Where they are far apart, the stamps stay as they are."""
+    each stamp is taken against its neighbours'. Where they are far apart, the stamps stay as they are, and so do those
+    that would not ascend."""
     line = np.linspace(t_s[0], t_s[-1], len(t_s))
     padded = np.pad(t_s - line, _EVENED // 2, mode="edge")
     evened = line + np.convolve(padded, np.full(_EVENED, 1 / _EVENED), mode="valid")
     near = np.abs(evened - t_s) < 0.7 * float(np.median(np.diff(t_s)))
-    return evened if near.all() else t_s
+    return evened if near.all() and ascending(evened).all() else t_s
 
 
 def is_alias(
