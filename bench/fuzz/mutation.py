@@ -63,7 +63,7 @@ def _changed(random: Random, document: Json, raw: list[str]) -> Json:
         if which == 0:
             del holder[key]
         elif which == 1:
-            holder[key:key] = [holder[key]] * random.choice((1, 2, 1000))
+            holder[key:key] = [holder[key]] * random.choice((1, 2, 1000 if _is_plain(holder[key]) else 5))
         else:
             holder[key] = _value(random, raw, holder[key])
     return document
@@ -107,10 +107,15 @@ def _value(random: Random, raw: list[str], was: Json) -> Json:
         )
         return _RAW
     if which == 6:
-        return [was] * random.choice((0, 2, 100, 100_000 if not isinstance(was, dict | list) else 2))
+        return [was] * random.choice((0, 2, 100_000 if _is_plain(was) else 5))
     if which == 7:
         return texts.text(random)
     return {"value": was} if random.random() < 0.5 else str(was)
+
+
+def _is_plain(value: Json) -> bool:
+    """Whether it may be repeated many times, and those once more."""
+    return value is None or isinstance(value, int | float | bool)
 
 
 def in_lines(random: Random, lines: Sequence[bytes], change: Callable[[Random, bytes], bytes]) -> bytes:
