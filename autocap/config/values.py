@@ -30,9 +30,9 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 
 
-def shown(text: str) -> str:
-    """A value as an error quotes it: no longer than a line is read."""
-    return f"'{text}'" if len(text) <= _SHOWN else f"'{text[:_SHOWN]}…' ({len(text)} characters)"
+def shown(text: str, most: int = _SHOWN) -> str:
+    """A value as an error quotes it: no longer than a line is read. most: characters."""
+    return f"'{text}'" if len(text) <= most else f"'{text[:most]}…' ({len(text)} characters)"
 
 
 def plain(value: float) -> str:

@@ -87,7 +87,8 @@ def _value(random: Random, raw: list[str], was: Json) -> Json:
     """What stands in place of a value."""
     which = random.randrange(9)
     if which == 0:
-        return random.choice((None, True, False, [], {}, "", [[]], {"": None}, [None], "null", "true"))
+        empty: tuple[Json, ...] = (None, True, False, [], {}, "", [[]], {"": None}, [None], "null", "true")
+        return random.choice(empty)
     if which == 1:
         numbers: tuple[float, ...] = (0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e-7, 2**63, -(2**63), 10**18, 0.5, 1e16)
         return random.choice(numbers)
