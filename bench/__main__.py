@@ -8,6 +8,7 @@ from importlib import import_module
 # Each module has main(argv) -> int.
 COMMANDS = {
     "faults": "bench.faults.command",
+    "fuzz": "bench.fuzz.command",
     "node": "bench.node.command",
     "overhead": "bench.overhead.command",
     "pergpu": "bench.pergpu",

@@ -15,6 +15,7 @@ STDLIB = frozenset(sys.stdlib_module_names)
 WORDS = (
     "version",
     "printable",
+    "streams",
     "errors",
     "clock",
     "records",

@@ -7,11 +7,17 @@ import argparse
 import logging
 import os
 import sys
+import traceback
 from importlib import import_module
 from typing import NoReturn, Protocol
 
+from autocap.cli.logging_setup import log_everything, logged
+from autocap.cli.standard_streams import StandardStreams
 from autocap.errors import AutocapError, UsageError
+from autocap.streams import note
 from autocap.version import __version__
+
+DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceback
 
 # name -> module:class and the line that `autocap --help` shows.
 _COMMANDS = {
@@ -27,7 +33,9 @@ _UNLISTED = {"inside": ("autocap.cli.run:Inside", "what autocap.tune starts")}
 
 
 class Command(Protocol):
-    """A command; its docstring is its help."""
+    """A command; its docstring is its help. is_session: it tunes or measures a job."""
+
+    is_session: bool
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
 
@@ -43,19 +51,36 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    with StandardStreams() as streams, logged():
+        try:
+            status = _status(words, streams)
+            written = streams.write_out()
+        except KeyboardInterrupt:  # perhaps because nobody reads what is printed
+            streams.give_up()
+            return 130
+    # What a job was tuned by has no say in its exit status.
+    return status if written or words[:1] == ["run"] else status or 1
+
+
+def _status(argv: list[str], streams: StandardStreams) -> int:
     try:
-        return _dispatch(sys.argv[1:] if argv is None else argv)
+        return _dispatch(argv, streams)
     except AutocapError as error:
-        print(f"autocap: {error}", file=sys.stderr)
+        note(str(error))
         return error.exit_status
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader of our output has gone, as in `autocap report … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as ended:  # help was shown
+        return ended.code if isinstance(ended.code, int) else 0
+    except Exception as error:  # noqa: BLE001 - a sentence, whatever it is
+        if error is streams.out.failure:  # which is said when the rest of the output is written
+            return 1
+        if os.environ.get(DEBUG_VARIABLE) or logging.root.isEnabledFor(logging.DEBUG):
+            traceback.print_exc()
+        note(f"internal fault: {type(error).__name__}: {error}; to see where, set {DEBUG_VARIABLE}=1 and try again")
         return 1
 
 
-def _dispatch(argv: list[str]) -> int:
+def _dispatch(argv: list[str], streams: StandardStreams) -> int:
     parser = Parser(
         prog="autocap",
         description="Finds the best power cap for a training job while the job runs.",
@@ -78,7 +103,9 @@ def _dispatch(argv: list[str]) -> int:
     args = subparser.parse_args(own)
     args.child = child
     if getattr(args, "verbose", False):
-        logging.basicConfig(level=logging.DEBUG, format="autocap: %(name)s: %(message)s")
+        log_everything()
+    if command.is_session:
+        streams.wait_for_nobody()
     return command.run(args)
 
 

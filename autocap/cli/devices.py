@@ -1,7 +1,8 @@
 """`autocap devices`."""
 
 import argparse
-import json
+import io
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +13,8 @@ from autocap import devices
 from autocap.clock import MonotonicClock
 from autocap.devices import permission
 from autocap.errors import DeviceError
+from autocap.printable import printable
+from autocap.streams import put, put_json
 
 if TYPE_CHECKING:
     from autocap.devices.nvml import Library, NvmlGpu, SensorProbe
@@ -27,6 +30,8 @@ class Devices:
 
     It only reads, and watches the GPUs' sensors for some seconds. Exit status 0 also where there is none, or no driver.
     """
+
+    is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -65,7 +70,7 @@ class Devices:
             other_kinds=devices.plugged_in(),
         )
         if args.json:
-            print(json.dumps(asdict(found), allow_nan=False))
+            put_json(asdict(found))
         else:
             _show(found)
         return 0
@@ -223,20 +228,23 @@ def _show(found: _Found) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
     for part in (*_lines_on_gpus(found), *_lines_on_packages(found)):
         if isinstance(part, str):
-            console.print(Text(part), soft_wrap=True)
+            put(part)
             continue
         titles, *rows = part
         table = Table(box=None, pad_edge=False)
         for title in titles:
             table.add_column(title, justify="left" if title in _LEFT else "right")
         for row in rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        console = Console(file=io.StringIO(), width=width, color_system=None)
+        with console.capture() as capture:
+            console.print(table)
+        put(*capture.get().splitlines())
     for kind, module in found.other_kinds.items():
-        console.print(Text(f"`--device {kind}` is there too, from another package ({module})"), soft_wrap=True)
+        put(f"`--device {kind}` is there too, from another package ({module})")
 
 
 def _lines_on_gpus(found: _Found) -> Iterator[str | list[tuple[str, ...]]]:

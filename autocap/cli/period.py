@@ -1,8 +1,6 @@
 """`autocap period`."""
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +8,7 @@ from autocap.cli.numpy_threads import one_thread
 from autocap.config.values import positive
 from autocap.errors import AutocapError
 from autocap.reports.wording.numbers import with_error
+from autocap.streams import note, put, put_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +25,8 @@ class Period:
     A run directory's samples.csv.gz is such a file.
     """
 
+    is_session = False
+
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("trace", metavar="TRACE.csv[.gz]", type=Path, help="columns t_s,power_w: seconds and watts")
         parser.add_argument(
@@ -41,20 +42,20 @@ class Period:
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
         draw = None if args.plots is None else _drawer(args.plots, len(parts))
-        _say(f"{args.trace}: {len(trace.t_s)} readings over {trace.end_s - trace.start_s:.1f} s, one every "
+        note(f"{args.trace}: {len(trace.t_s)} readings over {trace.end_s - trace.start_s:.1f} s, one every "
              f"{trace.update_s:.3g} s", *trace.notes)  # fmt: skip
         found = []
         for number, part in enumerate(parts):
             estimate = _estimate(part)
             found.append(_record(part, estimate))
             if not args.json:
-                print(line(part, estimate), flush=True)
+                put(line(part, estimate))
             if draw is not None:
                 draw(number, part, estimate)
         if args.json:
-            print(json.dumps(found, allow_nan=False))
+            put_json(found)
         if args.window is None and found[0]["verdict"] != "periodic" and len(trace.t_s) > _LONG:
-            _say("the trace is long, and seen as a whole it loses detail; `--window 60` looks at a minute at a time")
+            note("the trace is long, and seen as a whole it loses detail; `--window 60` looks at a minute at a time")
         return 0
 
 
@@ -77,7 +78,7 @@ def _drawer(folder: Path, parts: int) -> "Callable[[int, Trace, PeriodEstimate],
             period_plots.draw(part.t_s, part.power_w, update_s=part.update_s, estimate=estimate, title=title, path=path)
         except OSError as error:
             raise AutocapError(f"{path} cannot be written: {error.strerror}; pass another --plots") from error
-        _say(f"drew {path}")
+        note(f"drew {path}")
 
     return draw
 
@@ -123,8 +124,3 @@ def _record(part: "Trace", estimate: "PeriodEstimate") -> dict[str, str | float 
         "verified": estimate.verified,
         "reason": estimate.reason,
     }
-
-
-def _say(*sentences: str) -> None:
-    for sentence in sentences:
-        print(f"autocap: {sentence}", file=sys.stderr)

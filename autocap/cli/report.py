@@ -1,7 +1,6 @@
 """`autocap report`."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from autocap.cli.numpy_threads import one_thread
 from autocap.events import Event
 from autocap.job.invoking_user import acting_as, invoking_user
+from autocap.streams import note, put, put_json
 
 if TYPE_CHECKING:
     from autocap.reports.rendering import Presentation
@@ -20,6 +20,8 @@ class Report:
 
     Without an option, as a table. --html and --plots put their files into the run directory.
     """
+
+    is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("directory", metavar="RUN_DIR", type=Path, help="a run directory")
@@ -40,15 +42,15 @@ class Report:
         report = _report(args.directory, events)
         with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
             if args.html:
-                _say(rendering.write_page(args.directory, report))
+                note(f"wrote {rendering.write_page(args.directory, report)}")
             if args.plots:
                 for path in rendering.write_plots(args.directory, report):
-                    _say(path)
+                    note(f"wrote {path}")
         if args.json:
-            print(json.dumps(report.result, allow_nan=False))
+            put_json(report.result)
         elif not (args.html or args.plots):
             warnings = (f"warning: {warning}" for warning in report.document.warnings)
-            print("\n".join([*text.lines(report.document), *warnings]))
+            put(*text.lines(report.document), *warnings)
         return 0
 
 
@@ -58,10 +60,6 @@ def _report(directory: Path, events: Sequence[Event]) -> "Presentation":
     from autocap.sweep.summary import is_sweep
 
     return present_sweep(events) if is_sweep(events) else present_run(directory, events)
-
-
-def _say(path: Path) -> None:
-    print(f"autocap: wrote {path}", file=sys.stderr)
 
 
 def _followed(directory: Path, as_json: bool) -> list[Event]:

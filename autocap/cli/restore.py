@@ -1,12 +1,12 @@
 """`autocap restore`: put back what a killed run left behind."""
 
 import argparse
-import json
 from dataclasses import asdict
 
 from autocap.cli.options import observing
 from autocap.guardian.recovery import UNSETTLED, settle
 from autocap.guardian.state_dir import default_path
+from autocap.streams import put, put_json
 
 
 class Restore:
@@ -16,6 +16,8 @@ class Restore:
     when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it only says what it would do, and exits 1.
     """
 
+    is_session = False
+
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print a list of {uuid, outcome, sentence}")
 
@@ -23,10 +25,9 @@ class Restore:
         observe = observing()
         settled = settle(observe=observe)
         if args.json:
-            print(json.dumps([asdict(one) for one in settled]))
+            put_json([asdict(one) for one in settled])
         else:
-            for one in settled:
-                print(one.sentence)
+            put(*(one.sentence for one in settled))
             if not settled:
-                print(f"nothing to put back in {default_path()}")
+                put(f"nothing to put back in {default_path()}")
         return 1 if observe or any(one.outcome in UNSETTLED for one in settled) else 0

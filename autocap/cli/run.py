@@ -2,7 +2,6 @@
 
 import argparse
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,13 @@ from autocap.cli import Parser, options
 from autocap.cli.numpy_threads import session_clock
 from autocap.config import RunConfig, values
 from autocap.errors import AutocapError
+from autocap.streams import note
 
 
 class Run:
     """Start CMD, tune its power caps while it runs, and end with its exit status."""
+
+    is_session = True
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "autocap run [options] -- CMD …"
@@ -35,6 +37,8 @@ class Attach:
     its power, and where none is found the SM clock stands in for the speed.
     """
 
+    is_session = True
+
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "autocap attach --pid PID [options]"
         parser.add_argument(
@@ -53,6 +57,8 @@ class Attach:
 class Inside:
     """Tune a job that asked for it, until the job or its tuned block ends (the block ends us with SIGTERM)."""
 
+    is_session = True
+
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--pid", metavar="PID", type=values.pid, required=True, help="the job")
         parser.add_argument("--step-map", metavar="FILE", type=Path, required=True, help="where it counts its steps")
@@ -68,7 +74,7 @@ class Inside:
 
                 return inside(config, clock, args.pid)
         except AutocapError as error:  # nothing is tuned, which is no reason to disturb the job
-            print(f"autocap: warning: the job runs untuned: {error}", file=sys.stderr)
+            note(f"warning: the job runs untuned: {error}")
             return error.exit_status
 
 

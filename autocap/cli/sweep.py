@@ -19,6 +19,8 @@ class Sweep:
     run is done, 1 when runs are left.
     """
 
+    is_session = True
+
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = "autocap sweep [options] -- CMD …"
         options.declare(parser, "sweep", SweepConfig, {Group.SEARCH: "which caps"})

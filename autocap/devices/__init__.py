@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from autocap.devices.base import CheckCaps, DeviceSource, LimitPort
 from autocap.errors import DeviceUnavailable, UsageError
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
 
 if TYPE_CHECKING:  # the watchdog has no use for them
@@ -61,7 +62,8 @@ def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid
     module = _module("nvml" if kind == _AUTO else kind)
     if not hasattr(module, "open_source"):
         raise DeviceUnavailable(f"devices of kind '{kind}' cannot be tuned: {module.__name__} has no open_source")
-    return cast(DeviceSource, module.open_source(config, clock, check, owner_uid))
+    with privileged():  # the user behind sudo need not be allowed to open a device
+        return cast(DeviceSource, module.open_source(config, clock, check, owner_uid))
 
 
 def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.job.invoking_user import privileged
 
 SYSFS_VARIABLE = "AUTOCAP_SYSFS"  # where sysfs is, as in a container that sees the host's in another place
 LONG_TERM = "long_term"  # the constraint that caps; the others are for moments
@@ -62,7 +63,8 @@ class Sysfs:
         self.root = Path(os.environ.get(SYSFS_VARIABLE) or "/sys") if root is None else root
 
     def read(self, path: Path) -> str:
-        return path.read_text().strip()
+        with privileged():  # energy is root's alone to read
+            return path.read_text().strip()
 
     def write(self, path: Path, text: str) -> None:
         # Never creates: a file that is not there is a zone that has gone.

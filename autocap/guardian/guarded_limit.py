@@ -33,7 +33,8 @@ class ForeignLimit(GuardError):
 class Restored:
     """What became of one device's limit, watts. final_w: as read afterwards, `None` where the device does not say.
 
-    restored: the limit found on arrival holds again. note: why not.
+    restored: the limit found on arrival holds again. note: why not. failure: why it could not be put back, and so is to
+    be put back still; `None` also where somebody else's stands.
     """
 
     uuid: str
@@ -41,18 +42,22 @@ class Restored:
     final_w: float | None
     restored: bool
     note: str | None = None
+    failure: str | None = None
 
 
 class GuardedLimit:
     """The limit of one device, whose lock is held.
 
-    entry: what was found, written to the journal at once (GuardError). maybe_original: the watchdog may have put the
+    entry: what was found, written to the journal at once (GuardError). tell: hands each later entry to the watchdog as
+    well; whether it took it. maybe_original: the watchdog may have put the
     original back since the last set. settled: nothing is left to put back.
     """
 
-    def __init__(self, limits: LimitPort, journal: Journal, entry: Entry) -> None:
+    def __init__(self, limits: LimitPort, journal: Journal, entry: Entry, tell: Callable[[Entry], bool]) -> None:
         journal.save(entry)
+        journal.hold(entry.uuid)
         self._limits = limits
+        self._tell = tell
         self._journal = journal
         self._entry = entry  # as on disk
         self._foreign: ForeignLimit | None = None
@@ -62,6 +67,11 @@ class GuardedLimit:
     @property
     def original_w(self) -> float | None:
         return self._entry.original_w
+
+    @property
+    def entry(self) -> Entry:
+        """As in the journal, and as the watchdog is to know it."""
+        return self._entry
 
     def rehearse(self, listen: Callable[[], None]) -> None:
         """Request the limit found on arrival, which is there already. Raises as `set_w` does."""
@@ -83,14 +93,16 @@ class GuardedLimit:
             raise
 
     def set_w(self, cap_w: float, listen: Callable[[], None]) -> None:
-        """Journal the cap, then request it.
+        """Journal the cap and tell the watchdog, then request it.
 
-        listen: hear from the watchdog, which updates `maybe_original`. Raises ForeignLimit, GuardError, LimitRefused.
+        listen: hear from the watchdog, which updates `maybe_original`; or have another one, which knows the entry.
+        Raises ForeignLimit, GuardError, LimitRefused.
         """
         uuid = self._entry.uuid
         if self._entry.original_w is None:
             raise self._unknown()
-        self._save(self._entry.before_set(cap_w, self._require_ours(listen)))
+        if not self._save(self._entry.before_set(cap_w, self._require_ours(listen))):
+            listen()
         self.settled = False
         try:
             self._limits.set_limit_w(uuid, cap_w)
@@ -116,15 +128,20 @@ class GuardedLimit:
         except Exception as error:  # of whatever kind, it must not keep the other devices from theirs
             why = f"{uuid}: {original_w:g} W could not be put back: {error}; run `autocap restore`"
             logger.debug("%s", why, exc_info=True)
-            return Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=why)
+            return Restored(
+                uuid=uuid, original_w=original_w, final_w=None, restored=False, note=why, failure=str(error)
+            )
         self.settled = True
         final_w = done.final_w
         if done.outcome is Outcome.UNTOUCHED:
             with suppress(Exception):  # only reported
                 final_w = self._limits.requested_w(uuid)
         elif done.outcome is not Outcome.FOREIGN:
-            with suppress(GuardError):  # the entry as it stands covers a device that is back at its original
-                self._save(self._entry.after_restore())
+            restored_entry = self._entry.after_restore()
+            try:
+                self._save(restored_entry)
+            except GuardError:  # the entry as it stands covers a device that is back at its original
+                self._tell(restored_entry)
         restored = final_w is None or original_w is None or same_limit(final_w, original_w)
         note = None if restored else f"{uuid}: {final_w:g} W was set by somebody else meanwhile, and stays"
         return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=restored, note=note)
@@ -175,6 +192,8 @@ class GuardedLimit:
             time.sleep(_BETWEEN_TRIES_S)
         return put_back(self._limits, self._entry)
 
-    def _save(self, entry: Entry) -> None:
+    def _save(self, entry: Entry) -> bool:
+        """To the journal, and to the watchdog: whether it took it."""
         self._journal.save(entry)
         self._entry = entry
+        return self._tell(entry)

@@ -21,18 +21,22 @@ from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.lock import DeviceLock
 from autocap.guardian.recovery import Fate, settle_locked
 from autocap.guardian.restore import may_remove
+from autocap.guardian.spare_descriptors import SpareDescriptors
 from autocap.guardian.state_dir import StateDir
 from autocap.guardian.watchdog import Duty
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.records import GpuInfo
 
 logger = logging.getLogger(__name__)
 
+_DESCRIPTORS = 12  # that the start of a watchdog takes: its channels, its standard streams, Popen's own pipe
 _LOCK_WAIT_S = 0.5  # for a controller that is dying, or a watchdog that settles what one left
 
 
 class Guardian:
-    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread.
+    """Guards the limits of one job's devices, from `__enter__` to `__exit__`. To be used from one thread. While the
+    process acts as the user behind sudo, it alone has root's rights.
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
@@ -74,6 +78,7 @@ class Guardian:
         self._guarded: list[GuardedLimit] = []
         self._heartbeat: Watch | None = None
         self._put_back_meanwhile = False
+        self._spare = SpareDescriptors(0)
         self._stack = ExitStack()
 
     @property
@@ -87,21 +92,24 @@ class Guardian:
         return tuple(self._notes)
 
     def __enter__(self) -> "Guardian":
-        with ExitStack() as stack:
+        with privileged(), ExitStack() as stack:
             state = stack.enter_context(StateDir(self._state_dir, sync=self._sync))
             self._state_dir = state.path
             journal = Journal(state)
             stack.callback(self._release_locks)
+            stack.callback(journal.let_go)
             for uuid in sorted(self._uuids):  # in one order, so that two runs cannot each wait for the other
                 self._locks.append(DeviceLock(state, uuid, wait_s=_LOCK_WAIT_S))
             for uuid in self._uuids:
                 self._settle(journal, uuid)
             stack.callback(self._delete_entries)
             for uuid in self._uuids:
-                self._guarded.append(GuardedLimit(self._limits, journal, self._found(uuid)))
+                self._guarded.append(GuardedLimit(self._limits, journal, self._found(uuid), self._tell))
             stack.callback(self._end_watchdog)
             self._heartbeat = self._start_watchdog()
             stack.callback(self._restore_at_exit)
+            self._spare = SpareDescriptors(_DESCRIPTORS)
+            stack.callback(self._spare.close)
             _live.add(self)
             self._stack = stack.pop_all()
         return self
@@ -109,8 +117,10 @@ class Guardian:
     def __exit__(self, *error: object) -> None:
         if os.getpid() == self._owner.pid:  # a forked child unwinds its parent's stack; nothing of this is its own
             _live.discard(self)
-            self._stack.close()
+            with privileged():
+                self._stack.close()
 
+    @privileged()
     def rehearse(self) -> None:
         """Request of each device the limit that it has already: what is not permitted shows before a cap is tried.
 
@@ -120,6 +130,7 @@ class Guardian:
             self._exchange()
             one.rehearse(self._exchange)
 
+    @privileged()
     def set_caps(self, caps_w: Sequence[float]) -> None:
         """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
 
@@ -132,6 +143,7 @@ class Guardian:
             self._exchange()
             one.set_w(float(cap_w), self._exchange)
 
+    @privileged()
     def beat(self) -> bool:
         """Tell the watchdog that all is well; at least every half second.
 
@@ -139,10 +151,12 @@ class Guardian:
         or the watchdog was replaced): then set the caps again. Raises GuardError when there is no watchdog any more
         and no other can be started; the limits are back by then.
         """
-        self._exchange()
+        if self._heartbeat is not None or not self._is_settled():
+            self._exchange()
         happened, self._put_back_meanwhile = self._put_back_meanwhile, False
         return happened
 
+    @privileged()
     def restore(self) -> tuple[Restored, ...]:
         """Put the limits found on arrival back; one that fails does not keep the others. Caps may be set again."""
         self._require_own_process()
@@ -182,6 +196,13 @@ class Guardian:
         for one in self._guarded:
             one.maybe_original = True
 
+    def _tell(self, entry: Entry) -> bool:
+        """Hand an entry to the watchdog; whether there is one that took it."""
+        return self._heartbeat is not None and self._heartbeat.tell(entry)
+
+    def _is_settled(self) -> bool:
+        return all(one.settled for one in self._guarded)
+
     def _require_own_process(self) -> None:
         if os.getpid() != self._owner.pid:
             raise GuardError(f"the guardian belongs to PID {self._owner.pid}, not to its forked child {os.getpid()}")
@@ -189,14 +210,16 @@ class Guardian:
     def _start_watchdog(self) -> Watch:
         assert self._state_dir is not None  # since __enter__
         duty = Duty(state_dir=self._state_dir, kind=self._kind, owner=self._owner, job=self._job, uuids=self._uuids)
-        return self._start_watch(duty, ready_timeout_s=self._ready_timeout_s)
+        entries = [one.entry for one in self._guarded]
+        return self._start_watch(duty, entries=entries, ready_timeout_s=self._ready_timeout_s)
 
     def _replace_watchdog(self) -> None:
         lost, self._heartbeat = self._heartbeat, None
         if lost is not None:
             lost.kill()
         try:
-            self._heartbeat = self._start_watchdog()
+            with self._spare.lent():
+                self._heartbeat = self._start_watchdog()
         except GuardError:
             self.restore()
             raise
@@ -212,7 +235,7 @@ class Guardian:
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is not None:
             # Where something is left to put back (restoring failed or was interrupted), it has a try before it leaves.
-            heartbeat.end(goodbye=all(one.settled for one in self._guarded))
+            heartbeat.end(goodbye=self._is_settled())
 
     def _delete_entries(self) -> None:
         while self._guarded:

@@ -6,15 +6,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from typing import Protocol
 
 from autocap.errors import GuardError
-from autocap.guardian.watchdog import ANSWER, BEAT, FAILED, GOODBYE, PUT_BACK, READY, Duty
+from autocap.guardian.journal import Entry, encode
+from autocap.guardian.watchdog import ANSWER, BEAT, ENTRY, FAILED, GOODBYE, MOST_BYTES, PUT_BACK, READY, Duty
 from autocap.job.processes import import_path
 
-_STUCK_S = 5.0  # a watchdog that leaves beats unanswered for so long does not watch
+_STUCK_S = 5.0  # a watchdog that leaves beats unanswered for so long does not watch,
+_STUCK_BEATS = 8  # if there were so many: of fewer, it was we who did not get the CPU
 _END_S = 2.0  # to leave after a goodbye
 _RESUME_S = 2.0  # to answer the beat after it has put limits back
 
@@ -40,6 +43,8 @@ class Watch(Protocol):
 
     def beat(self) -> Pulse: ...
 
+    def tell(self, entry: Entry) -> bool: ...
+
     def end(self, *, goodbye: bool) -> None: ...
 
     def kill(self) -> None: ...
@@ -48,25 +53,39 @@ class Watch(Protocol):
 
 
 class StartWatch(Protocol):
-    """Starts a watchdog, or raises GuardError."""
+    """Starts a watchdog that knows the entries, or raises GuardError."""
 
-    def __call__(self, duty: Duty, *, ready_timeout_s: float) -> Watch: ...
+    def __call__(self, duty: Duty, *, entries: Sequence[Entry], ready_timeout_s: float) -> Watch: ...
 
 
 class Heartbeat:
     """One watchdog process, from its start until `end`.
 
     Neither end of a channel can be inherited by other children of the controller: one that outlived it would hold the
-    heartbeat open. Raises GuardError where the watchdog is not ready within ready_timeout_s.
+    heartbeat open. entries: of the duty's devices, as they are now. Raises GuardError where the watchdog cannot be
+    started, or is not ready within ready_timeout_s.
     """
 
-    def __init__(self, duty: Duty, *, ready_timeout_s: float) -> None:
-        # A socket for the beats, because a send can say MSG_NOSIGNAL: a dead watchdog must not raise SIGPIPE here.
-        self._beats, theirs = socket.socketpair()
-        self._status, status = os.pipe()
-        self._unanswered_s: float | None = None
+    def __init__(self, duty: Duty, *, entries: Sequence[Entry] = (), ready_timeout_s: float) -> None:
+        # A socket for the beats, because a send can say MSG_NOSIGNAL: a dead watchdog must not raise SIGPIPE here. One
+        # of packets, because each of them goes as a whole or not at all.
+        try:
+            self._beats, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise GuardError(f"the watchdog process cannot be started: {error}; without it no cap is set") from error
+        try:
+            self._status, status = os.pipe()
+        except OSError as error:
+            self._beats.close()
+            theirs.close()
+            raise GuardError(f"the watchdog process cannot be started: {error}; without it no cap is set") from error
+        self._beats.setblocking(False)
+        self._unanswered, self._unanswered_since_s = 0, 0.0
+        self._is_deaf = False
         path = import_path()
         try:
+            if not all(map(self.tell, entries)):  # before it lives: they wait for it, whatever becomes of us
+                raise ValueError("it could not be told of all devices")
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _START, str(len(path)), *path, str(status), *duty.words()],
                 stdin=theirs.fileno(),
@@ -94,7 +113,6 @@ class Heartbeat:
 
     def _await_ready(self, timeout_s: float) -> None:
         os.set_blocking(self._status, False)
-        self._beats.setblocking(False)
         said = self._hear(until=READY[0], timeout_s=timeout_s)
         if said is None or not said.startswith(READY):
             reason = f"it was not ready within {timeout_s:g} s"
@@ -121,6 +139,8 @@ class Heartbeat:
         """Say that the controller is well, and hear what the watchdog did since the last beat. Never blocks, but for
         the moment that it takes the watchdog to guard again after it has put limits back."""
         now_s = time.monotonic()
+        if self._is_deaf:
+            return Pulse.LOST
         try:
             said = os.read(self._status, 4096)
             if not said:
@@ -128,14 +148,14 @@ class Heartbeat:
         except BlockingIOError:
             said = b""
         if ANSWER in said:
-            self._unanswered_s = None
-        elif self._unanswered_s is not None and now_s - self._unanswered_s > _STUCK_S:
+            self._unanswered = 0
+        elif self._unanswered >= _STUCK_BEATS and now_s - self._unanswered_since_s > _STUCK_S:
             return Pulse.LOST
-        try:
-            self._beats.send(BEAT, socket.MSG_NOSIGNAL)
-        except OSError:
+        if not self._send(BEAT):
             return Pulse.LOST
-        self._unanswered_s = now_s if self._unanswered_s is None else self._unanswered_s
+        if self._unanswered == 0:
+            self._unanswered_since_s = now_s
+        self._unanswered += 1
         if PUT_BACK not in said:
             return Pulse.GUARDING
         if said.rfind(ANSWER) < said.rfind(PUT_BACK):  # only after its answer does it leave the limits alone
@@ -143,6 +163,22 @@ class Heartbeat:
             if heard is None or ANSWER not in heard:
                 return Pulse.LOST
         return Pulse.PUT_BACK
+
+    def tell(self, entry: Entry) -> bool:
+        """Hand the watchdog its copy of an entry, which is its own from then on, whatever becomes of us. Never blocks.
+
+        False where it takes none: then it has not read for long, and counts as lost at the next beat.
+        """
+        message = ENTRY + encode(entry)
+        self._is_deaf = self._is_deaf or len(message) > MOST_BYTES or not self._send(message)
+        return not self._is_deaf
+
+    def _send(self, message: bytes) -> bool:
+        try:
+            self._beats.send(message, socket.MSG_NOSIGNAL)
+        except OSError:
+            return False
+        return True
 
     def end(self, *, goodbye: bool) -> None:
         """Wait for the watchdog to leave, which it does at once after a goodbye, and without one after it has tried to

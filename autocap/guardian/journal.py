@@ -6,21 +6,26 @@ in the entry; once a set is complete only v is, so that somebody else's l is not
 """
 
 import json
-import math
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from autocap.devices.base import Setting
 from autocap.errors import GuardError
-from autocap.guardian.state_dir import TEMPORARY, StateDir
+from autocap.guardian.held_file import HeldFile
+from autocap.guardian.state_dir import ASIDE, TEMPORARY, StateDir
 from autocap.job.processes import ProcessId
 from autocap.records import same_limit
 
 SCHEMA = 1
 SUFFIX = ".json"
-UNFINISHED = ".json" + TEMPORARY
+UNFINISHED = (SUFFIX + TEMPORARY, SUFFIX + ASIDE)
 LOCK = ".lock"
+# More than any device's limit, name, process or setting needs; whatever is beyond was not written by us.
+_MOST_W = 1e6
+_LONGEST_TEXT = 1000
+_MOST_BITS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,50 +78,112 @@ class Entry:
         return replace(self, last_w=None, next_w=None)
 
 
+def encode(entry: Entry) -> bytes:
+    """The entry as it stands on disk and goes to the watchdog."""
+    return json.dumps({"schema": SCHEMA, **asdict(entry)}, indent=1).encode()
+
+
+def decode(data: bytes) -> Entry:
+    """The entry in some bytes, of whatever origin. Raises OtherSchema, and ValueError, which says what is wrong without
+    a word of what is in them."""
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON") from None
+    try:
+        schema = fields.pop("schema")
+        if type(schema) is int and schema != SCHEMA and 0 < schema < 1000:
+            raise OtherSchema(f"has schema {schema}, and this version knows {SCHEMA} only")
+        if schema != SCHEMA:
+            raise ValueError("its schema is none")
+        return _parse(fields)
+    except UnicodeEncodeError:  # a lone surrogate
+        raise ValueError("a text in it is none") from None
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("its fields are not those of an entry") from None
+
+
 class Journal:
     """Entries by device UUID. Only the holder of a device's lock writes or deletes its entry."""
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
+        self._held: dict[str, HeldFile] = {}
 
     def save(self, entry: Entry) -> None:
         """Write the entry; it is durable on return. Raises GuardError, and then the former entry stands."""
-        data = json.dumps({"schema": SCHEMA, **asdict(entry)}, indent=1).encode()
+        name, data = file_name(entry.uuid, SUFFIX), encode(entry)
         try:
-            self._state.write(file_name(entry.uuid, SUFFIX), data)
+            self._write(name, data)
         except OSError as error:
             raise GuardError(
                 f"the journal entry of {entry.uuid} cannot be written to {self._state.path}: {error}; "
                 "without it no cap is set, make room there or set AUTOCAP_STATE_DIR"
             ) from error
 
+    def hold(self, uuid: str) -> None:
+        """From now on, save the device's entry without opening a file; as before where that cannot be had."""
+        name = file_name(uuid, SUFFIX)
+        self._let_go(name)
+        with suppress(GuardError, OSError):
+            self._held[name] = HeldFile(self._state, name)
+
+    def let_go(self) -> None:
+        """Hold no entry any more."""
+        for name in tuple(self._held):
+            self._let_go(name)
+
+    def _let_go(self, name: str) -> None:
+        held = self._held.pop(name, None)
+        if held is not None:
+            with suppress(OSError):  # a spare that stays is in nobody's way
+                held.close()
+
+    def _write(self, name: str, data: bytes) -> None:
+        held = self._held.get(name)
+        if held is None:
+            self._state.write(name, data)
+            return
+        try:
+            if held.is_in_place():
+                held.write(data)
+                return
+        except OSError:
+            pass  # the way that needs a descriptor; the two that are given up are enough for it
+        self._let_go(name)
+        self._state.write(name, data)
+
     def load(self, uuid: str) -> Entry | None:
         """The device's entry, `None` where there is none. Raises GuardError for one that is refused or damaged."""
         return self.load_file(file_name(uuid, SUFFIX))
 
     def load_file(self, name: str) -> Entry | None:
-        data = self._state.read(name)
+        try:
+            data = self._state.read(name)
+        except OSError as error:
+            raise GuardError(f"the journal entry {self._state.path / name} cannot be read: {error.strerror}") from error
         if data is None:
             return None
         try:
-            fields = json.loads(data)
-            if (schema := fields.pop("schema")) != SCHEMA:
-                raise GuardError(
-                    f"the journal entry {self._state.path / name} has schema {schema}, and this version knows {SCHEMA} "
-                    "only; run `autocap restore` of the version that wrote it"
-                )
-            entry = _parse(fields)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            entry = decode(data)
+        except OtherSchema as error:
+            raise GuardError(
+                f"the journal entry {self._state.path / name} {error}; run `autocap restore` of the version that "
+                "wrote it"
+            ) from error
+        except ValueError as error:
             raise DamagedEntry(
-                f"the journal entry {self._state.path / name} is damaged ({error!r}), so the limit "
+                f"the journal entry {self._state.path / name} is damaged ({error}), so the limit "
                 "that it was to put back is not known"
             ) from error
         if file_name(entry.uuid, SUFFIX) != name:
-            raise DamagedEntry(f"the journal entry {self._state.path / name} names another device, {entry.uuid}")
+            raise DamagedEntry(f"the journal entry {self._state.path / name} names another device")
         return entry
 
     def delete(self, uuid: str) -> None:
+        """Remove the entry and what stands beside it. Raises GuardError."""
         name = file_name(uuid, SUFFIX)
+        self._let_go(name)
         try:
             self._state.unlink(name)
             self.sweep(uuid)
@@ -133,17 +200,28 @@ class Journal:
         return [name for name in self._state.names() if name.endswith(SUFFIX)]
 
     def sweep(self, uuid: str) -> None:
-        """Remove an unfinished entry, which was never in force."""
-        self._state.unlink(file_name(uuid, UNFINISHED))
+        """Remove what a killed writer left beside an entry, which was never in force."""
+        for suffix in UNFINISHED:
+            self._state.unlink(file_name(uuid, suffix))
 
     def remnants(self) -> list[str]:
         """Devices of which a killed run has left a lock file or an unfinished entry."""
-        suffixes = (UNFINISHED, LOCK)
+        suffixes = (*UNFINISHED, LOCK)
         return [self.device_of(name) for name in self._state.names() if name.endswith(suffixes)]
 
     def device_of(self, name: str) -> str:
         """The device that the name of an entry or a lock file stands for, whatever is inside."""
-        return re.sub("%([0-9a-f]{1,6})%", lambda match: chr(int(match[1], 16)), name.partition(".")[0])
+        return re.sub("%([0-9a-f]{1,6})%", _unescaped, name.partition(".")[0])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = int(match[1], 16)
+    is_character = code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF
+    return chr(code) if is_character else match[0]
+
+
+class OtherSchema(Exception):
+    """An entry of another version of autocap."""
 
 
 class DamagedEntry(GuardError):
@@ -162,13 +240,12 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 def _parse(fields: dict[str, Any]) -> Entry:
     if not isinstance(fields["cleanup"], list):
         raise ValueError("cleanup is no list")
-    texts = (fields["kind"], fields["uuid"], fields["boot_id"], *fields["cleanup"])
-    if not all(isinstance(text, str) and "\0" not in text for text in texts):
-        raise ValueError("a text was expected")
+    for text in (fields["kind"], fields["uuid"], fields["boot_id"], *fields["cleanup"]):
+        _require_text(text)
     for name in ("original_w", "last_w", "next_w"):
         limit_w = fields[name]
-        if limit_w is not None and not (type(limit_w) in (int, float) and 0 < limit_w < math.inf):
-            raise ValueError(f"{name} is no power in watts: {limit_w!r}")
+        if limit_w is not None and not (type(limit_w) in (int, float) and 0 < limit_w < _MOST_W):
+            raise ValueError(f"{name} is no power in watts")
     if fields["original_w"] is None and (fields["last_w"] is not None or fields["next_w"] is not None):
         raise ValueError("a limit was set without an original")
     fields["owner"] = _process(fields["owner"])
@@ -178,15 +255,23 @@ def _parse(fields: dict[str, Any]) -> Entry:
     return Entry(**fields)
 
 
+def _require_text(text: object) -> None:
+    if not isinstance(text, str) or "\0" in text or len(text.encode()) > _LONGEST_TEXT:
+        raise ValueError("a text was expected")
+
+
 def _setting(fields: dict[str, object]) -> Setting:
     name, value = fields["name"], fields["value"]
-    if not isinstance(name, str) or type(value) is not int:
-        raise ValueError(f"no setting: {fields}")
+    _require_text(name)
+    if not isinstance(name, str) or type(value) is not int or value.bit_length() > _MOST_BITS:
+        raise ValueError("a setting is none")
     return Setting(name=name, value=value)
 
 
 def _process(fields: dict[str, object]) -> ProcessId:
     pid, start_ticks = fields["pid"], fields["start_ticks"]
     if type(pid) is not int or type(start_ticks) is not int or pid <= 0:
-        raise ValueError(f"no process: {fields}")
+        raise ValueError("a process is none")
+    if max(pid.bit_length(), start_ticks.bit_length()) > _MOST_BITS:
+        raise ValueError("a process is none")
     return ProcessId(pid, start_ticks)

@@ -12,6 +12,7 @@ from autocap.guardian.journal import LOCK, file_name
 from autocap.guardian.state_dir import StateDir
 
 _RETRY_S = 0.01
+_PID_DIGITS = 10  # more than any kernel gives out
 
 
 class DeviceLock:
@@ -78,5 +79,5 @@ class DeviceLock:
 
 def holder_pid(state: StateDir, uuid: str) -> int | None:
     """Who wrote itself into the lock file; `None` where nobody did."""
-    text = state.read(file_name(uuid, LOCK))
-    return int(text) if text is not None and text.strip().isdigit() else None
+    text = (state.read(file_name(uuid, LOCK)) or b"").strip()
+    return int(text) if text.isdigit() and len(text) <= _PID_DIGITS else None

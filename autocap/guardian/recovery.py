@@ -18,6 +18,7 @@ from autocap.guardian.journal import DamagedEntry, Entry, Journal
 from autocap.guardian.lock import DeviceLock
 from autocap.guardian.restore import Outcome, PutBack, put_back, remove_leftovers
 from autocap.guardian.state_dir import StateDir, default_path
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,11 @@ def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Sett
 
     observe: change nothing, and say what would be done. Raises GuardError where the directory is refused.
     """
-    path = default_path() if state_dir is None else state_dir
+    with privileged():
+        return _settle(default_path() if state_dir is None else state_dir, observe)
+
+
+def _settle(path: Path, observe: bool) -> list[Settled]:
     if not os.path.lexists(path):
         return []
     with StateDir(path) as state:
@@ -101,12 +106,19 @@ def _set_aside(state: StateDir, journal: Journal, name: str, error: DamagedEntry
 def settle_locked(journal: Journal, uuid: str, port: LimitPort | None = None) -> Settled | None:
     """Settle one device's entry, with its lock held by the caller; `None` where there is no entry.
 
-    port: the device as a watchdog sees it; opened for the entry when `None`. Raises GuardError for an entry that is
-    refused or damaged.
+    port: as `settle_entry` has it. Raises GuardError for an entry that is refused or damaged.
     """
     entry = journal.load(uuid)
-    if entry is None:
-        return None
+    return None if entry is None else settle_entry(journal, entry, port)
+
+
+def settle_entry(journal: Journal, entry: Entry, port: LimitPort | None = None) -> Settled:
+    """Settle what an entry says, whether it was read from the journal or not, and remove it there.
+
+    port: the device as a watchdog sees it; opened for the entry when `None`. Raises GuardError where the entry cannot
+    be removed; the limit is back then.
+    """
+    uuid = entry.uuid
     if entry.boot_id != boot_id():
         journal.delete(uuid)
         return Settled(uuid=uuid, outcome=Fate.STALE, sentence=f"{uuid}: the entry is from before a reboot, dropped")

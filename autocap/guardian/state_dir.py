@@ -4,7 +4,6 @@ Every file is reached through the directory's descriptor and without following l
 descriptor: what was checked is what is used.
 """
 
-import errno
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from autocap.errors import GuardError
 
 TEMPORARY = ".tmp"
+ASIDE = ".old"  # what a file is called for the moment in which another takes its name
 _MAX_BYTES = 1 << 16  # an entry has some hundred bytes; whatever is larger is none
 
 
@@ -61,24 +61,46 @@ class StateDir:
         return sorted(os.listdir(self._fd))
 
     def open(self, name: str, flags: int) -> int:
-        """A descriptor of our own regular file; not inheritable.
+        """A descriptor of our own regular file; not inheritable. What is none is not even opened.
 
-        Raises GuardError for a symbolic link, for what is no regular file and for another user's; FileNotFoundError
-        as usual, without O_CREAT.
+        Raises GuardError for a symbolic link, for what is no regular file and for another user's, and where it cannot
+        be opened; FileNotFoundError as usual, without O_CREAT.
         """
         try:
-            fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=self._fd)
+            self._require_own(name, os.stat(name, dir_fd=self._fd, follow_symlinks=False))
         except FileNotFoundError:
-            raise
+            pass  # O_CREAT decides
         except OSError as error:
-            why = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
-            raise GuardError(f"{self.path / name} {why} and is refused; look at it and remove it") from error
-        status = os.fstat(fd)
-        complaint = _complaint(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
-        if complaint is not None:
+            raise self._unusable(name, error) from error
+        try:
+            fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=self._fd)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
+                raise
+            raise self._unusable(name, error) from error
+        try:
+            self._require_own(name, os.fstat(fd))  # what was looked at before may have been exchanged since
+        except GuardError:
             os.close(fd)
-            raise GuardError(f"{self.path / name} {complaint} and is refused; look at it and remove it")
+            raise
         return fd
+
+    def create(self, name: str) -> int:
+        """A descriptor of a new, empty file that replaces whatever a killed writer has left under that name. Raises
+        OSError."""
+        self.unlink(name)
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self._fd)
+
+    def _require_own(self, name: str, status: os.stat_result) -> None:
+        if stat.S_ISLNK(status.st_mode):
+            complaint: str | None = "is a symbolic link"
+        else:
+            complaint = _complaint(status) if stat.S_ISREG(status.st_mode) else "is no regular file"
+        if complaint is not None:
+            raise GuardError(f"{self.path / name} {complaint} and is refused; look at it and remove it")
+
+    def _unusable(self, name: str, error: OSError) -> GuardError:
+        return GuardError(f"{self.path / name} cannot be opened: {error.strerror}; look at it, or {_ELSEWHERE}")
 
     def read(self, name: str) -> bytes | None:
         """The file's bytes, `None` where there is none. Raises GuardError as `open` does."""
@@ -92,19 +114,28 @@ class StateDir:
     def write(self, name: str, data: bytes) -> None:
         """Replace the file as a whole; it is durable on return. Raises OSError, and then the old file stands."""
         temporary = name + TEMPORARY
-        self.unlink(temporary)  # of a writer that was killed
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self._fd)
+        fd = self.create(temporary)
         try:
-            with os.fdopen(fd, "wb", buffering=0) as file:
-                rest = memoryview(data)
-                while rest:  # a disk that fills up takes a part first and fails at the next try
-                    rest = rest[file.write(rest) :]
-                self._sync(fd)
-            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            self.fill(fd, data)
+            self.rename(temporary, name)
         except OSError:
             with suppress(OSError):  # the first failure is the one to tell
                 self.unlink(temporary)
             raise
+        finally:
+            os.close(fd)
+        self.sync()
+
+    def fill(self, fd: int, data: bytes) -> None:
+        """Make those the bytes of an open file, durably. Raises OSError."""
+        os.ftruncate(fd, 0)
+        done = 0
+        while done < len(data):  # a disk that fills up takes a part first and fails at the next try
+            done += os.pwrite(fd, data[done:], done)
+        self._sync(fd)
+
+    def sync(self) -> None:
+        """Make the names durable. Raises OSError."""
         self._sync(self._fd)
 
     def unlink(self, name: str) -> None:
@@ -114,6 +145,10 @@ class StateDir:
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        os.link(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False)
 
     def is_still(self, name: str, fd: int) -> bool:
         """Whether the name still stands for the very file that the descriptor has open."""
@@ -130,10 +165,13 @@ _ELSEWHERE = "set AUTOCAP_STATE_DIR to a directory of your own"
 
 def _make_private(path: Path) -> None:
     """The directory and its missing parents, each with mode 0700."""
-    if not os.path.lexists(path):
-        _make_private(path.parent)
+    missing = []
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
         with suppress(FileExistsError):  # another autocap was faster
-            path.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700)
 
 
 def _complaint(status: os.stat_result) -> str | None:

@@ -24,6 +24,7 @@ from autocap.config.option import CommandOption, options_of
 from autocap.errors import AutocapError, RunDirectoryError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
+from autocap.printable import printable
 from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.reports.summary.record import Summary
 from autocap.runlog.directory import default_directory
@@ -72,7 +73,7 @@ class Tuned:
                 stack.callback(_end, tuner)
                 stack.enter_context(counted(step_map))
             except (AutocapError, OSError, ValueError, subprocess.SubprocessError) as error:
-                log.warning("autocap: the job runs untuned: %s", error)
+                log.warning("autocap: the job runs untuned: %s", printable(str(error)))
                 return self
             self._stack = stack.pop_all()
         self._owner = os.getpid()

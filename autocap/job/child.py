@@ -11,19 +11,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
-from autocap.job.invoking_user import InvokingUser
+from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.processes import identify, tree
 
 _SHELL = "/bin/sh"
 # Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
-# two signals that a command expects at their default.
+# two signals that a command expects at their default. It gives up root by itself, because its user need not be allowed
+# to execute our Python.
 _WAITING = """
 import errno, os, signal, sys
-gate, path, *argv = sys.argv[1:]
+gate, ids, path, *argv = sys.argv[1:]
+if ids:
+    uid, gid, *groups = map(int, ids.split(","))
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 os.read(int(gate), 1)
 os.close(int(gate))
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -154,8 +160,10 @@ def waiting_start(
     try:
         try:
             os.set_inheritable(gate, True)
-            waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), path, *command)
-            job = ChildJob(_spawn(waiting, environment, user, None))
+            ids = ",".join(map(str, (user.uid, user.gid, *user.groups))) if user else ""
+            waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), ids, path, *command)
+            with privileged():
+                job = ChildJob(_spawn(waiting, environment, None, None))
         finally:
             os.close(gate)
         yield job
@@ -181,16 +189,17 @@ def _executable(name: str, environment: Mapping[str, str]) -> str:
 def _spawn(
     argv: Sequence[str], environment: Mapping[str, str], user: InvokingUser | None, stdout: int | None
 ) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv,
-        env=environment,
-        stdout=stdout,
-        start_new_session=True,
-        close_fds=False,
-        user=user.uid if user else None,
-        group=user.gid if user else None,
-        extra_groups=user.groups if user else None,
-    )
+    with privileged() if user else nullcontext():  # only root may choose whose a process is
+        return subprocess.Popen(
+            argv,
+            env=environment,
+            stdout=stdout,
+            start_new_session=True,
+            close_fds=False,
+            user=user.uid if user else None,
+            group=user.gid if user else None,
+            extra_groups=user.groups if user else None,
+        )
 
 
 def _located(name: str, environment: Mapping[str, str]) -> str | None:

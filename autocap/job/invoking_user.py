@@ -1,12 +1,13 @@
 """Under sudo: who typed the command, and how to act with their rights instead of root's.
 
-The child runs as them, and the run directory is opened and written as them: a rule that lets a user run autocap as
-root then lends them nothing but power limits, wherever `--out` points.
+The child runs as them, and so does a command itself, but for the moments in which a limit is set or a device is
+opened: a rule that lets a user run autocap as root then lends them nothing but power limits, whatever a path leads to.
 """
 
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,11 +25,6 @@ class InvokingUser:
     groups: tuple[int, ...]
     name: str
     home: str
-
-    @property
-    def owner(self) -> tuple[int, int]:
-        """uid and gid, as `chown` takes them."""
-        return self.uid, self.gid
 
     def environment(self) -> dict[str, str]:
         """The variables that sudo set to root's values, set to the user's."""
@@ -67,21 +63,28 @@ def _number(variable: str, text: str) -> int:
     )
 
 
+_switching = threading.RLock()  # ids belong to the whole process: one thread at a time changes them
+
+
 @contextmanager
 def acting_as(user: InvokingUser | None) -> Iterator[None]:
-    """Inside, files are opened, made and removed with the user's rights and belong to them; `None` changes nothing."""
+    """Inside, whatever this process does it does with the user's rights: files are opened, made and removed as theirs,
+    signals are sent as theirs. `None` changes nothing.
+
+    The real ids change as well, by which signals and access(2) go; root stays the saved one, for `privileged`.
+    """
     if user is None or os.geteuid() == user.uid:
         yield
         return
-    uid, gid, groups = os.geteuid(), os.getegid(), os.getgroups()
+    uids, gids, groups = os.getresuid(), os.getresgid(), os.getgroups()
     try:
         os.setgroups(user.groups)
-        os.setegid(user.gid)
-        os.seteuid(user.uid)
+        os.setresgid(user.gid, user.gid, user.gid)
+        os.setresuid(user.uid, user.uid, 0)
         yield
     finally:
-        os.seteuid(uid)
-        os.setegid(gid)
+        os.setresuid(*uids)
+        os.setresgid(*gids)
         os.setgroups(groups)
 
 
@@ -89,26 +92,34 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
 def privileged() -> Iterator[None]:
     """Inside `acting_as`, root's rights again, for the little that sudo lends; elsewhere nothing changes.
 
-    The kernel keeps them for a process whose real user is still root, so this asks for no state of ours.
+    The kernel keeps them for a process whose saved user is still root, so this asks for no state of ours.
     """
-    real, effective, saved = os.getresuid()
-    if effective == 0 or 0 not in (real, saved):
+    if 0 not in os.getresuid():
         yield
         return
-    gid = os.getegid()
-    os.seteuid(0)
-    os.setegid(0)
-    try:
-        yield
-    finally:
-        os.setegid(gid)
-        os.seteuid(effective)
+    with _switching:
+        uids, gids = os.getresuid(), os.getresgid()
+        if uids[1] == 0:
+            yield
+            return
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        try:
+            yield
+        finally:
+            os.setresgid(*gids)
+            os.setresuid(*uids)
 
 
 def become(user: InvokingUser | None) -> None:
     """Be the user from now on, with no way back; `None` changes nothing. For commands that set no limit."""
     if user is not None:
         os.environ.update(user.environment())
-        os.setgroups(user.groups)
-        os.setresgid(user.gid, user.gid, user.gid)
-        os.setresuid(user.uid, user.uid, user.uid)
+        give_up_root(user.uid, user.gid, user.groups)
+
+
+def give_up_root(uid: int, gid: int, groups: Sequence[int]) -> None:
+    """Have these ids alone from now on, with no way back. Raises OSError for who is not root."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)

@@ -1,11 +1,13 @@
 """Processes by identity: a PID may be recycled, a PID with its start time is not. Linux, standard library only."""
 
+import errno
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,10 @@ class ProcessId:
     start_ticks: int
 
     def is_alive(self) -> bool:
-        """Whether this very process, not a later one of the same number, still runs (a zombie does not)."""
+        """Whether this very process, not a later one of the same number, still runs (a zombie does not).
+
+        Raises OSError where no file can be opened any more: nobody is dead because of that.
+        """
         stat = _stat(self.pid)
         return stat is not None and stat.start_ticks == self.start_ticks and stat.state not in ("Z", "X")
 
@@ -32,8 +37,10 @@ class _Stat:
 def _stat(pid: int) -> _Stat | None:
     try:
         text = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:  # gone, or hidden from us: not ours to speak of
-        return None
+    except OSError as error:
+        if error.errno in NO_DESCRIPTORS:
+            raise
+        return None  # gone, or hidden from us: not ours to speak of
     fields = text[text.rindex(b")") + 2 :].split()  # the command's name may hold spaces and brackets
     return _Stat(state=fields[0].decode(), ppid=int(fields[1]), session=int(fields[3]), start_ticks=int(fields[19]))
 

@@ -18,28 +18,24 @@ _REGEX = "regex:"
 class IterationCounter:
     """The counter of one run: the step hook's map, a relay for the output, or nothing in the child at all.
 
-    kind: as --progress has it. owner_uid_gid: whose the map is to be, where the job runs as somebody else. ours: the
-    job is our child; nothing can be put into one that is not. step_map: where a job that asked to be tuned counts its
-    steps. Entering raises AutocapError when the map or the relay cannot be set up.
+    kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map: where a
+    job that asked to be tuned counts its steps. Entering raises AutocapError when the map or the relay cannot be set
+    up.
     """
 
-    def __init__(
-        self, kind: str, owner_uid_gid: tuple[int, int] | None, *, ours: bool = True, step_map: Path | None = None
-    ) -> None:
+    def __init__(self, kind: str, *, ours: bool = True, step_map: Path | None = None) -> None:
         self._kind = kind if ours or kind != "auto" else "outside"
         self._given = step_map
-        self._owner = owner_uid_gid
         self._stack = ExitStack()
         self._map: StepMap | None = None
         self._relay: Relay | None = None
 
     def __enter__(self) -> "IterationCounter":
         if self._kind in ("auto", "steps"):
-            step_map = StepMap.open(self._given) if self._given else StepMap.create(owner_uid_gid=self._owner)
+            step_map = StepMap.open(self._given) if self._given else StepMap.create()
             self._map = self._stack.enter_context(step_map)
         elif self._kind.startswith(_REGEX):
-            relay = Relay.start(self._kind.removeprefix(_REGEX), owner_uid_gid=self._owner)
-            self._relay = self._stack.enter_context(relay)
+            self._relay = self._stack.enter_context(Relay.start(self._kind.removeprefix(_REGEX)))
         return self
 
     def __exit__(self, *error: object) -> None:

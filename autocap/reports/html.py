@@ -1,16 +1,18 @@
 """A document as one HTML file that needs nothing else: no script, no other file, no network.
 
-Whatever comes from the run (its command, names, warnings) is escaped. Light and dark follow the reader's system; each
-picture is there for a wide page and for a narrow one, and the file shows the one that fits.
+Whatever comes from the run (its command, names, warnings) is escaped, and shown with escapes where a terminal would
+obey it: some copy from a page. Light and dark follow the reader's system; each picture is there for a wide page and
+for a narrow one, and the file shows the one that fits.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from html import escape
+from functools import cache
 from importlib import resources
 
 from autocap.reports.document import Document, Table
 from autocap.reports.figures import ink, svg
+from autocap.reports.figures.ink import escape
 from autocap.reports.figures.model import Picture
 
 _WIDE_PX, _NARROW_PX = 960.0, 358.0  # what a page leaves for a picture: on a desk, and on a phone of 390 pixels
@@ -29,18 +31,20 @@ def page(document: Document, pictures: Sequence[Picture]) -> str:
         f"<footer>autocap {escape(document.version)}. Errors are standard errors; those of changes against the "
         "baseline include its own.</footer>",
     ]
-    text = (
+    return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'  # else a browser asks a server for one
-        f"<title>{escape(document.headline)} · autocap</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(document.headline)} · autocap</title>\n"
+        f"<style>\n{stylesheet()}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(parts)
         + "\n</main>\n</body>\n</html>\n"
     )
-    return text.encode(errors="replace").decode()  # an argument of the command may hold bytes that are no UTF-8
 
 
-def _style() -> str:
+@cache
+def stylesheet() -> str:
+    """Of the page, which lies in a file beside this module."""
     css = resources.files("autocap.reports").joinpath("report.css").read_text(encoding="utf-8")
     light = f":root{{{ink.variables(dark=False)}}}"
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK_PAGE}{ink.variables(dark=True)}}}}}"

@@ -1,6 +1,5 @@
 """A run or sweep in all forms that a user may ask for: text, an HTML page, pictures, `result.json`."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,10 @@ from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.runlog.codec import Json, encode
 from autocap.runlog.columns import read_samples
-from autocap.runlog.directory import REPORT, RunDirectory, replace
+from autocap.runlog.directory import REPORT, replace
 
 # Keys that a run of the GPUs alone does not have.
 _OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
-log = logging.getLogger(__name__)
 KINDS = ("png", "svg")
 
 
@@ -47,21 +45,6 @@ def present_run(run_dir: Path, events: Sequence[Event]) -> Presentation:
         pictures=lambda: pictures(summary, events, read_samples(run_dir)),
         result=to_json_dict(summary),
     )
-
-
-def put_page(directory: RunDirectory, report: Presentation) -> str | None:
-    """Put `report.html` into the directory of a run that is over; why not, where it cannot be.
-
-    The run has its exit status by then, so no fault in here may get out.
-    """
-    try:
-        directory.put(REPORT, report.page)
-    except RunDirectoryError as error:
-        return str(error)
-    except Exception as error:
-        log.debug("no page", exc_info=True)
-        return f"{REPORT} could not be made: internal fault: {type(error).__name__}: {error}"
-    return None
 
 
 def write_page(run_dir: Path, report: Presentation) -> Path:

@@ -4,7 +4,9 @@ import io
 
 from rich.console import Console
 from rich.table import Table as Grid
+from rich.text import Text
 
+from autocap.printable import printable
 from autocap.reports.document import Document, Sentences, Table
 
 WIDTH = 120  # characters, where no terminal says how many there are
@@ -15,7 +17,7 @@ def lines(document: Document, width: int = WIDTH) -> list[str]:
     out: list[str] = []
     for block in document.body:
         if isinstance(block, Sentences):
-            out += ["", *block.lines]
+            out += ["", *map(printable, block.lines)]
         elif not block.page_only:
             out += ["", *_table(block, width)]
     return out[1:]
@@ -28,7 +30,7 @@ def _table(table: Table, width: int) -> list[str]:
         grid.add_column(title, justify="right", no_wrap=True)
     grid.add_column(table.titles[-1], justify="left")
     for row in table.rows:
-        grid.add_row(*row)
+        grid.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as capture:
         console.print(grid)

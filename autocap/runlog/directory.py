@@ -22,7 +22,6 @@ from pathlib import Path
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
-from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.records import Sample
 from autocap.runlog.codec import Json
 from autocap.runlog.event_log import EVENTS, line_of, locked
@@ -47,7 +46,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and 
 
 
 class RunDirectory:
-    """Writes one run. Under sudo all is opened and made with the rights of `owner`, and so belongs to them.
+    """Writes one run.
 
     events, samples: their files, open for writing; a sweep records no samples. A write that fails (a full disk, a
     directory that is gone) raises RunDirectoryError once and sets `failed`; from then on every write does nothing, so
@@ -58,13 +57,11 @@ class RunDirectory:
         self,
         path: Path,
         made: tuple[Path, ...],
-        owner: InvokingUser | None,
         events: FileIO,
         samples: FileIO | None = None,
     ) -> None:
         self.path = path
         self.failed = False
-        self._owner = owner
         self._made = made
         self._events = events
         self._samples = samples
@@ -73,9 +70,7 @@ class RunDirectory:
         self._waiting: list[Sample] = []  # since then: a hundred rows made at once cost less than one at a time
 
     @classmethod
-    def create(
-        cls, path: Path | None, force: bool, owner: InvokingUser | None, started: datetime, *, samples: bool = True
-    ) -> "RunDirectory":
+    def create(cls, path: Path | None, force: bool, started: datetime, *, samples: bool = True) -> "RunDirectory":
         """Make the directory, `autocap-runs/<start>-<pid>` unless a path is given, and open its files.
 
         started: with a time zone; the name holds it in UTC. force: remove the files of a run that is there, and only
@@ -84,33 +79,31 @@ class RunDirectory:
         """
         path = path or default_directory(started)
         try:
-            with acting_as(owner):
-                made = _make(path)
-                _clear(path, force)
-                # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
-                events = locked(FileIO(path / EVENTS, "xb"), path)
-                try:
-                    return cls(path, made, owner, events, FileIO(path / SAMPLES, "xb") if samples else None)
-                except OSError:
-                    events.close()
-                    raise
+            made = _make(path)
+            _clear(path, force)
+            # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
+            events = locked(FileIO(path / EVENTS, "xb"), path)
+            try:
+                return cls(path, made, events, FileIO(path / SAMPLES, "xb") if samples else None)
+            except OSError:
+                events.close()
+                raise
         except OSError as error:
-            raise _unwritable(path, owner, error) from error
+            raise _unwritable(path, error) from error
 
     @classmethod
-    def reopen(cls, path: Path, owner: InvokingUser | None) -> "RunDirectory":
+    def reopen(cls, path: Path) -> "RunDirectory":
         """Go on with a run that ended early: events are added to its own. A line that a kill cut short is removed.
 
         Raises RunDirectoryError where it cannot be written, or is being written by another autocap.
         """
         try:
-            with acting_as(owner):
-                events = locked(FileIO(path / EVENTS, "r+b"), path)
-                events.seek(events.readall().rfind(b"\n") + 1)
-                events.truncate()
-                return cls(path, (), owner, events)
+            events = locked(FileIO(path / EVENTS, "r+b"), path)
+            events.seek(events.readall().rfind(b"\n") + 1)
+            events.truncate()
+            return cls(path, (), events)
         except OSError as error:
-            raise _unwritable(path, owner, error) from error
+            raise _unwritable(path, error) from error
 
     def __enter__(self) -> "RunDirectory":
         return self
@@ -132,13 +125,13 @@ class RunDirectory:
 
     def put(self, name: str, text: str) -> None:
         """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""
-        self._attempt(name, lambda: self._replace(name, text.encode(errors="surrogateescape")))
+        self._attempt(name, lambda: replace(self.path / name, text.encode(errors="surrogateescape")))
 
     def discard(self) -> None:
         """Remove what this run wrote and the directories it made: the command could not be started."""
         self.failed = True  # there is nothing left to write
         self.close()
-        with acting_as(self._owner), suppress(OSError):  # what cannot be removed does no harm
+        with suppress(OSError):  # what cannot be removed does no harm
             for name in (*_OF_A_RUN, _HALF):
                 (self.path / name).unlink(missing_ok=True)
             for directory in reversed(self._made):
@@ -178,10 +171,6 @@ class RunDirectory:
         assert self._samples is not None  # samples are passed on only where they are to be recorded
         _write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
 
-    def _replace(self, name: str, data: bytes) -> None:
-        with acting_as(self._owner):
-            replace(self.path / name, data)
-
 
 def replace(path: Path, data: bytes) -> None:
     """Put a file there, whole or not at all. Raises OSError."""
@@ -192,11 +181,8 @@ def replace(path: Path, data: bytes) -> None:
     half.replace(path)
 
 
-def _unwritable(path: Path, owner: InvokingUser | None, error: OSError) -> RunDirectoryError:
-    whom = f" by {owner.name}" if owner else ""
-    return RunDirectoryError(
-        f"run directory {path} cannot be written{whom}: {error.strerror}; choose another with --out"
-    )
+def _unwritable(path: Path, error: OSError) -> RunDirectoryError:
+    return RunDirectoryError(f"run directory {path} cannot be written: {error.strerror}; choose another with --out")
 
 
 def default_directory(started: datetime) -> Path:

@@ -18,13 +18,14 @@ from autocap.errors import AutocapError, DeviceError, DeviceUnavailable
 from autocap.job import child as child_job
 from autocap.job.attached import AttachedJob
 from autocap.job.child import ChildJob
-from autocap.job.invoking_user import InvokingUser, invoking_user
+from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.signals import SignalClock
 from autocap.progress.counter import IterationCounter
 from autocap.session.caps import checker
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
-from autocap.session.preparing import open_node_power, refuse_as_root, settle_leftovers
+from autocap.session.preparing import open_node_power, settle_leftovers
+from autocap.session.rights import lent_rights
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.session.warm_start import earlier_run
 from autocap.strategies import registry
@@ -65,15 +66,15 @@ def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
 
 
 def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int | None) -> int:
-    user = invoking_user()
-    plan = _plan(config, user)
     with ExitStack() as stack:
+        user = stack.enter_context(lent_rights(config))
+        plan = _plan(config)
         attached = None if pid is None else stack.enter_context(AttachedJob(pid))
         if attached is not None:
             config = replace(config, command=attached.command)
         if plan.earlier is not None:
             plan.earlier.require_command(config.command)
-        source, why_not = _source_or_why(config, clock, plan, origin, user, stack)
+        source, why_not = _source_or_why(config, clock, plan, origin, stack)
         notes = settle_leftovers(observe=config.tune.observe)
         device = None
         if attached is not None and source is not None and origin is JobOrigin.ATTACH:
@@ -81,8 +82,8 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
         node = None if source is None else open_node_power(config, clock, stack)
         if plan.earlier is not None and source is not None:
             plan.earlier.require_node(None if node is None else node.name)
-        counting = stack.enter_context(_counter(config, origin, user, counted=source is not None))
-        output = stack.enter_context(RunOutput(config, clock, user, node))
+        counting = stack.enter_context(_counter(config, origin, counted=source is not None))
+        output = stack.enter_context(RunOutput(config, clock, node))
         job = attached or _start(config, clock, output, user, counting)
         recorder = output.begin(plan, origin.value, job.pid, notes)
         inbox = SignalInbox(job, recorder, config.kill_after_s)
@@ -109,8 +110,7 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
     return status
 
 
-def _plan(config: RunConfig, user: InvokingUser | None) -> SearchPlan:
-    refuse_as_root(config, user)
+def _plan(config: RunConfig) -> SearchPlan:
     factory = registry.find(config.strategy)
     return SearchPlan(
         factory=factory,
@@ -124,7 +124,6 @@ def _source_or_why(
     clock: SignalClock,
     plan: SearchPlan,
     origin: JobOrigin,
-    user: InvokingUser | None,
     stack: ExitStack,
 ) -> tuple[DeviceSource | None, str]:
     """The source of devices, open until the stack closes; where there is none that can be used, the reason.
@@ -132,7 +131,7 @@ def _source_or_why(
     Raises DeviceError for that where the job is not there yet and --device is not auto, and where nothing but tuning is
     to be done.
     """
-    owner_uid = None if origin is JobOrigin.RUN else os.getuid() if user is None else user.uid
+    owner_uid = None if origin is JobOrigin.RUN else os.geteuid()
     try:
         found = devices.open_source(config, clock, checker(config.tune, plan.required_w), owner_uid)
     except DeviceError as error:
@@ -148,7 +147,8 @@ def _source_or_why(
 
 def _device_now(source: DeviceSource, job: AttachedJob, stack: ExitStack) -> Tunable:
     """The devices that a job uses at this moment, open until the stack closes. Raises DeviceError for none."""
-    device = source.find(job.identity, math.inf)
+    with privileged():  # whose files show what they use
+        device = source.find(job.identity, math.inf)
     if device is None:
         raise DeviceError(
             f"process {job.pid} and its descendants use no GPU; attach once the job computes on one, or pass --gpus"
@@ -157,10 +157,9 @@ def _device_now(source: DeviceSource, job: AttachedJob, stack: ExitStack) -> Tun
     return device
 
 
-def _counter(config: RunConfig, origin: JobOrigin, user: InvokingUser | None, *, counted: bool) -> IterationCounter:
+def _counter(config: RunConfig, origin: JobOrigin, *, counted: bool) -> IterationCounter:
     return IterationCounter(
         config.progress if counted else "none",
-        None if user is None else user.owner,
         ours=origin is not JobOrigin.ATTACH,
         step_map=config.step_map,
     )

@@ -1,6 +1,5 @@
 """Where a run is recorded and shown: its directory, the terminal, the exporter, and the report at the end."""
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -13,31 +12,29 @@ from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError
 from autocap.events import MetricInfo, OptionValue
-from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
 from autocap.reports.rendering import Presentation
-from autocap.runlog.directory import RunDirectory
+from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.tuning import SearchPlan
+from autocap.streams import put_json
 from autocap.version import __version__
 
 
 class RunOutput:
     """Opened before the job starts, so that what cannot be written or served is refused by then. A context manager."""
 
-    def __init__(
-        self, config: RunConfig, clock: Clock, user: InvokingUser | None, node: PowerSource | None = None
-    ) -> None:
+    def __init__(self, config: RunConfig, clock: Clock, node: PowerSource | None = None) -> None:
         """node: of the machine's power, where that counts. Raises ExporterError and RunDirectoryError."""
         self._config, self._clock, self._node = config, clock, node
         self._stack = ExitStack()
         self._started = datetime.now().astimezone()
         with ExitStack() as opened:
             self._exporters = _exporters(config, opened)
-            self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, user, self._started))
+            self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, self._started))
             self._stack = opened.pop_all()
         self._reporter = Reporter()
 
@@ -64,6 +61,12 @@ class RunOutput:
         t_s = self._clock.now()
         self._recorder.event(events.RunEnded(t_s=t_s, ended_because=ended_because, exit_status=exit_status))
         self._reporter.close()
+        try:
+            self._report()
+        except Exception as error:  # noqa: BLE001 - the job has its exit status by now
+            self._reporter.say([f"warning: there is no report: {self._recorder.reason(error)}"])
+
+    def _report(self) -> None:
         report = rendering.present_run(self.directory.path, self._recorder.events)
         try:
             self.directory.put_result(report.result)
@@ -72,7 +75,7 @@ class RunOutput:
             self._reporter.say([f"warning: {error}"])
         tuned = any(isinstance(event, events.DeviceFound) for event in self._recorder.events)
         lines = text.lines(report.document, self._reporter.width) if tuned else []  # why not was said when it began
-        hand_out(self.directory, report, lines, self._reporter, self._config)
+        hand_out(self.directory, self._recorder, report, lines, self._reporter, self._config)
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
@@ -106,19 +109,27 @@ def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.Nod
 
 
 def hand_out(
-    directory: RunDirectory, report: Presentation, lines: Sequence[str], reporter: Reporter, config: RunConfig
+    directory: RunDirectory,
+    recorder: Recorder,
+    report: Presentation,
+    lines: Sequence[str],
+    reporter: Reporter,
+    config: RunConfig,
 ) -> None:
     """What whoever ran it gets at the end: the page, the text, and the result on stdout where that was asked for.
 
     lines: the text; it may be empty.
     """
-    why_no_page = rendering.put_page(directory, report)
-    if why_no_page is not None:
-        reporter.say([f"warning: {why_no_page}"])
+    try:
+        directory.put(REPORT, report.page)
+    except RunDirectoryError as error:
+        reporter.say([f"warning: {error}"])
+    except Exception as error:  # noqa: BLE001 - the run is over, and has its exit status
+        reporter.say([f"warning: {REPORT} could not be made: {recorder.reason(error)}"])
     reporter.say([*lines, f"run directory: {directory.path}"])
     if config.json:
         with suppress(OSError):
-            print(json.dumps(report.result, allow_nan=False), flush=True)
+            put_json(report.result)
 
 
 def metric_info(metric: Metric) -> MetricInfo:

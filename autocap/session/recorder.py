@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable
 
 from autocap import events
-from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
+from autocap.runlog.faults import Faults
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +19,8 @@ class Recorder:
 
     def __init__(self, directory: RunDirectory, *reporters: Reporter) -> None:
         self._directory, self._reporters = directory, list(reporters)
+        self._faults = Faults(directory)
+        self._said = set[str]()
         self.events: list[Event] = []
 
     def event(self, event: Event) -> None:
@@ -33,6 +35,12 @@ class Recorder:
     def warn(self, t_s: float, text: str) -> None:
         self.event(events.Warned(t_s=t_s, text=text))
 
+    def reason(self, error: Exception) -> str:
+        """What a warning or a report says of an error. The traceback of an internal fault is kept in the run directory,
+        and named."""
+        log.debug("what went wrong", exc_info=error)
+        return self._faults.reason(error)
+
     def step_aside(self) -> None:
         """Leave the terminal to somebody else for a while."""
         self._report(lambda reporter: reporter.step_aside())
@@ -41,15 +49,17 @@ class Recorder:
         for reporter in tuple(self._reporters):
             try:
                 tell(reporter)
-            except Exception as error:  # no picture is worth the job, nor its tuning
-                log.debug("a reporter fails", exc_info=True)
+            except Exception as error:  # noqa: BLE001 - no picture is worth the job, nor its tuning
                 self._reporters.remove(reporter)
-                said = f"{type(reporter).__name__} fails and shows nothing from here on: {error!r}"
+                said = f"{type(reporter).__name__} fails and shows nothing from here on: {self.reason(error)}"
                 self.warn(self.events[-1].t_s if self.events else 0.0, said)
 
     def record(self, t_s: float, write: Callable[[], None]) -> None:
-        """Write to the run directory; a warning where that fails."""
+        """Write to the run directory; where that fails a warning, once for each cause."""
         try:
             write()
-        except RunDirectoryError as error:
-            self.warn(t_s, str(error))
+        except Exception as error:  # noqa: BLE001 - no record is worth the job, nor its tuning
+            said = self.reason(error)
+            if said not in self._said:
+                self._said.add(said)
+                self.warn(t_s, said)

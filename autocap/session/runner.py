@@ -77,6 +77,9 @@ class Sink(Protocol):
 
     def sample(self, sample: Sample) -> None: ...
 
+    def reason(self, error: Exception) -> str:
+        """What a warning says of an error; the traceback of an internal fault is kept."""
+
 
 class Order(Enum):
     """What a signal asks of the loop, once it has been passed on."""
@@ -246,9 +249,10 @@ class Runner:
         except AutocapError as error:
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error), LoopMode.BLIND)
-        except Exception as error:  # the job must not feel a fault of ours
-            log.debug("internal fault", exc_info=True)
-            self._give_up(f"internal fault: {type(error).__name__}: {error}", LoopMode.BLIND)
+        except Exception as error:  # noqa: BLE001 - the job must not feel a fault of ours
+            if self._actuator is not None and self._mode is LoopMode.TUNING:
+                self._restore(self._actuator)  # before a disk has to take the traceback
+            self._give_up(self._sink.reason(error), LoopMode.BLIND)
 
     def _act(self, action: Action) -> None:
         match action:

@@ -3,7 +3,6 @@
 Whatever goes wrong here, the job goes on; whether that is said as a warning or as an error is the caller's to choose.
 """
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -18,8 +17,9 @@ from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller.controller import Controller
 from autocap.devices.base import Device, DeviceSource, PowerSource, Tunable
-from autocap.errors import AutocapError, DeviceError
+from autocap.errors import DeviceError
 from autocap.guardian import Guardian
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
@@ -34,7 +34,6 @@ from autocap.strategies.base import StrategyLike
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import StrategyFactory
 
-log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5  # for the GPUs of a job that has only just started
 
 
@@ -116,7 +115,7 @@ class Tuning:
             with closing(device):
                 return self.tune(device)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job runs already
-            return self.untuned(reason(error))
+            return self.untuned(self.recorder.reason(error))
 
     def tune(self, device: Tunable) -> int:
         """Tune on that device until the job ends; its exit status.
@@ -144,7 +143,8 @@ class Tuning:
             waited_s = self.clock.now() - began_s
             if self.node is not None:
                 self._idle.before(self.clock.now(), self.node.read())
-            device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
+            with privileged():  # what a job of others uses is hidden from the user behind sudo
+                device = source.find(self.job.identity, waited_s if waited_s < wait_s else math.inf)
             if device is not None:
                 return device
             if waited_s >= wait_s:
@@ -254,9 +254,3 @@ class Tuning:
 def sample_interval_s(config: RunConfig, device: Device) -> float:
     """Seconds between samples."""
     return 1 / config.sample_hz if config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
-
-
-def reason(error: Exception) -> str:
-    """What a report says of an error that keeps a job from being measured or tuned."""
-    log.debug("the job is not tuned", exc_info=True)
-    return str(error) if isinstance(error, AutocapError) else f"internal fault: {error!r}"

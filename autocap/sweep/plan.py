@@ -12,6 +12,7 @@ from autocap.config.sweep import COOL_DOWN_SECONDS, SweepConfig
 from autocap.devices.base import Tunable
 from autocap.errors import DeviceError
 from autocap.events.sweep import GpuSet, SweepPlan
+from autocap.job.invoking_user import privileged
 from autocap.records import GpuInfo
 from autocap.session.caps import cap_grid, checker, common_range, limits_found
 from autocap.sweep.schedule import default_step_w
@@ -28,7 +29,8 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
     emulated = False
     for names in config.gpu_sets or (None,):
         finder = stack.enter_context(devices.open_source(config.run_on(names), clock, checker(config.run.tune)))
-        opened = finder.ahead()
+        with privileged():
+            opened = finder.ahead()
         device = opened or finder.known
         if device is None:
             raise DeviceError(

@@ -20,7 +20,7 @@ from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.job import child
 from autocap.job.child import ChildJob
-from autocap.job.invoking_user import InvokingUser
+from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.processes import ProcessId
 from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible, node_power_w
@@ -31,7 +31,7 @@ from autocap.session.guarding import Guarded, guarded
 from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Order, Runner, follow
-from autocap.session.tuning import reason, sample_interval_s
+from autocap.session.tuning import sample_interval_s
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import device_names
 
@@ -54,7 +54,7 @@ class _EventsOnly:
     """A sweep keeps no samples: its GPU sets differ in their number of columns, and every run is added up at once."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.event = recorder.event
+        self.event, self.reason = recorder.event, recorder.reason
 
     def sample(self, sample: Sample) -> None:
         return
@@ -146,7 +146,7 @@ class Running:
                 self.recorder.event(events.SweepRunStarted(t_s=self.clock.now(), run=run))
                 status = self._measure(job, device, held, whole, inbox)
             except Exception as error:  # noqa: BLE001 - whatever it is, the command runs already
-                why = reason(error)
+                why = self.recorder.reason(error)
                 waiting.close()
                 stack.close()  # its limits, before it is awaited
                 return self._finished(run, inbox, None, follow(job, self.clock, inbox), why)
@@ -197,7 +197,8 @@ class Running:
             raise AutocapError(f"process {job.pid} is hidden from /proc, so it can make no device")
         config = self.config.run_on(device_names(self.plan, one))
         with devices.open_source(config, self.clock, checker(config.tune)) as source:
-            device = source.find(job.identity, math.inf)
+            with privileged():
+                device = source.find(job.identity, math.inf)
             if device is None:
                 raise AutocapError(f"process {job.pid} uses no device that a cap could be set on")
             with closing(device):

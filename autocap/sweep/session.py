@@ -16,15 +16,15 @@ from autocap.devices.base import Tunable
 from autocap.errors import AutocapError, RunDirectoryError, SweepStopped
 from autocap.events import Event
 from autocap.events.sweep import SweepPlan
-from autocap.job.invoking_user import InvokingUser, acting_as, invoking_user
 from autocap.job.signals import SignalClock
 from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
 from autocap.session.output import hand_out, metric_info, node_metered
-from autocap.session.preparing import open_node_power, refuse_as_root, settle_leftovers
+from autocap.session.preparing import open_node_power, settle_leftovers
 from autocap.session.recorder import Recorder
+from autocap.session.rights import lent_rights
 from autocap.sweep.document import present_sweep
 from autocap.sweep.plan import observed, planned
 from autocap.sweep.running import LOOK_EVERY_S, Running
@@ -40,16 +40,15 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
 
     Raises AutocapError for what is wrong before the first run, and SweepStopped where runs are left.
     """
-    user = invoking_user()
     observe = config.run.tune.observe
-    refuse_as_root(config.run, user)
-    notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
     started = datetime.now().astimezone()
     with ExitStack() as stack:
+        user = stack.enter_context(lent_rights(config.run))
+        notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
         whole_plan, devices = planned(config, clock, stack)
         plan = observed(whole_plan) if observe else whole_plan
         node = open_node_power(config.run, clock, stack)
-        directory, earlier = _directory(config, plan, user, started)
+        directory, earlier = _directory(config, plan, started)
         stack.enter_context(directory)
         reporter = Reporter() if config.run.quiet else PlainLines(sys.stderr)
         recorder = Recorder(directory, reporter)
@@ -92,17 +91,14 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
     return 0
 
 
-def _directory(
-    config: SweepConfig, plan: SweepPlan, user: InvokingUser | None, started: datetime
-) -> tuple[RunDirectory, list[Event]]:
+def _directory(config: SweepConfig, plan: SweepPlan, started: datetime) -> tuple[RunDirectory, list[Event]]:
     """The run directory, and the events of the interrupted sweep that goes on in it, if one does.
 
     Raises RunDirectoryError where it holds a run, a sweep that is complete, or one of another plan.
     """
     out = config.run.out
     if out is not None and not config.run.force:
-        with acting_as(user):
-            earlier = _interrupted(out)
+        earlier = _interrupted(out)
         if earlier:
             before = last_start(earlier).plan
             changed = differences(before, plan)
@@ -111,8 +107,8 @@ def _directory(
                     f"{out} holds an unfinished sweep with another plan: {'; '.join(changed)}; give its options to go "
                     "on, choose another --out, or start over with --force"
                 )
-            return RunDirectory.reopen(out, user), earlier
-    return RunDirectory.create(out, config.run.force, user, started, samples=False), []
+            return RunDirectory.reopen(out), earlier
+    return RunDirectory.create(out, config.run.force, started, samples=False), []
 
 
 def _interrupted(out: Path) -> list[Event]:
@@ -150,4 +146,4 @@ def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, re
     report = present_sweep(recorder.events)
     recorder.record(t_s, lambda: directory.put_result(report.result))
     reporter.close()
-    hand_out(directory, report, text.lines(report.document, reporter.width), reporter, config.run)
+    hand_out(directory, recorder, report, text.lines(report.document, reporter.width), reporter, config.run)

@@ -20,6 +20,7 @@ _INJECTIONS, _KILLS = 500, 50
 _KILLS_KIND = "SIGKILL with a cap set"
 _PROCESS_SHARE = 0.24  # of the injections beside those kills: a real process takes half a minute, though mostly asleep
 _AT_ONCE = 10  # jobs of real processes
+_CROWD = 6  # of those that starve each other, which are left to the end
 _ATTEMPTS, _NEXT_SEED = 5, 1_000_000  # no later injection has such a seed
 _QUICK = ("SIGKILL at a random moment", "SIGTERM to attach", "journal of a dead owner", "state directory unusable")
 _QUICK_VIRTUAL = 36
@@ -80,8 +81,10 @@ def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) ->
     """In virtual time first, which keeps the processors busy; real processes have their times to keep."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
         outcomes = _gathered(pool, virtual)
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return outcomes + _gathered(threads, real)
+    for at_once, starving in ((_AT_ONCE, False), (_CROWD, True)):
+        with ThreadPoolExecutor(at_once) as threads:
+            outcomes += _gathered(threads, [one for one in real if (one[0] == process_faults.STARVING) is starving])
+    return outcomes
 
 
 def _be_quiet() -> None:

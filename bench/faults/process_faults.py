@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from bench.faults import file_faults
+from bench.faults import file_faults, resource_faults, sudo_faults
 from bench.faults.aftermath import (
     BACK_WITHIN_S,
     CHANGES,
@@ -26,12 +26,16 @@ from bench.faults.processes import ARRIVALS_MW, Late, Missed, Scene
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
 _ITERATIONS = 300
 _OTHER_MW = 215_432
+STARVING = "starved of CPU time"  # disturbs whatever else runs
 
 
 def injected(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | None:
     """The outcome of one injection into a job of so many iterations, 0.11 s each; `None` where it ended before."""
     rng = Random(f"{kind} {seed}")
-    with tempfile.TemporaryDirectory(prefix="autocap-faults-") as folder, Scene(Path(folder), iterations) as scene:
+    with (
+        tempfile.TemporaryDirectory(prefix="autocap-faults-") as beside,
+        Scene(Path(beside) / "job", iterations) as scene,
+    ):
         result = Outcome(kind=kind, seed=seed)
         try:
             result = KINDS[kind](scene, rng, result)
@@ -195,4 +199,13 @@ KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "journal of a dead owner": file_faults.stale,
     "another process sets a limit": _other_tool,
     "terminal gone": _terminal_gone,
+    "streams closed": resource_faults.streams_closed,
+    "stderr a full pipe": resource_faults.stderr_full,
+    "descriptors used up": resource_faults.no_descriptors,
+    "state directory gone and killed": resource_faults.state_directory_gone,
+    "exporter flooded": resource_faults.exporter_flooded,
+    "killed beside a meter": resource_faults.meter_left,
+    STARVING: resource_faults.starved,
+    "sudo: the user tampers": sudo_faults.hostile,
+    "sudo: links and secrets": sudo_faults.planted,
 }

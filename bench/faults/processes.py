@@ -17,6 +17,8 @@ from bench.nvml_emulation import FileBoard, environment, machine
 ARRIVALS_MW = (247_123, 251_007)
 LOOK_S = 0.004
 PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player", "--lines")
+# Not from the directory it is started in: under sudo that is the user's, and its modules would be root's code.
+_AUTOCAP = (sys.executable, "-P", "-m", "autocap")
 _SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%", "--trial-seconds", "3")
 _PATIENCE_S = 40.0  # for what takes a few seconds on a machine of its own
 _CHILD_ENDS_S = 60.0
@@ -38,6 +40,7 @@ class Scene:
 
     def __init__(self, folder: Path, iterations: int) -> None:
         self.folder, self.iterations = folder, iterations
+        folder.mkdir()
         made = machine("quadro-rtx-6000/alexnet", gpus=2, arrivals_mw=ARRIVALS_MW)
         made = replace(made, sensor="v100", start_s=None, iterations=iterations)
         self.board = FileBoard.create(folder / "machine.json", made)
@@ -68,26 +71,33 @@ class Scene:
 
     # Starting.
 
-    def start(self, mode: str, *words: str, prepare: Callable[[], None] | None = None) -> None:
+    def start(
+        self,
+        mode: str,
+        *words: str,
+        prepare: Callable[[], None] | None = None,
+        command: Sequence[str] = (*PLAYER, "--steps"),
+    ) -> None:
         """Start the controller: `attach` to a job that runs already, or `run`, which starts it.
 
-        prepare: called in the controller's process before it is one.
+        prepare: called in the controller's process before it is one. command: of `run`.
         """
         out = ("--out", str(self.folder / "run"))
         if mode == "attach":
-            self._start_job()
+            self.start_job()
             assert self.job is not None
             argv = ["attach", "--pid", str(self.job.pid), "--progress", "period", *_SEARCH, *out, *words]
         else:
-            argv = ["run", "--progress", "steps", "--gpus", "0,1", *_SEARCH, *out, *words, "--", *PLAYER, "--steps"]
+            argv = ["run", "--progress", "steps", "--gpus", "0,1", *_SEARCH, *out, *words, "--", *command]
         with open(self.folder / "out", "ab") as printed, open(self.folder / "err", "ab") as errors:
             self.controller = subprocess.Popen(
-                [sys.executable, "-m", "autocap", *argv],
+                [*_AUTOCAP, *argv],
                 cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
                 start_new_session=True, preexec_fn=prepare,
             )  # fmt: skip
 
-    def _start_job(self) -> None:
+    def start_job(self) -> None:
+        """Start the job by itself, as it runs before `attach`."""
         with open(self.folder / "out", "ab") as printed:
             self._own_job = subprocess.Popen(
                 PLAYER, env=self.env, stdin=subprocess.DEVNULL, stdout=printed, start_new_session=True
@@ -97,7 +107,7 @@ class Scene:
     def autocap(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Another command of autocap, to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "autocap", *words],
+            [*_AUTOCAP, *words],
             cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
         )  # fmt: skip
 

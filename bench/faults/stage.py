@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autocap.clock import VirtualClock
-from bench.nvml_emulation import Machine, MemoryBoard
+from bench.faults.outcome import difference
+from bench.nvml_emulation import Fault, Machine, MemoryBoard
 from bench.nvml_emulation.board import requested, requested_mw
 from bench.nvml_emulation.library import EmulatedLibrary
 
@@ -46,7 +47,8 @@ class Stage:
     """Where a fault is injected.
 
     expected_mw: the limits that should stand there in the end. wall_step_s: by how much our wall clock was set. syncs:
-    how many times the journal's disk takes something, `None` for always. synced: how many times it has.
+    how many times the journal's disk takes something, `None` for always. synced: how many times it has. late: which
+    limits were not back when they should have been.
     """
 
     board: MemoryBoard
@@ -57,12 +59,27 @@ class Stage:
     wall_step_s: float = 0.0
     syncs: int | None = None
     synced: int = 0
+    late: str | None = None
 
     def card(self, gpu: int, **changes: object) -> None:
         """Let a card be another from now on."""
         made = self.board.read().machine
         card = replace(made.cards[gpu], **changes)  # type: ignore[arg-type]  # checked by the dataclass, at run time
         self.board.update(lambda state: replace(state, machine=made.with_card(gpu, card)))
+
+    def fail(self, fault: Fault) -> None:
+        """From now on the library fails so."""
+        self.board.update(lambda state: replace(state, machine=replace(state.machine, faults=(fault,))))
+
+    def answer(self) -> None:
+        """From now on the library does not fail."""
+        self.board.update(lambda state: replace(state, machine=replace(state.machine, faults=())))
+
+    def demand(self, when: str) -> None:
+        """The limits should be back by now."""
+        wrong = difference(self.expected_mw, self.limits_mw())
+        if wrong is not None:
+            self.late = f"{wrong}, {when}"
 
     def limits_mw(self) -> list[int]:
         state = self.board.read()

@@ -22,6 +22,7 @@ from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError
 from autocap.guardian import UNSETTLED, Guardian, settle
 from autocap.guardian.heartbeat import Pulse
+from autocap.guardian.journal import Entry
 from autocap.job.processes import ProcessId, own_identity
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
@@ -58,6 +59,7 @@ class Report:
     expected_mw: tuple[int, ...]
     restored_later: bool
     left_behind: tuple[str, ...]
+    late: str | None
 
 
 def usual() -> Machine:
@@ -83,7 +85,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
         )
         well = board.read().machine
         inject(stage)
-        run = RunDirectory.create(folder / "run", False, None, datetime.now(UTC))
+        run = RunDirectory.create(folder / "run", False, datetime.now(UTC))
         recorder = Recorder(run, Reporter())
         tuning = _tuning(stage, recorder)
         status, raised, hung = None, None, None
@@ -114,6 +116,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
             synced=stage.synced,
             restored_later=restored_later,
             left_behind=_left_behind(stage),
+            late=stage.late,
         )
 
 
@@ -207,6 +210,9 @@ class Unwatched:
 
     def beat(self) -> Pulse:
         return Pulse.GUARDING
+
+    def tell(self, entry: Entry) -> bool:
+        return True
 
     def end(self, *, goodbye: bool) -> None: ...
 

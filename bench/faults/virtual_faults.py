@@ -20,6 +20,7 @@ _NOT_PUT_BACK = "could not be put back"
 _BEFORE_LAST_BASELINE = 0.5
 _LATEST = 0.7  # share of the job by which a sensor's fault has begun: it takes seconds to notice a stuck one
 _LAST_SYNCS = 8  # those after the limits are back, which need not succeed
+_BACK_WITHIN_S = 3.0  # and as long again as it was away: the tries come at growing intervals
 _READ_BACK_S = 0.0015  # from a limit's taking hold until it has been read back
 
 
@@ -60,7 +61,7 @@ def injected(kind: str, seed: int) -> Outcome | None:
 
 
 def _judged(kind: str, seed: int, pattern: str | None, report: Report) -> Outcome:
-    changed = difference(report.expected_mw, report.limits_mw)
+    changed = report.late or difference(report.expected_mw, report.limits_mw)
     overtaken = changed is not None and _overtaken(report)
     if overtaken:
         changed = None
@@ -112,6 +113,30 @@ def _refused(rng: Random) -> Planned:
 def _lost(rng: Random) -> Planned:
     fault = Fault(code=LOST, after=_any_call(rng) // 2, times=None, gpu=rng.choice((0, 1)))
     return Planned(inject=_nothing, fault=fault, pattern="GPU_IS_LOST")
+
+
+def _lost_and_back(rng: Random) -> Planned:
+    """Falls off the bus while caps are set, and answers again after some seconds."""
+    t_s, away_s = rng.uniform(0.3, 0.7) * reference().end_s, rng.uniform(0.5, 5.0)
+    fault = Fault(code=LOST, times=None, gpu=rng.choice((0, 1)))
+
+    def inject(stage: Stage) -> None:
+        stage.clock.at(t_s, lambda: stage.fail(fault))
+        stage.clock.at(t_s + away_s, stage.answer)
+        stage.clock.at(t_s + 2 * away_s + _BACK_WITHIN_S, lambda: stage.demand("seconds after the GPU answers again"))
+
+    return Planned(inject=inject, pattern="GPU_IS_LOST")
+
+
+def _late(rng: Random) -> Planned:
+    """Nobody lets this process run for some seconds, again and again."""
+    times_s = [rng.uniform(0.0, reference().end_s) for _ in range(rng.randint(5, 60))]
+
+    def inject(stage: Stage) -> None:
+        for t_s in times_s:
+            stage.clock.at(t_s, lambda: stage.clock.step(rng.uniform(0.1, 5.0)))
+
+    return Planned(inject=inject, pattern=None)
 
 
 def _passing(code: int) -> Callable[[Random], Planned]:
@@ -210,6 +235,7 @@ def _nothing(stage: Stage) -> None:
 KINDS: dict[str, Callable[[Random], Planned]] = {
     "permission refused": _refused,
     "GPU lost": _lost,
+    "GPU lost for a while": _lost_and_back,
     "timeout": _passing(TIMEOUT),
     "unknown error": _passing(UNKNOWN),
     "timeouts from then on": _lasting(TIMEOUT),
@@ -224,5 +250,6 @@ KINDS: dict[str, Callable[[Random], Planned]] = {
     "energy counter lost": _card("energy counter", _LATEST, energy_counter=False),
     "journal's disk full": _disk_full,
     "clock set or stopped": _clock,
+    "late again and again": _late,
     "another tool sets limits": _other_tool,
 }

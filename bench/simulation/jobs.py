@@ -40,6 +40,9 @@ class Log:
     def sample(self, sample: Sample) -> None:
         """Samples are not kept."""
 
+    def reason(self, error: Exception) -> str:
+        return f"internal fault: {error!r}"
+
 
 class SimulatedActuator:
     """Sets simulated limits. Nothing outlives the process, so none is guarded; somebody else's limit stays."""

@@ -12,7 +12,7 @@ from autocap.config.values import node_power
 from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
-from autocap.session.modes import _plan
+from autocap.session.preparing import refuse_as_root
 from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, until
 from tests.runlog.test_runlog import rows
 
@@ -52,8 +52,8 @@ def test_under_sudo_a_command_is_refused_and_the_other_sources_are_not() -> None
     user = InvokingUser(uid=1000, gid=1000, groups=(), name="ada", home="/home/ada")
     config = RunConfig(command=("true",), tune=TuneConfig(metric=Metric(name="energy")), node_power="command:cat meter")
     with pytest.raises(UsageError, match="--node-power command:cat meter would run as root under sudo; choose another"):
-        _plan(config, user)
-    _plan(RunConfig(command=("true",), tune=config.tune, node_power="ipmi"), user)
+        refuse_as_root(config, user)
+    refuse_as_root(RunConfig(command=("true",), tune=config.tune, node_power="ipmi"), user)
 
 
 def test_a_meter_that_gives_nothing_is_said_before_the_job_starts(cli: Cli, here: Here) -> None:

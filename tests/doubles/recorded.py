@@ -54,7 +54,7 @@ def record(path: Path, *, observe: bool = False, strategy: str = "model") -> Pat
         LimitRestored(t_s=outcome.wall_s, uuid=gpus[0].uuid, final_w=260.0, restored=True),
         RunEnded(t_s=outcome.wall_s, ended_because="the job ended", exit_status=0),
     ]
-    with RunDirectory.create(path, False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+    with RunDirectory.create(path, False, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
         for event in (*start, *log.events, *end):
             directory.append(event)
         for sample in log.samples:

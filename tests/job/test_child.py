@@ -547,7 +547,7 @@ def test_under_sudo_the_child_runs_as_the_user_who_typed_the_command() -> None:
     nobody = pwd.getpwnam("nobody")
     user = invoking_user({"SUDO_UID": str(nobody.pw_uid), "SUDO_GID": str(nobody.pw_gid), "SUDO_USER": "ignored"})
     assert user is not None
-    assert user.owner == (nobody.pw_uid, nobody.pw_gid)
+    assert (user.uid, user.gid) == (nobody.pw_uid, nobody.pw_gid)
 
     out = printed(
         f"""

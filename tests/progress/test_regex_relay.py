@@ -26,7 +26,7 @@ from autocap.clock import MonotonicClock
 from autocap.errors import AutocapError, CommandNotFound, UsageError
 from autocap.job import child as child_job
 from autocap.job.child import ChildJob
-from autocap.job.invoking_user import InvokingUser
+from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.progress.regex import Relay, compile_pattern
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import LineCounter, Numbers
@@ -104,8 +104,7 @@ def ended(relay: Relay) -> bool:
 def relayed(*command: str, pattern: str = "x", user: InvokingUser | None = None) -> tuple[bytes, StepReading | None]:
     """What the command's output is at the other end, and what was counted in it."""
     with tempfile.TemporaryFile() as file:
-        owner = user.owner if user else None
-        with Relay.start(pattern, sink=file.fileno(), owner_uid_gid=owner) as relay:
+        with Relay.start(pattern, sink=file.fileno()) as relay:
             job = child(relay, *command, user=user)
             assert status(job) == 0
             assert ended(relay)
@@ -661,14 +660,15 @@ def nobody() -> InvokingUser:
 
 @needs_root
 def test_under_sudo_the_child_can_open_its_own_output() -> None:
-    assert relayed("sh", "-c", "echo x > /dev/stdout", user=nobody())[0] == b"x\n"
+    with acting_as(nobody()):
+        assert relayed("sh", "-c", "echo x > /dev/stdout", user=nobody())[0] == b"x\n"
 
 
 @needs_root
 def test_under_sudo_the_childs_terminal_is_its_own(terminal: tuple[int, int]) -> None:
     ours, sink = terminal
     user = nobody()
-    with Relay.start("x", sink=sink, owner_uid_gid=user.owner) as relay:
+    with acting_as(user), Relay.start("x", sink=sink) as relay:
         command = "stat -L -c %U /proc/self/fd/1; echo y > $(readlink /proc/$$/fd/1); echo end"
         assert status(child(relay, "sh", "-c", command, user=user)) == 0
         assert ended(relay)

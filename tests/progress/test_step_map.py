@@ -141,12 +141,6 @@ class TestStepMap:
             in_memory = os.access("/dev/shm", os.W_OK)
             assert (created.path.parent == Path("/dev/shm")) == in_memory
 
-    def test_it_is_handed_to_the_user_that_the_job_runs_as(self, tmp_path: Path) -> None:
-        owner = (12345, 12346) if os.getuid() == 0 else (os.getuid(), os.getgid())
-        with StepMap.create(tmp_path, owner_uid_gid=owner) as created:
-            status = created.path.stat()
-            assert (status.st_uid, status.st_gid) == owner
-
     def test_a_directory_that_takes_no_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(AutocapError, match=r"no file of \d+ bytes .*missing: No such file.*; set TMPDIR"):
             StepMap.create(tmp_path / "missing")

@@ -1,5 +1,6 @@
 """The page of a run: whole by itself, whatever the run was and whenever it was killed."""
 
+import io
 import json
 import random
 import re
@@ -11,12 +12,17 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
+from autocap.config import RunConfig, TuneConfig
 from autocap.errors import RunDirectoryError
 from autocap.events import RunEnded, RunStarted, Warned
+from autocap.metrics import Metric
 from autocap.reports import rendering
+from autocap.reports.live.plain import PlainLines
 from autocap.reports.rendering import present_run
 from autocap.runlog.directory import EVENTS, SAMPLES, RunDirectory
 from autocap.runlog.event_log import read_events
+from autocap.session.output import hand_out
+from autocap.session.recorder import Recorder
 from tests.doubles.browser import browser, found
 from tests.doubles.recorded import record
 
@@ -81,7 +87,7 @@ def test_the_page_needs_nothing_but_itself_and_takes_nothing_of_the_run_for_mark
     assert checked(page).loads == ["data:,"]
     assert "url(" not in page.replace("url(#", "")
     assert "@import" not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;?" in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;\\udcff" in page
 
 
 def test_the_page_says_what_was_kept_what_it_saves_and_what_the_search_took_with_errors(run: Path) -> None:
@@ -140,15 +146,21 @@ def test_a_page_that_cannot_be_written_says_where(run: Path, tmp_path: Path) -> 
         rendering.write_page(tmp_path / "absent", present_run(run, read_events(run)))
 
 
-def test_a_fault_in_making_the_page_is_a_sentence_and_not_an_exception(run: Path, tmp_path: Path) -> None:
+def test_a_fault_in_making_the_page_is_a_sentence_that_names_its_traceback(run: Path, tmp_path: Path) -> None:
     start = next(event for event in read_events(run) if isinstance(event, RunStarted))
     broken = replace(start, started_at=None)  # type: ignore[arg-type]
-    with RunDirectory.create(tmp_path, False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
-        assert rendering.put_page(directory, present_run(run, [start])) is None
+    stream = io.StringIO()
+    with RunDirectory.create(tmp_path, False, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+        recorder, reporter = Recorder(directory), PlainLines(stream)
+        config = RunConfig(command=("true",), tune=TuneConfig(metric=Metric(name="energy")))
+        hand_out(directory, recorder, present_run(run, [start]), [], reporter, config)
         assert (tmp_path / "report.html").exists()
-        said = rendering.put_page(directory, present_run(run, [broken]))
-        assert said is not None
-        assert said.startswith("report.html could not be made: internal fault: ")
+        hand_out(directory, recorder, present_run(run, [broken]), [], reporter, config)
+    where, said, _ = stream.getvalue().splitlines()
+    assert where == f"autocap: run directory: {tmp_path}"
+    assert said.startswith("autocap: warning: report.html could not be made: internal fault: ")
+    assert said.endswith(f"; its traceback is in {tmp_path / 'internal-fault.txt'}")
+    assert "Traceback (most recent call last):" in (tmp_path / "internal-fault.txt").read_text()
 
 
 def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_asked_for(

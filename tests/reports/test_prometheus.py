@@ -1,9 +1,14 @@
 """The exporter, scraped over HTTP as Prometheus would."""
 
+import os
+import resource
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -124,6 +129,119 @@ def test_a_port_that_is_taken_is_an_error_that_says_so(exporter: Exporter, port:
     message = f"the exporter cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --prom"
     with pytest.raises(ExporterError, match=message):
         Exporter.start("127.0.0.1", port)
+
+
+def connected(port: int, count: int) -> list[socket.socket]:
+    return [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(count)]
+
+
+def is_held(client: socket.socket) -> bool:
+    """Whether the other end has not closed it."""
+    client.settimeout(0.3)
+    try:
+        return client.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_a_hundred_idle_connections_hold_sixteen_descriptors_and_no_thread_and_end(port: int) -> None:
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    exporter = Exporter.start("127.0.0.1", port, longest_s=1.0)
+    own = len(os.listdir("/proc/self/fd")) - descriptors
+    clients = connected(port, 100)
+    time.sleep(0.4)  # a moment after each so many that are accepted
+    assert threading.active_count() == threads + 1
+    assert len(os.listdir("/proc/self/fd")) - descriptors == own + 100 + 16
+    with pytest.raises(OSError):  # noqa: PT011 - refused: closed at once
+        scrape(port)
+    eventually(lambda: len(os.listdir("/proc/self/fd")) - descriptors == own + 100, 5)
+    assert scrape(port) == {}
+    assert not any(map(is_held, clients))
+    exporter.close()
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("asked", [b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_a_client_that_sends_or_reads_slowly_is_closed_in_time(port: int, log: list[Event], asked: bytes) -> None:
+    exporter = Exporter.start("127.0.0.1", port, longest_s=0.5)
+    found = log[1]
+    assert isinstance(found, DeviceFound)
+    many = tuple(
+        replace(found.gpus[0], index=i, uuid=f"GPU-{i}" * 200) for i in range(1000)
+    )  # more than a socket holds
+    fed(exporter, [STARTED, replace(found, gpus=many, original_w=(250.0,) * 1000)])
+    began_s = time.monotonic()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(asked)
+        client.settimeout(5)
+        with suppress(ConnectionError):
+            while time.monotonic() - began_s < 4:
+                time.sleep(0.1)
+                if not client.recv(10):
+                    break
+                client.send(b"x")
+        assert time.monotonic() - began_s < 3
+    exporter.close()
+
+
+def test_closing_ends_at_once_whoever_is_connected(exporter: Exporter, port: int) -> None:
+    clients = connected(port, 3)
+    began_s = time.monotonic()
+    exporter.close()
+    assert time.monotonic() - began_s < 1
+    assert not any(map(is_held, clients))
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"GET /" + 20_000 * b"a", b"HTTP/1.1 431 Request Header Fields Too Large"),
+        (b"DELETE /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed"),
+        (b"GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"GET /metrics?name[]=\xff%00 HTTP/1.1\r\nAccept: \xff;q=\x00\r\n\r\n", b"HTTP/1.1 200 OK"),
+    ],
+)
+def test_whatever_is_asked_gets_an_answer_of_http(exporter: Exporter, port: int, asked: bytes, status: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        client.sendall(asked)
+        assert client.recv(100).startswith(status + b"\r\n")
+
+
+def test_without_a_descriptor_for_a_connection_it_neither_ends_nor_spins(exporter: Exporter, port: int) -> None:
+    client = socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        client.connect(("127.0.0.1", port))
+        used_s = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - used_s < 0.2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in taken:
+            os.close(fd)
+    client.close()
+    assert scrape(port) == {}
+
+
+def test_what_a_gpu_calls_itself_is_no_more_than_text(exporter: Exporter, port: int, log: list[Event]) -> None:
+    found = log[1]
+    assert isinstance(found, DeviceFound)
+    hostile = replace(found.gpus[0], name="\x1b]52;c;eA==\x07\udc80\n# HELP")
+    fed(exporter, [STARTED, replace(found, gpus=(hostile,))])
+    assert scrape(port)["autocap_gpu_info"][0][0]["name"] == r"\x1b]52;c;eA==\x07\udc80\n# HELP"
 
 
 @pytest.fixture

@@ -125,12 +125,13 @@ class Broken(Reporter):
 
 
 def test_a_reporter_that_fails_is_heard_no_more_and_the_run_is_recorded_all_the_same(tmp_path: Path) -> None:
-    with RunDirectory.create(tmp_path, False, None, datetime.now(UTC)) as directory:
+    with RunDirectory.create(tmp_path, False, datetime.now(UTC)) as directory:
         recorder = Recorder(directory, Broken())
         for t_s in (1.0, 2.0):
             recorder.sample(Sample(t_s=t_s, readings=()))
     assert [event.text for event in recorder.events if isinstance(event, Warned)] == [
-        "Broken fails and shows nothing from here on: KeyError('column')"
+        "Broken fails and shows nothing from here on: internal fault: KeyError: 'column'; its traceback is in "
+        f"{tmp_path / 'internal-fault.txt'}"
     ]
     assert len(read_events(tmp_path)) == 1
 

@@ -6,11 +6,8 @@ import io
 import json
 import logging
 import os
-import pwd
-import shutil
-import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -48,7 +45,6 @@ from autocap.events import (
 )
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
-from autocap.job.invoking_user import InvokingUser
 from autocap.records import (
     CapRange,
     GpuInfo,
@@ -196,8 +192,8 @@ SWEEP: list[Event] = [
 ]
 
 
-def created(path: Path | None, *, force: bool = False, owner: InvokingUser | None = None) -> RunDirectory:
-    return RunDirectory.create(path, force, owner, STARTED_AT)
+def created(path: Path | None, *, force: bool = False) -> RunDirectory:
+    return RunDirectory.create(path, force, STARTED_AT)
 
 
 def a_run(path: Path, events: Sequence[Event] = tuple(EVENTS)) -> Path:
@@ -295,7 +291,7 @@ def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
 def test_the_default_name_sorts_by_start_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     started = datetime(2025, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2)))
-    with RunDirectory.create(None, False, None, started) as run:
+    with RunDirectory.create(None, False, started) as run:
         assert run.path == Path("autocap-runs") / f"20250102T010405Z-{os.getpid()}"
         assert run.path.is_dir()
 
@@ -578,55 +574,12 @@ def test_a_failing_write_is_said_once_and_the_rest_does_nothing(
         later(run)
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for the user behind sudo")
-
-
-@pytest.fixture
-def nobody() -> InvokingUser:
-    entry = pwd.getpwnam("nobody")
-    return InvokingUser(uid=entry.pw_uid, gid=entry.pw_gid, groups=(entry.pw_gid,), name="nobody", home="/")
-
-
-@pytest.fixture
-def theirs(nobody: InvokingUser) -> Iterator[Path]:
-    """A directory that the user may write; pytest's own lie behind a private one."""
-    path = Path(tempfile.mkdtemp(prefix="autocap-test-"))
-    os.chown(path, *nobody.owner)
-    yield path
-    shutil.rmtree(path)
-
-
-@needs_root
-def test_under_sudo_everything_belongs_to_the_user(theirs: Path, nobody: InvokingUser) -> None:
-    with created(theirs / "runs" / "one", owner=nobody) as run:
-        run.append(EVENTS[0])
-        run.sample(sample(1.0, 150.0))
-        run.put_result(to_json_dict(summarise(EVENTS)))
-
-    made = [theirs / "runs", run.path, *run.path.iterdir()]
-    assert len(made) == 5
-    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {nobody.owner}
-    run.discard()
-    assert list(theirs.iterdir()) == []
-
-
-@needs_root
-def test_under_sudo_no_directory_is_written_that_the_user_could_not_write(tmp_path: Path, nobody: InvokingUser) -> None:
-    with pytest.raises(
-        RunDirectoryError, match="cannot be written by nobody: Permission denied; choose another with --out"
-    ):
-        created(tmp_path / "run", owner=nobody)
-
-    assert list(tmp_path.iterdir()) == []
-    assert os.geteuid() == 0
-
-
 def test_a_reopened_run_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
     a_run(tmp_path)
     with (tmp_path / "events.jsonl").open("ab") as log:
         log.write(b'{"event": "war')
 
-    with RunDirectory.reopen(tmp_path, None) as run:
+    with RunDirectory.reopen(tmp_path) as run:
         run.append(EVENTS[0])
         run.put("sweep.csv", "curve\n")
 
@@ -636,16 +589,16 @@ def test_a_reopened_run_goes_on_after_its_last_whole_line(tmp_path: Path) -> Non
 
 def test_a_run_that_is_being_written_cannot_be_reopened(tmp_path: Path) -> None:
     with created(tmp_path), pytest.raises(RunDirectoryError, match="is being written by another autocap; wait for it"):
-        RunDirectory.reopen(tmp_path, None)
+        RunDirectory.reopen(tmp_path)
 
 
 def test_a_directory_without_a_run_cannot_be_reopened(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="cannot be written: No such file or directory"):
-        RunDirectory.reopen(tmp_path, None)
+        RunDirectory.reopen(tmp_path)
 
 
 def test_a_run_may_keep_no_samples(tmp_path: Path) -> None:
-    with RunDirectory.create(tmp_path, False, None, STARTED_AT, samples=False) as run:
+    with RunDirectory.create(tmp_path, False, STARTED_AT, samples=False) as run:
         run.append(EVENTS[0])
 
     assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]

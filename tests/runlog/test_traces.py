@@ -140,7 +140,7 @@ def recorded(folder: Path, devices: int) -> Trace:
     read_out = [
         PowerSensor(PRESETS["turing"], np.random.default_rng(n)).advance(edges_s, true_w) for n in range(devices)
     ]
-    with RunDirectory.create(folder / "run", False, None, datetime.now(UTC)) as run:
+    with RunDirectory.create(folder / "run", False, datetime.now(UTC)) as run:
         for t_s in np.arange(0.5, 30.0, 0.05):
             readings = []
             for device in read_out:

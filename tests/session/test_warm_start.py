@@ -41,7 +41,7 @@ FAILED = Trial(cap_w=150.0, state=TrialState.FAILED, reason="the job ended")
 
 
 def written(directory: Path, events: Sequence[Event]) -> Path:
-    with RunDirectory.create(directory / "run", False, None, datetime.now(UTC)) as run:
+    with RunDirectory.create(directory / "run", False, datetime.now(UTC)) as run:
         for event in events:
             run.append(event)
     return directory / "run"

@@ -122,6 +122,8 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
         return NvmlDevice(library, uuids, clock, observe=config.tune.observe)
 
     try:
+        # As root where sudo lends that: the kernel's driver remembers with which rights a client was opened, and takes
+        # a limit from no client that was opened without.
         library = open_library()
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from types import FrameType
 
+from autocap.job.invoking_user import give_up_root
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import LineCounter
 
@@ -27,8 +28,11 @@ _IGNORED = (
 )
 
 
-def main(board_fd: int, pattern: str) -> None:
-    """The whole life of a relay process."""
+def main(board_fd: int, ids: str, pattern: str) -> None:
+    """The whole life of a relay process. ids: whose it is to be, where it was started as root: uid, gid, groups."""
+    uid, gid, *groups = map(int, ids.split(","))
+    if os.geteuid() != uid:
+        give_up_root(uid, gid, groups)
     for signum in _IGNORED:  # what is sent to the controller, its terminal or its group is not for us
         signal.signal(signum, signal.SIG_IGN)
     Pump(Matcher(LineCounter(re.compile(pattern)), Board(board_fd))).run()

@@ -14,6 +14,7 @@ from typing import Self
 
 from autocap.clock import Clock
 from autocap.errors import AutocapError
+from autocap.job.invoking_user import privileged
 from autocap.job.processes import package_root
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import compile_pattern
@@ -26,7 +27,7 @@ _LOOK_S = 0.01
 
 # -I and -S keep the environment, the working directory and every sitecustomize (the step hook is one) out of it.
 _START = "import sys; sys.path.append(sys.argv[1]); "
-_START += "from autocap.progress.regex.process import main; main(int(sys.argv[2]), sys.argv[3])"
+_START += "from autocap.progress.regex.process import main; main(int(sys.argv[2]), sys.argv[3], sys.argv[4])"
 
 
 class Relay:
@@ -36,22 +37,22 @@ class Relay:
         self._process, self._board, self._child_end, self._sink = process, board, child_end, sink
 
     @classmethod
-    def start(cls, pattern: str, *, owner_uid_gid: tuple[int, int] | None = None, sink: int = _STDOUT) -> Self:
+    def start(cls, pattern: str, *, sink: int = _STDOUT) -> Self:
         """Start the relay process for a child that does not run yet.
 
-        pattern: as for `compile_pattern`. owner_uid_gid: whose the child's stdout is to be, when the child runs as
-        somebody else. sink: the real stdout. Raises UsageError for the pattern, AutocapError where there is no relay.
+        pattern: as for `compile_pattern`. sink: the real stdout. Raises UsageError for the pattern, AutocapError where
+        there is no relay.
         """
         compile_pattern(pattern)
         try:
-            return cls._start(pattern, owner_uid_gid, sink)
+            return cls._start(pattern, sink)
         except OSError as error:
             raise AutocapError(
                 f"the job's output cannot be relayed: {error.strerror or error}; choose another --progress than regex"
             ) from error
 
     @classmethod
-    def _start(cls, pattern: str, owner_uid_gid: tuple[int, int] | None, sink: int) -> Self:
+    def _start(cls, pattern: str, sink: int) -> Self:
         os.fstat(sink)  # were it closed, the next descriptor that is opened would take its place
         is_terminal = os.isatty(sink)
         source, child_end = os.openpty() if is_terminal else os.pipe()
@@ -60,8 +61,6 @@ class Relay:
             try:
                 if is_terminal:
                     _imitate(sink, source, child_end)
-                if owner_uid_gid is not None:
-                    os.fchown(child_end, *owner_uid_gid)
                 board = Board.create()
                 undo.callback(os.close, board.fd)
                 process = _spawn(pattern, source, sink, board)
@@ -154,15 +153,20 @@ def _imitate(terminal: int, source: int, child_end: int) -> None:
 
 
 def _spawn(pattern: str, source: int, sink: int, board: Board) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, package_root(), str(board.fd), pattern.encode()],
-        stdin=source,
-        stdout=sink,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(board.fd,),
-        cwd="/",
-        start_new_session=True,
-    )
+    ids = ",".join(map(str, (os.geteuid(), os.getegid(), *os.getgroups())))
+    with privileged():  # the user behind sudo need not be allowed to execute our Python; `ids` says who it is to be
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _START),
+                *(package_root(), str(board.fd), ids, pattern.encode()),
+            ],
+            stdin=source,
+            stdout=sink,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(board.fd,),
+            cwd="/",
+            start_new_session=True,
+        )
 
 
 def _takes_more(sink: int) -> bool:

@@ -37,11 +37,11 @@ class StepMap:
         self._reading: StepReading | None = None
 
     @classmethod
-    def create(cls, directory: Path | None = None, owner_uid_gid: tuple[int, int] | None = None) -> Self:
+    def create(cls, directory: Path | None = None) -> Self:
         """Create the file, in memory where that is possible.
 
-        directory: where, instead of /dev/shm or else the directory for temporary files. owner_uid_gid: whose it is to
-        be, when the job runs as somebody else. Raises AutocapError when it cannot be created.
+        directory: where, instead of /dev/shm or else the directory for temporary files. Raises AutocapError when it
+        cannot be created.
         """
         import tempfile  # costs a child that only counts steps more than all the rest of this module
 
@@ -50,7 +50,7 @@ class StepMap:
         for each in directories:
             path = each / f"autocap-steps-{os.urandom(16).hex()}"
             try:
-                return cls(path, _create(path, owner_uid_gid))
+                return cls(path, _create(path))
             except OSError as error:
                 failures.append(f"{each}: {error.strerror}")
         raise AutocapError(
@@ -151,15 +151,13 @@ def _nothing() -> None:
     pass
 
 
-def _create(path: Path, owner_uid_gid: tuple[int, int] | None) -> int:
+def _create(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         # Allocated, not merely long: on a full disk the hole of a sparse map would kill the job that writes to it.
         os.posix_fallocate(fd, 0, _MAP_BYTES)
         header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
         os.pwrite(fd, header, 0)
-        if owner_uid_gid is not None:
-            os.fchown(fd, *owner_uid_gid)
     except OSError:
         os.close(fd)
         path.unlink(missing_ok=True)

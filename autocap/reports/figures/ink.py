@@ -1,9 +1,10 @@
 """SVG elements as text. Colours are CSS variables, so that one file suits light and dark pages."""
 
-from html import escape
+import html
 
 import numpy as np
 
+from autocap.printable import printable
 from autocap.reports.figures.model import Colour, Floats, Marker, Style
 
 FONT_PX = 12.0
@@ -29,6 +30,11 @@ CSS = "\n".join(
 def variables(*, dark: bool) -> str:
     """The declarations of the colours that `CSS` uses, but for `--page` and `--rule`."""
     return "".join(f"--{colour.name.lower()}:{colour.dark if dark else colour.light};" for colour in Colour)
+
+
+def escape(words: str) -> str:
+    """Words for a page: neither markup, nor anything that a terminal would obey into which they are copied."""
+    return html.escape(printable(words))
 
 
 def text_width(text: str) -> float:

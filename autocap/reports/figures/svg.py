@@ -6,7 +6,6 @@ wide page stand below each other on a narrow one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
@@ -41,9 +40,8 @@ def render(picture: Picture, width: float, kind: str) -> str:
     panels, bottom = (_above_each_other if picture.one_x else _in_columns)(picture, top, width, name)
     return (
         f'<svg class="{kind}" viewBox="0 0 {width:g} {bottom:.0f}" role="img" aria-labelledby="{name}-t {name}-d">'
-        f'<title id="{name}-t">{escape(picture.title)}</title><desc id="{name}-d">{escape(_said(picture))}</desc>'
-        + "".join(out + panels)
-        + "</svg>"
+        f'<title id="{name}-t">{ink.escape(picture.title)}</title>'
+        f'<desc id="{name}-d">{ink.escape(_said(picture))}</desc>' + "".join(out + panels) + "</svg>"
     )
 
 

@@ -9,10 +9,11 @@ from contextlib import suppress
 from typing import TextIO
 
 from autocap.events import Event
+from autocap.printable import printable
 from autocap.records import Sample
 from autocap.reports.wording.events import Wording
+from autocap.streams import PREFIX
 
-PREFIX = "autocap: "
 _WIDTH = 120  # of a report, where there is no terminal to say
 
 
@@ -65,7 +66,7 @@ class PlainLines(Reporter):
             return _WIDTH
 
     def say(self, lines: Sequence[str]) -> None:
-        self._write("".join(f"{self._prefix}{line}".rstrip() + "\n" for line in lines))
+        self._write("".join(f"{self._prefix}{printable(line)}".rstrip() + "\n" for line in lines))
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # the terminal or pipe has gone; the run directory has it all

@@ -16,9 +16,10 @@ from rich.console import Console
 from autocap.events import Decided, DeviceFound, Event, Warned
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
-from autocap.reports.live.plain import PREFIX, PlainLines, Reporter
+from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.reports.live.status import Status
 from autocap.reports.live.view import View
+from autocap.streams import PREFIX, beneath
 
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 20  # of a terminal that a footer leaves room in
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, which is somebody else's
@@ -33,8 +34,10 @@ class LiveView(PlainLines):
     def __init__(self, stream: TextIO, prefix: str = PREFIX) -> None:
         super().__init__(stream, prefix)
         self._status = Status()
-        self._footer = Footer(stream)
-        self._view = View(Console(file=stream, force_terminal=True, highlight=False, emoji=False, markup=False))
+        self._footer = Footer(beneath(stream))
+        self._view = View(
+            Console(file=beneath(stream), force_terminal=True, highlight=False, emoji=False, markup=False)
+        )
         self._drawn_s = float("-inf")
 
     def event(self, event: Event) -> None:

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment, SegmentLines
 from rich.table import Table
 from rich.text import Text
 
 from autocap.events import State
+from autocap.printable import printable
 from autocap.records import Measurement, TrialState
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Summary
@@ -38,9 +40,14 @@ class View:
     def _rendered(self, parts: Sequence[RenderableType], columns: int) -> list[str]:
         if not parts:
             return []
+        options = self._console.options.update(width=columns, no_wrap=True, overflow="ellipsis")
+        lines = self._console.render_lines(Group(*parts), options, pad=False)
+        # Until here all is text: whatever it holds, the only escape sequences are those that the styles become now.
+        safe = [[Segment(printable(part.text), part.style) for part in line] for line in lines]
+        cropped = [Segment.adjust_line_length(line, columns, pad=False) for line in safe]
         with self._console.capture() as capture:
-            self._console.print(Group(*parts), width=columns, no_wrap=True, overflow="ellipsis", crop=True)
-        return capture.get().splitlines()
+            self._console.print(SegmentLines(cropped, new_lines=True), width=columns, crop=False)
+        return capture.get().split("\n")[: len(cropped)]
 
 
 def _now(status: Status, t_s: float) -> list[str]:
@@ -121,7 +128,7 @@ def _table(summary: Summary, baseline: Measurement, rows: int) -> Table:
     """The baseline and the last trials, in so many rows."""
     label = "J/iter (emulated)" if summary.emulated else "J/iter"
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("cap W", summary.metric.name, "s/iter", label):
+    for title in ("cap W", printable(summary.metric.name), "s/iter", label):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, overflow="ellipsis")
     _, seconds, joules, *_ = measured(baseline, baseline)
@@ -129,14 +136,14 @@ def _table(summary: Summary, baseline: Measurement, rows: int) -> Table:
     shown = min(rows - 1, _SHOWN_TRIALS)
     for trial in summary.trials[-shown:] if shown > 0 else ():
         _, seconds, joules, _, _, cost, remark = trial_cells(trial, baseline)
-        table.add_row(common_caps(trial.cap_w), cost, seconds, joules, remark)
+        table.add_row(*map(printable, (common_caps(trial.cap_w), cost, seconds, joules, remark)))
     return table
 
 
 def _filled(parts: Sequence[str], columns: int, style: str = "") -> list[RenderableType]:
     """The parts side by side, on as many lines as they take."""
     lines: list[str] = []
-    for part in parts:
+    for part in map(printable, parts):
         longer = f"{lines[-1]}{_GAP}{part}" if lines else part
         if lines and len(longer) <= columns:
             lines[-1] = longer

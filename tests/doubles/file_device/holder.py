@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--die")
     parser.add_argument("--both", action="store_true", help="kill the watchdog as well")
     parser.add_argument("--leak", choices=("fork", "raw fork", "exec"), help="have a child that outlives us")
+    parser.add_argument("--stop-watchdog", action="store_true", help="which then hears of no cap")
     parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
     parser.add_argument("--cleanup", type=Path, nargs="*", default=[])
     args = parser.parse_args()
@@ -86,6 +87,8 @@ def main() -> None:
         say("ready")
         if args.leak is not None:
             leak(args.leak)
+        if args.stop_watchdog:
+            psutil.Process().children()[0].suspend()
         for cap_w in map(float, args.caps.split(",")):
             guardian.set_caps([cap_w] * len(gpus))
             say(f"set {cap_w:g}")

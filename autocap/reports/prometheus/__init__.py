@@ -7,18 +7,19 @@ are those of the job and the same for each of its GPUs. What is unknown is left 
 
 import threading
 from collections.abc import Iterator, Sequence
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, StateSetMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from autocap.errors import ExporterError
 from autocap.events import DeviceFound, Event, RunStarted, State
+from autocap.printable import printable
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter
 from autocap.reports.live.status import Status
+from autocap.reports.prometheus.server import LONGEST_S, ScrapeServer
 
 _GPU = ("uuid", "gpu", "emulated")
 _Family = CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily | StateSetMetricFamily
@@ -30,16 +31,16 @@ class Exporter(Reporter, Collector):
     def __init__(self) -> None:
         self._status = Status()
         self._lock = threading.Lock()
-        self._server: WSGIServer | None = None
+        self._server: ScrapeServer | None = None
 
     @classmethod
-    def start(cls, address: str, port: int) -> "Exporter":
-        """Begin to listen. Raises ExporterError where that address or port cannot be had."""
+    def start(cls, address: str, port: int, *, longest_s: float = LONGEST_S) -> "Exporter":
+        """Begin to listen. longest_s: of a connection. Raises ExporterError where that cannot be."""
         exporter = cls()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(exporter)
         try:
-            exporter._server, _ = start_http_server(port, address, registry)
+            exporter._server = ScrapeServer(address, port, make_wsgi_app(registry), longest_s=longest_s)
         except OSError as error:
             where = f"{address} port {port}"
             raise ExporterError(
@@ -57,8 +58,7 @@ class Exporter(Reporter, Collector):
 
     def close(self) -> None:
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.close()
             self._server = None
 
     def collect(self) -> Iterator[Metric]:
@@ -74,7 +74,7 @@ def _families(status: Status) -> Iterator[Metric]:
     if status.device is None:
         return
     device = status.device
-    names = [{"name": gpu.name, "kind": device.kind} for gpu in device.gpus]
+    names = [{"name": printable(gpu.name), "kind": printable(device.kind)} for gpu in device.gpus]
     yield _of_each(device, InfoMetricFamily("autocap_gpu", "The GPUs of the job.", labels=_GPU), names)
     yield _gauge(device, "autocap_cap_watts", "Power limit requested.", status.caps_w)
     yield _gauge(device, "autocap_power_watts", "Draw of the GPU.", status.power_w)
@@ -141,9 +141,11 @@ def _run_info(started: RunStarted) -> Metric:
         "metric": started.metric.name,
         "strategy": started.strategy,
     }
-    return InfoMetricFamily("autocap_run", "The run: what is minimised, and how.", about)
+    return InfoMetricFamily(
+        "autocap_run", "The run: what is minimised, and how.", {name: printable(value) for name, value in about.items()}
+    )
 
 
 def _labels(device: DeviceFound) -> list[tuple[str, ...]]:
     emulated = "true" if device.emulated else "false"
-    return [(gpu.uuid, str(gpu.index), emulated) for gpu in device.gpus]
+    return [(printable(gpu.uuid), str(gpu.index), emulated) for gpu in device.gpus]

@@ -1,0 +1,49 @@
+"""Log records and Python's warnings, as lines of ours on standard error; the only handler that autocap adds."""
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from autocap.printable import printable
+from autocap.streams import PREFIX
+
+log = logging.getLogger(__name__)
+
+
+class _OneLine(logging.Formatter):
+    """A line a record; the lines of a traceback follow it, where it has one."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        about = "warning" if record.levelno >= logging.WARNING else record.name
+        return f"{PREFIX}{about}: {printable(record.message)}"
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Inside, warnings are shown on the standard error of that moment."""
+    root = logging.getLogger()
+    handler, level = logging.StreamHandler(sys.stderr), root.level
+    handler.setFormatter(_OneLine())
+    root.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _say
+            yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+def log_everything() -> None:
+    """Show the debug log as well."""
+    logging.getLogger().setLevel(logging.DEBUG)
+
+
+def _say(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: TextIO | None = None, line: str | None = None,
+) -> None:  # fmt: skip
+    log.warning("%s: %s (%s:%d)", category.__name__, message, filename, lineno)

@@ -1,0 +1,105 @@
+"""Is a controller that falls silent hung, or does it only not get the CPU? Judged by what /proc shows of its threads.
+
+A controller that sleeps, waits, is stopped or computes without an end is hung: it had the time for a beat and gave
+none. One of which a thread is runnable, and which has used next to no CPU time since its last beat, stands in the
+queue for a CPU: putting its limits back helps nobody, and would begin its trial anew each time. The kernel's own
+figure for that wait (`/proc/PID/schedstat`) counts it only once it is over, so it is not asked.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autocap.job.processes import ProcessId
+
+HANG_S = 1.5  # without a beat; the rest of the two seconds that are promised is for putting back
+STARVED_S = 10.0  # without a beat, after which a controller counts as hung however little of the CPU it got
+_SPENT_S = 0.5 * HANG_S  # CPU time for which no controller that is well needs no beat
+_PROC = Path("/proc")
+_STAT_BYTES = 4096
+_STATE, _CPU_TICKS, _START_TICKS = 0, slice(11, 13), 19  # of the fields behind the command's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """cpu_s: CPU time of all threads so far. runnable: whether one of them runs or waits for a CPU."""
+
+    cpu_s: float
+    runnable: bool
+
+
+def is_hung(silence_s: float, since: Look | None, now: Look | None) -> bool:
+    """Whether a controller that has given no beat for so long counts as hung.
+
+    since: at its last beat; now: at this moment. `None` where /proc does not show it: then silence alone counts.
+    """
+    if silence_s < HANG_S:
+        return False
+    if silence_s >= STARVED_S or since is None or now is None:
+        return True
+    return not (now.runnable and now.cpu_s - since.cpu_s < _SPENT_S)
+
+
+class VitalSigns:
+    """Looks at one process. Its descriptor is kept: it goes on standing for this very process, and for a dead one once
+    that has ended. owner: the process; a look at one that is hidden or gone shows nothing."""
+
+    def __init__(self, owner: ProcessId) -> None:
+        self._owner = owner
+        self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        self._fd: int | None = None
+        with suppress(OSError):
+            self._fd = os.open(_PROC / str(owner.pid) / "stat", os.O_RDONLY)
+        if self._fd is not None and not self._is_owners(_fields(self._fd)):
+            self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def are_there(self) -> bool:
+        """Whether the process lives; as `ProcessId.is_alive`, without opening anything."""
+        if self._fd is None:
+            return self._owner.is_alive()
+        fields = _fields(self._fd)
+        return self._is_owners(fields) and fields[_STATE] not in (b"Z", b"X")
+
+    def look(self, *, threads: bool) -> Look | None:
+        """As it is now; `None` where /proc does not show it. threads: `False` to leave out whether one is runnable,
+        which takes a descriptor."""
+        fields = [] if self._fd is None else _fields(self._fd)
+        if not self._is_owners(fields):
+            return None
+        ticks = sum(map(int, fields[_CPU_TICKS]))
+        return Look(cpu_s=ticks * self._tick_s, runnable=threads and self._has_a_runnable_thread(fields[_STATE]))
+
+    def _has_a_runnable_thread(self, leader: bytes) -> bool:
+        if leader in (b"T", b"t"):  # a stop is one of all threads; some may only not have come to it yet
+            return False
+        if leader == b"R":
+            return True
+        tasks = _PROC / str(self._owner.pid) / "task"
+        try:
+            return any(_state(tasks / tid / "stat") == b"R" for tid in os.listdir(tasks))
+        except OSError:
+            return False
+
+    def _is_owners(self, fields: list[bytes]) -> bool:
+        return len(fields) > _START_TICKS and int(fields[_START_TICKS]) == self._owner.start_ticks
+
+
+def _fields(fd: int) -> list[bytes]:
+    """The fields behind the command's name, which may hold spaces and brackets; none for a process that is gone."""
+    try:
+        return os.pread(fd, _STAT_BYTES, 0).rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _state(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes().rpartition(b")")[2].split()[_STATE]
+    except (OSError, IndexError):  # a thread that has just ended
+        return None

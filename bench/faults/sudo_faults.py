@@ -1,0 +1,219 @@
+"""Faults by a second user: what somebody who may type `sudo autocap`, and no more, does to gain from it."""
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from bench.faults.aftermath import random_moment
+from bench.faults.outcome import Outcome, difference
+from bench.faults.processes import ARRIVALS_MW, Scene
+
+USER = 54_321  # has no entry in passwd, as in a container
+_SHARED_MEMORY = Path("/dev/shm")
+_KEPT = "what only root may read or write\n"
+_EARLIEST_S = 3.0  # of a hostile act
+_COMMAND = (
+    "/bin/sleep",
+    "30",
+)  # the user's own; the emulated job, which they may not be able to execute, runs beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A directory of root's beside the user's, and a file in it, which must stay as they are and unread."""
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "kept"
+
+    @staticmethod
+    def make(folder: Path) -> "Secret":
+        folder.mkdir(mode=0o700)
+        secret = Secret(folder)
+        secret.file.write_text(_KEPT)
+        secret.file.chmod(0o600)
+        return secret
+
+    def gained(self, said: str) -> str | None:
+        """What the user has gained; `None` for nothing."""
+        if sorted(os.listdir(self.folder)) != [self.file.name]:
+            return f"the user has put {', '.join(sorted(os.listdir(self.folder)))} into a directory of root's"
+        if self.file.read_text() != _KEPT or stat.S_IMODE(self.file.stat().st_mode) != 0o600:
+            return "the user has changed a file of root's"
+        if self.file.stat().st_uid != 0 or self.folder.stat().st_uid != 0:
+            return "a file of root's belongs to the user"
+        return "the user has read a file of root's" if _KEPT.strip() in said else None
+
+
+def hostile(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """The user tampers with a run that they have started under sudo: with its directory, its map and its job."""
+    secret = _under_sudo(scene)
+    scene.start_job()
+    scene.start("run", "--progress", "auto", command=_COMMAND)
+    random_moment(scene, rng, after_s=_EARLIEST_S)
+    _as_user(rng.choice(_ACTS), scene, secret, rng)
+    assert scene.controller is not None
+    if rng.random() < 0.3:
+        scene.controller.send_signal(signal.SIGTERM)
+        right: tuple[int, ...] = (0, 128 + signal.SIGTERM)
+    else:
+        right = (0, 128 + signal.SIGKILL)  # where the user killed their own job
+    status = scene.ended_with()
+    harmed = None if status in right else f"run ended with {status}"
+    harmed = secret.gained("\n".join(scene.said())) or _owners(scene) or harmed
+    return replace(result, harmed=harmed, changed=difference(ARRIVALS_MW, scene.limits_mw()))
+
+
+def planted(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """The user has other commands read or write through links of theirs, or read what is root's."""
+    secret = _under_sudo(scene)
+    link, trace = scene.folder / "link", scene.folder / "trace.csv"
+    _as_user(lambda *_: link.symlink_to(secret.folder), scene, secret, rng)
+    _as_user(lambda *_: trace.write_text("t_s,power_w\n" + _sawtooth()), scene, secret, rng)
+    words = rng.choice(
+        (
+            ("period", str(secret.file)),
+            ("period", str(trace), "--plots", str(link)),
+            ("period", str(trace), "--plots", str(secret.folder / "plots")),
+            ("report", str(secret.folder)),
+            ("report", str(link), "--html"),
+            ("run", "--device", "emulated", "--out", str(link), "--", "true"),
+            ("run", "--device", "emulated", "--out", str(secret.folder / "run"), "--", "true"),
+            ("run", "--warm-start", str(secret.folder), "--", "true"),
+            ("sweep", "--out", str(link), "--", "true"),
+            ("inside", "--pid", str(os.getpid()), "--step-map", str(secret.file)),
+        )
+    )
+    done = scene.autocap(*words)
+    said = done.stdout + done.stderr
+    harmed = secret.gained(said)
+    if harmed is None and done.returncode not in (1, 2):
+        harmed = f"`autocap {words[0]}` ended with {done.returncode}"
+    lines = done.stderr.splitlines()
+    silent = None if len(lines) == 1 and lines[0].startswith("autocap: ") else f"{len(lines)} lines were said: {lines}"
+    return replace(result, harmed=harmed, silent=silent, changed=difference(ARRIVALS_MW, scene.limits_mw()))
+
+
+def _under_sudo(scene: Scene) -> Secret:
+    """Make the scene's folder the user's, what is root's beside it, and every command one that they type under sudo."""
+    beside = scene.folder.parent
+    beside.chmod(0o755)
+    (scene.folder / "machine.lock").touch()
+    for path in (scene.folder, *scene.folder.iterdir()):
+        os.chown(path, USER, USER)
+    scene.state_dir = beside / "state"
+    scene.env["AUTOCAP_STATE_DIR"] = str(scene.state_dir)
+    scene.env |= {"SUDO_UID": str(USER), "SUDO_GID": str(USER), "SUDO_USER": "mallory"}
+    return Secret.make(beside / "secret")
+
+
+Act = Callable[[Scene, Secret, Random], object]
+
+
+def _as_user(act: Act, scene: Scene, secret: Secret, rng: Random) -> None:
+    """Do something in a process that has the user's rights and no others."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(USER, USER, USER)
+            os.setresuid(USER, USER, USER)
+            with suppress(OSError):
+                act(scene, secret, rng)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _run_directory_exchanged(scene: Scene, secret: Secret, rng: Random) -> None:
+    run = scene.folder / "run"
+    run.rename(scene.folder / "away")
+    run.symlink_to(secret.folder) if rng.random() < 0.7 else run.write_text("in the way")
+
+
+def _files_exchanged(scene: Scene, secret: Secret, rng: Random) -> None:
+    run = scene.folder / "run"
+    for name in ("result.json", "report.html", "half-written.tmp", "samples.csv.gz", "events.jsonl"):
+        with suppress(OSError):
+            (run / name).unlink(missing_ok=True)
+            match rng.randrange(4):
+                case 0:
+                    (run / name).symlink_to(secret.file)
+                case 1:
+                    (run / name).mkdir()
+                case 2:
+                    os.mkfifo(run / name)
+
+
+def _map_exchanged(scene: Scene, secret: Secret, rng: Random) -> None:
+    for path in _SHARED_MEMORY.glob("autocap-steps-*"):
+        if path.stat().st_uid != USER:
+            continue
+        match rng.randrange(4):
+            case 0:
+                path.write_bytes(rng.randbytes(1 << 14))
+            case 1:
+                os.truncate(path, rng.randrange(200))
+            case 2:
+                path.unlink()
+                path.mkdir()
+            case _:
+                path.unlink()
+                path.symlink_to(secret.file)
+
+
+def _processes_signalled(scene: Scene, secret: Secret, rng: Random) -> None:
+    """The controller and its watchdog are not the user's to signal; the job is."""
+    assert scene.controller is not None
+    for pid in (scene.controller.pid, *scene.watchdogs()):
+        with suppress(PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    if rng.random() < 0.5:
+        for pid in _children(scene.controller.pid):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(rng.uniform(0.1, 2.0))
+            os.kill(pid, signal.SIGCONT)
+
+
+def _job_killed(scene: Scene, secret: Secret, rng: Random) -> None:
+    assert scene.controller is not None
+    for pid in _children(scene.controller.pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children(controller: int) -> list[int]:
+    """Those that are the user's: the command."""
+    found = []
+    for task in Path(f"/proc/{controller}/task").glob("*/children"):
+        pids = [int(pid) for pid in task.read_text().split()]
+        found += [pid for pid in pids if Path(f"/proc/{pid}").stat().st_uid == USER]
+    return found
+
+
+_ACTS: tuple[Act, ...] = (
+    _run_directory_exchanged,
+    _files_exchanged,
+    _map_exchanged,
+    _processes_signalled,
+    _job_killed,
+)
+
+
+def _owners(scene: Scene) -> str | None:
+    """The complaint that something in the user's folder is root's; the emulated machine, which root sets, is none."""
+    for path in scene.folder.rglob("*"):
+        if path.lstat().st_uid != USER and not path.name.startswith(("machine", "out", "err")):
+            return f"{path.name} in the user's folder belongs to root"
+    return None
+
+
+def _sawtooth() -> str:
+    return "".join(f"{0.1 * row:.1f},{200 + 50 * (row // 5 % 2)}\n" for row in range(200))

@@ -1,0 +1,102 @@
+"""One command line in this process, from its streams to its exit status as the interpreter would have it."""
+
+import atexit
+import os
+import runpy
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+from bench.fuzz.case import Call
+from bench.fuzz.confined import CALL, ERR, OUT
+
+_FLUSH_FAILED = 120  # Python's own status for it
+
+
+def become(call: Call, folder: Path) -> NoReturn:
+    """Be `python -m MODULE WORDS`. Its streams go into files in the folder."""
+    (folder / CALL).write_bytes(repr(asdict(call)).encode("utf-8", "surrogatepass"))
+    _connect(call, folder)
+    for name in [name for name in os.environ if name.startswith(("AUTOCAP_", "SUDO_"))]:
+        del os.environ[name]
+    home = {"HOME": str(folder), "AUTOCAP_STATE_DIR": str(folder / "state"), "NO_COLOR": "1", "COLUMNS": "120"}
+    os.environ.update(home | dict(call.environment))
+    sys.argv = [call.module, *call.words]
+    os._exit(_status(call.module))
+
+
+def _connect(call: Call, folder: Path) -> None:
+    opened = {
+        0: os.open(os.devnull, os.O_RDONLY),
+        1: os.open(folder / OUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        2: os.open(folder / ERR, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+    }
+    for fd, how in call.streams.items():
+        if how == "full":
+            opened[fd] = os.open("/dev/full", os.O_WRONLY)
+        elif how in ("gone", "stuck"):
+            reader, opened[fd] = os.pipe()
+            if how == "gone":
+                os.close(reader)
+            else:
+                os.set_blocking(opened[fd], False)
+                with suppress(BlockingIOError):
+                    while True:
+                        os.write(opened[fd], b"\n" * 65536)
+                os.set_blocking(opened[fd], True)
+    for fd, file in opened.items():
+        os.dup2(file, fd)
+        os.close(file)
+    for fd, how in call.streams.items():
+        if how == "closed":
+            os.close(fd)
+    sys.stdin, sys.stdout, sys.stderr = (_stream(fd, call.streams.get(fd) == "closed") for fd in range(3))
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+
+
+def _stream(fd: int, closed: bool) -> TextIO:
+    """A standard stream as the interpreter opens it; `None` for one that is closed."""
+    if closed:
+        return None  # type: ignore[return-value]  # as the interpreter has it, whatever the hints say
+    errors = "backslashreplace" if fd == 2 else "strict"
+    return open(fd, "w" if fd else "r", encoding="utf-8", errors=errors, buffering=1 if fd == 2 else -1, closefd=False)
+
+
+def _status(module: str) -> int:
+    status = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        status = _of(ended.code)
+    except BaseException:  # noqa: BLE001 - what the interpreter would print
+        with suppress(Exception):
+            traceback.print_exc()
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls to await threads
+    atexit._run_exitfuncs()
+    return status if _flushed() else _FLUSH_FAILED
+
+
+def _of(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    with suppress(Exception):
+        print(code, file=sys.stderr)
+    return 1
+
+
+def _flushed() -> bool:
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except Exception as error:  # noqa: BLE001 - the interpreter prints any
+        with suppress(Exception):
+            print(f"Exception ignored in: {sys.stdout!r}\n{error!r}", file=sys.stderr)
+        return False
+    with suppress(Exception):
+        sys.stderr.flush()
+    return True

@@ -1,0 +1,290 @@
+"""The kinds of cases: what each puts into the case's folder, and the command line that meets it."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from autocap.guardian.journal import SUFFIX, file_name
+from autocap.runlog.directory import SAMPLES
+from autocap.runlog.event_log import EVENTS
+from bench.fuzz import arguments, mutation, odd_files, texts
+from bench.fuzz.case import Call
+from bench.fuzz.specimens import UUID, Specimens
+
+Maker = Callable[[Random, Path, Specimens], Call]
+_OBSERVE = {"AUTOCAP_OBSERVE": "1"}  # whatever the machine has, nothing of it is to be set
+_REPORTS = (("report",), ("report",), ("report", "--json"), ("report", "--html"), ("report", "--follow"))
+_JOB = ("--", "true")
+
+
+def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Any command with any options."""
+    name = random.choice(arguments.COMMANDS)
+    words = arguments.some(random, name)
+    if name in ("run", "sweep"):
+        words += _JOB if random.random() < 0.8 else ["--", texts.text(random), texts.text(random)]
+        if not any("--device" in word for word in words[:-2]) or name == "sweep":
+            words[:0] = ["--device", "nvml"]
+    elif name in ("attach", "inside") and random.random() < 0.7:
+        words += ["--pid", "999999"]
+    elif name in ("report", "period"):
+        words += [random.choice((str(specimens.folder), "nowhere", texts.text(random)))]
+    if random.random() < 0.03:
+        name = random.choice((texts.text(random), "", "--", "-h", "--version", "--help"))
+    return Call(words=(name, *words), environment=_OBSERVE, talks=name in ("run", "sweep"))
+
+
+def numbers(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """One option with a number that is none, or not one of that size; the rest is sound."""
+    name = random.choice(("run", "run", "attach", "sweep", "period"))
+    option = random.choice([one for one in arguments.options(name) if one.nargs != 0])
+    flag = option.option_strings[-1]
+    text = texts.number(random) if flag not in ("--out", "--warm-start", "--plots") else arguments.value(random, flag)
+    given = [f"{flag}={text}"] if random.random() < 0.7 else [flag, text]
+    if name == "period":
+        (folder / "trace.csv").write_bytes(specimens.trace)
+        return Call(words=("period", *given, "trace.csv"), environment=_OBSERVE)
+    if name == "attach":
+        return Call(
+            words=("attach", *(() if flag == "--pid" else ("--pid", str(os.getppid()))), *given), environment=_OBSERVE
+        )
+    device = (
+        () if flag == "--device" else ("--device", random.choice(("nvml", "emulated") if name == "run" else ("nvml",)))
+    )
+    return Call(words=(name, *device, *given, *_JOB), environment=_OBSERVE, talks=True)
+
+
+def patterns(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Regular expressions for --progress."""
+    words = ("run", "--device", "nvml", f"--progress=regex:{texts.pattern(random)}", *_JOB)
+    return Call(words=words, environment=_OBSERVE)
+
+
+def commands(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Commands to run that are none."""
+    (folder / "script").write_bytes(
+        random.choice((b"", b"#!/nowhere\n", b"#!" + b"x" * 5000, b"\x7fELF", b"true\n", b"\0"))
+    )
+    (folder / "script").chmod(random.choice((0o755, 0o755, 0o644)))
+    os.mkfifo(folder / "fifo")
+    command = random.choice(
+        ("./script", "./fifo", ".", "/", "/dev/null", "/dev/zero", "nowhere", "./script/x", texts.text(random))
+    )
+    words = ["run", *random.choice(((), (), ("--device", "auto"), ("--device", "emulated"))), "--quiet", "--", command]
+    return Call(
+        words=(*words, *[texts.text(random) for _ in range(random.randrange(3))]), environment=_OBSERVE, talks=True
+    )
+
+
+def traces(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Recorded power for `period`."""
+    own = random.random() < 0.4
+    data = mutation.in_table(random, specimens.samples if own else specimens.trace)
+    (folder / "trace.csv").write_bytes(mutation.perhaps_zipped(random, data))
+    more = random.choice(((), (), ("--json",), ("--window", "1"), ("--window", "10", "--json")))
+    return Call(words=("period", *more, "trace.csv"))
+
+
+def runs(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """The events of a run, reported."""
+    _run(random, folder, specimens.run)
+    return _report(random, folder, specimens)
+
+
+def sweeps(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """The events of a sweep, reported, or gone on with."""
+    _run(random, folder, specimens.sweep)
+    if random.random() < 0.05:
+        words = ("sweep", "--device", "emulated", "--caps", "150,200", "--repeats", "1", "--no-warm-up", "--out", "run")
+        return Call(words=(*words, *_JOB), talks=True)
+    return _report(random, folder, specimens)
+
+
+def samples(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """The samples of a run, drawn into its page."""
+    _whole(folder, specimens)
+    data = mutation.perhaps_zipped(random, mutation.in_table(random, specimens.samples))
+    (folder / "run" / SAMPLES).write_bytes(data)
+    if random.random() < 0.2:
+        return Call(words=("period", f"run/{SAMPLES}"))
+    return Call(words=("report", "--html", "run"))
+
+
+def warm_starts(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """An earlier run to begin from."""
+    _run(random, folder, random.choice((specimens.run, specimens.run, specimens.sweep)))
+    return Call(words=("run", "--device", "nvml", "--warm-start", "run", *_JOB))
+
+
+def journals(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """A state directory, to be settled."""
+    state = folder / "state"
+    state.mkdir(0o700)
+    for number in range(random.choice((1, 1, 1, 3, 300))):
+        entry = dict(json.loads(json.dumps(specimens.entry)), uuid=UUID if number == 0 else f"{UUID}-{number}")
+        name = file_name(str(entry["uuid"]), SUFFIX)
+        if random.random() < 0.2:
+            name = random.choice(
+                (
+                    name + ".tmp",
+                    "x.json",
+                    "%.json",
+                    "%110000%.json",
+                    "%d800%.json",
+                    "%1b%[2J.json",
+                    ".lock",
+                    "a.lock",
+                    "x.json.damaged",
+                    "%ffffff%.lock",
+                )
+            )
+        data = mutation.in_json(random, entry, random.choice((1, 1, 2))).encode("utf-8", "surrogatepass")
+        (state / name).write_bytes(data if random.random() < 0.8 else mutation.in_bytes(random, data))
+        (state / name).chmod(0o600)
+    if random.random() < 0.15:
+        odd_files.put(random, state / file_name(UUID, SUFFIX), specimens)
+    if random.random() < 0.05:
+        state.chmod(random.choice((0o777, 0o000, 0o400)))
+    command = random.choice((("restore",), ("restore",), ("restore", "--json"), ("run", "--device", "auto", *_JOB)))
+    return Call(words=command, environment=random.choice(({}, {}, _OBSERVE)), talks=command[0] == "run")
+
+
+def odd_places(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Devices, pipes, sockets, bombs and the like where a file is expected."""
+    _whole(folder, specimens)
+    run = folder / "run"
+    which = random.randrange(8)
+    if which == 0:
+        odd_files.put(random, folder / "trace", specimens)
+        return Call(words=("period", "trace"))
+    if which == 1:
+        odd_files.put(random, run / EVENTS, specimens)
+        return _report(random, folder, specimens)
+    if which == 2:
+        odd_files.put(random, run / SAMPLES, specimens)
+        return Call(words=("report", "--html", "run"))
+    if which == 3:
+        odd_files.put(random, run / EVENTS, specimens)
+        return Call(words=("run", "--device", "nvml", "--warm-start", "run", *_JOB))
+    if which == 4:
+        odd_files.put(random, folder / "out", specimens)
+        words = ("run", "--device", "auto", "--out", "out", *random.choice(((), ("--force",))), *_JOB)
+        return Call(words=words, environment=_OBSERVE, talks=True)
+    if which == 5:
+        name = random.choice(("half-written.tmp", "report.html", "result.json"))
+        odd_files.put(random, run / name, specimens)
+        force = ("run", "--device", "auto", "--out", "run", "--force", *_JOB)
+        words = random.choice((("report", "--html", "run"), force))
+        return Call(words=words, environment=_OBSERVE, talks=words is force)
+    if which == 6:
+        odd_files.put(random, folder / "curves", specimens)
+        return _curves(random, "curves")
+    odd_files.put(random, folder / "state", specimens)
+    return Call(words=random.choice((("restore",), ("run", "--device", "auto", *_JOB))), talks=True)
+
+
+def curves(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Cap curves for the benchmark of strategies."""
+    (folder / "curves.csv").write_bytes(mutation.in_table(random, specimens.curves))
+    return _curves(random, "curves.csv")
+
+
+def processes(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Processes to attach to: others', threads, none at all."""
+    there = [name for name in os.listdir("/proc") if name.isdigit()]
+    pid = random.choice((random.choice(there), random.choice(there), "1", "2", "0", "-1", texts.number(random)))
+    return Call(words=("attach", f"--pid={pid}", "--device", "nvml"), environment=_OBSERVE)
+
+
+def streams(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Standard streams that are closed, full, or read by nobody."""
+    _whole(folder, specimens)
+    (folder / "trace.csv").write_bytes(specimens.trace)
+    words: tuple[str, ...] = random.choice(
+        (
+            *(
+                ("report", "run"),
+                ("report", "--json", "run"),
+                ("report", "--html", "run"),
+                ("report", "--follow", "run"),
+            ),
+            *(
+                ("period", "trace.csv"),
+                ("period", "--json", "trace.csv"),
+                ("restore",),
+                ("restore", "--json"),
+                ("--help",),
+            ),
+            *(("--version",), ("run", "--help"), ("devices",), ("nothing",), ("report", "nowhere"), ("run",)),
+            *(("run", "--device", "auto", *_JOB), ("run", "--json", "--device", "auto", *_JOB), ("period", "nowhere")),
+        )
+    )
+    runs_job = words[0] == "run" and words[-1] == "true"
+    kinds = ("closed", "full", "gone", "stuck") if runs_job else ("closed", "full", "gone")
+    chosen = {fd: random.choice(kinds if fd == 2 else kinds[:3]) for fd in (1, 2) if random.random() < 0.6}
+    if random.random() < 0.4:
+        chosen[0] = "closed"
+    return Call(words=words, streams=chosen, environment=_OBSERVE, talks=runs_job)
+
+
+def meters(random: Random, folder: Path, specimens: Specimens) -> Call:
+    """Meters of the whole machine that print what is no power."""
+    printed = (
+        random.choice((*texts.NUMBERS[:40], *texts.ESCAPES, "x" * 200_000)).replace("\0", "").replace("\ud800", "")
+    )
+    (folder / "meter").write_bytes(b"#!/bin/sh\ncat <<'END'\n" + os.fsencode(printed) + b"\nEND\n")
+    (folder / "meter").chmod(stat.S_IRWXU)
+    meter = random.choice(
+        ("./meter", "./meter", "cat /dev/zero", "cat /dev/urandom", "yes", "yes 100", "false", "nowhere", "kill -9 $$")
+    )
+    words = ("run", "--device", "emulated", "--node-power", f"command:{meter}", *_JOB)
+    return Call(words=words, environment=_OBSERVE, talks=True)
+
+
+KINDS: dict[str, tuple[Maker, float]] = {  # and their shares
+    "command lines": (command_lines, 3.0),
+    "numbers": (numbers, 2.5),
+    "patterns": (patterns, 0.3),
+    "commands": (commands, 0.3),
+    "processes": (processes, 0.3),
+    "traces": (traces, 3.0),
+    "runs": (runs, 4.0),
+    "sweeps": (sweeps, 1.5),
+    "samples": (samples, 1.5),
+    "warm starts": (warm_starts, 0.7),
+    "journals": (journals, 2.0),
+    "curves": (curves, 0.5),
+    "odd places": (odd_places, 1.0),
+    "streams": (streams, 0.8),
+    "meters": (meters, 0.05),
+}
+
+
+def _run(random: Random, folder: Path, lines: tuple[bytes, ...]) -> None:
+    (folder / "run").mkdir()
+    data = mutation.in_lines(random, lines, mutation.json_line)
+    (folder / "run" / EVENTS).write_bytes(data if random.random() < 0.9 else mutation.in_bytes(random, data))
+
+
+def _whole(folder: Path, specimens: Specimens) -> None:
+    (folder / "run").mkdir()
+    for name in (EVENTS, SAMPLES):
+        (folder / "run" / name).write_bytes((specimens.folder / name).read_bytes())
+
+
+def _report(random: Random, folder: Path, specimens: Specimens) -> Call:
+    words = random.choice(_REPORTS)
+    if words[-1] == "--html" and random.random() < 0.5:
+        (folder / "run" / SAMPLES).unlink(missing_ok=True)
+        (folder / "run" / SAMPLES).write_bytes(
+            mutation.perhaps_zipped(random, mutation.in_table(random, specimens.samples))
+        )
+    return Call(words=(*words, "run"))
+
+
+def _curves(random: Random, name: str) -> Call:
+    words = ("strategies", "--curves", name, "--seeds", "1", "--strategies", random.choice(("linear", "golden")))
+    return Call(module="bench", words=(*words, "--metrics", "energy"))

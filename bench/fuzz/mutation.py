@@ -1,0 +1,196 @@
+"""Files with something wrong: bytes that changed, JSON values that nobody expects, tables of numbers that are none."""
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from random import Random
+
+from bench.fuzz import texts
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+_RAW = "@raw@"
+_DEEP = (50, 500, 1_000, 100_000, 1_000_000)
+
+
+def in_bytes(random: Random, data: bytes) -> bytes:
+    """With some bytes flipped, cut off, repeated, moved or made up."""
+    found = bytearray(data)
+    for _ in range(random.choice((1, 1, 2, 8, 64))):
+        at, to = sorted((random.randint(0, len(found)), random.randint(0, len(found))))
+        which = random.randrange(6)
+        if which == 0 and found:
+            found[min(at, len(found) - 1)] ^= 1 << random.randrange(8)
+        elif which == 1:
+            del found[at : min(to, at + 200)]
+        elif which == 2:
+            found[at:at] = found[at : min(to, at + 500)] * random.choice((1, 3, 30))
+        elif which == 3:
+            found[at:at] = random.randbytes(random.choice((1, 4, 300)))
+        elif which == 4:
+            found[at:at] = random.choice((b"\0" * 1000, b"\n" * 1000, b"[" * 5000, b'"', b",", b"\xff\xfe", b"\x1b[2J"))
+        elif random.random() < 0.2:
+            del found[at:]
+    return bytes(found)
+
+
+def in_json(random: Random, document: Json, times: int = 1) -> str:
+    """The text of a document in which some values are others."""
+    raw: list[str] = []
+    for _ in range(times):
+        document = _changed(random, document, raw)
+    text = json.dumps(document)
+    for each in raw:
+        text = text.replace(f'"{_RAW}"', each, 1)
+    return text
+
+
+def _changed(random: Random, document: Json, raw: list[str]) -> Json:
+    places = list(_places(document))
+    if not places or random.random() < 0.02:
+        return _value(random, raw, document)
+    holder, key = random.choice(places)
+    which = random.randrange(10)
+    if isinstance(holder, dict):
+        assert isinstance(key, str)
+        if which == 0:
+            del holder[key]
+        elif which == 1:
+            holder[random.choice((key + "_", texts.text(random)))] = holder[key]
+        else:
+            holder[key] = _value(random, raw, holder[key])
+    else:
+        assert isinstance(key, int)
+        if which == 0:
+            del holder[key]
+        elif which == 1:
+            holder[key:key] = [holder[key]] * random.choice((1, 2, 1000))
+        else:
+            holder[key] = _value(random, raw, holder[key])
+    return document
+
+
+def _places(document: Json) -> "list[tuple[dict[str, Json], str] | tuple[list[Json], int]]":
+    found: list[tuple[dict[str, Json], str] | tuple[list[Json], int]] = []
+    waiting: list[Json] = [document]
+    while waiting:
+        holder = waiting.pop()
+        if isinstance(holder, dict):
+            found += [(holder, key) for key in holder]
+            waiting += holder.values()
+        elif isinstance(holder, list):
+            found += [(holder, at) for at in range(len(holder))]
+            waiting += holder
+    return found
+
+
+def _value(random: Random, raw: list[str], was: Json) -> Json:
+    """What stands in place of a value."""
+    which = random.randrange(9)
+    if which == 0:
+        return random.choice((None, True, False, [], {}, "", [[]], {"": None}, [None], "null", "true"))
+    if which == 1:
+        numbers: tuple[float, ...] = (0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e-7, 2**63, -(2**63), 10**18, 0.5, 1e16)
+        return random.choice(numbers)
+    if which == 2 and isinstance(was, int | float) and not isinstance(was, bool):
+        return was * random.choice((-1, 0, 1e-12, 1e-3, 1e3, 1e12, 1e100, 1e300 if abs(was) < 1e7 else 1))
+    if which == 3:
+        raw.append(random.choice(("NaN", "Infinity", "-Infinity", "1e400", "9" * 400, "9" * 5000, "-" + "9" * 400)))
+        return _RAW
+    if which == 4:
+        opening, closing = random.choice((("[", "]"), ('{"a":', "}")))
+        depth = random.choice(_DEEP)
+        raw.append(opening * depth + "1" + (closing * depth if random.random() < 0.7 else ""))
+        return _RAW
+    if which == 5:
+        raw.append(
+            random.choice((r'"\ud800"', r'"\udfff\ud800"', r'"\u0000"', r'"\u001b]52;c;aGk=\u0007"', r'"\u202e"'))
+        )
+        return _RAW
+    if which == 6:
+        return [was] * random.choice((0, 2, 100, 100_000 if not isinstance(was, dict | list) else 2))
+    if which == 7:
+        return texts.text(random)
+    return {"value": was} if random.random() < 0.5 else str(was)
+
+
+def in_lines(random: Random, lines: Sequence[bytes], change: Callable[[Random, bytes], bytes]) -> bytes:
+    """Lines of which some are changed, repeated, left out or in another place."""
+    found = list(lines)
+    for _ in range(random.choice((1, 1, 2, 5, 20))):
+        at, to = random.randrange(len(found)), random.randrange(len(found))
+        which = random.randrange(12)
+        if which == 0:
+            found[at:at] = [found[to]] * random.choice((1, 2, 50, 2000))
+        elif which == 1 and len(found) > 1:
+            del found[at]
+        elif which == 2:
+            found[at], found[to] = found[to], found[at]
+        elif which == 3:
+            found.insert(
+                at, random.choice((b"", b"\0" * 100, b"x" * 1_000_000, b"\xff" * 50, b"null", b"[]", b"{}", b"1"))
+            )
+        elif which == 4 and random.random() < 0.2:
+            del found[max(1, at) :]
+        else:
+            found[at] = change(random, found[at])
+    return b"\n".join(found) + random.choice((b"\n", b"\n", b"\n", b"", b"\r\n"))
+
+
+def json_line(random: Random, line: bytes) -> bytes:
+    """A line that holds a document, with something wrong."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return in_bytes(random, line)
+    if random.random() < 0.1:
+        return in_bytes(random, line)
+    return in_json(random, document, random.choice((1, 1, 2, 4))).encode("utf-8", "surrogatepass")
+
+
+def in_table(random: Random, data: bytes) -> bytes:
+    """A CSV file with something wrong."""
+    rows = [line.split(b",") for line in data.splitlines()]
+    for _ in range(random.choice((1, 1, 3, 10))):
+        row, column = random.randrange(len(rows)), random.randrange(len(rows[0]))
+        which = random.randrange(9)
+        if which == 0:
+            name = random.choice((b"t_s", b"power_w", b"read_t_s", b"power_w_0", b"energy_j", b"", _cell(random)))
+            rows[0][min(column, len(rows[0]) - 1)] = name
+        elif which == 1:  # a whole column
+            each = _cell(random)
+            for other in rows[1:]:
+                if column < len(other):
+                    other[column] = each if random.random() < 0.9 else _cell(random)
+        elif which == 2:
+            rows[row] = rows[row][:column] or [b""]
+        elif which == 3:
+            rows[row] = rows[row] + [_cell(random)] * random.choice((1, 10, 10_000))
+        elif which == 4:
+            rows[row:row] = [rows[row]] * random.choice((1, 10, 1000))
+        elif which == 5:
+            random.shuffle(rows)
+        elif which == 6:
+            del rows[max(1, row) : row + random.choice((1, 10, 10_000))]
+        elif column < len(rows[row]):
+            rows[row][column] = _cell(random)
+    made = random.choice((b"\n", b"\n", b"\r\n", b"\r")).join(b",".join(row) for row in rows)
+    return made if random.random() < 0.8 else in_bytes(random, made)
+
+
+def _cell(random: Random) -> bytes:
+    if random.random() < 0.2:
+        return random.choice((b'"', b'"a\nb', b"\0", b"\xff\xfe", b"x" * 200_000, b'""', b"'", b"\x1b[2J", b"\x9b31m"))
+    return texts.number(random).encode("utf-8", "surrogatepass")
+
+
+def perhaps_zipped(random: Random, data: bytes) -> bytes:
+    """As it is, or compressed, and that perhaps with something wrong once more."""
+    which = random.randrange(4)
+    if which == 0:
+        return data
+    zipped = gzip.compress(data, 1)
+    if which == 1:
+        return zipped[: random.randint(0, len(zipped))]
+    if which == 2:
+        return in_bytes(random, zipped)
+    return zipped + random.choice((b"", b"", zipped, b"\0" * 512, b"junk"))
