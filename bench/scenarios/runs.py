@@ -26,16 +26,16 @@ _LOOK_S = 60.0
 class Row:
     """What came of one scenario.
 
-    starved: whether the machine had too few cores. held: whether a decision stood when the job ended. kept_w: the cap then. regret_pct, over_pct: its true cost above
-    the best for the workload as it was then, and above the limit found on arrival's. due: whether the workload changed
-    while a cap was held and went on for long enough to be noticed; noticed_after: iterations from then to the search
-    that answered it, `None` where none did. retunes, quiet: searches that no change called for, and the iterations
-    while a cap was held that might have led to one. saving_off: the reported saving of energy, off the truth by so many
-    of its standard errors. excess_pct: the job's time above 1.05 times that at the limit found on arrival, without what
-    an aborted trial and the stretch from a change until it was noticed explain; `None` without --max-slowdown. back:
-    whether the limits at the end are those found on arrival, or somebody else's. fault: whether something of ours went
-    wrong. ended_in: which state. story: what was
-    decided and warned of, for looking into a single seed.
+    starved: whether the machine had too few cores. held: whether a decision stood when the job ended. kept_w: the
+    cap then. regret_pct, over_pct: its true cost above the best for the workload as it was then, and above the
+    limit found on arrival's. due: whether the workload changed while a cap was held and went on for long enough to
+    be noticed; noticed_after: iterations from then to the search that answered it, `None` where none did. retunes,
+    quiet: searches that no change called for, and the iterations while a cap was held that might have led to one.
+    saving_off: the reported saving of energy, off the truth by so many of its standard errors. excess_pct: the
+    job's time above 1.05 times that at the limit found on arrival, without what an aborted trial and the stretch
+    from a change until it was noticed explain; `None` without --max-slowdown. back: whether the limits at the end
+    are those found on arrival, or somebody else's. fault: whether something of ours went wrong. ended_in: which
+    state. story: what was decided and warned of, for looking into a single seed.
     """
 
     seed: int

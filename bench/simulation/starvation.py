@@ -1,4 +1,4 @@
-"""A machine with too few cores for all that runs on it: autocap wakes late, or is held up in the middle of a reading."""
+"""A machine with too few cores for what runs on it: autocap wakes late, or is held up in the middle of a reading."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Starvation:
 
     spells: when it is starved. gap_s, spread: median of the gaps between samples and the standard deviation of their
     logarithm; no gap is shorter than 20 ms or longer than 5 s. bursts: the share of samples that come as soon as the
-    one before is done. held_up: the share of readings that are followed by such a gap before anybody looks at the clock.
+    one before is done. held_up: the share of readings that such a gap follows before anybody looks at the clock.
     """
 
     spells: tuple[Spell, ...]
