@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
-from autocap.config.values import positive
+from autocap.cli.user_rights import become_user
+from autocap.config import values
 from autocap.errors import AutocapError
 from autocap.reports.wording.numbers import with_error
 from autocap.runlog.output_directory import OutputDirectory
@@ -30,17 +31,23 @@ class Period:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("trace", metavar="TRACE.csv[.gz]", type=Path, help="columns t_s,power_w: seconds and watts")
         parser.add_argument(
-            "--window", metavar="S", type=positive("seconds"), help="an estimate per S seconds, not one for the whole"
+            "trace", metavar="TRACE.csv[.gz]", type=values.path, help="columns t_s,power_w: seconds and watts"
         )
-        parser.add_argument("--plots", metavar="DIR", type=Path, help="draw each estimate as a PNG file in DIR")
+        parser.add_argument(
+            "--window",
+            metavar="S",
+            type=values.positive("seconds"),
+            help="an estimate per S seconds, not one for the whole",
+        )
+        parser.add_argument("--plots", metavar="DIR", type=values.path, help="draw each estimate as a PNG file in DIR")
         parser.add_argument("--json", action="store_true", help="print a list of estimates as JSON")
 
     def run(self, args: argparse.Namespace) -> int:
         with one_thread():
             from autocap.runlog.traces import read
 
+        become_user(_load, None if args.plots is None else _draw_nothing)
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
         with ExitStack() as opened:
@@ -91,6 +98,19 @@ def _drawer(folder: Path, parts: int, opened: ExitStack) -> "Callable[[int, Trac
         note(f"drew {folder / name}")
 
     return draw
+
+
+def _load() -> None:
+    """What is imported late."""
+    from encodings import utf_8_sig  # noqa: F401 - of traces
+
+    from autocap.progress import period  # noqa: F401
+
+
+def _draw_nothing() -> None:
+    from autocap.reports import period_plots
+
+    period_plots.rehearse()
 
 
 def _place(folder: Path) -> OutputDirectory:

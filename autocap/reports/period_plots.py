@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count
+from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count, detect
 from autocap.progress.period.candidates import find, screen
 from autocap.progress.period.series import prepare
 from autocap.reports.plots import require
@@ -79,6 +79,14 @@ def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstim
     with rc_context({"agg.path.chunksize": _CHUNK}):
         figure.savefig(file, format="png")
     return file.getvalue()
+
+
+def rehearse() -> None:
+    """Draw the estimate of a short square wave, which loads all that detecting and drawing need. Raises as `draw`."""
+    t_s = np.arange(0.0, 40.0, 0.1)
+    power_w = np.where(t_s % 2.0 < 1.2, 200.0, 100.0)
+    estimate = detect(t_s, power_w, update_s=0.1, window_s=0.0)
+    draw(t_s, power_w, update_s=0.1, estimate=estimate, title="rehearsal")
 
 
 def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimate) -> _View:
