@@ -19,10 +19,14 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
+from autocap.clock import VirtualClock
+from autocap.devices.node.rapl import RaplPower
+from autocap.devices.powercap import Sysfs
 from autocap.job.invoking_user import InvokingUser, acting_as, privileged
 from autocap.job.processes import package_root
 from tests.cli.test_cli import until
 from tests.doubles import file_device
+from tests.doubles.rapl_tree import RaplTree
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can imitate sudo")
 NOBODY = pwd.getpwnam("nobody")
@@ -244,3 +248,23 @@ def test_modules_are_imported_from_where_the_user_may_not_look(
         import hidden_module  # type: ignore[import-not-found]
     assert (USER.uid, USER.uid, 0) == hidden_module.IDS
     assert not (machine.secret / "__pycache__").exists()
+
+
+def test_energy_that_root_alone_may_read_is_read_for_the_user(machine: Machine) -> None:
+    tree = RaplTree(machine.secret / "sys")
+    tree.package()
+    with acting_as(USER):
+        power = RaplPower(VirtualClock(), Sysfs(tree.root))
+        power.read()
+        assert power.notes() == ()
+
+
+@pytest.mark.skipif(shutil.which("ipmitool") is not None, reason="there is one, and it would be asked")
+def test_root_starts_no_ipmitool_of_the_callers_path(machine: Machine, sudo: Sudo) -> None:
+    program = machine.home / "ipmitool"
+    program.write_text("#!/bin/sh\ntouch ran\necho 'Instantaneous power reading: 100 Watts'\n")
+    program.chmod(0o755)
+    machine.env["PATH"] = f"{machine.home}:{machine.env['PATH']}"
+    done = sudo("run", "--device", "emulated", "--node-power", "ipmi", "--", "touch", "job")
+    assert (done.returncode, os.listdir(machine.home)) == (1, ["ipmitool"])
+    assert done.stderr.startswith("autocap: --node-power ipmi: there is no ipmitool; install it")
