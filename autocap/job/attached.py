@@ -71,7 +71,10 @@ class AttachedJob:
 
     def _has_ended(self) -> bool:
         if self._pidfd is None:
-            return not self.identity.is_alive()
+            try:
+                return not self.identity.is_alive()
+            except OSError:  # no file can be opened, so nobody can tell: it is asked again
+                return False
         ended = select.poll()
         ended.register(self._pidfd, select.POLLIN)
         return bool(ended.poll(0))

@@ -8,8 +8,7 @@ import io
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,13 +56,11 @@ class _View:
     candidates_s: tuple[float, ...]
 
 
-def draw(
-    t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstimate, title: str, path: Path | IO[bytes]
-) -> None:
-    """Draw an estimate as PNG into a file.
+def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstimate, title: str) -> bytes:
+    """An estimate as a PNG file.
 
     t_s, power_w: the readings it was made from, shape (n,). update_s: of the sensor. title: the estimate in words; its
-    reason is put under it. Raises PlotsUnavailable without matplotlib, OSError where the file cannot be written.
+    reason is put under it. Raises PlotsUnavailable without matplotlib.
     """
     require()
     from matplotlib import rc_context
@@ -78,8 +75,10 @@ def draw(
     _scores(figure.add_subplot(grid[2, 1]), view, update_s)
     reason = textwrap.fill(estimate.reason, _WIDE)
     figure.suptitle(f"{title}\n{reason}", fontsize="medium")
+    file = io.BytesIO()
     with rc_context({"agg.path.chunksize": _CHUNK}):
-        figure.savefig(path, format="png")
+        figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def rehearse() -> None:
@@ -87,7 +86,7 @@ def rehearse() -> None:
     t_s = np.arange(0.0, 40.0, 0.1)
     power_w = np.where(t_s % 2.0 < 1.2, 200.0, 100.0)
     estimate = detect(t_s, power_w, update_s=0.1, window_s=0.0)
-    draw(t_s, power_w, update_s=0.1, estimate=estimate, title="rehearsal", path=io.BytesIO())
+    draw(t_s, power_w, update_s=0.1, estimate=estimate, title="rehearsal")
 
 
 def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimate) -> _View:
