@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
 from autocap.cli.user_rights import become_user
-from autocap.config.values import positive
+from autocap.config import values
 from autocap.errors import AutocapError
 from autocap.reports.wording.numbers import with_error
 from autocap.runlog.output_directory import OutputDirectory
@@ -31,11 +31,16 @@ class Period:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("trace", metavar="TRACE.csv[.gz]", type=Path, help="columns t_s,power_w: seconds and watts")
         parser.add_argument(
-            "--window", metavar="S", type=positive("seconds"), help="an estimate per S seconds, not one for the whole"
+            "trace", metavar="TRACE.csv[.gz]", type=values.path, help="columns t_s,power_w: seconds and watts"
         )
-        parser.add_argument("--plots", metavar="DIR", type=Path, help="draw each estimate as a PNG file in DIR")
+        parser.add_argument(
+            "--window",
+            metavar="S",
+            type=values.positive("seconds"),
+            help="an estimate per S seconds, not one for the whole",
+        )
+        parser.add_argument("--plots", metavar="DIR", type=values.path, help="draw each estimate as a PNG file in DIR")
         parser.add_argument("--json", action="store_true", help="print a list of estimates as JSON")
 
     def run(self, args: argparse.Namespace) -> int:

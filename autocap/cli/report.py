@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
 from autocap.cli.user_rights import become_user
+from autocap.config import values
 from autocap.events import Event
 from autocap.streams import note, put, put_json
 
@@ -25,7 +26,7 @@ class Report:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("directory", metavar="RUN_DIR", type=Path, help="a run directory")
+        parser.add_argument("directory", metavar="RUN_DIR", type=values.path, help="a run directory")
         parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
         parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
         parser.add_argument("--json", action="store_true", help="print result.json, rebuilt from the events")

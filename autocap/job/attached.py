@@ -82,7 +82,7 @@ class AttachedJob:
 
 def _open(pid: int) -> int | None:
     """A pidfd; `None` before Linux 5.3, where a container forbids it, and for what is no process."""
-    with suppress(AttributeError, OSError):
+    with suppress(AttributeError, OSError, OverflowError):
         return os.pidfd_open(pid)
     return None
 
