@@ -219,10 +219,12 @@ def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progr
 
 
 def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, sudo: Sudo) -> None:
-    victim = machine.secret / "file"
-    done = sudo("inside", "--pid", str(os.getpid()), "--step-map", str(victim))
-    assert (done.returncode, machine.untouched()) == (2, True)
+    words = ("inside", "--pid", str(os.getpid()))
+    done = sudo(*words, "--step-map-fd", "5", "--out", str(machine.secret / "out"))
     assert done.stderr == "autocap: `inside` is what autocap.tune starts in a script, and nothing to run under sudo\n"
+    assert (done.returncode, machine.untouched()) == (2, True)
+    assert sudo(*words, "--step-map", str(machine.secret / "file")).returncode == 2
+    assert machine.untouched()
 
 
 def test_roots_rights_come_back_within_and_everything_afterwards() -> None:
