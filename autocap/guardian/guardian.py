@@ -86,6 +86,9 @@ class Guardian:
 
     def __enter__(self) -> "Guardian":
         with privileged(), ExitStack() as stack:
+            # First of all, so that they have low numbers: a limit on open files is one on their numbers.
+            self._spare = SpareDescriptors(_DESCRIPTORS)
+            stack.callback(self._spare.close)
             state = stack.enter_context(StateDir(self._state_dir, sync=self._sync))
             self._state_dir = state.path
             journal = Journal(state)
@@ -101,8 +104,6 @@ class Guardian:
             stack.callback(self._end_watchdog)
             self._heartbeat = self._start_watchdog()
             stack.callback(self._restore_at_exit)
-            self._spare = SpareDescriptors(_DESCRIPTORS)
-            stack.callback(self._spare.close)
             _live.add(self)
             self._stack = stack.pop_all()
         return self

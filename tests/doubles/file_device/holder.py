@@ -21,7 +21,7 @@ from autocap.guardian import Guardian
 from autocap.job.processes import identify
 from autocap.job.shared_files import SharedFile
 from autocap.records import CapRange, GpuInfo
-from tests.doubles.file_device import FileLimits
+from tests.doubles.file_device import FileLimits, KeptLimits
 
 
 class Fuse:
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--both", action="store_true", help="kill the watchdog as well")
     parser.add_argument("--leak", choices=("fork", "raw fork", "exec"), help="have a child that outlives us")
     parser.add_argument("--stop-watchdog", action="store_true", help="which then hears of no cap")
+    parser.add_argument("--kept", action="store_true", help="have the device open, and open nothing to set it")
     parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
     parser.add_argument(
         "--shared-file", type=Path, metavar="DIRECTORY", help="make one there, and name it: `made PATH`"
@@ -80,7 +81,7 @@ def main() -> None:
 
     cap_range = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
     gpus = [GpuInfo(index=i, uuid=u, name="file", cap_range=cap_range) for i, u in enumerate(args.uuids.split(","))]
-    limits = FusedLimits(fuse)
+    limits = KeptLimits(args.uuids) if args.kept else FusedLimits(fuse)
     with Guardian(
         kind="file" if args.emulated is None else "emulated",
         gpus=gpus,
