@@ -3,11 +3,11 @@
 import io
 import os
 import select
-import signal
 import threading
 import time
 from collections import deque
 
+from autocap.job.signals import deaf
 from autocap.streams import PREFIX
 
 _ROOM_BYTES = 1 << 20  # a pipe holds a sixteenth of it
@@ -29,11 +29,8 @@ class QueuedStream(io.TextIOBase):
         self._dropped = 0  # lines, since the last that found room
         self._ended = False
         self._changed = threading.Condition()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
+        with deaf():
             threading.Thread(target=self._write_all, name="stderr", daemon=True).start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # an attribute there, which is not to be set

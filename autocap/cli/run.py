@@ -8,7 +8,8 @@ from dataclasses import replace
 from autocap.cli import Parser, options
 from autocap.cli.numpy_threads import session_clock
 from autocap.config import RunConfig, values
-from autocap.errors import AutocapError
+from autocap.errors import AutocapError, UsageError
+from autocap.job.invoking_user import invoking_user
 from autocap.streams import note
 
 
@@ -66,6 +67,8 @@ class Inside:
         options.declare(parser, "attach")
 
     def run(self, args: argparse.Namespace) -> int:
+        if invoking_user() is not None:
+            raise UsageError("`inside` is what autocap.tune starts in a script, and nothing to run under sudo")
         config = replace(options.attach_config(args, "tune"), step_map_fd=args.step_map_fd)
         # A script that wants to survive SIGTERM has it ignored, also by whoever it starts; to us it is the block's end.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

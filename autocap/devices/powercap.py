@@ -19,8 +19,8 @@ from pathlib import Path
 from autocap.devices.kept_files import KeptFiles
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.invoking_user import privileged
+from autocap.job.trusted_code import SYSFS_VARIABLE
 
-SYSFS_VARIABLE = "AUTOCAP_SYSFS"  # where sysfs is, as in a container that sees the host's in another place
 LONG_TERM = "long_term"  # the constraint that caps; the others are for moments
 _ZONE = re.compile(r"(intel-rapl(?:-[a-z]+)?):(\d+)(?::(\d+))?")
 _PACKAGE = re.compile(r"package-(\d+)(?:-die-(\d+))?")

@@ -112,6 +112,13 @@ def privileged() -> Iterator[None]:
 
 
 @contextmanager
+def unprivileged() -> Iterator[None]:
+    """Inside, no other thread has root's rights back: for what a thread of ours does to the user's processes."""
+    with _switching:
+        yield
+
+
+@contextmanager
 def file_rights_of(uid: int, gid: int) -> Iterator[None]:
     """Inside, root has no more rights to files than that user; whoever is not root keeps their own.
 

@@ -11,6 +11,8 @@ from autocap.guardian import Fate, settle
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
+from autocap.job.trusted_code import require_trusted_module
+from autocap.strategies import registry
 
 _NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 
@@ -24,6 +26,8 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
+    if config.strategy not in registry.BUILTIN:
+        require_trusted_module(registry.plugged_in().get(config.strategy, config.strategy), user)
     if config.node_power.startswith(node_power.COMMAND):
         raise UsageError(
             f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"

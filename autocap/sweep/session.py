@@ -44,10 +44,11 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
     started = datetime.now().astimezone()
     with ExitStack() as stack:
         user = stack.enter_context(lent_rights(config.run))
-        notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
-        whole_plan, devices = planned(config, clock, stack)
-        plan = observed(whole_plan) if observe else whole_plan
-        node = open_node_power(config.run, clock, stack)
+        with clock.preparing():
+            notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
+            whole_plan, devices = planned(config, clock, stack)
+            plan = observed(whole_plan) if observe else whole_plan
+            node = open_node_power(config.run, clock, stack)
         directory, earlier = _directory(config, plan, started)
         stack.enter_context(directory)
         reporter = Reporter() if config.run.quiet else PlainLines(sys.stderr)

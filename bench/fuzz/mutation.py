@@ -63,7 +63,7 @@ def _changed(random: Random, document: Json, raw: list[str]) -> Json:
         if which == 0:
             del holder[key]
         elif which == 1:
-            holder[key:key] = [holder[key]] * random.choice((1, 2, 1000))
+            holder[key:key] = [holder[key]] * random.choice((1, 2, 1000 if _is_plain(holder[key]) else 5))
         else:
             holder[key] = _value(random, raw, holder[key])
     return document
@@ -87,7 +87,8 @@ def _value(random: Random, raw: list[str], was: Json) -> Json:
     """What stands in place of a value."""
     which = random.randrange(9)
     if which == 0:
-        return random.choice((None, True, False, [], {}, "", [[]], {"": None}, [None], "null", "true"))
+        empty: tuple[Json, ...] = (None, True, False, [], {}, "", [[]], {"": None}, [None], "null", "true")
+        return random.choice(empty)
     if which == 1:
         numbers: tuple[float, ...] = (0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e-7, 2**63, -(2**63), 10**18, 0.5, 1e16)
         return random.choice(numbers)
@@ -107,10 +108,15 @@ def _value(random: Random, raw: list[str], was: Json) -> Json:
         )
         return _RAW
     if which == 6:
-        return [was] * random.choice((0, 2, 100, 100_000 if not isinstance(was, dict | list) else 2))
+        return [was] * random.choice((0, 2, 100_000 if _is_plain(was) else 5))
     if which == 7:
         return texts.text(random)
     return {"value": was} if random.random() < 0.5 else str(was)
+
+
+def _is_plain(value: Json) -> bool:
+    """Whether it may be repeated many times, and those once more."""
+    return value is None or isinstance(value, int | float | bool)
 
 
 def in_lines(random: Random, lines: Sequence[bytes], change: Callable[[Random, bytes], bytes]) -> bytes:
