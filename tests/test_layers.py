@@ -15,7 +15,6 @@ STDLIB = frozenset(sys.stdlib_module_names)
 WORDS = (
     "version",
     "printable",
-    "streams",
     "errors",
     "clock",
     "records",
@@ -25,6 +24,7 @@ WORDS = (
 )  # each of them those left of it
 ROOMS = {
     "job": "",
+    "streams": "job",
     "strategies": "",
     "progress": "job",
     "devices": "job",
@@ -32,7 +32,7 @@ ROOMS = {
     "measurement": "progress",
     "runlog": "job",
     "controller": "measurement progress strategies",
-    "reports": "runlog measurement progress",
+    "reports": "runlog measurement progress streams",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",

@@ -5,6 +5,7 @@ loop goes on waiting for the job.
 """
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
@@ -25,6 +26,8 @@ _BEAT_S = 0.4  # the watchdog takes a controller that is silent for 1.5 s for hu
 _APART_S = 0.35  # of two beats, at least
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
+_HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
+_READINGS = 3  # at most, for one sample
 
 
 class Job(Protocol):
@@ -166,6 +169,7 @@ class Runner:
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
         self._restorer = None if actuator is None else Restorer(actuator, self._warn)
+        self._quickest_s = math.inf  # that a reading took
 
     @property
     def ended_because(self) -> str:
@@ -198,19 +202,30 @@ class Runner:
             return
 
         def step() -> list[Action]:
-            readings = self._device.read()
-            node = None if self._node is None else self._node.read()
+            sample = self._read()
             for note in (*self._device.notes(), *(() if self._node is None else self._node.notes())):
                 self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
-            sample = Sample(t_s=self._clock.now(), readings=readings, steps=self._steps(), node=node)
             self._sink.sample(sample)
             if self._mode is LoopMode.TUNING:
-                changed = self._watch.change(readings, self._controller.caps_w)
+                changed = self._watch.change(sample.readings, self._controller.caps_w)
                 if changed is not None:  # step aside: ours go where they still stand
                     self._give_up(changed, LoopMode.OBSERVING)
             return self._controller.feed(sample)
 
         self._safely(step)
+
+    def _read(self) -> Sample:
+        """All there is to read. Steps first, so that none has ended after the sample. Readings that were long in
+        coming, as on a machine with too few cores, may be older than the clock then says: they are taken again."""
+        for _ in range(_READINGS):
+            steps, begun_s = self._steps(), self._clock.now()
+            readings = self._device.read()
+            node = None if self._node is None else self._node.read()
+            t_s = self._clock.now()
+            self._quickest_s = min(self._quickest_s, t_s - begun_s)
+            if t_s - begun_s <= max(_HELD_UP_S, _LONGER * self._quickest_s):
+                break
+        return Sample(t_s=t_s, readings=readings, steps=steps, node=node)
 
     def _beat(self, now_s: float) -> None:
         actuator = self._actuator
