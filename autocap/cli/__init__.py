@@ -80,6 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _status(argv: list[str], streams: StandardStreams) -> int:
     try:
+        _require_trusted()
         return _dispatch(argv, streams)
     except AutocapError as error:
         note(str(error))
@@ -93,6 +94,17 @@ def _status(argv: list[str], streams: StandardStreams) -> int:
             traceback.print_exc()
         note(f"internal fault: {type(error).__name__}: {error}; to see where, set {DEBUG_VARIABLE}=1 and try again")
         return 1
+
+
+def _require_trusted() -> None:
+    """Under sudo, before anything else is imported. Raises UsageError where it might be somebody else's code."""
+    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
+        from autocap.job.invoking_user import invoking_user
+        from autocap.job.trusted_code import require_trusted
+
+        user = invoking_user()
+        if user is not None:
+            require_trusted(user)
 
 
 def _dispatch(argv: list[str], streams: StandardStreams) -> int:

@@ -129,8 +129,8 @@ class RunConfig:
 
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
-    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. step_map: where a job that asked to
-    be tuned counts its steps.
+    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. step_map_fd: of the map in which a
+    job that asked to be tuned counts its steps.
     """
 
     command: tuple[str, ...]
@@ -248,4 +248,4 @@ class RunConfig:
             commands=_TUNING,
         ),
     ] = None
-    step_map: Path | None = None
+    step_map_fd: int | None = None

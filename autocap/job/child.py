@@ -41,7 +41,7 @@ try:
 except OSError as error:
     if error.errno == errno.ENOEXEC:
         os.execv("/bin/sh", ["/bin/sh", path, *argv[1:]])
-    print(f"{path}: {error.strerror}", file=sys.stderr)
+    print(f"{ascii(path)}: {error.strerror}", file=sys.stderr)
     sys.exit(126)
 """
 _FIRST_LINE_BYTES = 80  # as much as bash looks at to tell a script from a binary
@@ -164,7 +164,7 @@ def waiting_start(
             os.set_inheritable(gate, True)
             ids = ",".join(map(str, (user.uid, user.gid, *user.groups))) if user else ""
             waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), ids, path, *command)
-            with privileged():
+            with privileged() if user else nullcontext():
                 job = ChildJob(_spawn(waiting, environment, None, None))
         finally:
             os.close(gate)

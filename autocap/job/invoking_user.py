@@ -111,6 +111,36 @@ def privileged() -> Iterator[None]:
             os.setresuid(*uids)
 
 
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Inside, no other thread has root's rights back: for what a thread of ours does to the user's processes."""
+    with _switching:
+        yield
+
+
+@contextmanager
+def file_rights_of(uid: int, gid: int) -> Iterator[None]:
+    """Inside, root has no more rights to files than that user; whoever is not root keeps their own.
+
+    The effective ids alone change: a process with somebody's real id would take their signals. Raises OSError where
+    the kernel forbids it.
+    """
+    if os.geteuid() != 0 or uid == 0:
+        yield
+        return
+    with _switching:
+        gid_before, groups = os.getegid(), os.getgroups()
+        try:
+            os.setgroups([gid])
+            os.setegid(gid)
+            os.seteuid(uid)
+            yield
+        finally:
+            os.seteuid(0)
+            os.setegid(gid_before)
+            os.setgroups(groups)
+
+
 def become(user: InvokingUser | None) -> None:
     """Be the user from now on, with no way back; `None` changes nothing. For commands that set no limit."""
     if user is not None:

@@ -8,6 +8,7 @@ percent of a warming card never add up.
 import math
 from collections import deque
 
+from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
 from autocap.records import Measurement
 
@@ -64,24 +65,29 @@ class DriftWatch:
     def __init__(self, reference: Measurement) -> None:
         self._reference = reference
         self._time, self._energy = CumulativeSum(), CumulativeSum()
-        self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations
+        self._curve = EnergyCurve()
+        self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations of a mark
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
 
     def add(self, metered: Metered) -> str | None:
         """The reason for an alarm; `None` while there is none."""
         if metered.disturbed is not None or metered.paused or metered.pause_ended:
-            self._from = None
+            self._from, self._curve = None, EnergyCurve()
             return None
+        self._curve.add(metered)
         if not metered.marks:
             return None
-        now = (metered.t_s, metered.energy_j, metered.marks[-1].iterations)
+        # By the mark's own time: the sample that brings it may come much later.
+        mark = metered.marks[-1]
+        now = (mark.t_s, self._curve.at(mark.t_s)[0], mark.iterations)
         if self._from is None:
-            self._from = now
+            self._from = now if mark.t_s >= (self._curve.start_s or 0.0) else None
             return None
         seconds, joules, iterations = (after - before for after, before in zip(now, self._from, strict=True))
         if seconds < _SHORTEST_S or iterations <= 0 or joules <= 0:
             return None
         self._from = now
+        self._curve.forget_before(mark.t_s)
         return self._block(seconds, joules, iterations)
 
     def _block(self, seconds: float, joules: float, iterations: float) -> str | None:

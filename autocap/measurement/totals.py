@@ -1,15 +1,13 @@
 """What the job has used since its first steady iteration, and which part of it the search took."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 from autocap.events import State, Tally
+from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
 from autocap.progress import Mark
 
 _EXPLORING = (State.SEARCHING, State.CONFIRMING)
-_APART_S = 0.2  # of the points of the energy curve that are kept until the next mark
-_MOST_POINTS = 10_000
 _SHORTEST_GAP_S = 1e-6
 
 _Used = tuple[float, float, float]  # seconds, joules, iterations
@@ -19,7 +17,7 @@ class RunningTotals:
     """Adds up time, energy and iterations, sample by sample, from the moment `open` is called."""
 
     def __init__(self) -> None:
-        self._curve: list[tuple[float, float, float]] = []  # t_s, energy_j, gap_s, from before the last mark on
+        self._curve = EnergyCurve()  # from before the last mark on
         self._counted = (0.0, 0.0, 0.0)  # seconds, joules and iterations up to the last mark, without pauses
         self._marked_s: float | None = None  # the last mark
         self._counted_from = self._counted
@@ -31,7 +29,7 @@ class RunningTotals:
 
     def add(self, metered: Metered, state: State) -> None:
         """Add a sample, taken while the controller was in `state`."""
-        self._extend_curve(metered)
+        self._curve.add(metered)
         if metered.marks:
             counted = self._counted
             unknown = self._count(metered.marks)
@@ -69,15 +67,6 @@ class RunningTotals:
             paused_iterations=self._paused[2] + self._unknown,
         )
 
-    def _extend_curve(self, metered: Metered) -> None:
-        point = (metered.t_s, metered.energy_j, metered.gap_s)
-        if len(self._curve) > 1 and metered.t_s - self._curve[-2][0] < _APART_S:
-            self._curve[-1] = point
-        else:
-            self._curve.append(point)
-        if len(self._curve) > _MOST_POINTS:  # no mark for long
-            self._curve = self._curve[::2]
-
     def _count(self, marks: Sequence[Mark]) -> float:
         """Time and energy from mark to mark, which may lie in the past, without those over which the count stood still
         (pauses, and caps at which no iteration could be counted) and those with a gap in the power; returns the
@@ -85,10 +74,10 @@ class RunningTotals:
         # One mark at a time, as they usually come: arrays of one or two cost more than all the rest of a sample.
         counted_s, counted_j, done = self._counted
         last_s = self._marked_s or marks[0].t_s
-        last_j, last_gap_s = self._used_by(last_s)
+        last_j, last_gap_s = self._curve.at(last_s)
         unknown = 0.0
         for mark in marks:
-            used_j, gap_s = self._used_by(mark.t_s)
+            used_j, gap_s = self._curve.at(mark.t_s)
             if gap_s - last_gap_s > _SHORTEST_GAP_S:
                 unknown += mark.iterations - done
             elif mark.iterations > done:
@@ -97,18 +86,8 @@ class RunningTotals:
             last_s, last_j, last_gap_s, done = mark.t_s, used_j, gap_s, mark.iterations
         self._counted = (counted_s, counted_j, done)
         self._marked_s = last_s
-        self._curve = [point for point in self._curve if point[0] > last_s - _APART_S] or self._curve[-1:]
+        self._curve.forget_before(last_s)
         return unknown
-
-    def _used_by(self, t_s: float) -> tuple[float, float]:
-        """The energy curve at a moment, and the gaps in it until then: joules and seconds."""
-        after = bisect_right(self._curve, t_s, key=lambda point: point[0])
-        if after in (0, len(self._curve)):
-            _, energy_j, gap_s = self._curve[min(after, len(self._curve) - 1)]
-            return energy_j, gap_s
-        (t0_s, energy0_j, gap0_s), (t1_s, energy1_j, gap1_s) = self._curve[after - 1 : after + 1]
-        share = (t_s - t0_s) / (t1_s - t0_s)
-        return energy0_j + share * (energy1_j - energy0_j), gap0_s + share * (gap1_s - gap0_s)
 
 
 def _grown(total: _Used, now: _Used, then: _Used) -> _Used:

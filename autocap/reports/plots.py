@@ -9,7 +9,22 @@ import numpy as np
 
 from autocap.errors import AutocapError
 from autocap.reports.figures.layout import Box, beside, place
-from autocap.reports.figures.model import Band, Line, Mark, Marker, Panel, Picture, Plot, Points, Row, Rows, Style
+from autocap.reports.figures.model import (
+    Axis,
+    Band,
+    Bar,
+    Colour,
+    Line,
+    Mark,
+    Marker,
+    Panel,
+    Picture,
+    Plot,
+    Points,
+    Row,
+    Rows,
+    Style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -47,6 +62,23 @@ def require() -> None:
     """Raises PlotsUnavailable, with what to install, where matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise PlotsUnavailable("plots need matplotlib; install it with `pip install 'autocap[plots]'`")
+
+
+def rehearse() -> None:
+    """Draw a picture of nothing, which loads all that drawing needs. Raises PlotsUnavailable without matplotlib, and
+    whatever it raises where it cannot read its own files."""
+    one, style, axis = np.ones(2), Style(colour=Colour.INK), Axis(label="W", low=0.0, high=2.0)
+    marks = (
+        Line(name="line", style=style, x=one, y=one),
+        Band(name="band", style=style, x=one, low=one, high=one),
+        Points(name="points", style=style, x=one, y=one, y_error=one, labels=("1 W",)),
+    )
+    rows = Rows(x=axis, rows=(Row(name="row", style=style, bars=(Bar(start=0.0, end=1.0, label="bar"),)),))
+    picture = Picture(
+        name="rehearsal", title="title", caption="", panels=(rows, Plot(title="plot", x=axis, y=axis, marks=marks))
+    )
+    for kind in ("png", "svg"):
+        draw(picture, kind)
 
 
 def draw(picture: Picture, kind: str) -> bytes:

@@ -167,7 +167,7 @@ def _counter(config: RunConfig, origin: JobOrigin, *, counted: bool) -> Iteratio
     return IterationCounter(
         config.progress if counted else "none",
         ours=origin is not JobOrigin.ATTACH,
-        step_map=config.step_map,
+        step_map_fd=config.step_map_fd,
     )
 
 

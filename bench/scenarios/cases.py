@@ -8,6 +8,7 @@ from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import Episode, LimitChange, SimulatedJob, SimulatedNode, Spell, WorkloadChange
 from autocap.metrics import Metric
+from bench.simulation.starvation import Starvation
 
 MAX_SLOWDOWN = 0.05
 _METRICS = (Metric(name="energy"), Metric(name="edp"), Metric(name="eds", k=2.0))
@@ -22,6 +23,7 @@ class Scenario:
     metric: Metric
     job: SimulatedJob
     node: SimulatedNode
+    starvation: Starvation | None = None
 
     @property
     def change(self) -> WorkloadChange | None:
@@ -37,6 +39,33 @@ def constrained(scenario: Scenario) -> Scenario:
     """The same job, whose user allows a slowdown of 5 %."""
     metric = scenario.metric
     return replace(scenario, metric=Metric(name=metric.name, k=metric.k, max_slowdown=MAX_SLOWDOWN))
+
+
+def starved(scenario: Scenario) -> Scenario:
+    """The same job on a machine with too few cores: throughout in half of the cases, else for some stretches; every
+    third without an energy counter."""
+    rng = np.random.default_rng([scenario.seed, 7])
+    starvation = Starvation(
+        spells=_starved_spells(rng, scenario.job),
+        gap_s=float(np.exp(rng.uniform(np.log(0.1), np.log(2.0)))),
+        spread=float(rng.uniform(0.5, 1.5)),
+        bursts=float(rng.uniform(0.0, 0.4)),
+        held_up=float(rng.uniform(0.0, 0.3)) if rng.random() < 0.5 else 0.0,
+    )
+    node = replace(scenario.node, energy_counter=bool(rng.random() >= 1 / 3))
+    return replace(scenario, node=node, starvation=starvation)
+
+
+def _starved_spells(rng: np.random.Generator, job: SimulatedJob) -> tuple[Spell, ...]:
+    if rng.random() < 0.5:
+        return (Spell(start_s=0.0, end_s=np.inf),)
+    lasts_s = job.start_s + (job.iterations or 0) * job.profile.default_time_s
+    starts_s = rng.uniform(0.0, 0.9, int(rng.integers(1, 5))) * lasts_s
+    lengths_s = rng.uniform(20.0, max(40.0, lasts_s / 3), starts_s.size)
+    return tuple(
+        Spell(start_s=float(start), end_s=float(start + length))
+        for start, length in zip(starts_s, lengths_s, strict=True)
+    )
 
 
 def draw(seed: int) -> Scenario:

@@ -17,7 +17,7 @@ from bench.scenarios.cases import Scenario
 from bench.simulation.jobs import Outcome, exact, tune
 
 Floats = NDArray[np.float64]
-_ANEW = "tuning anew: "
+_ANEW, _FAULT = "tuning anew: ", "internal fault"
 _STRATEGY = "model"
 _LOOK_S = 60.0
 
@@ -26,21 +26,23 @@ _LOOK_S = 60.0
 class Row:
     """What came of one scenario.
 
-    held: whether a decision stood when the job ended. kept_w: the cap then. regret_pct, over_pct: its true cost above
-    the best for the workload as it was then, and above the limit found on arrival's. due: whether the workload changed
-    while a cap was held and went on for long enough to be noticed; noticed_after: iterations from then to the search
-    that answered it, `None` where none did. retunes, quiet: searches that no change called for, and the iterations
-    while a cap was held that might have led to one. saving_off: the reported saving of energy, off the truth by so many
-    of its standard errors. excess_pct: the job's time above 1.05 times that at the limit found on arrival, without what
-    an aborted trial and the stretch from a change until it was noticed explain; `None` without --max-slowdown. back:
-    whether the limits at the end are those found on arrival, or somebody else's. ended_in: which state. story: what was
-    decided and warned of, for looking into a single seed.
+    starved: whether the machine had too few cores. held: whether a decision stood when the job ended. kept_w: the
+    cap then. regret_pct, over_pct: its true cost above the best for the workload as it was then, and above the
+    limit found on arrival's. due: whether the workload changed while a cap was held and went on for long enough to
+    be noticed; noticed_after: iterations from then to the search that answered it, `None` where none did. retunes,
+    quiet: searches that no change called for, and the iterations while a cap was held that might have led to one.
+    saving_off: the reported saving of energy, off the truth by so many of its standard errors. excess_pct: the
+    job's time above 1.05 times that at the limit found on arrival, without what an aborted trial and the stretch
+    from a change until it was noticed explain; `None` without --max-slowdown. back: whether the limits at the end
+    are those found on arrival, or somebody else's. fault: whether something of ours went wrong. ended_in: which
+    state. story: what was decided and warned of, for looking into a single seed.
     """
 
     seed: int
     metric: str
     jitter: float
     constrained: bool
+    starved: bool
     held: bool
     kept_w: float | None
     regret_pct: float | None
@@ -52,6 +54,7 @@ class Row:
     saving_off: float | None
     excess_pct: float | None
     back: bool
+    fault: bool
     ended_in: str
     story: str
 
@@ -59,7 +62,8 @@ class Row:
 def play(scenario: Scenario) -> Row:
     """Play a scenario to its end."""
     config = TuneConfig(metric=scenario.metric)
-    outcome = tune(scenario.job, config, _STRATEGY, node=scenario.node, seed=scenario.seed)
+    outcome = tune(scenario.job, config, _STRATEGY, node=scenario.node, seed=scenario.seed,
+                   starvation=scenario.starvation)  # fmt: skip
     truth = _Truth(scenario, outcome)
     held = truth.state_at(outcome.wall_s) is State.HOLDING and not truth.gave_up
     regret, over = truth.kept_regret_pct()
@@ -69,6 +73,7 @@ def play(scenario: Scenario) -> Row:
         metric=scenario.metric.name,
         jitter=scenario.job.jitter,
         constrained=scenario.metric.max_slowdown is not None,
+        starved=scenario.starvation is not None,
         held=held,
         kept_w=outcome.final_cap_w,
         regret_pct=regret if held else None,
@@ -80,6 +85,7 @@ def play(scenario: Scenario) -> Row:
         saving_off=truth.saving_off(),
         excess_pct=None if scenario.metric.max_slowdown is None else truth.excess_pct(),
         back=truth.limits_back(),
+        fault=truth.fault(),
         ended_in=truth.state_at(outcome.wall_s).value,
         story=truth.story(),
     )
@@ -98,6 +104,10 @@ class _Truth:
         self.gave_up = any(
             isinstance(event, events.Warned) and event.text.startswith("tuning ended") for event in outcome.log.events
         )
+
+    def fault(self) -> bool:
+        """Whether something of ours went wrong."""
+        return any(isinstance(event, events.Warned) and _FAULT in event.text for event in self._outcome.log.events)
 
     def state_at(self, t_s: float) -> State:
         """The state, pauses aside; DONE, which every end of a job brings, only where it came before that."""

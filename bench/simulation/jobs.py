@@ -25,6 +25,7 @@ from autocap.session.runner import Runner
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
+from bench.simulation.starvation import INTERVAL_S, Starvation, StarvedClock, StarvedDevice
 
 
 @dataclass
@@ -108,14 +109,14 @@ def tune(
     stop_when_held: bool = False,
     log: Log | None = None,
     meter: Callable[[SimulatedDevice, Clock], PowerSource] | None = None,
+    starvation: Starvation | None = None,
 ) -> Outcome:
     """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
 
     progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
-    of the machine's power.
+    of the machine's power. starvation: of autocap, by the other work on its machine.
     """
-    clock = VirtualClock()
-    device = SimulatedDevice(clock, job, node, seed=seed)
+    clock, device, interval_s = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
     grid = cap_grid(config, device.gpus, original_w)
     factory = registry.find(strategy_name)
@@ -142,7 +143,7 @@ def tune(
         controller=controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
-        interval_s=device.sensor.update_s / SAMPLES_PER_UPDATE,
+        interval_s=interval_s,
         steps=lambda: device.steps(clock.now()),
         actuator=actuator,
         node=None if meter is None else meter(device, clock),
@@ -156,6 +157,20 @@ def tune(
         wall_s=clock.now(),
         device=device,
     )
+
+
+def _machine(
+    job: SimulatedJob, node: SimulatedNode | None, starvation: Starvation | None, seed: int
+) -> tuple[VirtualClock, SimulatedDevice, float]:
+    """The clock, the devices, and the seconds between two samples."""
+    if starvation is None:
+        clock = VirtualClock()
+        device = SimulatedDevice(clock, job, node, seed=seed)
+        return clock, device, device.sensor.update_s / SAMPLES_PER_UPDATE
+    starved = StarvedClock(starvation, seed)
+    device = StarvedDevice(starved, job, node, seed=seed)
+    starved.usual_s = device.sensor.update_s / SAMPLES_PER_UPDATE
+    return starved, device, min(starved.usual_s, INTERVAL_S)
 
 
 class _Until:

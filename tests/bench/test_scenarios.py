@@ -10,9 +10,9 @@ from bench.scenarios.command import promises, report
 from bench.scenarios.runs import Row, play
 
 KEPT = Row(
-    seed=0, metric="eds", jitter=0.01, constrained=False, held=True, kept_w=180.0, regret_pct=0.2, over_pct=-5.0,
-    due=True, noticed_after=12.0, retunes=0, quiet=20_000.0, saving_off=0.5, excess_pct=None, back=True,
-    ended_in="HOLDING", story="",
+    seed=0, metric="eds", jitter=0.01, constrained=False, starved=False, held=True, kept_w=180.0, regret_pct=0.2,
+    over_pct=-5.0, due=True, noticed_after=12.0, retunes=0, quiet=20_000.0, saving_off=0.5, excess_pct=None, back=True,
+    fault=False, ended_in="HOLDING", story="",
 )  # fmt: skip
 LIMITED = replace(KEPT, constrained=True, due=False, noticed_after=None, excess_pct=-1.0)
 

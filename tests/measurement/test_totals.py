@@ -37,7 +37,7 @@ def test_a_job_without_iterations_keeps_no_more_of_its_energy_curve_than_it_need
     last = Sample(t_s=3e4, readings=(Reading(t_s=3e4, power_w=100.0),))
     accounts.add(meter.of(last, (Mark(t_s=2e4, iterations=5.0),)), State.HOLDING)
     accounts.open()
-    assert len(accounts._curve) <= 10_000
+    assert len(accounts._curve._points) <= 10_000
     tally = accounts.tally(3e4)
     assert tally is not None
     assert tally.counted_s == 0.0

@@ -200,8 +200,8 @@ class EmulatedDevice:
             self._ticked_s = now_s
 
     def _look_at(self, job: ProcessId) -> None:
-        self._job_ended = not job.is_alive()
-        with suppress(OSError):  # it ended between the two looks
+        with suppress(OSError):  # it ended between the two looks, or nothing can be opened any more
+            self._job_ended = not job.is_alive()
             self._cpus = usable_cpus(job.pid)
 
 

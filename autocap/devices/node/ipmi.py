@@ -3,6 +3,7 @@
 DCMI 1.5, section 6.6.1: Get Power Reading gives the whole machine's power in whole watts.
 """
 
+import os
 import re
 import subprocess
 from contextlib import suppress
@@ -10,6 +11,7 @@ from contextlib import suppress
 from autocap.clock import Clock
 from autocap.devices.node.held import HeldPower, watts
 from autocap.errors import DeviceUnavailable
+from autocap.job.invoking_user import privileged
 from autocap.records import NodeReading
 
 COMMAND = ("ipmitool", "dcmi", "power", "reading")
@@ -17,6 +19,7 @@ _EVERY_S = 1.0  # between two questions; most controllers look no more often
 _ANSWER_S = 10.0  # the longest that an answer may take
 _READING = re.compile(r"Instantaneous power reading:\s*(.*)")
 _SHOWN = 80
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class IpmiMeter(HeldPower):
@@ -49,9 +52,15 @@ class IpmiMeter(HeldPower):
 
     def _first(self) -> float:
         try:
-            done = subprocess.run(
-                self._command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False
-            )
+            with privileged():
+                done = subprocess.run(
+                    self._command,
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_ANSWER_S,
+                    check=False,
+                )
         except FileNotFoundError:
             raise _useless("there is no ipmitool; install it") from None
         except OSError as error:
@@ -68,13 +77,15 @@ class IpmiMeter(HeldPower):
     def _ask(self, now_s: float) -> None:
         self._asked_s = now_s
         try:
-            self._question = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            with privileged():
+                self._question = subprocess.Popen(
+                    self._command,
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
         except OSError as error:
             self.refuse(now_s, f"it cannot be started: {error.strerror}")
 
@@ -95,9 +106,14 @@ class IpmiMeter(HeldPower):
     def _drop(self, question: subprocess.Popen[bytes]) -> None:
         """SIGKILL, as a child of ours has most signals blocked."""
         self._question = None
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError), privileged():
             question.kill()
         question.communicate()
+
+
+def _environment() -> dict[str, str] | None:
+    """As root, nothing of the caller's: their PATH may lead to a program of theirs. `None` stands for our own."""
+    return {"PATH": _SYSTEM_PATH} if os.geteuid() == 0 else None
 
 
 def _reading(text: str) -> float | None:

@@ -51,8 +51,8 @@ class Series:
 
 
 def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -> Series | None:
-    """Readings as a series; `None` when there are too few, or nothing varies. Zero and missing readings are gaps, and so
-    is one that is no later than another before it; neighbours are averaged where there are more readings than an
+    """Readings as a series; `None` when there are too few, or nothing varies. Zero and missing readings are gaps, and
+    so is one that is no later than another before it; neighbours are averaged where there are more readings than an
     estimate needs.
     """
     usable = np.isfinite(t_s) & np.isfinite(power_w) & (power_w > 0)

@@ -6,11 +6,13 @@ import select
 import threading
 import time
 from collections import deque
+from typing import TextIO
 
 from autocap.job.signals import deaf
-from autocap.streams import PREFIX
+from autocap.streams import PREFIX, beneath
 
 _ROOM_BYTES = 1 << 20  # a pipe holds a sixteenth of it
+_MOMENT_S = 0.2
 
 
 class QueuedStream(io.TextIOBase):
@@ -51,6 +53,7 @@ class QueuedStream(io.TextIOBase):
             self._say_dropped()
             if not self._put(begun):
                 self._dropped += begun.count("\n")
+                self._changed.notify_all()
 
     def drain(self, patience_s: float) -> None:
         """Wait until all is written, but not for longer than that."""
@@ -122,3 +125,10 @@ class QueuedStream(io.TextIOBase):
                 poll.poll()
             except OSError:  # the terminal or pipe has gone, or a disk is full; the run directory has it all
                 return
+
+
+def settle(stream: TextIO) -> None:
+    """Give what was said a moment to be written, before somebody else has the terminal or we are stopped."""
+    queue = beneath(stream)
+    if isinstance(queue, QueuedStream):
+        queue.drain(_MOMENT_S)
