@@ -5,7 +5,6 @@ kernel releases the lock when its holder dies, also on another machine of a shar
 """
 
 import fcntl
-import json
 import logging
 import os
 import re
@@ -18,6 +17,7 @@ from typing import get_args
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
+from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
 from autocap.runlog.json_text import parse
@@ -44,7 +44,7 @@ def line_of(event: Event) -> bytes:
     """An event as one line."""
     fields = encode(event)
     assert isinstance(fields, dict)
-    return (json.dumps({"event": _name(type(event)), **fields}, allow_nan=False) + "\n").encode()
+    return (printable_json({"event": _name(type(event)), **fields}) + "\n").encode()
 
 
 class EventLines:
