@@ -54,7 +54,7 @@ def log() -> list[Event]:
 
 @pytest.fixture
 def run(tmp_path: Path, log: list[Event]) -> Path:
-    with RunDirectory.create(tmp_path / "run", False, None, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+    with RunDirectory.create(tmp_path / "run", False, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
         for event in log:
             directory.append(event)
     return tmp_path / "run"
