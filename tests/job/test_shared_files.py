@@ -82,12 +82,14 @@ def test_a_fork_neither_removes_it_nor_keeps_it_alive(tmp_path: Path) -> None:
             file.close()
             os.close(maker_ends[1])
             os.close(fork_ends[0])
+            os.write(fork_ends[1], b"!")
             os.read(maker_ends[0], 1)
             os._exit(0)
         assert file.path.exists()
 
     in_fork(make_and_fork)
     os.close(fork_ends[1])
+    assert os.read(fork_ends[0], 1) == b"!"
     (path,) = tmp_path.glob("autocap-steps-2-*")
     remove_dead([tmp_path])
     assert not path.exists()
