@@ -70,7 +70,9 @@ class IpmiMeter(HeldPower):
 
     def _first(self) -> float:
         name = self._command[0]
-        if shutil.which(name, path=(_environment() or os.environ).get("PATH")) is None:
+        with privileged():
+            found = shutil.which(name, path=(_environment() or os.environ).get("PATH"))
+        if found is None:
             raise _useless("there is no ipmitool; install it")
         deadline_s = time.monotonic() + _ANSWER_S
         try:
