@@ -1,6 +1,7 @@
 """Pictures through matplotlib, as PNG or SVG files. matplotlib is imported only when something is drawn."""
 
 import io
+import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ def require() -> None:
     """Raises PlotsUnavailable, with what to install, where matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise PlotsUnavailable("plots need matplotlib; install it with `pip install 'autocap[plots]'`")
+    # It warns of a home directory that it cannot write to, as that of a service; the plots are the same.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
 def rehearse() -> None:
