@@ -103,7 +103,7 @@ def _timeline(
     return Picture(
         name=name,
         title=title,
-        caption=_caption(gpus, tried=bool(summary.trials)),
+        caption=_caption(gpus, samples.notes, tried=bool(summary.trials)),
         panels=(
             Rows(x=clock.axis, rows=tuple(_rows(summary.states, events, clock))),
             _power(samples, inside, clock, "power, W" + (f", sum of {gpus} devices" if gpus > 1 else "")),
@@ -114,7 +114,7 @@ def _timeline(
     )
 
 
-def _caption(gpus: int, *, tried: bool) -> str:
+def _caption(gpus: int, notes: Sequence[str], *, tried: bool) -> str:
     sentences = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
     if gpus > 1:
         sentences.append(f"Power and limits are the sums of {gpus} devices.")
@@ -123,7 +123,7 @@ def _caption(gpus: int, *, tried: bool) -> str:
             "A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
         )
     sentences.append("A point below is the mean of a window as long as its bar, with its standard error.")
-    return " ".join(sentences)
+    return " ".join([*sentences, *(f"Of the samples: {note}." for note in notes)])
 
 
 def _rows(states: Sequence[StateSpan], events: Sequence[Event], clock: _Clock) -> Iterator[Row]:
