@@ -108,6 +108,7 @@ def test_any_value_of_any_option_is_read_or_refused_in_a_short_sentence(
         (["run", "--out", "a" * 300], "(300 characters) is longer than a path can be; give at most 4095 bytes, 255 "),
         (["run", "--out", "a/" * 300], "(600 characters) is longer than a path can be"),
         (["run", "--out", "a/" * 2500], "(5000 characters) is longer than a path can be"),
+        (["run", "--progress", "regex:" + "(?i)[\u0100-\uffff]" * 5000], "has 45000 characters; give at most 1000"),
         (["run", "--strategy="], "argument --strategy: the value is empty"),
         (["run", *["--json"] * 1001], "these are 1001 words of options; give at most 1000"),
         (["attach", "--pid", "4294967296"], "argument --pid: '4294967296' is no process number; give one above 0, at "
