@@ -10,7 +10,6 @@
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
 
-import json
 import os
 import zlib
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
+from autocap.printable import printable_json
 from autocap.records import Sample
 from autocap.runlog.codec import Json
 from autocap.runlog.event_log import EVENTS, line_of, locked
@@ -118,7 +118,7 @@ class RunDirectory:
 
     def put_result(self, result: Json) -> None:
         """Put `result.json` there, as `put` does."""
-        self.put(RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
+        self.put(RESULT, printable_json(result, indent=2) + "\n")
 
     def put(self, name: str, text: str) -> None:
         """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""

@@ -39,29 +39,31 @@ class QueuedStream(io.TextIOBase):
         return self._encoding
 
     def write(self, text: str) -> int:
-        self._begun += text
-        if "\n" in text:
-            self.flush()
+        with self._changed:
+            self._begun += text
+            if "\n" in text or len(self._begun) > self._room_bytes:
+                self.flush()
         return len(text)
 
     def flush(self) -> None:
         """What was begun is whole."""
-        begun, self._begun = self._begun, ""
-        if not begun:
-            return
         with self._changed:
+            begun, self._begun = self._begun, ""
+            if not begun:
+                return
             self._say_dropped()
             if not self._put(begun):
                 self._dropped += begun.count("\n")
                 self._changed.notify_all()
 
-    def drain(self, patience_s: float) -> None:
-        """Wait until all is written, but not for longer than that."""
+    def drain(self, patience_s: float) -> bool:
+        """Wait until all is written, but not for longer than that; whether it is."""
         self.flush()
         deadline_s = time.monotonic() + patience_s
         with self._changed:
             while (self._held_bytes or self._dropped) and (left_s := deadline_s - time.monotonic()) > 0:
                 self._changed.wait(left_s)
+            return not self._held_bytes
 
     def end(self, patience_s: float) -> None:
         """The same, and the thread ends, unless it waits for a reader: then it ends with us."""

@@ -53,9 +53,9 @@ _USUAL = {
     "--plots": ("/dev/null/plots",),  # drawing takes seconds whatever is drawn
     "--pid": ("1", "2", "999999"),
     "--window": ("1", "60"),
-    "--step-map": ("/dev/null", "nowhere", "-1", "0"),
+    "--step-map-fd": ("0", "3", "-1", "999999"),
 }
-_FILES = ("--out", "--warm-start", "--step-map")  # no random text: one could name a directory of the machine
+_FILES = ("--out", "--warm-start", "--plots")  # no random text: one could name a directory of the machine
 _NAMES = ("--strategy", "--device", "--node-power")  # nor here: one could name code
 
 

@@ -20,7 +20,7 @@ from autocap.session.runner import Runner
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[RunDirectory]:
-    with RunDirectory.create(tmp_path / "run", False, None, datetime(2026, 1, 1, tzinfo=UTC)) as made:
+    with RunDirectory.create(tmp_path / "run", False, datetime(2026, 1, 1, tzinfo=UTC)) as made:
         yield made
 
 
