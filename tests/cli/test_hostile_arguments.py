@@ -126,6 +126,11 @@ def test_a_size_that_is_too_large_or_too_small_is_refused_with_what_is_allowed(
     require_refused(cli, here(*words, *job), 2, message)
 
 
+def test_a_sweep_of_more_runs_than_anybody_awaits_is_refused_before_the_first(here: Here, cli: Cli) -> None:
+    words = ("sweep", "--device", "emulated", "--cap-step", "0.1", "--repeats", "1000", "--", "true")
+    require_refused(cli, here(*words), 1, "these are 1601000 runs of the command, and a sweep has at most 20000")
+
+
 def test_what_stands_behind_two_dashes_is_a_path_where_no_command_is_started(here: Here, cli: Cli) -> None:
     require_refused(cli, here("report", "--", "--nosuch"), 1, "--nosuch holds no run")
 
