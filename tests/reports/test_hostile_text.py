@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sys
+import threading
 import warnings
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
@@ -234,9 +235,14 @@ def test_log_records_and_warnings_are_safe_lines(capsys: pytest.CaptureFixture[s
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn(HOSTILE, stacklevel=1)
-    first, second, rest = capsys.readouterr().err.split("\n")
+        thread = threading.Thread(target=lambda: {}[HOSTILE], name="exporter")
+        thread.start()
+        thread.join()
+    first, second, third, rest = capsys.readouterr().err.split("\n")
     assert first == f"autocap: warning: {SHOWN}"
     assert second.startswith(f"autocap: warning: UserWarning: {SHOWN} (")
+    assert third.startswith("autocap: warning: the thread exporter has ended: internal fault: KeyError('\\x1b")
+    assert is_safe(third)
     assert rest == ""
 
 
