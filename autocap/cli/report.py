@@ -41,7 +41,11 @@ class Report:
             from autocap.runlog.event_log import read_events
 
         become_user(_load, plots.rehearse if args.plots else None)
-        events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
+        damaged: list[str] = []  # said below what is shown, or not at all: an error is one line
+        if args.follow:
+            events = _followed(args.directory, args.json, damaged)
+        else:
+            events = read_events(args.directory, damaged.append)
         report = _report(args.directory, events)
         if args.html:
             note(f"wrote {rendering.write_page(args.directory, report)}")
@@ -53,6 +57,7 @@ class Report:
         elif not (args.html or args.plots):
             warnings = (f"warning: {warning}" for warning in report.document.warnings)
             put(*text.lines(report.document), *warnings)
+        note(*(f"warning: {one}" for one in damaged))
         return 0
 
 
@@ -86,7 +91,7 @@ def _report(directory: Path, events: Sequence[Event]) -> "Presentation":
     return present_sweep(events) if is_sweep(events) else present_run(directory, events)
 
 
-def _followed(directory: Path, as_json: bool) -> list[Event]:
+def _followed(directory: Path, as_json: bool, damaged: list[str]) -> list[Event]:
     """The events of a run, once it is over; shown meanwhile, beside the JSON that was asked for or in front of it."""
     from autocap.cli.follow import follow
     from autocap.clock import MonotonicClock
@@ -94,6 +99,6 @@ def _followed(directory: Path, as_json: bool) -> list[Event]:
 
     reporter = terminal.for_stream(sys.stderr) if as_json else terminal.for_stream(sys.stdout, prefix="")
     try:
-        return follow(directory, reporter, MonotonicClock())
+        return follow(directory, reporter, MonotonicClock(), damaged.append)
     finally:
         reporter.close()

@@ -228,15 +228,17 @@ def path(text: str) -> Path:
         name = text.encode("utf-8", "surrogateescape")  # as the kernel gets it
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError(f"{shown(text)} can name no file; give another path") from None
-    longest = max(map(len, name.split(b"/")))
-    if len(name) > _PATH_BYTES or longest > _NAME_BYTES:
+    names = name.split(b"/")
+    if len(name) > _PATH_BYTES or max(map(len, names)) > _NAME_BYTES or len(names) > _NAMES:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} is longer than a path can be; give at most {_PATH_BYTES} bytes, {_NAME_BYTES} in each name"
+            f"{shown(text)} is longer than a path can be; give at most {_PATH_BYTES} bytes, {_NAME_BYTES} in a name, "
+            f"and {_NAMES} names"
         )
     return Path(text)
 
 
 _PATH_BYTES, _NAME_BYTES = 4095, 255  # as Linux has them
+_NAMES = 200  # one in another: each may have to be made, held open, and removed
 
 
 def retune(text: str) -> float | str:

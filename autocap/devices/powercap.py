@@ -85,7 +85,8 @@ class Sysfs:
     def folders(self, path: Path) -> list[Path]:
         """The folders in one, links to folders included; none where it is not there."""
         try:
-            return sorted(entry for entry in path.iterdir() if entry.is_dir())
+            with privileged():
+                return sorted(entry for entry in path.iterdir() if entry.is_dir())
         except FileNotFoundError:
             return []
 

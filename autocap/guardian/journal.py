@@ -24,7 +24,7 @@ UNFINISHED = (SUFFIX + TEMPORARY, SUFFIX + ASIDE)
 LOCK = ".lock"
 # More than any device's limit, name, process or setting needs; whatever is beyond was not written by us.
 _MOST_W = 1e6
-_LONGEST_TEXT = 1000
+_LONGEST_TEXT = 300
 _MOST_BITS = 128
 
 

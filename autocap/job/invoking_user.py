@@ -71,7 +71,9 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
     """Inside, whatever this process does it does with the user's rights: files are opened, made and removed as theirs,
     signals are sent as theirs. `None` changes nothing.
 
-    The real ids change as well, by which signals and access(2) go; root stays the saved one, for `privileged`.
+    The real ids change as well: by them signals and access(2) go, and a program that some library starts is the user's
+    alone, since what is saved does not outlive an exec. Root stays the saved id, for `privileged`. So the user may
+    signal us, as without sudo; the watchdog they may not.
     """
     if user is None or os.geteuid() == user.uid:
         yield

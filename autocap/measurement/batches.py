@@ -39,11 +39,19 @@ class BatchErrors:
         return math.sqrt(max(0.0, self.time**2 + self.energy**2 - both))
 
 
+def cut(iterations: Floats, batches: int) -> NDArray[np.intp]:
+    """Marks at which batches of about equal iteration counts begin and end; shape (batches + 1,), or fewer where many
+    iterations lie between two marks. iterations: at each mark, shape (marks,), cumulative."""
+    wanted = np.linspace(iterations[0], iterations[-1], batches + 1)
+    return np.unique(np.searchsorted(iterations, wanted - 1e-9))
+
+
 def batch_errors(t_s: Floats, energy_j: Floats, iterations: Floats, min_batches: int = MIN_BATCHES) -> BatchErrors:
     """Errors of energy and time per iteration, from batch means.
 
-    t_s, energy_j, iterations: at each mark, shape (marks,), cumulative. Batches of equal iteration counts are formed
-    at two lengths, and the larger error is taken: short batches alone understate autocorrelated noise.
+    t_s, energy_j, iterations: at each mark, shape (marks,), cumulative; they must make two batches at least. Batches of
+    equal iteration counts are formed at two lengths, and the larger error is taken: short batches alone understate
+    autocorrelated noise.
     """
     fewest = _covariance(t_s, energy_j, iterations, min_batches)
     twice = _covariance(t_s, energy_j, iterations, 2 * min_batches) if t_s.size > 2 * min_batches else fewest
@@ -53,8 +61,7 @@ def batch_errors(t_s: Floats, energy_j: Floats, iterations: Floats, min_batches:
 
 def _covariance(t_s: Floats, energy_j: Floats, iterations: Floats, batches: int) -> Floats:
     """Relative covariance, shape (2, 2), of the weighted means of (time, energy) per iteration."""
-    wanted = np.linspace(iterations[0], iterations[-1], batches + 1)
-    edges = np.unique(np.searchsorted(iterations, wanted - 1e-9))
+    edges = cut(iterations, batches)
     counts = np.diff(iterations[edges])
     means = np.stack([np.diff(t_s[edges]) / counts, np.diff(energy_j[edges]) / counts])
     total = counts.sum()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.measurement.batches import MIN_BATCHES, batch_errors
+from autocap.measurement.batches import MIN_BATCHES, batch_errors, cut
 from autocap.measurement.energy import Joules
 from autocap.measurement.metering import Metered
 from autocap.measurement.pauses import far_longer
@@ -115,11 +115,12 @@ class Window:
     def shortage(self, min_batches: int = MIN_BATCHES) -> str | None:
         """What there is too little of for so many batches; `None` where there is enough.
 
-        Each batch needs an iteration of its own and, where the machine's power is read, a fresh reading of that: held
-        ones would make the batches look alike.
+        Each batch needs an iteration of its own, a look at the count of its own, as samples may be far apart, and,
+        where the machine's power is read, a fresh reading of that: held ones would make the batches look alike.
         """
         if self._known < min_batches + 1:
-            return f"{self.iterations:g} iterations"
+            few = self.iterations < min_batches
+            return f"{self.iterations:g} iterations" if few else f"{self._known - 1} readings of the iteration count"
         if self._node_t is not None:
             last = bisect_right(self._node_t, self._mark_t[self._known - 1])
             fresh = last - bisect_left(self._node_t, self._mark_t[0])
@@ -142,6 +143,8 @@ class Window:
         start_s = float(t[0])
         t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
         if t.size < min_batches + 1 or not (t[-1] > t[0] and e[-1] > e[0]):
+            return None
+        if len(cut(n, min_batches)) - 1 < max(2, min_batches // 2):  # nearly all lies between two marks: no error shows
             return None
         errors = batch_errors(t, e, n, min_batches)
         iterations = float(n[-1] - n[0])

@@ -9,14 +9,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
 from autocap.errors import RunDirectoryError
-from autocap.events import Event, Tally
+from autocap.events import Event
 from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
@@ -26,7 +26,7 @@ from autocap.runlog.plausible import require_plausible
 EVENTS = "events.jsonl"
 _MOST_LOG = 512 * MIB  # two months of tallies
 _MOST_LINE = 4 * MIB  # twice what the kernel takes as the arguments of a command
-_MOST_EVENTS = 100_000  # besides tallies: of a search every ten minutes for weeks
+_MOST_PARSED = 100_000  # lines, besides tallies: of a search every ten minutes for weeks
 _TALLY = b'{"event": "tally"'
 _MOST_AT_ONCE = 64 * MIB  # of what was added to a log that is followed
 
@@ -51,14 +51,14 @@ class EventLines:
     """The events that a log's lines hold, taken in piece by piece: without those that only a later version knows, and
     without damaged ones.
 
-    A tally that the next line supersedes is passed over. path: the log, for messages.
+    A tally that the next line supersedes is passed over. path: the log, for messages. say: is told what was left out.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path, self._say = path, say
         self._half = b""  # of a line that is still being written
         self._too_long = False  # that line is, and what there was of it is dropped
-        self._lines = self._events = 0
+        self._lines = self._parsed = 0
         self._damaged = self._first_damaged = 0
 
     def take(self, piece: bytes) -> list[Event]:
@@ -83,7 +83,7 @@ class EventLines:
             which = f"line {self._first_damaged} is damaged and left out"
             if self._damaged > 1:
                 which = f"{self._damaged} lines are damaged and left out, the first is line {self._first_damaged}"
-            logger.warning("%s: %s", self._path, which)
+            self._say(f"{self._path}: {which}")
             self._damaged = self._first_damaged = 0
 
     def _read(self, lines: Sequence[bytes]) -> list[Event]:
@@ -91,6 +91,11 @@ class EventLines:
         for number, (line, following) in enumerate(pairwise([*lines, b""]), self._lines + 1):
             if not line or (line.startswith(_TALLY) and following.startswith(_TALLY)):
                 continue
+            self._parsed += not line.startswith(_TALLY)
+            if self._parsed > _MOST_PARSED:
+                raise InputRefused(
+                    f"{self._path} holds more than {_MOST_PARSED} events, the most that is read of a run"
+                )
             try:
                 event = _event(line)
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -98,10 +103,7 @@ class EventLines:
                 continue
             if event is not None:
                 found.append(event)
-                self._events += not isinstance(event, Tally)
         self._lines += len(lines)
-        if self._events > _MOST_EVENTS:
-            raise InputRefused(f"{self._path} holds more than {_MOST_EVENTS} events, the most that is read of a run")
         return found
 
     def _damage(self, number: int) -> None:
@@ -122,14 +124,15 @@ def _event(line: bytes) -> Event | None:
     return event
 
 
-def read_events(run_dir: Path) -> list[Event]:
+def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning) -> list[Event]:
     """The events of a run, oldest first, as far as they were written; a line cut short by a kill is left out.
 
-    Events and fields that only a later version knows are skipped, as are damaged lines and superseded tallies. Raises
-    RunDirectoryError where there is no run, InputRefused where its log is no file or beyond all measure.
+    Events and fields that only a later version knows are skipped, as are superseded tallies, and damaged lines, of
+    which `say` is told. Raises RunDirectoryError where there is no run, InputRefused where its log is no file or beyond
+    all measure.
     """
     path = run_dir / EVENTS
-    lines, found = EventLines(path), list[Event]()
+    lines, found = EventLines(path, say), list[Event]()
     try:
         for piece in pieces_of(path, _MOST_LOG):
             found += lines.take(piece)
@@ -164,16 +167,16 @@ def locked(log: FileIO, run_dir: Path) -> FileIO:
 class EventTail:
     """The events of a run, as they are written by whoever runs it; a context manager.
 
-    last_s: when the last event happened, seconds on the run's clock. Raises RunDirectoryError where there is no such
-    directory; its log may come later.
+    last_s: when the last event happened, seconds on the run's clock. say: is told of damaged lines. Raises
+    RunDirectoryError where there is no such directory; its log may come later.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, say: Callable[[str], None] = logger.warning) -> None:
         if not run_dir.is_dir():
             raise RunDirectoryError(f"there is no run directory {run_dir}; pass a directory that autocap writes")
         self._path = run_dir / EVENTS
         self._log: FileIO | None = None
-        self._lines = EventLines(self._path)
+        self._lines = EventLines(self._path, say)
         self.last_s = 0.0
 
     def __enter__(self) -> "EventTail":

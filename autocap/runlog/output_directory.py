@@ -17,6 +17,7 @@ from pathlib import Path
 from autocap.errors import RunDirectoryError
 
 _TEMPORARY = re.compile(r"\.autocap-[0-9a-f]{16}\.tmp")
+_LONGEST = 4000  # bytes of a path, with the kernel's limit of 4096 and room for a name
 _MOST_LINKS = 40  # as the kernel has it
 _OTHERS_WRITE = 0o022
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,11 +37,15 @@ class OutputDirectory:
     def __init__(self, path: Path, *, make: bool = True) -> None:
         self.path = path
         self._made: list[tuple[int, str]] = []  # name and directory around it of those that were made, outermost first
+        if len(os.fsencode(path)) > _LONGEST:  # nobody could name what is in it
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         self._fd = os.open("/" if path.is_absolute() else ".", _PLACE)
         try:
             self._descend(make)
             self._require_ours()
         except BaseException:
+            with suppress(OSError):
+                self.remove_made()
             self.close()
             raise
 

@@ -9,6 +9,8 @@ from bench.fuzz import texts
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _RAW = "@raw@"
+_MOST_CELLS = 20_000
+_LONG = 400  # bytes of a cell that there are many of
 _DEEP = (50, 500, 1_000, 100_000, 1_000_000)
 
 
@@ -157,22 +159,24 @@ def in_table(random: Random, data: bytes) -> bytes:
     """A CSV file with something wrong."""
     rows = [line.split(b",") for line in data.splitlines()]
     for _ in range(random.choice((1, 1, 3, 10))):
+        if sum(map(len, rows)) > _MOST_CELLS:
+            break
         row, column = random.randrange(len(rows)), random.randrange(len(rows[0]))
         which = random.randrange(9)
         if which == 0:
             name = random.choice((b"t_s", b"power_w", b"read_t_s", b"power_w_0", b"energy_j", b"", _cell(random)))
             rows[0][min(column, len(rows[0]) - 1)] = name
         elif which == 1:  # a whole column
-            each = _cell(random)
+            each = _cell(random)[:_LONG]
             for other in rows[1:]:
                 if column < len(other):
-                    other[column] = each if random.random() < 0.9 else _cell(random)
+                    other[column] = each if random.random() < 0.9 else _cell(random)[:_LONG]
         elif which == 2:
             rows[row] = rows[row][:column] or [b""]
         elif which == 3:
-            rows[row] = rows[row] + [_cell(random)] * random.choice((1, 10, 10_000))
+            rows[row] = rows[row] + [_cell(random)[:_LONG]] * random.choice((1, 10, 10_000))
         elif which == 4:
-            rows[row:row] = [rows[row]] * random.choice((1, 10, 1000))
+            rows[row:row] = [[cell[:_LONG] for cell in rows[row]]] * random.choice((1, 10, 1000))
         elif which == 5:
             random.shuffle(rows)
         elif which == 6:

@@ -106,6 +106,7 @@ def test_any_value_of_any_option_is_read_or_refused_in_a_short_sentence(
         (["run", "--out", ""], "argument --out: the value is empty; give one, or leave the option out"),
         (["run", "--out", "a\0b"], "argument --out: 'a\\x00b' holds a NUL character; leave it out"),
         (["run", "--out", "a" * 300], "(300 characters) is longer than a path can be; give at most 4095 bytes, 255 "),
+        (["run", "--out", "a/" * 300], "(600 characters) is longer than a path can be"),
         (["run", "--out", "a/" * 2500], "(5000 characters) is longer than a path can be"),
         (["run", "--strategy="], "argument --strategy: the value is empty"),
         (["run", *["--json"] * 1001], "these are 1001 words of options; give at most 1000"),

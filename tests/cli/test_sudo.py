@@ -19,10 +19,14 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
+from autocap.clock import VirtualClock
+from autocap.devices.node.rapl import RaplPower
+from autocap.devices.powercap import Sysfs
 from autocap.job.invoking_user import InvokingUser, acting_as, privileged
 from autocap.job.processes import package_root
 from tests.cli.test_cli import until
 from tests.doubles import file_device
+from tests.doubles.rapl_tree import RaplTree
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can imitate sudo")
 NOBODY = pwd.getpwnam("nobody")
@@ -158,7 +162,7 @@ def test_a_report_does_not_write_through_links_to_what_is_roots(machine: Machine
         (folder / name).symlink_to(machine.secret / "file")
     done = sudo("report", str(folder), "--html", "--plots")
     assert machine.untouched()
-    assert "Traceback" not in done.stderr
+    assert set(done.stderr.splitlines()) <= {f"autocap: wrote {folder / name}" for name in links}, done.stderr
     assert {path.lstat().st_uid for path in folder.iterdir() if not path.is_symlink()} == {USER.uid}
 
 
@@ -215,10 +219,12 @@ def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progr
 
 
 def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, sudo: Sudo) -> None:
-    victim = machine.secret / "file"
-    done = sudo("inside", "--pid", str(os.getpid()), "--step-map", str(victim))
-    assert (done.returncode, machine.untouched()) == (2, True)
+    words = ("inside", "--pid", str(os.getpid()))
+    done = sudo(*words, "--step-map-fd", "5", "--out", str(machine.secret / "out"))
     assert done.stderr == "autocap: `inside` is what autocap.tune starts in a script, and nothing to run under sudo\n"
+    assert (done.returncode, machine.untouched()) == (2, True)
+    assert sudo(*words, "--step-map", str(machine.secret / "file")).returncode == 2
+    assert machine.untouched()
 
 
 def test_roots_rights_come_back_within_and_everything_afterwards() -> None:
@@ -244,3 +250,23 @@ def test_modules_are_imported_from_where_the_user_may_not_look(
         import hidden_module  # type: ignore[import-not-found]
     assert (USER.uid, USER.uid, 0) == hidden_module.IDS
     assert not (machine.secret / "__pycache__").exists()
+
+
+def test_energy_that_root_alone_may_read_is_read_for_the_user(machine: Machine) -> None:
+    tree = RaplTree(machine.secret / "sys")
+    tree.package()
+    with acting_as(USER):
+        power = RaplPower(VirtualClock(), Sysfs(tree.root))
+        power.read()
+        assert power.notes() == ()
+
+
+@pytest.mark.skipif(shutil.which("ipmitool") is not None, reason="there is one, and it would be asked")
+def test_root_starts_no_ipmitool_of_the_callers_path(machine: Machine, sudo: Sudo) -> None:
+    program = machine.home / "ipmitool"
+    program.write_text("#!/bin/sh\ntouch ran\necho 'Instantaneous power reading: 100 Watts'\n")
+    program.chmod(0o755)
+    machine.env["PATH"] = f"{machine.home}:{machine.env['PATH']}"
+    done = sudo("run", "--device", "emulated", "--node-power", "ipmi", "--", "touch", "job")
+    assert (done.returncode, os.listdir(machine.home)) == (1, ["ipmitool"])
+    assert done.stderr.startswith("autocap: --node-power ipmi: there is no ipmitool; install it")

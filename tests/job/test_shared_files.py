@@ -1,6 +1,8 @@
 """Files that live as long as their maker: nobody removes a living one's, nor anything else, and a dead one's goes."""
 
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,12 +82,14 @@ def test_a_fork_neither_removes_it_nor_keeps_it_alive(tmp_path: Path) -> None:
             file.close()
             os.close(maker_ends[1])
             os.close(fork_ends[0])
+            os.write(fork_ends[1], b"!")
             os.read(maker_ends[0], 1)
             os._exit(0)
         assert file.path.exists()
 
     in_fork(make_and_fork)
     os.close(fork_ends[1])
+    assert os.read(fork_ends[0], 1) == b"!"
     (path,) = tmp_path.glob("autocap-steps-2-*")
     remove_dead([tmp_path])
     assert not path.exists()
@@ -211,14 +215,12 @@ def test_they_lie_in_memory_or_among_the_temporary_files(monkeypatch: pytest.Mon
 @needs_root
 class TestUsers:
     @pytest.fixture
-    def shared(self, tmp_path: Path) -> Path:
-        """A directory as /dev/shm is."""
-        for parent in [tmp_path, *tmp_path.parents][:3]:  # pytest makes them for root alone
-            parent.chmod(0o755)
-        folder = tmp_path / "shm"
-        folder.mkdir()
+    def shared(self) -> Iterator[Path]:
+        """A directory as /dev/shm is; pytest's own are for root alone."""
+        folder = Path(tempfile.mkdtemp(prefix="autocap-shared-"))
         folder.chmod(0o1777)
-        return folder
+        yield folder
+        shutil.rmtree(folder)
 
     def as_nobody(self, work: Callable[[], object]) -> None:
         def drop_and_work() -> None:

@@ -33,7 +33,7 @@ json_values = st.recursive(
 
 
 def events_of(lines: list[bytes]) -> list[Event]:
-    return EventLines(Path("log")).take(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
+    return EventLines(Path("log"), str).take(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
 
 
 @settings(max_examples=150)
