@@ -13,10 +13,12 @@ def printable(text: str) -> str:
     return _OBEYED.sub(_escape, text)
 
 
-def printable_json(value: object) -> str:
-    """A value as JSON on one line, in ASCII without control characters, DEL among them. Raises ValueError for what JSON
-    cannot say, such as an infinity."""
-    return json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f")
+def printable_json(value: object, indent: int | None = None) -> str:
+    """A value as JSON, in ASCII without control characters, DEL among them, on one line unless it is to be indented.
+
+    Raises ValueError for what JSON cannot say, such as an infinity.
+    """
+    return json.dumps(value, allow_nan=False, indent=indent).replace("\x7f", "\\u007f")
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -1,12 +1,13 @@
 """The options of a strategy: name, meaning, kind and default."""
 
+import re
 from dataclasses import dataclass
 
-import numpy as np
-
+from autocap.config.values import LARGEST, number_or_none, plain, shown
 from autocap.errors import UsageError
 
 OptionScalar = str | int | float | bool | None
+_WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -15,8 +16,8 @@ class Option:
     """One strategy option: what it means and how its text is read.
 
     kind: int, float, str or bool. default: used when it is not given. required: it must be given, there is no default.
-    minimum, maximum: bounds, inclusive. choices: for str, what is allowed. is_cap: the value is a
-    cap in watts, which is then on the grid whatever its step.
+    minimum, maximum: bounds, inclusive; no number may be larger than any option's. choices: for str, what is allowed.
+    is_cap: the value is a cap in watts, which is then on the grid whatever its step.
     """
 
     name: str
@@ -39,16 +40,17 @@ class Option:
             if self.choices and text not in self.choices:
                 raise UsageError(f"strategy option {self.name} is '{text}'; it takes {', '.join(self.choices)}")
             return text
-        try:
-            value = self.kind(text)
-        except ValueError:
+        value = number_or_none(text)
+        if value is None or (self.kind is int and not _WHOLE.fullmatch(text)):
             noun = "a whole number" if self.kind is int else "a number"
-            raise UsageError(f"strategy option {self.name} is '{text}'; it takes {noun}") from None
+            raise UsageError(f"strategy option {self.name} is {shown(text)}; it takes {noun}")
         low, high = self.minimum, self.maximum
-        assert not isinstance(value, str | bool)
-        if not np.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
+        if not abs(value) <= LARGEST or (low is not None and value < low) or (high is not None and value > high):
             bounds = " ".join(
-                ([f"at least {low:g}"] if low is not None else []) + ([f"at most {high:g}"] if high is not None else [])
+                ([f"at least {low:g}"] if low is not None else [])
+                + [f"at most {plain(LARGEST) if high is None else f'{high:g}'}"]
             )
-            raise UsageError(f"strategy option {self.name} is {text}; it takes a finite number {bounds}".rstrip())
-        return value
+            raise UsageError(
+                f"strategy option {self.name} is {shown(text)}; it takes a finite number {bounds}".rstrip()
+            )
+        return self.kind(text)

@@ -54,11 +54,16 @@ def find(name: str) -> StrategyFactory:
         return _imported(BUILTIN[name])
     if ":" in name:
         return _imported(name)
-    registered = {entry.name: entry for entry in entry_points(group="autocap.strategies")}
+    registered = plugged_in()
     if name not in registered:
         known = ", ".join([*BUILTIN, *sorted(registered)])
         raise UsageError(f"unknown strategy '{name}'; choose one of {known}, or package.module:Class")
-    return _imported(registered[name].value)
+    return _imported(registered[name])
+
+
+def plugged_in() -> dict[str, str]:
+    """The strategies of other packages, by name: `package.module:Class`."""
+    return {entry.name: entry.value for entry in entry_points(group="autocap.strategies")}
 
 
 def _imported(reference: str) -> StrategyFactory:

@@ -8,6 +8,9 @@ import sys
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
+# A fault of ours that becomes a sentence is to be seen with its traceback.
+os.environ["AUTOCAP_DEBUG"] = "1"
+
 # Hundreds of processes import autocap: compiled once, not by each of them, even where Python is told to leave no trace.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -15,7 +15,6 @@ STDLIB = frozenset(sys.stdlib_module_names)
 WORDS = (
     "version",
     "printable",
-    "streams",
     "errors",
     "clock",
     "records",
@@ -25,6 +24,7 @@ WORDS = (
 )  # each of them those left of it
 ROOMS = {
     "job": "",
+    "streams": "job",
     "strategies": "",
     "progress": "job",
     "devices": "job",
@@ -32,7 +32,7 @@ ROOMS = {
     "measurement": "progress",
     "runlog": "job",
     "controller": "measurement progress strategies",
-    "reports": "runlog measurement progress",
+    "reports": "runlog measurement progress streams",
     "session": "all before",
     "sweep": "all before",
     "cli": "all before",
@@ -53,7 +53,7 @@ IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessin
 # What the watchdog and the child of a run import, and so must not wait for numpy.
 LIGHT = re.compile(
     r"(printable|errors|records|metrics|config|events|clock|job|guardian)\b|(devices|devices\.base|devices\.emulated|progress)$"
-    r"|progress\.(steps|regex)\b|runlog(\.(codec|directory|event_log))?$"
+    r"|progress\.(steps|regex)\b|runlog(\.(codec|directory|event_log|input_file|json_text|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
     "devices.nvml": "pynvml",

@@ -18,6 +18,7 @@ from autocap.streams import note
 from autocap.version import __version__
 
 DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceback
+_MOST_WORDS = 1000  # argparse takes seconds for ten times as many
 
 # name -> module:class and the line that `autocap --help` shows.
 _COMMANDS = {
@@ -48,6 +49,20 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # as argparse has it
+        """What argparse does, for as many words as it can take in a moment.
+
+        It drops a `--` that is joined to an option, and goes on without the value.
+        """
+        words = sys.argv[1:] if args is None else list(args)
+        if len(words) > _MOST_WORDS:
+            self.error(f"these are {len(words)} words of options; give at most {_MOST_WORDS}")
+        for word in words[: words.index("--") if "--" in words else None]:
+            option, _, value = word.partition("=")
+            if option.startswith("-") and value == "--":
+                self.error(f"argument {option}: '--' is no value; give one, or leave the option out")
+        return super().parse_known_args(words, namespace)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
@@ -65,6 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _status(argv: list[str], streams: StandardStreams) -> int:
     try:
+        _require_trusted()
         return _dispatch(argv, streams)
     except AutocapError as error:
         note(str(error))
@@ -78,6 +94,17 @@ def _status(argv: list[str], streams: StandardStreams) -> int:
             traceback.print_exc()
         note(f"internal fault: {type(error).__name__}: {error}; to see where, set {DEBUG_VARIABLE}=1 and try again")
         return 1
+
+
+def _require_trusted() -> None:
+    """Under sudo, before anything else is imported. Raises UsageError where it might be somebody else's code."""
+    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
+        from autocap.job.invoking_user import invoking_user
+        from autocap.job.trusted_code import require_trusted
+
+        user = invoking_user()
+        if user is not None:
+            require_trusted(user)
 
 
 def _dispatch(argv: list[str], streams: StandardStreams) -> int:
@@ -97,7 +124,7 @@ def _dispatch(argv: list[str], streams: StandardStreams) -> int:
         raise UsageError(f"unknown command '{name}'; choose one of {', '.join(_COMMANDS)}")
     module, _, cls = (_COMMANDS | _UNLISTED)[name][0].partition(":")
     command: Command = getattr(import_module(module), cls)()
-    own, child = _split(argv[1:])
+    own, child = _split(argv[1:]) if command.is_session else (argv[1:], None)
     subparser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False)
     command.prepare_parser(subparser)
     args = subparser.parse_args(own)

@@ -1,6 +1,7 @@
 """`autocap report --follow`: a run elsewhere, as it goes on."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autocap.clock import Clock
@@ -8,16 +9,20 @@ from autocap.events import Event, RunEnded
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.event_log import EventTail
 
+log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 1.0
 _LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the file
 
 
-def follow(run_dir: Path, reporter: Reporter, clock: Clock) -> list[Event]:
+def follow(
+    run_dir: Path, reporter: Reporter, clock: Clock, damaged: Callable[[str], None] = log.warning
+) -> list[Event]:
     """Pass on to the reporter a run's events, old and new, until it has ended or was killed; all of its events.
 
-    Of a run that has ended already nothing is reported. Raises RunDirectoryError where there is no such directory.
+    Of a run that has ended already nothing is reported. damaged: is told of lines that are left out. Raises
+    RunDirectoryError where there is no such directory.
     """
-    with EventTail(run_dir) as tail:
+    with EventTail(run_dir, damaged) as tail:
         found = tail.read()
         if _ended(found):
             return found

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autocap.job.signals import SignalClock
+from autocap.job.signals import EndedBySignal, SignalClock
 
 _VARIABLE = "OPENBLAS_NUM_THREADS"  # read once, when the library is loaded
 
@@ -32,8 +32,15 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def session_clock() -> Iterator[SignalClock]:
-    """The clock of a session, which holds signals back before threads of numpy's could catch them."""
-    with SignalClock() as clock:
-        with one_thread():
-            import autocap.session.modes  # noqa: F401
-        yield clock
+    """The clock of a session, which holds signals back before threads of numpy's could catch them.
+
+    A signal that asks for the end before there is a job ends this process when all is closed.
+    """
+    try:
+        with SignalClock() as clock:
+            with one_thread():
+                import autocap.session.modes  # noqa: F401
+            yield clock
+    except EndedBySignal as ended:
+        ended.die()
+        raise

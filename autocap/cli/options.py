@@ -8,6 +8,7 @@ from typing import Any
 from autocap import config, devices
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
+from autocap.config.spacing import too_fine
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.progress.regex import compile_pattern
@@ -108,6 +109,10 @@ def _check_caps(given: Mapping[str, Any]) -> None:
     low, high, caps_w = given.get("min_cap"), given.get("max_cap"), given.get("caps", ())
     if low is not None and high is not None and low > high:
         raise UsageError(f"--min-cap {low:g} W is above --max-cap {high:g} W; swap them or drop one")
+    if low is not None and high is not None and "cap_step" in given:
+        why_not = too_fine(low, high, given["cap_step"])
+        if why_not is not None:
+            raise UsageError(why_not)
     if caps_w and "cap_step" in given:
         raise UsageError("--caps lists the caps, so --cap-step has nothing to space; drop one of them")
     for cap_w in caps_w:

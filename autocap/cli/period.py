@@ -1,17 +1,20 @@
 """`autocap period`."""
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
-from autocap.config.values import positive
+from autocap.cli.user_rights import become_user
+from autocap.config import values
 from autocap.errors import AutocapError
 from autocap.reports.wording.numbers import with_error
+from autocap.runlog.output_directory import OutputDirectory
 from autocap.streams import note, put, put_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from autocap.progress.period import PeriodEstimate
     from autocap.runlog.traces import Trace
@@ -28,20 +31,37 @@ class Period:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("trace", metavar="TRACE.csv[.gz]", type=Path, help="columns t_s,power_w: seconds and watts")
         parser.add_argument(
-            "--window", metavar="S", type=positive("seconds"), help="an estimate per S seconds, not one for the whole"
+            "trace", metavar="TRACE.csv[.gz]", type=values.path, help="columns t_s,power_w: seconds and watts"
         )
-        parser.add_argument("--plots", metavar="DIR", type=Path, help="draw each estimate as a PNG file in DIR")
+        parser.add_argument(
+            "--window",
+            metavar="S",
+            type=values.positive("seconds"),
+            help="an estimate per S seconds, not one for the whole",
+        )
+        parser.add_argument("--plots", metavar="DIR", type=values.path, help="draw each estimate as a PNG file in DIR")
         parser.add_argument("--json", action="store_true", help="print a list of estimates as JSON")
 
     def run(self, args: argparse.Namespace) -> int:
         with one_thread():
             from autocap.runlog.traces import read
 
+        become_user(_load, None if args.plots is None else _draw_nothing)
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
-        draw = None if args.plots is None else _drawer(args.plots, len(parts))
+        with ExitStack() as opened:
+            draw = None if args.plots is None else _drawer(args.plots, len(parts), opened)
+            self._show(args, trace, parts, draw)
+        return 0
+
+    def _show(
+        self,
+        args: argparse.Namespace,
+        trace: "Trace",
+        parts: "Sequence[Trace]",
+        draw: "Callable[[int, Trace, PeriodEstimate], None] | None",
+    ) -> None:
         note(f"{args.trace}: {len(trace.t_s)} readings over {trace.end_s - trace.start_s:.1f} s, one every "
              f"{trace.update_s:.3g} s", *trace.notes)  # fmt: skip
         found = []
@@ -56,31 +76,48 @@ class Period:
             put_json(found)
         if args.window is None and found[0]["verdict"] != "periodic" and len(trace.t_s) > _LONG:
             note("the trace is long, and seen as a whole it loses detail; `--window 60` looks at a minute at a time")
-        return 0
 
 
-def _drawer(folder: Path, parts: int) -> "Callable[[int, Trace, PeriodEstimate], None]":
-    """What draws a part of a trace, by its number, into a directory, which is made if need be."""
+def _drawer(folder: Path, parts: int, opened: ExitStack) -> "Callable[[int, Trace, PeriodEstimate], None]":
+    """What draws a part of a trace, by its number, into a directory, which is made if need be; `opened` closes it."""
     # Only here: matplotlib is optional and takes half a second to load.
     from autocap.reports import period_plots, plots
 
     plots.require()
     digits = len(str(parts - 1))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
+    place = opened.enter_context(_place(folder))
 
     def draw(number: int, part: "Trace", estimate: "PeriodEstimate") -> None:
-        path = folder / (f"period-{number:0{digits}}.png" if parts > 1 else "period.png")
+        name = f"period-{number:0{digits}}.png" if parts > 1 else "period.png"
         title = _summary(estimate)
+        drawn = period_plots.draw(part.t_s, part.power_w, update_s=part.update_s, estimate=estimate, title=title)
         try:
-            period_plots.draw(part.t_s, part.power_w, update_s=part.update_s, estimate=estimate, title=title, path=path)
+            place.put(name, drawn)
         except OSError as error:
-            raise AutocapError(f"{path} cannot be written: {error.strerror}; pass another --plots") from error
-        note(f"drew {path}")
+            raise AutocapError(f"{folder / name} cannot be written: {error.strerror}; pass another --plots") from error
+        note(f"drew {folder / name}")
 
     return draw
+
+
+def _load() -> None:
+    """What is imported late."""
+    from encodings import utf_8_sig  # noqa: F401 - of traces
+
+    from autocap.progress import period  # noqa: F401
+
+
+def _draw_nothing() -> None:
+    from autocap.reports import period_plots
+
+    period_plots.rehearse()
+
+
+def _place(folder: Path) -> OutputDirectory:
+    try:
+        return OutputDirectory(folder)
+    except OSError as error:
+        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
 
 
 def line(part: "Trace", estimate: "PeriodEstimate") -> str:

@@ -1,14 +1,16 @@
 """`autocap report`."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
+from autocap.cli.user_rights import become_user
+from autocap.config import values
 from autocap.events import Event
-from autocap.job.invoking_user import acting_as, invoking_user
 from autocap.streams import note, put, put_json
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ class Report:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("directory", metavar="RUN_DIR", type=Path, help="a run directory")
+        parser.add_argument("directory", metavar="RUN_DIR", type=values.path, help="a run directory")
         parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
         parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
         parser.add_argument("--json", action="store_true", help="print result.json, rebuilt from the events")
@@ -35,23 +37,50 @@ class Report:
     def run(self, args: argparse.Namespace) -> int:
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
-            from autocap.reports import rendering, text
+            from autocap.reports import plots, rendering, text
             from autocap.runlog.event_log import read_events
 
-        events = _followed(args.directory, args.json) if args.follow else read_events(args.directory)
+        become_user(_load, plots.rehearse if args.plots else None)
+        damaged: list[str] = []  # said below what is shown, or not at all: an error is one line
+        if args.follow:
+            events = _followed(args.directory, args.json, damaged)
+        else:
+            events = read_events(args.directory, damaged.append)
         report = _report(args.directory, events)
-        with acting_as(invoking_user()):  # under sudo the files belong to whoever typed the command
-            if args.html:
-                note(f"wrote {rendering.write_page(args.directory, report)}")
-            if args.plots:
-                for path in rendering.write_plots(args.directory, report):
-                    note(f"wrote {path}")
+        if args.html:
+            note(f"wrote {rendering.write_page(args.directory, report)}")
+        if args.plots:
+            for path in rendering.write_plots(args.directory, report):
+                note(f"wrote {path}")
         if args.json:
             put_json(report.result)
         elif not (args.html or args.plots):
             warnings = (f"warning: {warning}" for warning in report.document.warnings)
             put(*text.lines(report.document), *warnings)
+        note(*(f"warning: {one}" for one in damaged))
         return 0
+
+
+def _load() -> None:
+    """Make a report on nothing, which loads what one on a run needs."""
+    from encodings import utf_8_sig  # noqa: F401 - of samples
+
+    from rich.console import Console
+
+    from autocap.cli import follow  # noqa: F401
+    from autocap.reports import html, text
+    from autocap.reports.document import Document, Table
+    from autocap.reports.live import terminal  # noqa: F401
+    from autocap.reports.live.status import Status
+    from autocap.reports.live.view import View
+    from autocap.sweep import document  # noqa: F401
+
+    table = Table(heading="", titles=("W", ""), rows=(("1", "kept"),))
+    empty = dict.fromkeys(("kicker", "headline", "aim", "label", "version"), "")
+    nothing = Document(**empty, remarks=(), facts=(), warnings=(), body=(table,), job=(("command", ""),))
+    text.lines(nothing)
+    html.page(nothing, ())
+    View(Console(file=io.StringIO())).lines(Status(), 0.0, text.WIDTH, 10)
 
 
 def _report(directory: Path, events: Sequence[Event]) -> "Presentation":
@@ -62,7 +91,7 @@ def _report(directory: Path, events: Sequence[Event]) -> "Presentation":
     return present_sweep(events) if is_sweep(events) else present_run(directory, events)
 
 
-def _followed(directory: Path, as_json: bool) -> list[Event]:
+def _followed(directory: Path, as_json: bool, damaged: list[str]) -> list[Event]:
     """The events of a run, once it is over; shown meanwhile, beside the JSON that was asked for or in front of it."""
     from autocap.cli.follow import follow
     from autocap.clock import MonotonicClock
@@ -70,6 +99,6 @@ def _followed(directory: Path, as_json: bool) -> list[Event]:
 
     reporter = terminal.for_stream(sys.stderr) if as_json else terminal.for_stream(sys.stdout, prefix="")
     try:
-        return follow(directory, reporter, MonotonicClock())
+        return follow(directory, reporter, MonotonicClock(), damaged.append)
     finally:
         reporter.close()

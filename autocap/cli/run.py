@@ -4,12 +4,12 @@ import argparse
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from autocap.cli import Parser, options
 from autocap.cli.numpy_threads import session_clock
 from autocap.config import RunConfig, values
-from autocap.errors import AutocapError
+from autocap.errors import AutocapError, UsageError
+from autocap.job.invoking_user import invoking_user
 from autocap.streams import note
 
 
@@ -61,11 +61,15 @@ class Inside:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--pid", metavar="PID", type=values.pid, required=True, help="the job")
-        parser.add_argument("--step-map", metavar="FILE", type=Path, required=True, help="where it counts its steps")
+        parser.add_argument(
+            "--step-map-fd", metavar="FD", type=values.count, required=True, help="descriptor of its step map"
+        )
         options.declare(parser, "attach")
 
     def run(self, args: argparse.Namespace) -> int:
-        config = replace(options.attach_config(args, "tune"), step_map=args.step_map)
+        if invoking_user() is not None:
+            raise UsageError("`inside` is what autocap.tune starts in a script, and nothing to run under sudo")
+        config = replace(options.attach_config(args, "tune"), step_map_fd=args.step_map_fd)
         # A script that wants to survive SIGTERM has it ignored, also by whoever it starts; to us it is the block's end.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:

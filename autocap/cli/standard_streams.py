@@ -11,8 +11,8 @@ import sys
 from contextlib import suppress
 from typing import TextIO, cast
 
-from autocap.cli.queued_stream import QueuedStream
 from autocap.streams import PrintableStream, note
+from autocap.streams.queued import QueuedStream
 
 _PATIENCE_S = 1.0  # with a reader of standard error, at the end
 
@@ -27,16 +27,18 @@ class StandardStreams:
         self.out, self.err = _printable(sys.stdout), _printable(sys.stderr)
         sys.stdout, sys.stderr = cast(TextIO, self.out), cast(TextIO, self.err)
         self._queue: QueuedStream | None = None
+        self._patience_s = _PATIENCE_S
         self._held: io.StringIO | None = None
         self._out, self._err = self.out.beneath, self.err.beneath
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._queue is not None:
-            self._queue.end(_PATIENCE_S)
+            self._queue.end(self._patience_s)
+        self.out.beneath, self.err.beneath = self._out, self._err
         sys.stdin, sys.stdout, sys.stderr = self._found
         for stream, fd in ((self.out, 1), (self.err, 2)):
-            if stream.failure is not None and stream.beneath is not self._held:
+            if stream.failure is not None:
                 _silence(stream, fd)
 
     def wait_for_nobody(self) -> None:
@@ -53,7 +55,8 @@ class StandardStreams:
         Says why not, but for a reader who has gone, as in `autocap report … | head`.
         """
         if self._queue is not None:
-            self._queue.drain(_PATIENCE_S)  # what was said stands before it
+            # What was said stands before it; who does not read it now is not waited for again.
+            self._patience_s = _PATIENCE_S if self._queue.drain(_PATIENCE_S) else 0.0
         self.out.beneath = self._out
         try:
             if self._held is not None:

@@ -54,7 +54,7 @@ class TuneConfig:
 
     metric: Annotated[
         Metric,
-        _metric("--metric NAME", str, f"{', '.join(METRICS)} (default: {METRIC})"),
+        _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})"),
         _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
         _metric("--max-slowdown X%", values.percentage, "longest time per iteration allowed, against the baseline"),
         _metric("--energy-price MONEY", values.not_negative("money per kWh"), "for the metric cost: money per kWh"),
@@ -129,8 +129,8 @@ class RunConfig:
 
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
-    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. step_map: where a job that asked to
-    be tuned counts its steps.
+    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. step_map_fd: of the map in which a
+    job that asked to be tuned counts its steps.
     """
 
     command: tuple[str, ...]
@@ -138,7 +138,7 @@ class RunConfig:
         str,
         _search(
             "--strategy NAME",
-            str,
+            values.word,
             "model, golden, linear, bayesian, bandit, fixed, a registered plug-in, or package.module:Class "
             f"(default: {STRATEGY})",
         ),
@@ -156,7 +156,7 @@ class RunConfig:
         str,
         _device(
             "--device NAME",
-            str,
+            values.word,
             "auto, nvml, rapl (CPU packages), emulated[:PROFILE], or KIND[:ARG] of a registered plug-in "
             f"(default: {DEVICE})",
         ),
@@ -173,7 +173,7 @@ class RunConfig:
         Path | None,
         _search(
             "--warm-start RUN_DIR",
-            Path,
+            values.path,
             "begin from an earlier run's curve of the same GPU model, driver branch and command",
         ),
     ] = None
@@ -190,7 +190,7 @@ class RunConfig:
         str,
         _device(
             "--progress KIND",
-            str,
+            values.word,
             f"{', '.join(PROGRESS_KINDS['run'])} (default: {PROGRESS})",
             commands=_TUNING,
             help_in={"attach": f"{', '.join(PROGRESS_KINDS['attach'])} (default: {PROGRESS})"},
@@ -232,9 +232,9 @@ class RunConfig:
             commands=("run", "sweep"),
         ),
     ] = None
-    out: Annotated[Path | None, _running("--out DIR", Path, "run directory (default: autocap-runs/<start>-<pid>)")] = (
-        None
-    )
+    out: Annotated[
+        Path | None, _running("--out DIR", values.path, "run directory (default: autocap-runs/<start>-<pid>)")
+    ] = None
     force: Annotated[bool, _running("--force", None, "replace the run that --out holds")] = False
     json: Annotated[bool, _running("--json", None, "print the result as one last line on stdout")] = False
     quiet: Annotated[bool, _running("--quiet", None, "print nothing on stderr")] = False
@@ -248,4 +248,4 @@ class RunConfig:
             commands=_TUNING,
         ),
     ] = None
-    step_map: Path | None = None
+    step_map_fd: int | None = None

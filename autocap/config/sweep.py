@@ -25,7 +25,11 @@ class SweepConfig:
     name: Annotated[
         str,
         CommandOption(
-            Group.RUNNING, "--name NAME", str, "of the curves in sweep.csv (default: the command's)", commands=_SWEEP
+            Group.RUNNING,
+            "--name NAME",
+            values.word,
+            "of the curves in sweep.csv (default: the command's)",
+            commands=_SWEEP,
         ),
     ]
     run: RunConfig
@@ -41,7 +45,7 @@ class SweepConfig:
             commands=_SWEEP,
         ),
     ] = None
-    repeats: Annotated[int, _runs("--repeats N", values.count, f"runs of each cap (default: {REPEATS})")] = REPEATS
+    repeats: Annotated[int, _runs("--repeats N", values.repeats, f"runs of each cap (default: {REPEATS})")] = REPEATS
     order: Annotated[
         str,
         _runs(

@@ -1,141 +1,257 @@
-"""How option values are written: percentages, watts, seconds, lists. Each error says what is allowed."""
+"""How option values are written: percentages, watts, seconds, lists. Each error says what is allowed.
+
+Every number has a range that fits its unit, so that nothing that is made from one can be endless, in size or in time.
+"""
 
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from autocap.config.spacing import MOST_CAPS
 
 LOOPBACK = "127.0.0.1"
+MOST_GPUS = 1024  # of one list
+MOST_SETS = 64
+MOST_PID = 2**31 - 1  # what a process number can be; the kernel gives far smaller ones
+_SHOWN = 60  # characters of a value that is wrong
+
+# The smallest above 0 and the largest number of each unit.
+_RANGES = {
+    "watts": (1e-3, 1e6),
+    "seconds": (1e-3, 1e8),
+    "money per kWh": (1e-9, 1e9),
+    "money per device hour": (1e-9, 1e9),
+    "percent": (1e-6, 1e6),
+}
+LARGEST = 1e9  # of a number without a unit
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+
+
+def shown(text: str, most: int = _SHOWN) -> str:
+    """A value as an error quotes it: no longer than a line is read. most: characters."""
+    return f"'{text}'" if len(text) <= most else f"'{text[:most]}…' ({len(text)} characters)"
+
+
+def plain(value: float) -> str:
+    """A bound as it is written: 1000000, 0.001."""
+    return f"{value:.10g}"
+
+
+def number_or_none(text: str) -> float | None:
+    """The number that a text means, perhaps infinite or not a number by name; `None` for any other.
+
+    Stricter than Python, which also takes the digits of other scripts, underscores and blanks around.
+    """
+    return float(text) if _NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text) else None
 
 
 def _number(text: str, what: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number; {what}") from None
+    value = number_or_none(text)
+    if value is None:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number; {what}")
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"'{text}' is not finite; {what}")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not finite; {what}")
     return value
 
 
 def number(text: str) -> float:
-    """Any finite number."""
-    return _number(text, "give a finite number")
+    """A number of no unit."""
+    what = f"give a finite number, at most {plain(LARGEST)}"
+    value = _number(text, what)
+    return _within(value, abs(value) <= LARGEST, what)
 
 
-def _numbers(allowed: Callable[[float], bool], wrong: str, what: str) -> Callable[[str], float]:
-    """A reader of finite numbers. wrong: what others are. what: which to give."""
+def _within(value: float, allowed: bool, what: str) -> float:
+    if not allowed:
+        raise argparse.ArgumentTypeError(f"{value:g} is out of range; {what}")
+    return value
 
+
+def positive(unit: str, or_else: str = "") -> Callable[[str], float]:
+    """A reader of numbers above 0. or_else: what else the option takes."""
+    least, most = _RANGES[unit]
+    return _above_0(f"give a number above 0, in {unit}{or_else}: {plain(least)} to {plain(most)}", least, most)
+
+
+def _above_0(what: str, least: float, most: float) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = _number(text, what)
-        if not allowed(value):
-            raise argparse.ArgumentTypeError(f"{value:g} {wrong}; {what}")
-        return value
+        if value <= 0:
+            raise argparse.ArgumentTypeError(f"{value:g} is not above 0; {what}")
+        return _within(value, least <= value <= most, what)
 
     return read
 
 
-def positive(unit: str) -> Callable[[str], float]:
-    """A reader of finite numbers above 0."""
-    return _numbers(lambda value: value > 0, "is not above 0", f"give a number above 0, in {unit}")
-
-
 def not_negative(unit: str) -> Callable[[str], float]:
-    """A reader of finite numbers that are 0 or more."""
-    return _numbers(lambda value: value >= 0, "is below 0", f"give 0 or more, in {unit}")
+    """A reader of numbers that are 0 or more."""
+    least, most = _RANGES[unit]
+    what = f"give 0 or more, in {unit}: 0, or {plain(least)} to {plain(most)}"
+
+    def read(text: str) -> float:
+        value = _number(text, what)
+        if value < 0:
+            raise argparse.ArgumentTypeError(f"{value:g} is below 0; {what}")
+        return abs(_within(value, value == 0 or least <= value <= most, what))
+
+    return read
 
 
 def between(low: float, high: float, unit: str) -> Callable[[str], float]:
     """A reader of numbers from low to high."""
-    return _numbers(lambda value: low <= value <= high, "is out of range", f"give {low:g} to {high:g} {unit}")
+    what = f"give {low:g} to {high:g} {unit}"
+
+    def read(text: str) -> float:
+        value = _number(text, what)
+        return _within(value, low <= value <= high, what)
+
+    return read
 
 
 def percentage(text: str) -> float:
     """`5` or `5%`, as a share: 0.05. Above 0."""
-    read = _numbers(lambda value: value > 0, "is not above 0", "give a percentage above 0, such as 5 or 5%")
-    return read(text.removesuffix("%")) / 100
+    least, most = _RANGES["percent"]
+    what = f"give a percentage above 0, such as 5 or 5%: {plain(least)} to {plain(most)}"
+    return _above_0(what, least, most)(text.removesuffix("%")) / 100
 
 
-def _whole(text: str, least: int, wrong: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise argparse.ArgumentTypeError(f"'{text}' {wrong}")
+def _whole(text: str, least: int, most: int, wrong: str) -> int:
+    # The length first: Python refuses to read thousands of digits, and in words of its own.
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{shown(text)} {wrong}")
     return int(text)
 
 
 def pid(text: str) -> int:
     """A process number."""
-    return _whole(text, 1, "is no process number; give one above 0")
+    return _whole(text, 1, MOST_PID, f"is no process number; give one above 0, at most {MOST_PID}")
 
 
 def seed(text: str) -> int:
     """A whole number, 0 or more."""
-    return _whole(text, 0, "is not a whole number, 0 or more")
+    return _whole(text, 0, 2**32 - 1, f"is not a whole number, 0 or more, at most {2**32 - 1}")
 
 
-def count(text: str) -> int:
+def count(text: str, most: int = 10**12) -> int:
     """A whole number above 0."""
-    return _whole(text, 1, "is not a whole number above 0")
+    return _whole(text, 1, most, f"is not a whole number above 0, at most {most}")
+
+
+def repeats(text: str) -> int:
+    """How often something is run."""
+    return count(text, 1000)
 
 
 def watts_list(text: str) -> tuple[float, ...]:
     """`100,120,140`: watts, ascending and distinct whatever the order given."""
     read = positive("watts")
-    return tuple(sorted({read(part.strip()) for part in text.split(",")}))
+    parts = text.split(",")
+    if len(parts) > MOST_CAPS:
+        raise argparse.ArgumentTypeError(f"these are {len(parts)} caps; give at most {MOST_CAPS}")
+    return tuple(sorted({read(part.strip(" ")) for part in parts}))
 
 
-_GPU = re.compile(r"\d{1,4}(-\d{1,4})?|[A-Za-z][\w-]*")
+_GPU = re.compile(r"\d{1,4}(-\d{1,4})?|[A-Za-z][\w-]{0,99}", re.ASCII)
 
 
 def gpu_list(text: str) -> tuple[str, ...]:
     """`0,2-3,GPU-…`: indices, ranges and UUIDs; ranges are spelt out."""
-    found: list[str] = []
-    for part in (part.strip() for part in text.split(",")):
-        if not _GPU.fullmatch(part):
-            raise argparse.ArgumentTypeError(f"'{part}' is no GPU; give indices, ranges like 0-3 or UUIDs, by comma")
-        first, dash, last = part.partition("-")
-        if first.isdigit() and dash:
-            if int(first) > int(last):
-                raise argparse.ArgumentTypeError(f"the range {part} runs backwards; give the lower index first")
-            found += [str(index) for index in range(int(first), int(last) + 1)]
-        else:
-            found.append(part)
-    return tuple(dict.fromkeys(found))
+    found: dict[str, None] = {}
+    for part in text.split(","):
+        found |= dict.fromkeys(_gpus(part.strip(" ")))
+        if len(found) > MOST_GPUS:
+            raise argparse.ArgumentTypeError(f"{shown(text)} names more than {MOST_GPUS} GPUs; give at most so many")
+    return tuple(found)
+
+
+def _gpus(part: str) -> Iterator[str]:
+    if not _GPU.fullmatch(part):
+        raise argparse.ArgumentTypeError(
+            f"{shown(part)} is no GPU; give indices, ranges like 0-3 or UUIDs, by comma, an index of 4 digits at most"
+        )
+    first, dash, last = part.partition("-")
+    if not (first.isdigit() and dash):
+        yield part
+        return
+    if int(first) > int(last):
+        raise argparse.ArgumentTypeError(f"the range {part} runs backwards; give the lower index first")
+    yield from map(str, range(int(first), int(last) + 1))
 
 
 def gpu_sets(text: str) -> tuple[tuple[str, ...], ...]:
     """`0;0,1;0-3`: sets of GPUs, each as `gpu_list` reads it."""
-    return tuple(gpu_list(part) for part in text.split(";"))
+    parts = text.split(";")
+    if len(parts) > MOST_SETS:
+        raise argparse.ArgumentTypeError(f"these are {len(parts)} sets of GPUs; give at most {MOST_SETS}")
+    return tuple(gpu_list(part) for part in parts)
+
+
+_IPV6 = r"[0-9A-Fa-f:.]{2,45}(%\w{1,15})?"  # with the name of an interface
+_ADDRESS = re.compile(rf"{_IPV6}|[A-Za-z0-9-]{{1,63}}(\.[A-Za-z0-9-]{{1,63}})*", re.ASCII)
 
 
 def endpoint(text: str) -> tuple[str, int]:
     """`9101`, on loopback, `0.0.0.0:9101` or `[::]:9101`: where to listen."""
     address, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise argparse.ArgumentTypeError(f"'{text}' is no port; give 1 to 65535, or ADDRESS:PORT")
-    return address.removeprefix("[").removesuffix("]") or LOOPBACK, int(port)
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no port; give 1 to 65535, or ADDRESS:PORT")
+    address = address.removeprefix("[").removesuffix("]") or LOOPBACK
+    if not _ADDRESS.fullmatch(address) or len(address) > 253:
+        raise argparse.ArgumentTypeError(f"{shown(address)} is no address to listen on; give ADDRESS:PORT or a port")
+    return address, int(port)
 
 
 def key_value(text: str) -> tuple[str, str]:
     """`KEY=VALUE`."""
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"'{text}' is not KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not KEY=VALUE")
     return key, value
+
+
+def word(text: str) -> str:
+    """A name, or whatever else is one text."""
+    if not text:
+        raise argparse.ArgumentTypeError("the value is empty; give one, or leave the option out")
+    if "\0" in text:
+        raise argparse.ArgumentTypeError(f"{shown(text)} holds a NUL character; leave it out")
+    return text
+
+
+def path(text: str) -> Path:
+    """The path of a file or directory."""
+    word(text)
+    try:
+        name = text.encode("utf-8", "surrogateescape")  # as the kernel gets it
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{shown(text)} can name no file; give another path") from None
+    names = name.split(b"/")
+    if len(name) > _PATH_BYTES or max(map(len, names)) > _NAME_BYTES or len(names) > _NAMES:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is longer than a path can be; give at most {_PATH_BYTES} bytes, {_NAME_BYTES} in a name, "
+            f"and {_NAMES} names"
+        )
+    return Path(text)
+
+
+_PATH_BYTES, _NAME_BYTES = 4095, 255  # as Linux has them
+_NAMES = 200  # one in another: each may have to be made, held open, and removed
 
 
 def retune(text: str) -> float | str:
     """When to tune anew: auto, never, or seconds."""
-    return text if text in ("auto", "never") else positive("seconds, or auto, or never")(text)
+    return text if text in ("auto", "never") else positive("seconds", ", or auto, or never")(text)
 
 
 def node_power(text: str) -> str:
     """`none`, watts, `rapl`, `ipmi` or `command:CMD`."""
     kind, _, command = text.partition(":")
     if text in ("none", "rapl", "ipmi") or (kind == "command" and command.strip()):
-        return text
-    try:
-        float(text)
-    except ValueError:
+        return word(text)
+    if number_or_none(text) is None:
         what = "choose none, watts, rapl, ipmi or command:CMD"
-        raise argparse.ArgumentTypeError(f"unknown source '{text}'; {what}") from None
-    return f"{positive('watts')(text):.10g}"
+        raise argparse.ArgumentTypeError(f"unknown source {shown(text)}; {what}")
+    return plain(positive("watts")(text))

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, cast
 
 from autocap.devices.base import CheckCaps, DeviceSource, LimitPort
 from autocap.errors import DeviceUnavailable, UsageError
-from autocap.job.invoking_user import privileged
+from autocap.job.invoking_user import invoking_user, privileged
 from autocap.job.processes import ProcessId
+from autocap.job.trusted_code import require_trusted_module
 
 if TYPE_CHECKING:  # the watchdog has no use for them
     from autocap.clock import Clock
@@ -75,6 +76,9 @@ def _module(kind: str) -> ModuleType:
     name = _MODULES.get(kind) or plugged_in().get(kind)
     if name is None:
         raise DeviceUnavailable(f"devices of kind '{kind}' are not known to this version of autocap")
+    user = None if kind in _MODULES else invoking_user()
+    if user is not None:
+        require_trusted_module(name, user)
     try:
         return import_module(name)
     except Exception as error:  # a plug-in's module may raise anything while it is imported

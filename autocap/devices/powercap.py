@@ -16,15 +16,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from autocap.devices.kept_files import KeptFiles
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.invoking_user import privileged
+from autocap.job.trusted_code import SYSFS_VARIABLE
 
-SYSFS_VARIABLE = "AUTOCAP_SYSFS"  # where sysfs is, as in a container that sees the host's in another place
 LONG_TERM = "long_term"  # the constraint that caps; the others are for moments
 _ZONE = re.compile(r"(intel-rapl(?:-[a-z]+)?):(\d+)(?::(\d+))?")
 _PACKAGE = re.compile(r"package-(\d+)(?:-die-(\d+))?")
 _PREFERRED = "intel-rapl"  # of a package's interfaces: the registers, which have every domain
 _CONSTRAINTS = 8  # no zone has more
+_AGAIN = ("energy_uj", "enabled", "_power_limit_uw", "_time_window_us")  # how the names end of what the loop reads
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
 _DENIED = frozenset({errno.EACCES, errno.EPERM})
 # More than any package or its memory draws: what a counter may have moved, and how soon it may have wrapped unseen.
@@ -49,27 +51,32 @@ class ZoneError(DeviceError):
         self.lost, self.denied = self.code in _GONE, self.code in _DENIED
         if not advice:
             advice = "its driver has gone; load it (modprobe intel_rapl_msr)" if self.lost else "look at dmesg"
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it holds no whole number"
         super().__init__(f"{what} failed: {why}; {advice}")
 
 
 class Sysfs:
     """The files of sysfs. root: where it is, by default where the environment or the kernel has it.
 
-    All methods raise OSError.
+    What is read again and again, or written, is kept open until `close`. All methods raise OSError.
     """
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = Path(os.environ.get(SYSFS_VARIABLE) or "/sys") if root is None else root
+        self._kept = KeptFiles()
 
     def read(self, path: Path) -> str:
         with privileged():  # energy is root's alone to read
-            return path.read_text().strip()
+            if path.name.endswith(_AGAIN):
+                return self._kept.read(path).decode(errors="replace").strip()
+            return path.read_text(errors="replace").strip()
 
     def write(self, path: Path, text: str) -> None:
-        # Never creates: a file that is not there is a zone that has gone.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC), "w") as file:
-            file.write(text)
+        self._kept.write(path, text.encode())
+
+    def close(self) -> None:
+        """Keep no file open."""
+        self._kept.close()
 
     def may_write(self, path: Path) -> bool:
         """As far as permissions show."""
@@ -78,7 +85,8 @@ class Sysfs:
     def folders(self, path: Path) -> list[Path]:
         """The folders in one, links to folders included; none where it is not there."""
         try:
-            return sorted(entry for entry in path.iterdir() if entry.is_dir())
+            with privileged():
+                return sorted(entry for entry in path.iterdir() if entry.is_dir())
         except FileNotFoundError:
             return []
 

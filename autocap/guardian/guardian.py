@@ -20,7 +20,6 @@ from autocap.guardian.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.lock import DeviceLock
 from autocap.guardian.recovery import Fate, settle_locked
-from autocap.guardian.restore import may_remove
 from autocap.guardian.spare_descriptors import SpareDescriptors
 from autocap.guardian.state_dir import StateDir
 from autocap.guardian.watchdog import Duty
@@ -40,8 +39,7 @@ class Guardian:
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
-    the default one. cleanup: files under /dev/shm or the temporary directory that are to go if this process is killed.
-    sync: makes a file durable. start_watch: starts the watchdog process.
+    the default one. sync: makes a file durable. start_watch: starts the watchdog process.
 
     Entering raises DeviceLocked when another controller has one of the devices; GuardError when a limit left behind
     cannot be put back first, the journal cannot be written, or there is no watchdog. Then nothing was set or is left.
@@ -55,20 +53,15 @@ class Guardian:
         limits: LimitPort,
         job: ProcessId | None,
         state_dir: Path | None = None,
-        cleanup: Sequence[Path] = (),
         ready_timeout_s: float = 10.0,
         sync: Callable[[int], None] = os.fsync,
         start_watch: StartWatch = Heartbeat,
     ) -> None:
-        for path in cleanup:
-            if not may_remove(path):
-                raise GuardError(f"{path} is not under /dev/shm or the temporary directory, so it is not cleaned up")
         self._kind = kind
         self._uuids = tuple(gpu.uuid for gpu in gpus)
         self._limits = limits
         self._job = job
         self._state_dir = state_dir
-        self._cleanup = tuple(map(str, cleanup))
         self._ready_timeout_s = ready_timeout_s
         self._sync = sync
         self._start_watch = start_watch
@@ -93,6 +86,9 @@ class Guardian:
 
     def __enter__(self) -> "Guardian":
         with privileged(), ExitStack() as stack:
+            # First of all, so that they have low numbers: a limit on open files is one on their numbers.
+            self._spare = SpareDescriptors(_DESCRIPTORS)
+            stack.callback(self._spare.close)
             state = stack.enter_context(StateDir(self._state_dir, sync=self._sync))
             self._state_dir = state.path
             journal = Journal(state)
@@ -108,8 +104,6 @@ class Guardian:
             stack.callback(self._end_watchdog)
             self._heartbeat = self._start_watchdog()
             stack.callback(self._restore_at_exit)
-            self._spare = SpareDescriptors(_DESCRIPTORS)
-            stack.callback(self._spare.close)
             _live.add(self)
             self._stack = stack.pop_all()
         return self
@@ -180,7 +174,6 @@ class Guardian:
             boot_id=boot_id(),
             owner=self._owner,
             job=self._job,
-            cleanup=self._cleanup,
             settings=self._limits.settings(uuid) if isinstance(self._limits, SettingsPort) else (),
         )
 

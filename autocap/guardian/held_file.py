@@ -45,8 +45,10 @@ class HeldFile:
 
     def close(self) -> None:
         """Leave the file, without the spare."""
-        if self._state.is_still(self._name + TEMPORARY, self._spare):
-            self._state.unlink(self._name + TEMPORARY)
-        self._state.unlink(self._name + ASIDE)
-        os.close(self._spare)
-        os.close(self._current)
+        try:
+            if self._state.is_still(self._name + TEMPORARY, self._spare):
+                self._state.unlink(self._name + TEMPORARY)
+            self._state.unlink(self._name + ASIDE)
+        finally:
+            os.close(self._spare)
+            os.close(self._current)

@@ -24,7 +24,7 @@ UNFINISHED = (SUFFIX + TEMPORARY, SUFFIX + ASIDE)
 LOCK = ".lock"
 # More than any device's limit, name, process or setting needs; whatever is beyond was not written by us.
 _MOST_W = 1e6
-_LONGEST_TEXT = 1000
+_LONGEST_TEXT = 300
 _MOST_BITS = 128
 
 
@@ -35,8 +35,8 @@ class Entry:
     original_w: the requested limit found on arrival, `None` where it could not be read (then none is ever set).
     last_w: the last value set, `None` before the first and after the original was put back. next_w: the value about
     to be set, `None` when no set is under way. owner: the controller. job: the process that an emulated device acts
-    on. cleanup: files to remove once the owner is dead. settings: what was found beside the limit and goes back with
-    it; none for a device of which a cap changes nothing else.
+    on. settings: what was found beside the limit and goes back with it; none for a device of which a cap changes
+    nothing else.
     """
 
     kind: str
@@ -47,7 +47,6 @@ class Entry:
     job: ProcessId | None = None
     last_w: float | None = None
     next_w: float | None = None
-    cleanup: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
 
     @property
@@ -80,7 +79,8 @@ class Entry:
 
 def encode(entry: Entry) -> bytes:
     """The entry as it stands on disk and goes to the watchdog."""
-    return json.dumps({"schema": SCHEMA, **asdict(entry)}, indent=1).encode()
+    # Earlier versions named files to remove in `cleanup`, and restore no entry that is without it.
+    return json.dumps({"schema": SCHEMA, "cleanup": [], **asdict(entry)}, indent=1).encode()
 
 
 def decode(data: bytes) -> Entry:
@@ -238,9 +238,8 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 # Any: json.loads gives it, and every field is checked here.
 def _parse(fields: dict[str, Any]) -> Entry:
-    if not isinstance(fields["cleanup"], list):
-        raise ValueError("cleanup is no list")
-    for text in (fields["kind"], fields["uuid"], fields["boot_id"], *fields["cleanup"]):
+    fields.pop("cleanup", None)
+    for text in (fields["kind"], fields["uuid"], fields["boot_id"]):
         _require_text(text)
     for name in ("original_w", "last_w", "next_w"):
         limit_w = fields[name]
@@ -250,7 +249,6 @@ def _parse(fields: dict[str, Any]) -> Entry:
         raise ValueError("a limit was set without an original")
     fields["owner"] = _process(fields["owner"])
     fields["job"] = None if fields["job"] is None else _process(fields["job"])
-    fields["cleanup"] = tuple(fields["cleanup"])
     fields["settings"] = tuple(map(_setting, fields.get("settings", ())))
     return Entry(**fields)
 

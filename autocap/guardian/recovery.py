@@ -16,10 +16,11 @@ from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError
 from autocap.guardian.journal import DamagedEntry, Entry, Journal
 from autocap.guardian.lock import DeviceLock
-from autocap.guardian.restore import Outcome, PutBack, put_back, remove_leftovers
+from autocap.guardian.restore import Outcome, PutBack, put_back
 from autocap.guardian.state_dir import StateDir, default_path
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id
+from autocap.job.shared_files import remove_dead
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +55,12 @@ class Settled:
 
 
 def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Settled]:
-    """Go over all entries of the state directory and put back what dead owners left.
+    """Go over all entries of the state directory and put back what dead owners left; remove their step maps.
 
     observe: change nothing, and say what would be done. Raises GuardError where the directory is refused.
     """
+    if not observe:
+        remove_dead()
     with privileged():
         return _settle(default_path() if state_dir is None else state_dir, observe)
 
@@ -122,7 +125,7 @@ def settle_entry(journal: Journal, entry: Entry, port: LimitPort | None = None) 
     if entry.boot_id != boot_id():
         journal.delete(uuid)
         return Settled(uuid=uuid, outcome=Fate.STALE, sentence=f"{uuid}: the entry is from before a reboot, dropped")
-    if _in_use(entry) and not _dies(entry.owner):  # somebody removed the lock file under it
+    if _in_use(entry) and not dies(entry.owner):  # somebody removed the lock file under it
         return _foresee(entry)
     try:
         done = _reach(entry, port)
@@ -130,7 +133,6 @@ def settle_entry(journal: Journal, entry: Entry, port: LimitPort | None = None) 
         logger.debug("%s could not be put back", uuid, exc_info=True)
         sentence = f"{uuid}: {entry.original_w:g} W could not be put back: {error}; run `autocap restore` again"
         return Settled(uuid=uuid, outcome=Fate.FAILED, sentence=sentence)
-    remove_leftovers(entry.cleanup)
     journal.delete(uuid)
     return Settled(uuid=uuid, outcome=_FATES[done.outcome], sentence=_sentence(entry, done))
 
@@ -140,7 +142,7 @@ def _in_use(entry: Entry) -> bool:
     return entry.boot_id == boot_id() and entry.owner.pid != os.getpid() and entry.owner.is_alive()
 
 
-def _dies(owner: ProcessId) -> bool:
+def dies(owner: ProcessId) -> bool:
     """Whether a process that has let go of its lock is soon gone: the kernel closes files a moment before that."""
     deadline_s = time.monotonic() + _DYING_S
     while owner.is_alive():

@@ -1,12 +1,9 @@
 """Putting one device's limit back: only while it is still one of ours, and verified by reading it again."""
 
-import os
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from autocap.devices.base import LimitPort, SettingsPort
 from autocap.errors import LimitNotEnforced, LimitRefused
@@ -68,34 +65,3 @@ def _put_settings_back(port: LimitPort, entry: Entry, limit_w: float | None, bef
     if isinstance(port, SettingsPort) and port.settings(entry.uuid) != entry.settings:
         before_set()
         port.put_back(entry.uuid, limit_w, entry.settings)
-
-
-_SHARED_MEMORY = Path("/dev/shm")
-
-
-def may_remove(path: Path) -> bool:
-    """Whether a file may stand in an entry's `cleanup`: one under /dev/shm or the temporary directory."""
-    from tempfile import gettempdir  # slow to import, and seldom needed
-
-    roots = (_SHARED_MEMORY.resolve(), Path(gettempdir()).resolve())
-    parent = path.parent.resolve()
-    return path.is_absolute() and any(parent == root or root in parent.parents for root in roots)
-
-
-def remove_leftovers(paths: tuple[str, ...]) -> None:
-    """Remove a dead owner's files: regular ones of our own user, where `may_remove` allows it; others are left."""
-    for path in map(Path, paths):
-        with suppress(OSError):  # gone already, or no longer ours
-            if may_remove(path):
-                _remove_own_file(path)
-
-
-def _remove_own_file(path: Path) -> None:
-    # By the folder's descriptor, which nobody can exchange between the check and the removal.
-    folder = os.open(path.parent.resolve(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-            os.unlink(path.name, dir_fd=folder)
-    finally:
-        os.close(folder)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.errors import GuardError
+from autocap.job.invoking_user import invoking_user
+from autocap.job.trusted_code import replaceable
 
 TEMPORARY = ".tmp"
 ASIDE = ".old"  # what a file is called for the moment in which another takes its name
@@ -30,13 +32,14 @@ class StateDir:
 
     path: the directory, the default one when `None`. sync: makes a descriptor's file durable.
     Raises GuardError where the directory cannot be made, is a symbolic link, belongs to another user, or can be
-    written by others.
+    written by others; under sudo also where others could replace it.
     """
 
     def __init__(self, path: Path | None = None, *, sync: Callable[[int], None] = os.fsync) -> None:
         self.path = (default_path() if path is None else path).absolute()
         self._sync = sync
         try:
+            self._require_own_way()
             _make_private(self.path)
             if self.path.is_symlink():
                 raise GuardError(f"the state directory {self.path} is a symbolic link; remove it or {_ELSEWHERE}")
@@ -46,6 +49,20 @@ class StateDir:
         if (complaint := _complaint(os.fstat(self._fd))) is not None:
             os.close(self._fd)
             raise GuardError(f"the state directory {self.path} {complaint}; {_ELSEWHERE}")
+        try:
+            self._require_own_way()  # once more: somebody may have made a part of it since
+        except GuardError:
+            os.close(self._fd)
+            raise
+
+    def _require_own_way(self) -> None:
+        """Under sudo, nobody else may replace it by a directory on the way to it. Raises GuardError."""
+        found = None if invoking_user() is None else replaceable(str(self.path))
+        if found is not None:
+            raise GuardError(
+                f"the state directory {self.path} can be replaced by others, as {found}; under sudo, set "
+                "AUTOCAP_STATE_DIR to a directory that only root can write"
+            )
 
     def __enter__(self) -> "StateDir":
         return self

@@ -69,7 +69,7 @@ class Tuned:
             try:
                 self._job = _job()
                 step_map = stack.enter_context(StepMap.create())
-                tuner = stack.enter_context(AttachedJob(_start(self._job, step_map.path, self._words)))
+                tuner = stack.enter_context(AttachedJob(_start(self._job, step_map.fd, self._words)))
                 stack.callback(_end, tuner)
                 stack.enter_context(counted(step_map))
             except (AutocapError, OSError, ValueError, subprocess.SubprocessError) as error:
@@ -153,14 +153,15 @@ def _distributed() -> tuple[int, int]:
     return torch.get_rank(), torch.get_world_size()
 
 
-def _start(job: int, step_map: Path, words: Sequence[str]) -> int:
-    """Start the process that tunes; its PID."""
-    tuner = [sys.executable, "-P", "-m", "autocap", "inside", f"--pid={job}", f"--step-map={step_map}", *words]
+def _start(job: int, map_fd: int, words: Sequence[str]) -> int:
+    """Start the process that tunes, and hand the step map down to it; its PID."""
+    tuner = [sys.executable, "-P", "-m", "autocap", "inside", f"--pid={job}", f"--step-map-fd={map_fd}", *words]
     done = subprocess.run(
         ["/bin/sh", "-c", _DETACHED, "sh", *tuner],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        pass_fds=(map_fd,),
         start_new_session=True,
         check=True,
     )

@@ -71,7 +71,10 @@ class AttachedJob:
 
     def _has_ended(self) -> bool:
         if self._pidfd is None:
-            return not self.identity.is_alive()
+            try:
+                return not self.identity.is_alive()
+            except OSError:  # no file can be opened, so nobody can tell: it is asked again
+                return False
         ended = select.poll()
         ended.register(self._pidfd, select.POLLIN)
         return bool(ended.poll(0))
@@ -79,7 +82,7 @@ class AttachedJob:
 
 def _open(pid: int) -> int | None:
     """A pidfd; `None` before Linux 5.3, where a container forbids it, and for what is no process."""
-    with suppress(AttributeError, OSError):
+    with suppress(AttributeError, OSError, OverflowError):
         return os.pidfd_open(pid)
     return None
 
@@ -93,9 +96,7 @@ def _not_there(pid: int) -> TargetError:
         return TargetError(f"there is no process {pid}; look the job's PID up with: ps -ef")
     except OSError as error:
         return TargetError(f"process {pid} cannot be looked at: {errno.errorcode.get(error.errno or 0)}")
-    return TargetError(
-        f"process {pid} belongs to another user and /proc hides it; run autocap as that user or with sudo"
-    )
+    return TargetError(f"process {pid} belongs to another user and /proc hides it; run autocap as that user")
 
 
 def _leader_of(pid: int) -> int:

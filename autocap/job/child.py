@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from autocap.config.values import shown
 from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.processes import identify, tree
 
 _SHELL = "/bin/sh"
+_NAME_SHOWN = 300  # characters of a command in an error
 # Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
 # two signals that a command expects at their default. It gives up root by itself, because its user need not be allowed
 # to execute our Python.
@@ -39,7 +41,7 @@ try:
 except OSError as error:
     if error.errno == errno.ENOEXEC:
         os.execv("/bin/sh", ["/bin/sh", path, *argv[1:]])
-    print(f"{path}: {error.strerror}", file=sys.stderr)
+    print(f"{ascii(path)}: {error.strerror}", file=sys.stderr)
     sys.exit(126)
 """
 _FIRST_LINE_BYTES = 80  # as much as bash looks at to tell a script from a binary
@@ -162,7 +164,7 @@ def waiting_start(
             os.set_inheritable(gate, True)
             ids = ",".join(map(str, (user.uid, user.gid, *user.groups))) if user else ""
             waiting = (sys.executable, "-I", "-S", "-c", _WAITING, str(gate), ids, path, *command)
-            with privileged():
+            with privileged() if user else nullcontext():
                 job = ChildJob(_spawn(waiting, environment, None, None))
         finally:
             os.close(gate)
@@ -174,6 +176,15 @@ def waiting_start(
 def _require_named(command: Sequence[str]) -> None:
     if not command or not command[0]:
         raise CommandNotFound("the command is empty; give one after --")
+    if not all(map(_can_be_given, command)):
+        raise CommandNotExecutable("the command holds a character that no program can be given; leave it out")
+
+
+def _can_be_given(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:  # half of a character
+        return False
 
 
 def _executable(name: str, environment: Mapping[str, str]) -> str:
@@ -181,7 +192,7 @@ def _executable(name: str, environment: Mapping[str, str]) -> str:
     path = _located(name, environment)
     if path is None:
         raise _diagnosed(name, None, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
-    if not os.access(path, os.X_OK) or Path(path).is_dir():
+    if not os.access(path, os.X_OK) or os.path.isdir(path):
         raise _diagnosed(name, path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
     return path
 
@@ -220,25 +231,26 @@ def _is_binary(path: str) -> bool:
 
 def _diagnosed(name: str, path: str | None, error: OSError) -> TargetError:
     """What the kernel's refusal to execute a command means, and what to do about it."""
+    named = shown(name, _NAME_SHOWN)
     if path is None and error.errno == errno.ENOENT:
         if os.sep in name:
-            return CommandNotFound(f"command '{name}' does not exist; check its path")
-        return CommandNotFound(f"command '{name}' was not found in PATH; check its spelling or give its full path")
+            return CommandNotFound(f"command {named} does not exist; check its path")
+        return CommandNotFound(f"command {named} was not found in PATH; check its spelling or give its full path")
     if error.errno == errno.ENOENT:
         return CommandNotExecutable(
-            f"command '{name}' cannot be executed: an interpreter it needs does not exist; check its first line"
+            f"command {named} cannot be executed: an interpreter it needs does not exist; check its first line"
         )
-    if Path(path or name).is_dir():
-        return CommandNotExecutable(f"'{name}' is a directory; name a program in it")
+    if os.path.isdir(path or name):
+        return CommandNotExecutable(f"{named} is a directory; name a program in it")
     if error.errno == errno.EACCES:
         return CommandNotExecutable(
-            f"command '{name}' is not executable: {error.strerror}; allow it with: chmod +x {path or name}"
+            f"command {named} is not executable: {error.strerror}; allow it with: chmod +x {path or name}"
         )
     if error.errno == errno.ENOEXEC:
         return CommandNotExecutable(
-            f"command '{name}' is neither a script nor a program for this machine; name one that is"
+            f"command {named} is neither a script nor a program for this machine; name one that is"
         )
-    return CommandNotExecutable(f"command '{name}' cannot be executed: {error.strerror}; check its path and arguments")
+    return CommandNotExecutable(f"command {named} cannot be executed: {error.strerror}; check its path and arguments")
 
 
 def _status(code: int) -> int:

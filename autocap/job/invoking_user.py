@@ -71,7 +71,9 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
     """Inside, whatever this process does it does with the user's rights: files are opened, made and removed as theirs,
     signals are sent as theirs. `None` changes nothing.
 
-    The real ids change as well, by which signals and access(2) go; root stays the saved one, for `privileged`.
+    The real ids change as well: by them signals and access(2) go, and a program that some library starts is the user's
+    alone, since what is saved does not outlive an exec. Root stays the saved id, for `privileged`. So the user may
+    signal us, as without sudo; the watchdog they may not.
     """
     if user is None or os.geteuid() == user.uid:
         yield
@@ -109,6 +111,36 @@ def privileged() -> Iterator[None]:
         finally:
             os.setresgid(*gids)
             os.setresuid(*uids)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Inside, no other thread has root's rights back: for what a thread of ours does to the user's processes."""
+    with _switching:
+        yield
+
+
+@contextmanager
+def file_rights_of(uid: int, gid: int) -> Iterator[None]:
+    """Inside, root has no more rights to files than that user; whoever is not root keeps their own.
+
+    The effective ids alone change: a process with somebody's real id would take their signals. Raises OSError where
+    the kernel forbids it.
+    """
+    if os.geteuid() != 0 or uid == 0:
+        yield
+        return
+    with _switching:
+        gid_before, groups = os.getegid(), os.getgroups()
+        try:
+            os.setgroups([gid])
+            os.setegid(gid)
+            os.seteuid(uid)
+            yield
+        finally:
+            os.seteuid(0)
+            os.setegid(gid_before)
+            os.setgroups(groups)
 
 
 def become(user: InvokingUser | None) -> None:

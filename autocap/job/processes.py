@@ -46,8 +46,11 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The identity of a running process, or `None` when there is none of that number."""
-    stat = _stat(pid)
+    """The identity of a running process, or `None` when there is none of that number, or no file can be opened."""
+    try:
+        stat = _stat(pid)
+    except OSError:
+        return None
     return None if stat is None else ProcessId(pid, stat.start_ticks)
 
 

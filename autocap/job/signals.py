@@ -1,7 +1,8 @@
 """Signals as wake-ups of the run's clock, and what each of them means for the job.
 
 Nothing happens in a handler: the signals are blocked, and the clock's wait is also the wait for them, so a signal
-can interrupt neither a set of a limit nor the write of a file.
+can interrupt neither a set of a limit nor the write of a file. Only while a session prepares they have their default
+effect.
 """
 
 import os
@@ -15,6 +16,7 @@ from types import FrameType
 from autocap.clock import MonotonicClock
 
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+_OF_THE_PROCESS = _ENDING | {signal.SIGTSTP}  # what ends or stops any process, while there is no job yet
 _WAITED = _ENDING | {signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCHLD}
 _FROM_KERNEL = 0x80  # SI_KERNEL: how the terminal's ^C, ^\, ^Z and hang-up arrive
 _LONGEST_WAIT_S = 1.0  # a signal that another thread caught does not end the wait, so look for it now and then
@@ -35,6 +37,33 @@ class ReceivedSignal(int):
 def from_terminal(signum: int) -> bool:
     """Whether the terminal sent a signal that a clock reported, as far as that clock knows."""
     return isinstance(signum, ReceivedSignal) and signum.from_terminal
+
+
+class EndedBySignal(BaseException):
+    """A signal asked for the end before there was a job; no Exception, as nothing is to be made of it on the way out.
+
+    signum: the signal. `die` once everything is closed.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+    def die(self) -> None:
+        """End this process by that signal, as whoever waits for it is to see."""
+        signal.signal(self.signum, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {self.signum})
+        os.kill(os.getpid(), self.signum)
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """No signal reaches a thread that is started inside, which inherits the mask."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class SignalClock(MonotonicClock):
@@ -70,17 +99,42 @@ class SignalClock(MonotonicClock):
         self._previous = {}
 
     @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Signals that end or stop a process do so at once, as there is no job yet, nothing is set, and whatever is
+        done here (opening devices, settling what dead runs left) may take long and may end at any moment.
+
+        It is the kernel that ends us, so it needs no turn of ours. Start threads inside `deaf`.
+        """
+        ours = [signum for signum in self._previous if signum in _OF_THE_PROCESS]
+        for signum in ours:
+            signal.signal(signum, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+            for signum in ours:
+                signal.signal(signum, self._note)
+
+    def end_if_asked(self) -> None:
+        """Raises EndedBySignal where a signal has asked for the end since `preparing`, before the job is started."""
+        self._drain()
+        ending = [arrival for arrival in self._arrived if _ENDING & {arrival}]
+        if ending:
+            raise EndedBySignal(ending[0])
+
+    @contextmanager
     def lifted(self) -> Iterator[None]:
         """The mask found on arrival, for starting a child, which inherits it; signals are noted meanwhile.
 
         Chosen over a preexec_fn, which forks the whole process where vfork would do and is unsafe beside threads.
         """
         self._drain()
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        before = signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         try:
             yield
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, self._previous)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait_until(self, t_s: float) -> ReceivedSignal | None:
         """Return at `t_s` with `None`, or earlier with the signal that arrived; one that is pending comes at once."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from autocap.clock import Clock
 from autocap.config import PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
@@ -18,33 +17,28 @@ _REGEX = "regex:"
 class IterationCounter:
     """The counter of one run: the step hook's map, a relay for the output, or nothing in the child at all.
 
-    kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map: where a
-    job that asked to be tuned counts its steps. Entering raises AutocapError when the map or the relay cannot be set
-    up.
+    kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map_fd: of the
+    map in which a job that asked to be tuned counts its steps. Entering raises AutocapError when the map or the relay
+    cannot be set up.
     """
 
-    def __init__(self, kind: str, *, ours: bool = True, step_map: Path | None = None) -> None:
+    def __init__(self, kind: str, *, ours: bool = True, step_map_fd: int | None = None) -> None:
         self._kind = kind if ours or kind != "auto" else "outside"
-        self._given = step_map
+        self._given = step_map_fd
         self._stack = ExitStack()
         self._map: StepMap | None = None
         self._relay: Relay | None = None
 
     def __enter__(self) -> "IterationCounter":
+        given = None if self._given is None else self._stack.enter_context(StepMap.adopt(self._given))
         if self._kind in ("auto", "steps"):
-            step_map = StepMap.open(self._given) if self._given else StepMap.create()
-            self._map = self._stack.enter_context(step_map)
+            self._map = given or self._stack.enter_context(StepMap.create())
         elif self._kind.startswith(_REGEX):
             self._relay = self._stack.enter_context(Relay.start(self._kind.removeprefix(_REGEX)))
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
-
-    @property
-    def cleanup(self) -> tuple[Path, ...]:
-        """Files that are to go if this process is killed."""
-        return () if self._map is None else (self._map.path,)
 
     @property
     def fault(self) -> str | None:

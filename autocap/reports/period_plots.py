@@ -4,16 +4,16 @@ out of them, the waveform folded from each half of it, and the detector's score 
 Dashes, hatching and markers carry what colour does, so that it survives a grey printer.
 """
 
+import io
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count
+from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count, detect
 from autocap.progress.period.candidates import find, screen
 from autocap.progress.period.series import prepare
 from autocap.reports.plots import require
@@ -56,11 +56,11 @@ class _View:
     candidates_s: tuple[float, ...]
 
 
-def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstimate, title: str, path: Path) -> None:
-    """Draw an estimate into a PNG file.
+def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstimate, title: str) -> bytes:
+    """An estimate as a PNG file.
 
     t_s, power_w: the readings it was made from, shape (n,). update_s: of the sensor. title: the estimate in words; its
-    reason is put under it. Raises PlotsUnavailable without matplotlib, OSError where the file cannot be written.
+    reason is put under it. Raises PlotsUnavailable without matplotlib.
     """
     require()
     from matplotlib import rc_context
@@ -75,8 +75,18 @@ def draw(t_s: Floats, power_w: Floats, *, update_s: float, estimate: PeriodEstim
     _scores(figure.add_subplot(grid[2, 1]), view, update_s)
     reason = textwrap.fill(estimate.reason, _WIDE)
     figure.suptitle(f"{title}\n{reason}", fontsize="medium")
+    file = io.BytesIO()
     with rc_context({"agg.path.chunksize": _CHUNK}):
-        figure.savefig(path, format="png")
+        figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def rehearse() -> None:
+    """Draw the estimate of a short square wave, which loads all that detecting and drawing need. Raises as `draw`."""
+    t_s = np.arange(0.0, 40.0, 0.1)
+    power_w = np.where(t_s % 2.0 < 1.2, 200.0, 100.0)
+    estimate = detect(t_s, power_w, update_s=0.1, window_s=0.0)
+    draw(t_s, power_w, update_s=0.1, estimate=estimate, title="rehearsal")
 
 
 def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimate) -> _View:

@@ -1,6 +1,7 @@
 """Pictures through matplotlib, as PNG or SVG files. matplotlib is imported only when something is drawn."""
 
 import io
+import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autocap.errors import AutocapError
+from autocap.printable import printable
 from autocap.reports.figures.layout import Box, beside, place
-from autocap.reports.figures.model import Band, Line, Mark, Marker, Panel, Picture, Plot, Points, Row, Rows, Style
+from autocap.reports.figures.model import (
+    Axis,
+    Band,
+    Bar,
+    Colour,
+    Line,
+    Mark,
+    Marker,
+    Panel,
+    Picture,
+    Plot,
+    Points,
+    Row,
+    Rows,
+    Style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -33,6 +50,7 @@ _MARKERS = {
     Marker.DOWN: "v",
     Marker.STAR: "*",
 }
+_MOST_LABELS = 100  # of which there is room for far fewer
 _LABEL_GAP = 8.0  # pixels
 _LABEL_PT, _CHARACTER = 8.0, 0.6  # size of labels, and the mean width of a character in it
 _KEY_COLUMNS = 5
@@ -47,6 +65,25 @@ def require() -> None:
     """Raises PlotsUnavailable, with what to install, where matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise PlotsUnavailable("plots need matplotlib; install it with `pip install 'autocap[plots]'`")
+    # It warns of a home directory that it cannot write to, as that of a service; the plots are the same.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
+def rehearse() -> None:
+    """Draw a picture of nothing, which loads all that drawing needs. Raises PlotsUnavailable without matplotlib, and
+    whatever it raises where it cannot read its own files."""
+    one, style, axis = np.ones(2), Style(colour=Colour.INK), Axis(label="W", low=0.0, high=2.0)
+    marks = (
+        Line(name="line", style=style, x=one, y=one),
+        Band(name="band", style=style, x=one, low=one, high=one),
+        Points(name="points", style=style, x=one, y=one, y_error=one, labels=("1 W",)),
+    )
+    rows = Rows(x=axis, rows=(Row(name="row", style=style, bars=(Bar(start=0.0, end=1.0, label="bar"),)),))
+    picture = Picture(
+        name="rehearsal", title="title", caption="", panels=(rows, Plot(title="plot", x=axis, y=axis, marks=marks))
+    )
+    for kind in ("png", "svg"):
+        draw(picture, kind)
 
 
 def draw(picture: Picture, kind: str) -> bytes:
@@ -111,7 +148,7 @@ def _panel(axes: "Axes", panel: Panel, *, keyed: bool) -> None:
     axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
     axes.set_axisbelow(True)
     if panel.title:
-        axes.set_title(panel.title, loc="left", fontweight="bold", fontsize="medium")
+        axes.set_title(printable(panel.title).replace("$", r"\$"), loc="left", fontweight="bold", fontsize="medium")
     for mark in panel.marks:
         _mark(axes, mark)
     if keyed and panel.key:
@@ -177,7 +214,7 @@ def _labels(axes: "Axes", plot: Plot) -> None:
     for points in (mark for mark in plot.marks if isinstance(mark, Points)):
         spots = to_pixels.transform(np.column_stack((points.x, points.y))).tolist()
         taken += [Box(left=x - 5, top=y - 5, right=x + 5, bottom=y + 5) for x, y in spots]
-        for label, (x, y) in zip(points.labels, spots, strict=False):
+        for label, (x, y) in zip(points.labels[:_MOST_LABELS], spots, strict=False):
             words.append(label)
             wanted.append(beside(x, y, _CHARACTER * size * len(label), size, _LABEL_GAP))
     page = Box(left=inside.x0, top=inside.y0, right=inside.x1, bottom=inside.y1)

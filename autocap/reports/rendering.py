@@ -15,7 +15,8 @@ from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.runlog.codec import Json, encode
 from autocap.runlog.columns import read_samples
-from autocap.runlog.directory import REPORT, replace
+from autocap.runlog.directory import REPORT
+from autocap.runlog.output_directory import OutputDirectory
 
 # Keys that a run of the GPUs alone does not have.
 _OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
@@ -49,7 +50,9 @@ def present_run(run_dir: Path, events: Sequence[Event]) -> Presentation:
 
 def write_page(run_dir: Path, report: Presentation) -> Path:
     """Put `report.html` into a run directory; its path. Raises RunDirectoryError where it cannot be written."""
-    return _put(run_dir / REPORT, report.page.encode())
+    page = report.page.encode()
+    with _opened(run_dir, REPORT) as place:
+        return put(place, REPORT, page)
 
 
 def write_plots(run_dir: Path, report: Presentation) -> Iterator[Path]:
@@ -58,17 +61,29 @@ def write_plots(run_dir: Path, report: Presentation) -> Iterator[Path]:
     Raises PlotsUnavailable without matplotlib, RunDirectoryError where one cannot be written.
     """
     plots.require()
-    for picture in report.pictures():
-        for kind in KINDS:
-            yield _put(run_dir / f"{picture.name}.{kind}", plots.draw(picture, kind))
+    with _opened(run_dir, "*.png") as place:
+        for picture in report.pictures():
+            for kind in KINDS:
+                yield put(place, f"{picture.name}.{kind}", plots.draw(picture, kind))
 
 
-def _put(path: Path, data: bytes) -> Path:
+def put(place: OutputDirectory, name: str, data: bytes) -> Path:
+    """Put a file there, whole or not at all; its path. Raises RunDirectoryError."""
+    path = place.path / name
     try:
-        replace(path, data)
+        place.put(name, data)
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be written: {error.strerror}; check its permissions") from error
     return path
+
+
+def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
+    try:
+        return OutputDirectory(run_dir, make=False)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{run_dir / wanted} cannot be written: {error.strerror}; check its permissions"
+        ) from error
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:

@@ -7,12 +7,15 @@ be a number is infinite: the fields that can be are standard errors.
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
 from enum import Enum
 
 _T = typing.TypeVar("_T")
+# Half a character, which no stream takes; but for those that stand for a byte of an argument that was not UTF-8.
+_LONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -34,7 +37,8 @@ def encode(value: object) -> Json:
 def decode(kind: type[_T], value: Json) -> _T:
     """The record of that type. Fields it does not know are ignored, absent ones take their defaults.
 
-    Raises ValueError, TypeError or OverflowError where the value is not such a record.
+    Half a surrogate pair in a string becomes an escape. Raises ValueError, TypeError or OverflowError where the value
+    is not such a record.
     """
     return typing.cast(_T, _decoded(kind, value))  # _decoded goes by `kind`, which the type checker cannot follow
 
@@ -42,7 +46,7 @@ def decode(kind: type[_T], value: Json) -> _T:
 def _decoded(kind: object, value: Json) -> object:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, Mapping):
-            raise ValueError(f"{kind.__name__} is written as an object, got {value!r}")
+            raise ValueError(f"{kind.__name__} is written as an object")
         hints = _hints(kind)
         names = [field.name for field in dataclasses.fields(kind) if field.name in value]
         return kind(**{name: _decoded(hints[name], value[name]) for name in names})
@@ -50,7 +54,7 @@ def _decoded(kind: object, value: Json) -> object:
         return _one_of(typing.get_args(kind), value)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise ValueError(f"a tuple is written as a list, got {value!r}")
+            raise ValueError("a tuple is written as a list")
         return tuple(_decoded(typing.get_args(kind)[0], item) for item in value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
@@ -60,8 +64,12 @@ def _decoded(kind: object, value: Json) -> object:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
     elif isinstance(kind, type) and type(value) is kind:
-        return value
-    raise ValueError(f"{value!r} is not {kind}")
+        return value if not isinstance(value, str) or value.isascii() else _LONE.sub(_escaped, value)
+    raise ValueError(f"it is not {kind}")  # what it is instead is not ours to show
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):x}"
 
 
 @functools.cache  # reading the hints takes longer than all the rest
@@ -72,10 +80,10 @@ def _hints(kind: type) -> dict[str, object]:
 def _one_of(kinds: tuple[object, ...], value: Json) -> object:
     """The member of a union that a value is: exactly of its type if one is, else the first that takes it."""
     if type(value) in kinds:
-        return value
+        return _decoded(type(value), value)
     for kind in kinds:
         try:
             return _decoded(kind, value)
         except (ValueError, TypeError, OverflowError):
             continue
-    raise ValueError(f"{value!r} is none of {kinds}")
+    raise ValueError(f"it is none of {kinds}")

@@ -10,11 +10,10 @@
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
 
-import json
 import os
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from operator import attrgetter
@@ -22,19 +21,22 @@ from pathlib import Path
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
+from autocap.printable import printable_json
 from autocap.records import Sample
 from autocap.runlog.codec import Json
 from autocap.runlog.event_log import EVENTS, line_of, locked
+from autocap.runlog.output_directory import OutputDirectory, write
 
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
 SWEEP = "sweep.csv"
 REPORT = "report.html"
+FAULTS = "internal-fault.txt"
 PICTURES = ("timeline", "search", "tradeoff", "caps")
 _PLOTS = tuple(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
-_HALF = "half-written.tmp"
 _OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these holds a run
-_REMOVED_BY_FORCE = (*_OF_A_RUN, _HALF, REPORT, *_PLOTS)
+_REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, FAULTS, *_PLOTS)
+_BLOCK = 1 << 16
 _FLUSH_S = 5.0
 _READING = ("energy_j", "beside_j", "requested_w", "enforced_w", "sm_clock_hz", "cap_binding", "throttled",
             "utilisation", "temperature_c")  # fmt: skip
@@ -53,16 +55,10 @@ class RunDirectory:
     that the caller can warn and let the job go on.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        made: tuple[Path, ...],
-        events: FileIO,
-        samples: FileIO | None = None,
-    ) -> None:
-        self.path = path
+    def __init__(self, place: OutputDirectory, events: FileIO, samples: FileIO | None = None) -> None:
+        self.path = place.path
         self.failed = False
-        self._made = made
+        self._place = place
         self._events = events
         self._samples = samples
         self._gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
@@ -78,18 +74,17 @@ class RunDirectory:
         directory can be made or written.
         """
         path = path or default_directory(started)
-        try:
-            made = _make(path)
-            _clear(path, force)
-            # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
-            events = locked(FileIO(path / EVENTS, "xb"), path)
+        with ExitStack() as opened:
             try:
-                return cls(path, made, events, FileIO(path / SAMPLES, "xb") if samples else None)
-            except OSError:
-                events.close()
-                raise
-        except OSError as error:
-            raise _unwritable(path, error) from error
+                place = opened.enter_context(OutputDirectory(path))
+                _clear(place, force)
+                # Unbuffered: what could not be written must not be tried again, and fail again, on closing.
+                events = opened.enter_context(locked(place.create(EVENTS), path))
+                run = cls(place, events, place.create(SAMPLES) if samples else None)
+            except OSError as error:
+                raise _unwritable(path, error) from error
+            opened.pop_all()
+            return run
 
     @classmethod
     def reopen(cls, path: Path) -> "RunDirectory":
@@ -97,13 +92,15 @@ class RunDirectory:
 
         Raises RunDirectoryError where it cannot be written, or is being written by another autocap.
         """
-        try:
-            events = locked(FileIO(path / EVENTS, "r+b"), path)
-            events.seek(events.readall().rfind(b"\n") + 1)
-            events.truncate()
-            return cls(path, (), events)
-        except OSError as error:
-            raise _unwritable(path, error) from error
+        with ExitStack() as opened:
+            try:
+                place = opened.enter_context(OutputDirectory(path, make=False))
+                events = opened.enter_context(locked(place.open(EVENTS), path))
+                _drop_half_line(events)
+            except OSError as error:
+                raise _unwritable(path, error) from error
+            opened.pop_all()
+            return cls(place, events)
 
     def __enter__(self) -> "RunDirectory":
         return self
@@ -113,7 +110,7 @@ class RunDirectory:
 
     def append(self, event: Event) -> None:
         """Add one event. Raises RunDirectoryError, once."""
-        self._attempt(EVENTS, lambda: _write(self._events, line_of(event)))
+        self._attempt(EVENTS, lambda: write(self._events, line_of(event)))
 
     def sample(self, sample: Sample) -> None:
         """Add one sample; it is on disk within 5 s of the run. Raises RunDirectoryError, once."""
@@ -121,24 +118,25 @@ class RunDirectory:
 
     def put_result(self, result: Json) -> None:
         """Put `result.json` there, as `put` does."""
-        self.put(RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
+        self.put(RESULT, printable_json(result, indent=2) + "\n")
 
     def put(self, name: str, text: str) -> None:
         """Put a file there, whole or not at all, instead of one of that name. Raises RunDirectoryError, once."""
-        self._attempt(name, lambda: replace(self.path / name, text.encode(errors="surrogateescape")))
+        self._attempt(name, lambda: self._place.put(name, text.encode(errors="surrogateescape")))
 
     def discard(self) -> None:
         """Remove what this run wrote and the directories it made: the command could not be started."""
         self.failed = True  # there is nothing left to write
-        self.close()
+        self.finish()
         with suppress(OSError):  # what cannot be removed does no harm
-            for name in (*_OF_A_RUN, _HALF):
-                (self.path / name).unlink(missing_ok=True)
-            for directory in reversed(self._made):
-                directory.rmdir()
+            for name in (*_OF_A_RUN, FAULTS):
+                self._place.remove(name)
+            self._place.remove_temporaries()
+            self._place.remove_made()
+        self.close()
 
-    def close(self) -> None:
-        """Finish the samples and close the files. Raises RunDirectoryError, once."""
+    def finish(self) -> None:
+        """Finish the samples and close the log; other files may still be put there. Raises RunDirectoryError, once."""
         try:
             if self._samples is not None and not self._samples.closed:
                 self._attempt(SAMPLES, lambda: self._write_rows(zlib.Z_FINISH))
@@ -146,6 +144,13 @@ class RunDirectory:
             if self._samples is not None:
                 self._samples.close()
             self._events.close()
+
+    def close(self) -> None:
+        """The same, and let go of the directory."""
+        try:
+            self.finish()
+        finally:
+            self._place.close()
 
     def _attempt(self, name: str, write: Callable[[], None]) -> None:
         if self.failed:
@@ -169,19 +174,12 @@ class RunDirectory:
         waiting, self._waiting = self._waiting, []
         text = head + "".join(map(row, waiting))
         assert self._samples is not None  # samples are passed on only where they are to be recorded
-        _write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Put a file there, whole or not at all. Raises OSError."""
-    half = path.with_name(_HALF)
-    with FileIO(half, "wb") as file:
-        _write(file, data)
-        os.fsync(file.fileno())
-    half.replace(path)
+        write(self._samples, self._gzip.compress(text.encode()) + self._gzip.flush(flush))
 
 
 def _unwritable(path: Path, error: OSError) -> RunDirectoryError:
+    if isinstance(error, FileExistsError) and not path.is_dir():
+        return RunDirectoryError(f"run directory {path} is a file; choose a directory with --out")
     return RunDirectoryError(f"run directory {path} cannot be written: {error.strerror}; choose another with --out")
 
 
@@ -190,31 +188,31 @@ def default_directory(started: datetime) -> Path:
     return Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
-def _make(path: Path) -> tuple[Path, ...]:
-    """Make a directory and its parents; returns those that were not there, outermost first."""
-    if path.exists() and not path.is_dir():
-        raise RunDirectoryError(f"run directory {path} is a file; choose a directory with --out")
-    missing = [directory for directory in reversed((path, *path.parents)) if not directory.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    return tuple(missing)
-
-
-def _clear(path: Path, force: bool) -> None:
-    held = [name for name in _OF_A_RUN if os.path.lexists(path / name)]
+def _clear(place: OutputDirectory, force: bool) -> None:
+    held = [name for name in _OF_A_RUN if place.holds(name)]
     if held and not force:
         raise RunDirectoryError(
-            f"run directory {path} holds a run already ({held[0]}); choose another with --out, or replace it with "
-            "--force"
+            f"run directory {place.path} holds a run already ({held[0]}); choose another with --out, or replace it "
+            "with --force"
         )
     if held:
         for name in _REMOVED_BY_FORCE:
-            (path / name).unlink(missing_ok=True)
+            place.remove(name)
+        place.remove_temporaries()
 
 
-def _write(file: FileIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:  # a disk that fills up takes a part first and fails at the next try
-        rest = rest[file.write(rest) :]
+def _drop_half_line(log: FileIO) -> None:
+    """Remove what stands behind the last line end, and go there."""
+    end = log.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        found = os.pread(log.fileno(), end - start, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    log.truncate(end)
+    log.seek(end)
 
 
 def header(sample: Sample) -> str:

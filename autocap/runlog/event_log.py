@@ -5,21 +5,30 @@ kernel releases the lock when its holder dies, also on another machine of a shar
 """
 
 import fcntl
-import json
 import logging
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import FileIO
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
+from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
+from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
+from autocap.runlog.json_text import parse
+from autocap.runlog.plausible import require_plausible
 
 EVENTS = "events.jsonl"
+_MOST_LOG = 512 * MIB  # two months of tallies
+_MOST_LINE = 4 * MIB  # twice what the kernel takes as the arguments of a command
+_MOST_PARSED = 100_000  # lines, besides tallies: of a search every ten minutes for weeks
+_TALLY = b'{"event": "tally"'
+_MOST_AT_ONCE = 64 * MIB  # of what was added to a log that is followed
 
 logger = logging.getLogger(__name__)
 
@@ -35,45 +44,107 @@ def line_of(event: Event) -> bytes:
     """An event as one line."""
     fields = encode(event)
     assert isinstance(fields, dict)
-    return (json.dumps({"event": _name(type(event)), **fields}, allow_nan=False) + "\n").encode()
+    return (printable_json({"event": _name(type(event)), **fields}) + "\n").encode()
 
 
-def events_of(lines: Sequence[bytes], path: Path | None, first: int = 1) -> list[Event]:
-    """The events that lines hold, without those that only a later version knows, and without damaged ones.
+class EventLines:
+    """The events that a log's lines hold, taken in piece by piece: without those that only a later version knows, and
+    without damaged ones.
 
-    path: the file, for the warning about a damaged line; `None` where it may have been cut short, which is not worth
-    one. first: the number of the first line.
+    A tally that the next line supersedes is passed over. path: the log, for messages. say: is told what was left out.
     """
-    events = []
-    for number, line in enumerate(lines, first):
-        try:
-            entry = json.loads(line)
-            kind = _KINDS.get(entry["event"])
-            if kind is not None:
-                events.append(decode(kind, entry))
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            if path is not None:
-                logger.warning("%s: line %d is damaged and left out: %s", path, number, error)
-    return events
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path, self._say = path, say
+        self._half = b""  # of a line that is still being written
+        self._too_long = False  # that line is, and what there was of it is dropped
+        self._lines = self._parsed = 0
+        self._damaged = self._first_damaged = 0
+
+    def take(self, piece: bytes) -> list[Event]:
+        """The events of the lines that are whole by now. Raises InputRefused where there are too many in all."""
+        *lines, half = (self._half + piece).split(b"\n")
+        if lines and self._too_long:
+            lines[0], self._too_long = b"", False
+            self._damage(self._lines + 1)
+        self._half, self._too_long = (b"", True) if len(half) > _MOST_LINE else (half, self._too_long)
+        return self._read(lines)
+
+    def rest(self) -> list[Event]:
+        """That of the last line, where it lacks nothing but its end; what a kill has cut short is not damage."""
+        damage = self._damaged, self._first_damaged
+        found = self._read([self._half])
+        self._damaged, self._first_damaged = damage
+        return found
+
+    def warn(self) -> None:
+        """Say what was left out, once."""
+        if self._damaged:
+            which = f"line {self._first_damaged} is damaged and left out"
+            if self._damaged > 1:
+                which = f"{self._damaged} lines are damaged and left out, the first is line {self._first_damaged}"
+            self._say(f"{self._path}: {which}")
+            self._damaged = self._first_damaged = 0
+
+    def _read(self, lines: Sequence[bytes]) -> list[Event]:
+        found = []
+        for number, (line, following) in enumerate(pairwise([*lines, b""]), self._lines + 1):
+            if not line or (line.startswith(_TALLY) and following.startswith(_TALLY)):
+                continue
+            self._parsed += not line.startswith(_TALLY)
+            if self._parsed > _MOST_PARSED:
+                raise InputRefused(
+                    f"{self._path} holds more than {_MOST_PARSED} events, the most that is read of a run"
+                )
+            try:
+                event = _event(line)
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                self._damage(number)
+                continue
+            if event is not None:
+                found.append(event)
+        self._lines += len(lines)
+        return found
+
+    def _damage(self, number: int) -> None:
+        self._damaged += 1
+        self._first_damaged = self._first_damaged or number
 
 
-def read_events(run_dir: Path) -> list[Event]:
+def _event(line: bytes) -> Event | None:
+    """The event of a line; `None` for one that this version does not know. Raises as `decode`."""
+    entry = parse(line, _MOST_LINE)
+    if not isinstance(entry, dict):
+        raise ValueError("an event is written as an object")
+    kind = _KINDS.get(str(entry["event"]))
+    if kind is None:
+        return None
+    event = decode(kind, entry)
+    require_plausible(event)
+    return event
+
+
+def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning) -> list[Event]:
     """The events of a run, oldest first, as far as they were written; a line cut short by a kill is left out.
 
-    Events and fields that only a later version knows are skipped. Raises RunDirectoryError where there is no run.
+    Events and fields that only a later version knows are skipped, as are superseded tallies, and damaged lines, of
+    which `say` is told. Raises RunDirectoryError where there is no run, InputRefused where its log is no file or beyond
+    all measure.
     """
+    path = run_dir / EVENTS
+    lines, found = EventLines(path, say), list[Event]()
     try:
-        lines = (run_dir / EVENTS).read_bytes().splitlines()
+        for piece in pieces_of(path, _MOST_LOG):
+            found += lines.take(piece)
     except (FileNotFoundError, NotADirectoryError):
         raise RunDirectoryError(
             f"{run_dir} holds no run: there is no {EVENTS} in it; pass a directory that autocap wrote"
         ) from None
     except OSError as error:
-        raise RunDirectoryError(
-            f"{run_dir / EVENTS} cannot be read: {error.strerror}; check its permissions"
-        ) from error
-    *whole, last = lines or [b""]
-    return events_of(whole, run_dir / EVENTS) + events_of([last], None)
+        raise RunDirectoryError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
+    found += lines.rest()
+    lines.warn()
+    return found
 
 
 def locked(log: FileIO, run_dir: Path) -> FileIO:
@@ -96,17 +167,16 @@ def locked(log: FileIO, run_dir: Path) -> FileIO:
 class EventTail:
     """The events of a run, as they are written by whoever runs it; a context manager.
 
-    last_s: when the last event happened, seconds on the run's clock. Raises RunDirectoryError where there is no such
-    directory; its log may come later.
+    last_s: when the last event happened, seconds on the run's clock. say: is told of damaged lines. Raises
+    RunDirectoryError where there is no such directory; its log may come later.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, say: Callable[[str], None] = logger.warning) -> None:
         if not run_dir.is_dir():
             raise RunDirectoryError(f"there is no run directory {run_dir}; pass a directory that autocap writes")
         self._path = run_dir / EVENTS
         self._log: FileIO | None = None
-        self._half = b""  # of a line that is still being written
-        self._lines = 0
+        self._lines = EventLines(self._path, say)
         self.last_s = 0.0
 
     def __enter__(self) -> "EventTail":
@@ -117,17 +187,24 @@ class EventTail:
             self._log.close()
 
     def read(self) -> list[Event]:
-        """The events that were added since the last call; none while there is no log. Raises RunDirectoryError."""
+        """The events that were added since the last call; none while there is no log.
+
+        Raises RunDirectoryError and InputRefused.
+        """
+        found: list[Event] = []
         try:
             if self._log is None:
-                self._log = FileIO(self._path)
-            *lines, self._half = (self._half + self._log.readall()).split(b"\n")
+                self._log = FileIO(open_input(self._path))
+            for _ in range(_MOST_AT_ONCE // MIB):
+                piece = self._log.read(MIB)
+                if not piece:
+                    break
+                found += self._lines.take(piece)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise RunDirectoryError(f"{self._path} cannot be read: {error.strerror}; check its permissions") from error
-        found = events_of(lines, self._path, self._lines + 1)
-        self._lines += len(lines)
+        self._lines.warn()
         self.last_s = found[-1].t_s if found else self.last_s
         return found
 

@@ -7,9 +7,8 @@ import traceback
 
 from autocap.errors import AutocapError, RunDirectoryError
 from autocap.printable import printable
-from autocap.runlog.directory import RunDirectory
+from autocap.runlog.directory import FAULTS, RunDirectory
 
-FAULTS = "internal-fault.txt"
 _MOST, _LONGEST = 10, 400  # tracebacks, and lines of each
 
 

@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.errors import AutocapError
-from autocap.runlog.columns import Columns, Floats, columns_of
+from autocap.runlog.columns import BREAKS_OFF, MOST_FILE, Columns, Floats, columns_of
+from autocap.runlog.input_file import pieces_of
 
 Witness = tuple[Floats, Floats]
 
 _FEWEST_READINGS = 5
 _FEW_LEVELS = 0.2  # distinct values per change; under it values recur, so their changes say nothing of the sensor
 _MOST_UPDATES = 1e7  # a span beyond that many updates is a stray stamp, not a trace
-_NAMES_SHOWN = 12
+_LEAST_W = 1e-3  # less is no draw of anything
+_LEAST_APART_S = 1e-6  # readings; no sensor is as fast
 _WANTED = re.compile(r"t_s|power_w|(read_t_s|energy_j|utilisation)(_\d+)?")
 
 
@@ -82,7 +84,7 @@ def read(path: Path) -> Trace:
     rows, t_s, power_w = columns.rows, columns.values["t_s"], columns.values["power_w"]
     own = columns.joined("read_t_s", np.maximum)
     stamps_s = t_s if own is None else own
-    usable = np.isfinite(stamps_s) & np.isfinite(power_w) & (power_w > 0)
+    usable = np.isfinite(stamps_s) & np.isfinite(power_w) & (power_w >= _LEAST_W)
     stamps_s, watts = stamps_s[usable], power_w[usable]
     late = stamps_s > np.concatenate(([-np.inf], np.maximum.accumulate(stamps_s)[:-1]))
     repeats = np.zeros(len(late), dtype=np.bool_)
@@ -99,6 +101,8 @@ def read(path: Path) -> Trace:
         )
     update_s, fresh = _updates(stamps_s, watts) if own is None else (_middle(np.diff(stamps_s)), slice(None))
     stamps_s, watts = stamps_s[fresh], watts[fresh]
+    if update_s < _LEAST_APART_S:
+        raise TraceError(f"{path}: stamps are {update_s:.3g} s apart; t_s must be in seconds")
     span_s = float(stamps_s[-1] - stamps_s[0])
     if span_s > _MOST_UPDATES * update_s:
         raise TraceError(
@@ -111,14 +115,14 @@ def read(path: Path) -> Trace:
         power_w=watts,
         update_s=update_s,
         witnesses=_witnesses(columns),
-        notes=_notes(rows, int(np.sum(~usable)), backward, columns.cut_short),
+        notes=_notes(rows, int(np.sum(~usable)), backward, columns),
     )
 
 
 def _columns(path: Path) -> Columns:
     """The columns that a trace is made of."""
     try:
-        columns = columns_of(path.read_bytes(), _WANTED)
+        columns = columns_of(pieces_of(path, MOST_FILE), _WANTED)
     except FileNotFoundError:
         raise TraceError(f"there is no file {path}; pass a CSV file with columns t_s,power_w") from None
     except IsADirectoryError:
@@ -133,11 +137,9 @@ def _columns(path: Path) -> Columns:
         raise TraceError(f"{path} is empty; pass a CSV file with columns t_s,power_w")
     missing = [name for name in ("t_s", "power_w") if name not in columns.values]
     if missing:
-        shown = ", ".join(name[:30] or "(no name)" for name in columns.header[:_NAMES_SHOWN])
-        more = ", …" if len(columns.header) > _NAMES_SHOWN else ""
         raise TraceError(
-            f"{path} has no column {' and no column '.join(missing)}; its columns are {shown}{more}: rename those that "
-            "hold the time in seconds and the power in watts to t_s and power_w"
+            f"{path} has no column {' and no column '.join(missing)}; rename those that hold the time in seconds and "
+            "the power in watts to t_s and power_w"
         )
     return columns
 
@@ -184,12 +186,12 @@ def _witnesses(columns: Columns) -> tuple[Witness, ...]:
     return tuple(polled.values())
 
 
-def _notes(rows: int, gaps: int, backward: int, cut_short: bool) -> tuple[str, ...]:
+def _notes(rows: int, gaps: int, backward: int, columns: Columns) -> tuple[str, ...]:
     notes = []
     if gaps:
         notes.append(f"{gaps} of {rows} rows hold no reading above 0 W: they are gaps")
     if backward:
         notes.append(f"{backward} of {rows} rows are left out: their stamps do not increase")
-    if cut_short:
-        notes.append("the gzip file breaks off: what comes before that is used")
-    return tuple(notes)
+    if columns.cut_short:
+        notes.append(BREAKS_OFF)
+    return (*notes, *columns.notes)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from autocap.config import TuneConfig
+from autocap.config.spacing import too_fine
 from autocap.devices.base import CheckCaps, Device
 from autocap.errors import DeviceError
 from autocap.records import CapRange, GpuInfo
@@ -35,7 +36,8 @@ def cap_grid(
 
     original_w: the limits found on arrival. Whoever runs the machine chose them, so they are the top unless
     `max_cap_w` or `caps_w` asks for more. required_w: caps that the strategy's options name, which are on the grid
-    whatever its step. Raises DeviceError for a bound or a named cap outside the devices' range.
+    whatever its step. Raises DeviceError for a bound or a named cap outside the devices' range,
+    and for a step that makes too many caps.
     """
     allowed = common_range(gpus)
     for option, cap_w in [("--min-cap", config.min_cap_w), ("--max-cap", config.max_cap_w)]:
@@ -63,7 +65,11 @@ def cap_grid(
         raise DeviceError(
             f"{lowest} is above the {top_w:g} W limit found on arrival; pass --max-cap to allow caps above it"
         )
-    stepped = CapGrid.stepped(min_w, top_w, config.step_w or _usual_step_w(allowed))
+    step_w = config.step_w or _usual_step_w(allowed)
+    why_not = too_fine(min_w, top_w, step_w)
+    if why_not is not None:
+        raise DeviceError(why_not)
+    stepped = CapGrid.stepped(min_w, top_w, step_w)
     return CapGrid(sorted({*stepped, *required_w}))
 
 

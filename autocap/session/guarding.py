@@ -1,9 +1,8 @@
 """Guards the limits of a session's devices, and records in the run log what became of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from autocap import events
 from autocap.clock import Clock
@@ -48,13 +47,11 @@ def guarded(
     clock: Clock,
     stack: ExitStack,
     *,
-    cleanup: Sequence[Path] = (),
     new_guardian: Callable[..., Guardian] = Guardian,
 ) -> Guarded:
-    """Guard the limits of a device until the stack closes. cleanup: files that are to go if we are killed.
-    new_guardian: makes it, from what `Guardian` takes.
+    """Guard the limits of a device until the stack closes. new_guardian: makes it, from what `Guardian` takes.
 
     Raises AutocapError where they cannot be guarded or set; nothing was set then.
     """
-    guardian = new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job, cleanup=cleanup)
+    guardian = new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job)
     return Guarded(guardian=stack.enter_context(guardian), recorder=recorder, clock=clock)

@@ -19,7 +19,7 @@ from autocap.job import child as child_job
 from autocap.job.attached import AttachedJob
 from autocap.job.child import ChildJob
 from autocap.job.invoking_user import InvokingUser, privileged
-from autocap.job.signals import SignalClock
+from autocap.job.signals import EndedBySignal, SignalClock
 from autocap.progress.counter import IterationCounter
 from autocap.session.caps import checker
 from autocap.session.inbox import SignalInbox
@@ -68,22 +68,28 @@ def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
 def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int | None) -> int:
     with ExitStack() as stack:
         user = stack.enter_context(lent_rights(config))
-        plan = _plan(config)
-        attached = None if pid is None else stack.enter_context(AttachedJob(pid))
-        if attached is not None:
-            config = replace(config, command=attached.command)
-        if plan.earlier is not None:
-            plan.earlier.require_command(config.command)
-        source, why_not = _source_or_why(config, clock, plan, origin, stack)
-        notes = settle_leftovers(observe=config.tune.observe)
-        device = None
-        if attached is not None and source is not None and origin is JobOrigin.ATTACH:
-            device = _device_now(source, attached, stack)
-        node = None if source is None else open_node_power(config, clock, stack)
-        if plan.earlier is not None and source is not None:
-            plan.earlier.require_node(None if node is None else node.name)
+        with clock.preparing():
+            plan = _plan(config)
+            attached = None if pid is None else stack.enter_context(AttachedJob(pid))
+            if attached is not None:
+                config = replace(config, command=attached.command)
+            if plan.earlier is not None:
+                plan.earlier.require_command(config.command)
+            source, why_not = _source_or_why(config, clock, plan, origin, stack)
+            notes = settle_leftovers(observe=config.tune.observe)
+            device = None
+            if attached is not None and source is not None and origin is JobOrigin.ATTACH:
+                device = _device_now(source, attached, stack)
+            node = None if source is None else open_node_power(config, clock, stack)
+            if plan.earlier is not None and source is not None:
+                plan.earlier.require_node(None if node is None else node.name)
         counting = stack.enter_context(_counter(config, origin, counted=source is not None))
         output = stack.enter_context(RunOutput(config, clock, node))
+        try:
+            clock.end_if_asked()
+        except EndedBySignal:
+            output.directory.discard()
+            raise
         job = attached or _start(config, clock, output, user, counting)
         recorder = output.begin(plan, origin.value, job.pid, notes)
         inbox = SignalInbox(job, recorder, config.kill_after_s)
@@ -161,7 +167,7 @@ def _counter(config: RunConfig, origin: JobOrigin, *, counted: bool) -> Iteratio
     return IterationCounter(
         config.progress if counted else "none",
         ours=origin is not JobOrigin.ATTACH,
-        step_map=config.step_map,
+        step_map_fd=config.step_map_fd,
     )
 
 

@@ -70,7 +70,7 @@ class RunOutput:
         report = rendering.present_run(self.directory.path, self._recorder.events)
         try:
             self.directory.put_result(report.result)
-            self.directory.close()  # so that the page shows the last samples as well
+            self.directory.finish()  # so that the page shows the last samples as well
         except RunDirectoryError as error:
             self._reporter.say([f"warning: {error}"])
         tuned = any(isinstance(event, events.DeviceFound) for event in self._recorder.events)

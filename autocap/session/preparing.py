@@ -9,7 +9,10 @@ from autocap.devices.base import PowerSource
 from autocap.errors import GuardError, UsageError
 from autocap.guardian import Fate, settle
 from autocap.job.invoking_user import InvokingUser
+from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
+from autocap.job.trusted_code import require_trusted_module
+from autocap.strategies import registry
 
 _NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
 
@@ -23,6 +26,8 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
         raise UsageError(
             f"strategy {config.strategy} would run as root under sudo; register it as a plug-in, or run without sudo"
         )
+    if config.strategy not in registry.BUILTIN:
+        require_trusted_module(registry.plugged_in().get(config.strategy, config.strategy), user)
     if config.node_power.startswith(node_power.COMMAND):
         raise UsageError(
             f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
@@ -30,8 +35,10 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
 
 
 def settle_leftovers(*, observe: bool) -> list[str]:
-    """Put back what dead runs left, on whatever device, unless nothing is to be set; sentences on it."""
+    """Put back what dead runs left, on whatever device, unless nothing is to be set; sentences on it. Their step maps
+    are removed either way, as under --observe there is no watchdog to do so."""
     if observe:
+        remove_dead()
         return []
     try:
         return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]

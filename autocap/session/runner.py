@@ -6,6 +6,7 @@ loop goes on waiting for the job.
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Protocol, assert_never
@@ -18,10 +19,13 @@ from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.events import Event
 from autocap.records import Sample, StepReading
 from autocap.session.limit_watch import LimitWatch
+from autocap.session.restorer import Restorer, Restoring
 
 log = logging.getLogger(__name__)
 _BEAT_S = 0.4  # the watchdog takes a controller that is silent for 1.5 s for hung
 _APART_S = 0.35  # of two beats, at least
+# Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
+_MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
 
@@ -60,14 +64,11 @@ class Decider(Protocol):
         """The job has ended."""
 
 
-class Actuator(Protocol):
+class Actuator(Restoring, Protocol):
     """Sets caps, guarded."""
 
     def set_caps(self, caps_w: Sequence[float]) -> None:
         """Request one limit a device, watts, or raise AutocapError."""
-
-    def restore(self) -> object:
-        """Put back the limits found on arrival."""
 
     def beat(self) -> bool:
         """Say that we are alive. True when the limits were put back meanwhile because we seemed not to be."""
@@ -166,6 +167,8 @@ class Runner:
         self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
+        self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
+        self._restorer = None if actuator is None else Restorer(actuator, self._warn)
         self._quickest_s = math.inf  # that a reading took
 
     @property
@@ -183,10 +186,12 @@ class Runner:
             if signum is not None:
                 self._obey(self._inbox.receive(signum, now_s), now_s)
             self._inbox.due(now_s)
-            self._beat(now_s)
+            self._beat(now_s)  # before anything that may take long: we may be late already
+            if self._restorer is not None:
+                self._restorer.due(now_s)
             if signum is None and now_s >= next_s:
                 self._take_sample()
-                next_s += self._interval_s
+                next_s, now_s = next_s + self._interval_s, self._clock.now()
                 if next_s < now_s:  # late by a whole interval: skip, rather than hurry after it
                     next_s = now_s + self._interval_s
         self._safely(lambda: self._controller.close(self._clock.now()))
@@ -231,11 +236,13 @@ class Runner:
         def beat() -> list[Action]:
             if not actuator.beat():
                 return []
-            self._sink.event(
-                events.Warned(
-                    t_s=now_s, text="autocap itself was stopped for a while; the limits were put back meanwhile"
+            self._warn(now_s, "autocap itself was stopped for a while; the limits were put back meanwhile")
+            self._interrupted_s.append(now_s)
+            if len(self._interrupted_s) == _MOST_INTERRUPTIONS and now_s - self._interrupted_s[0] < _WITHIN_S:
+                raise GuardError(
+                    f"autocap was stopped or got no CPU {_MOST_INTERRUPTIONS} times within {_WITHIN_S:g} s, so no "
+                    "trial can be measured; run it where it has a CPU now and then"
                 )
-            )
             return self._controller.interrupted(now_s)
 
         self._safely(beat)
@@ -265,8 +272,8 @@ class Runner:
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error), LoopMode.BLIND)
         except Exception as error:  # noqa: BLE001 - the job must not feel a fault of ours
-            if self._actuator is not None and self._mode is LoopMode.TUNING:
-                self._restore(self._actuator)  # before a disk has to take the traceback
+            if self._restorer is not None and self._mode is LoopMode.TUNING:
+                self._restorer.restore(self._clock.now())  # before a disk has to take the traceback
             self._give_up(self._sink.reason(error), LoopMode.BLIND)
 
     def _act(self, action: Action) -> None:
@@ -287,19 +294,13 @@ class Runner:
         self._ended_because = self._ended_because or why
         self._mode = LoopMode.BLIND if self._mode is LoopMode.BLIND else mode
         actions = self._controller.stop(now_s, why)
-        if self._actuator is not None:
-            self._restore(self._actuator)
+        if self._restorer is not None:
+            self._restorer.restore(now_s)
         if not quietly:
-            self._sink.event(events.Warned(t_s=now_s, text=f"tuning ended, the job goes on: {why}"))
+            self._warn(now_s, f"tuning ended, the job goes on: {why}")
         for action in actions:
             if isinstance(action, Announce):
                 self._sink.event(action.event)
 
-    def _restore(self, actuator: Actuator) -> None:
-        try:
-            actuator.restore()
-        except Exception as error:  # the watchdog and the guardian's own end try again
-            log.debug("limits not put back", exc_info=True)
-            self._sink.event(
-                events.Warned(t_s=self._clock.now(), text=f"the limits could not be put back yet: {error}")
-            )
+    def _warn(self, t_s: float, text: str) -> None:
+        self._sink.event(events.Warned(t_s=t_s, text=text))

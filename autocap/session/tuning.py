@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -62,13 +61,7 @@ class TunedJob(Job, Protocol):
 
 
 class IterationSource(Protocol):
-    """Says how many iterations the job has done.
-
-    cleanup: files that are to go if we are killed. fault: why counting stopped.
-    """
-
-    @property
-    def cleanup(self) -> tuple[Path, ...]: ...
+    """Says how many iterations the job has done. fault: why counting stopped."""
 
     @property
     def fault(self) -> str | None: ...
@@ -194,15 +187,7 @@ class Tuning:
     def _guard(self, device: Tunable, stack: ExitStack) -> Guarded:
         if device.refusal is not None:
             raise DeviceError(device.refusal)
-        held = guarded(
-            device,
-            self.job.identity,
-            self.recorder,
-            self.clock,
-            stack,
-            cleanup=self.counting.cleanup,
-            new_guardian=self.new_guardian,
-        )
+        held = guarded(device, self.job.identity, self.recorder, self.clock, stack, new_guardian=self.new_guardian)
         self.inbox.actuator = held.guardian
         stack.callback(self._forget_guardian)
         return held

@@ -4,6 +4,7 @@ The trials reach the strategy as history. It verifies them against its own first
 longer hold.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from autocap.errors import WarmStartRefused
 from autocap.events import BaselineMeasured, DeviceFound, NodeMetered, RunStarted, TrialEnded
 from autocap.records import Trial, TrialState
 from autocap.runlog.event_log import read_events
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class EarlierRun:
 def earlier_run(path: Path) -> EarlierRun:
     """The run that a directory holds. Raises RunDirectoryError where there is none, WarmStartRefused where it
     measured nothing."""
-    events = read_events(path)
+    events = read_events(path, log.debug)
     command: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     driver: str | None = None

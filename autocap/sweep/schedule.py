@@ -1,8 +1,10 @@
 """Which run of a sweep is next: the order, what a resumed sweep has done already, and where a descent ends."""
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from statistics import fmean
 
 import numpy as np
 
@@ -54,11 +56,13 @@ class Schedule:
     @property
     def left(self) -> int:
         """How many runs are to come, as far as is known."""
-        return sum(self._is_due(run) for run in self._runs)
+        stops_w = self._stops_w()
+        return sum(self._is_due(run, stops_w) for run in self._runs)
 
     def next(self) -> PlannedRun | None:
         """The run that is due; `None` when the sweep is complete."""
-        return next((run for run in self._runs if self._is_due(run)), None)
+        stops_w = self._stops_w()
+        return next((run for run in self._runs if self._is_due(run, stops_w)), None)
 
     def add(self, finished: FinishedRun) -> None:
         """Add a run that has ended. One with trouble is due again; after the second, `hopeless` says why to stop."""
@@ -70,28 +74,28 @@ class Schedule:
         if self._failed[run] >= _TRIES:
             self.hopeless = f"the run at {run.cap_w:g} W on GPU {run.gpus} failed {_TRIES} times: {finished.trouble}"
 
-    def _is_due(self, run: PlannedRun) -> bool:
-        return run not in self._counted and not self._is_beyond_stop(run)
+    def _is_due(self, run: PlannedRun, stops_w: Mapping[str, float]) -> bool:
+        return run not in self._counted and run.cap_w >= stops_w[run.gpus]
 
-    def _is_beyond_stop(self, run: PlannedRun) -> bool:
+    def _stops_w(self) -> dict[str, float]:
+        """For each set the cap, watts, below which nothing is run: the highest that is too slow."""
         limit = self._plan.stop_slowdown
-        if limit is None:
-            return False
-        (one,) = [one for one in self._plan.sets if one.label == run.gpus]
-        baseline_s = self._mean_time_s(one, one.baseline_w)
-        if baseline_s is None:
-            return False
-        times_s = [self._mean_time_s(one, cap_w) for cap_w in one.caps_w if run.cap_w < cap_w < one.baseline_w]
-        return any(time_s is not None and time_s > (1 + limit) * baseline_s for time_s in times_s)
-
-    def _mean_time_s(self, one: GpuSet, cap_w: float) -> float | None:
-        """`None` before all repeats of the cap are done."""
-        used = [
-            finished.used.time_s
-            for run, finished in self._counted.items()
-            if run.gpus == one.label and run.cap_w == cap_w and run.repeat != DISCARDED and finished.used
-        ]
-        return sum(used) / len(used) if len(used) == self._plan.repeats else None
+        times_s: dict[tuple[str, float], list[float]] = {}
+        for run, finished in self._counted.items():
+            if run.repeat != DISCARDED and finished.used:
+                times_s.setdefault((run.gpus, run.cap_w), []).append(finished.used.time_s)
+        stops_w = {}
+        for one in self._plan.sets:
+            # No mean before all repeats of the cap are done.
+            mean_s = {
+                cap_w: fmean(some)
+                for cap_w in one.caps_w
+                if len(some := times_s.get((one.label, cap_w), ())) == self._plan.repeats
+            }
+            longest_s = math.inf if limit is None else (1 + limit) * mean_s.get(one.baseline_w, math.inf)
+            slow_w = (cap_w for cap_w, time_s in mean_s.items() if cap_w < one.baseline_w and time_s > longest_s)
+            stops_w[one.label] = max(slow_w, default=-math.inf)
+        return stops_w
 
 
 def differences(before: SweepPlan, now: SweepPlan) -> list[str]:

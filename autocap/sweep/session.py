@@ -3,6 +3,7 @@
 An interrupted sweep goes on in its run directory, provided that its plan is still the same.
 """
 
+import logging
 import shlex
 import sys
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from autocap.sweep.summary import finished_runs, is_sweep, last_start, summarise
 from autocap.version import __version__
 
 _COMPLETE = "every run is done"
+log = logging.getLogger(__name__)
 
 
 def sweep(config: SweepConfig, clock: SignalClock) -> int:
@@ -44,10 +46,11 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
     started = datetime.now().astimezone()
     with ExitStack() as stack:
         user = stack.enter_context(lent_rights(config.run))
-        notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
-        whole_plan, devices = planned(config, clock, stack)
-        plan = observed(whole_plan) if observe else whole_plan
-        node = open_node_power(config.run, clock, stack)
+        with clock.preparing():
+            notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
+            whole_plan, devices = planned(config, clock, stack)
+            plan = observed(whole_plan) if observe else whole_plan
+            node = open_node_power(config.run, clock, stack)
         directory, earlier = _directory(config, plan, started)
         stack.enter_context(directory)
         reporter = Reporter() if config.run.quiet else PlainLines(sys.stderr)
@@ -114,8 +117,8 @@ def _directory(config: SweepConfig, plan: SweepPlan, started: datetime) -> tuple
 def _interrupted(out: Path) -> list[Event]:
     """The events of a sweep in a directory that is not complete; none where there is no such sweep."""
     try:
-        earlier = read_events(out)
-    except RunDirectoryError:
+        earlier = read_events(out, log.debug)
+    except AutocapError:
         return []
     if not is_sweep(earlier):
         return []

@@ -24,6 +24,7 @@ _COUNTED: _Energy = attrgetter("counted_j")
 _OF_GPUS: _Energy = attrgetter("gpus_j")
 _SIGMAS = 4.0
 _FEWEST_LIKE = 3  # with two repeats nobody can say which of them is wrong
+_LEAST_J = 1e-9
 _LEAST_SCATTER = 1e-3  # of times, relative: what starting a process takes varies by more than runs that agree exactly
 
 
@@ -62,10 +63,11 @@ def sound(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[LeftOut]
     """The runs of one GPU set that are to be averaged, and those that are not; warming up is neither."""
     good: list[FinishedRun] = []
     out: list[LeftOut] = []
+    devices = next((len(finished.used.energy_j) for finished in runs if finished.used), 0)
     for finished in runs:
         if finished.run.repeat == DISCARDED and finished.trouble is None:
             continue
-        reason = finished.trouble or _fault(finished.used)
+        reason = finished.trouble or _fault(finished.used, devices)
         if reason is None:
             good.append(finished)
         else:
@@ -84,12 +86,14 @@ def cap_rows(runs: Sequence[FinishedRun]) -> tuple[CapRow, ...]:
     return tuple(_row(cap_w, used, counted, of_gpus) for cap_w, used in sorted(by_cap.items(), reverse=True))
 
 
-def _fault(used: Used | None) -> str | None:
+def _fault(used: Used | None, devices: int) -> str | None:
     if used is None:
         return "no power was read"
     if used.missing:
         return f"{used.missing} power readings were missing or 0 W"
-    if min(used.energy_j) <= 0 or used.time_s <= 0:
+    if len(used.energy_j) != devices:
+        return f"{len(used.energy_j)} GPUs were measured, not {devices}"
+    if min(*used.energy_j, used.counted_j) < _LEAST_J or used.time_s <= 0:
         return "no energy was measured"
     if used.node_gap_s:
         return f"the node's power was not known for {used.node_gap_s:.1f} s"

@@ -89,7 +89,7 @@ def planted(scene: Scene, rng: Random, result: Outcome) -> Outcome:
             ("run", "--device", "emulated", "--out", str(secret.folder / "run"), "--", "true"),
             ("run", "--warm-start", str(secret.folder), "--", "true"),
             ("sweep", "--out", str(link), "--", "true"),
-            ("inside", "--pid", str(os.getpid()), "--step-map", str(secret.file)),
+            ("inside", "--pid", str(os.getpid()), "--step-map-fd", "3"),
         )
     )
     done = scene.autocap(*words)
@@ -171,9 +171,9 @@ def _map_exchanged(scene: Scene, secret: Secret, rng: Random) -> None:
 
 
 def _processes_signalled(scene: Scene, secret: Secret, rng: Random) -> None:
-    """The controller and its watchdog are not the user's to signal; the job is."""
+    """The watchdog is not the user's to signal; the job is."""
     assert scene.controller is not None
-    for pid in (scene.controller.pid, *scene.watchdogs()):
+    for pid in scene.watchdogs():
         with suppress(PermissionError):
             os.kill(pid, signal.SIGKILL)
     if rng.random() < 0.5:

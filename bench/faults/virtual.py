@@ -173,7 +173,6 @@ class _Steps:
     """The job's own count."""
 
     stage: Stage
-    cleanup: tuple[Path, ...] = ()
     fault: str | None = None
 
     def read(self, origin_s: float) -> StepReading | None:

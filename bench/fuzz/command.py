@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     for one in sorted(outcomes, key=lambda one: one.case):
         for column, complaint in one.complaints.items():
             words = "" if one.call is None else " ".join(one.call.words)
-            print(f"{column}: {one.case}: {ascii(words[:160])}: {ascii(complaint[:300])}")
+            print(f"{column}: {one.case}: {words[:160]!a}: {complaint[:300]!a}")
     return int(any(one.complaints for one in outcomes))
 
 

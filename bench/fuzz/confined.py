@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from bench.fuzz.case import LIMIT_S, Call, Case, Outcome, judged
@@ -26,6 +27,7 @@ _ADDRESS_SPACE = 4 << 30  # beyond what is there: it guards the machine, and the
 _FILE_BYTES = 256 << 20
 _PR_SET_CHILD_SUBREAPER = 36
 _ORPHAN_S = 10.0
+_LOOK_EVERY_S = 0.2  # for an interrupt
 
 Play = Callable[[Case, Path], NoReturn]
 
@@ -51,9 +53,15 @@ class Confined:
         self._orphans: dict[int, float] = {}
 
     def __enter__(self) -> "Confined":
+        # An exception out of a handler would be lost where it comes in the middle of a fork.
+        self._interrupted = False
+        self._previous = signal.signal(signal.SIGINT, self._interrupt)
         # Whatever a case leaves behind becomes our child, so that we can end it.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         return self
+
+    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        self._interrupted = True
 
     def __exit__(self, *error: object) -> None:
         for one in self._running:
@@ -62,6 +70,7 @@ class Confined:
             _kill(pid)
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+        signal.signal(signal.SIGINT, self._previous)
 
     def outcomes(self, cases: Iterable[Case]) -> Iterator[Outcome]:
         """What becomes of each, in the order in which they end."""
@@ -105,7 +114,10 @@ class Confined:
         for one in self._running:
             poll.register(one.pidfd, select.POLLIN)
         due_s = min(one.began_s for one in self._running) + LIMIT_S
-        ready = {fd for fd, _ in poll.poll(max(0.0, 1000 * (due_s - time.monotonic())))}
+        wait_s = min(due_s - time.monotonic(), _LOOK_EVERY_S)
+        ready = {fd for fd, _ in poll.poll(max(0.0, 1000 * wait_s))}
+        if self._interrupted:
+            raise KeyboardInterrupt
         now_s = time.monotonic()
         for one in tuple(self._running):
             late = now_s - one.began_s >= LIMIT_S

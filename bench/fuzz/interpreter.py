@@ -54,14 +54,16 @@ def _connect(call: Call, folder: Path) -> None:
     for fd, how in call.streams.items():
         if how == "closed":
             os.close(fd)
-    sys.stdin, sys.stdout, sys.stderr = (_stream(fd, call.streams.get(fd) == "closed") for fd in range(3))
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(fd, call.streams.get(fd) == "closed")
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
-def _stream(fd: int, closed: bool) -> TextIO:
+def _stream(fd: int, closed: bool) -> TextIO | None:
     """A standard stream as the interpreter opens it; `None` for one that is closed."""
     if closed:
-        return None  # type: ignore[return-value]  # as the interpreter has it, whatever the hints say
+        return None
     errors = "backslashreplace" if fd == 2 else "strict"
     return open(fd, "w" if fd else "r", encoding="utf-8", errors=errors, buffering=1 if fd == 2 else -1, closefd=False)
 

@@ -23,7 +23,7 @@ _JOB = ("--", "true")
 def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
     """Any command with any options."""
     name = random.choice(arguments.COMMANDS)
-    words = arguments.some(random, name)
+    words = arguments.some(random, name, without=("--plots",) if name == "report" else ())
     if name in ("run", "sweep"):
         words += _JOB if random.random() < 0.8 else ["--", texts.text(random), texts.text(random)]
         if not any("--device" in word for word in words[:-2]) or name == "sweep":
@@ -31,7 +31,8 @@ def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
     elif name in ("attach", "inside") and random.random() < 0.7:
         words += ["--pid", "999999"]
     elif name in ("report", "period"):
-        words += [random.choice((str(specimens.folder), "nowhere", texts.text(random)))]
+        _whole(folder, specimens)
+        words += [random.choice(("run", "nowhere", texts.text(random)))]
     if random.random() < 0.03:
         name = random.choice((texts.text(random), "", "--", "-h", "--version", "--help"))
     return Call(words=(name, *words), environment=_OBSERVE, talks=name in ("run", "sweep"))

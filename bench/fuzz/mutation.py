@@ -9,6 +9,8 @@ from bench.fuzz import texts
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _RAW = "@raw@"
+_MOST_CELLS = 20_000
+_LONG = 400  # bytes of a cell that there are many of
 _DEEP = (50, 500, 1_000, 100_000, 1_000_000)
 
 
@@ -63,7 +65,7 @@ def _changed(random: Random, document: Json, raw: list[str]) -> Json:
         if which == 0:
             del holder[key]
         elif which == 1:
-            holder[key:key] = [holder[key]] * random.choice((1, 2, 1000))
+            holder[key:key] = [holder[key]] * random.choice((1, 2, 1000 if _is_plain(holder[key]) else 5))
         else:
             holder[key] = _value(random, raw, holder[key])
     return document
@@ -87,7 +89,8 @@ def _value(random: Random, raw: list[str], was: Json) -> Json:
     """What stands in place of a value."""
     which = random.randrange(9)
     if which == 0:
-        return random.choice((None, True, False, [], {}, "", [[]], {"": None}, [None], "null", "true"))
+        empty: tuple[Json, ...] = (None, True, False, [], {}, "", [[]], {"": None}, [None], "null", "true")
+        return random.choice(empty)
     if which == 1:
         numbers: tuple[float, ...] = (0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e-7, 2**63, -(2**63), 10**18, 0.5, 1e16)
         return random.choice(numbers)
@@ -107,10 +110,15 @@ def _value(random: Random, raw: list[str], was: Json) -> Json:
         )
         return _RAW
     if which == 6:
-        return [was] * random.choice((0, 2, 100, 100_000 if not isinstance(was, dict | list) else 2))
+        return [was] * random.choice((0, 2, 100_000 if _is_plain(was) else 5))
     if which == 7:
         return texts.text(random)
     return {"value": was} if random.random() < 0.5 else str(was)
+
+
+def _is_plain(value: Json) -> bool:
+    """Whether it may be repeated many times, and those once more."""
+    return value is None or isinstance(value, int | float | bool)
 
 
 def in_lines(random: Random, lines: Sequence[bytes], change: Callable[[Random, bytes], bytes]) -> bytes:
@@ -151,22 +159,24 @@ def in_table(random: Random, data: bytes) -> bytes:
     """A CSV file with something wrong."""
     rows = [line.split(b",") for line in data.splitlines()]
     for _ in range(random.choice((1, 1, 3, 10))):
+        if sum(map(len, rows)) > _MOST_CELLS:
+            break
         row, column = random.randrange(len(rows)), random.randrange(len(rows[0]))
         which = random.randrange(9)
         if which == 0:
             name = random.choice((b"t_s", b"power_w", b"read_t_s", b"power_w_0", b"energy_j", b"", _cell(random)))
             rows[0][min(column, len(rows[0]) - 1)] = name
         elif which == 1:  # a whole column
-            each = _cell(random)
+            each = _cell(random)[:_LONG]
             for other in rows[1:]:
                 if column < len(other):
-                    other[column] = each if random.random() < 0.9 else _cell(random)
+                    other[column] = each if random.random() < 0.9 else _cell(random)[:_LONG]
         elif which == 2:
             rows[row] = rows[row][:column] or [b""]
         elif which == 3:
-            rows[row] = rows[row] + [_cell(random)] * random.choice((1, 10, 10_000))
+            rows[row] = rows[row] + [_cell(random)[:_LONG]] * random.choice((1, 10, 10_000))
         elif which == 4:
-            rows[row:row] = [rows[row]] * random.choice((1, 10, 1000))
+            rows[row:row] = [[cell[:_LONG] for cell in rows[row]]] * random.choice((1, 10, 1000))
         elif which == 5:
             random.shuffle(rows)
         elif which == 6:

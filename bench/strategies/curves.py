@@ -6,6 +6,7 @@ own rule (`autocap.controller.search`), and a cap that is asked for again is mea
 """
 
 import csv
+import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,14 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
 from autocap.config import TuneConfig
+from autocap.config.spacing import MOST_CAPS
 from autocap.controller.search import Search
 from autocap.devices.model import profile_names, profiles
 from autocap.errors import UsageError
 from autocap.metrics import Metric
+from autocap.printable import printable
 from autocap.records import Measurement, Trial, TrialState
+from autocap.runlog.input_file import MIB, read_input
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import DEFAULT_STEP_W, CapGrid
 
@@ -30,6 +34,9 @@ COLUMNS = ("curve", "cap_w", "power_w", "time_s")
 POWER_SHARE = 0.4  # of the noise of a trial's time that its power has
 _MOST_TRIALS = 1000  # more than any search needs: a strategy that never ends is stopped here
 _ITERATIONS = 100.0
+_MOST_BYTES = 16 * MIB
+_MOST_NAME = 200  # characters
+_LEAST, _MOST = 1e-6, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,10 @@ class CapCurve:
             raise ValueError(f"curve {self.name} needs two different caps or more, each once")
         if not all(0 < value < math.inf for value in (*self.caps_w, *self.powers_w, *self.times_s)):
             raise ValueError(f"curve {self.name} has a cap, power or time that is not above 0")
+        if not all(_LEAST <= value <= _MOST for value in (*self.caps_w, *self.powers_w, *self.times_s)):
+            raise ValueError(f"curve {self.name} has a cap, power or time that is not from {_LEAST:g} to {_MOST:g}")
+        if len(self.caps_w) > MOST_CAPS:
+            raise ValueError(f"curve {self.name} has {len(self.caps_w)} caps, and at most {MOST_CAPS} can be searched")
 
     @property
     def grid(self) -> CapGrid:
@@ -81,15 +92,15 @@ def read(path: Path) -> list[CapCurve]:
     """The curves of a file, in its order; rows of one curve in any order. Raises UsageError for what is not one."""
     points: dict[str, list[tuple[float, float, float]]] = {}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if not set(COLUMNS) <= set(reader.fieldnames or ()):
-                raise UsageError(f"{path} lacks a column; it needs {', '.join(COLUMNS)}")
-            for row in reader:
-                values = (float(row["cap_w"]), float(row["power_w"]), float(row["time_s"]))
-                points.setdefault(row["curve"], []).append(values)
+        text = read_input(path, _MOST_BYTES).decode()
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        if not set(COLUMNS) <= set(reader.fieldnames or ()):
+            raise UsageError(f"{path} lacks a column; it needs {', '.join(COLUMNS)}")
+        for row in reader:
+            values = (float(row["cap_w"]), float(row["power_w"]), float(row["time_s"]))
+            points.setdefault(printable(row["curve"][:_MOST_NAME]), []).append(values)
         return [_curve(name, sorted(rows)) for name, rows in points.items()]
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read as curves: {error}; pass a CSV of {', '.join(COLUMNS)}") from error
 
 

@@ -48,6 +48,9 @@ def test_a_curve_file_reads_as_it_was_written(tmp_path: Path) -> None:
         ("curve,cap_w,power_w\na,100,90\n", "lacks a column; it needs curve, cap_w, power_w, time_s"),
         ("curve,cap_w,power_w,time_s\na,100,90,x\n", "could not convert string to float: 'x'"),
         ("curve,cap_w,power_w,time_s\na,100,90,1\n", "curve a needs two different caps or more, each once"),
+        ("curve,cap_w,power_w,time_s\na,100,90,1\na,200,1e300,1\n", "a cap, power or time that is not from 1e-06 to"),
+        ('curve,cap_w,power_w,time_s\n"' + "a" * 200_000 + '",100,90,1\n', "field larger than field limit"),
+        ("curve,cap_w,power_w,time_s\n\x1b[2J,100,90,1\n", r"curve \\x1b\[2J needs two different caps or more"),
         ("curve,cap_w,power_w,time_s\na,100,90,1\na,200,0,1\n", "a cap, power or time that is not above 0"),
     ],
 )

@@ -1,6 +1,8 @@
 """`--node-power` through the command line: what is refused, and a run with a meter of the user's."""
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -88,3 +90,14 @@ def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(c
     assert said.count("energy is the whole node's, as its meter reads it: command:") == 1
     assert "energy is the whole node's, without the emulated GPUs', as command:" in said
     assert not Path("/proc", (cli.folder / "meter.pid").read_text().strip()).exists()
+
+
+def test_the_users_meter_dies_with_a_run_that_is_killed_and_that_no_watchdog_watches(cli: Cli) -> None:
+    meter = "trap '' TERM; echo $$ > meter.pid; while :; do echo 700.5; sleep 0.1; done | cat"
+    words = ["--node-power", f"command:{meter}", "--observe", "--", "sh", "-c", "echo $$ > job.pid; exec sleep 60"]
+    run = cli.start("run", *EMULATED, *words)
+    until(lambda: (cli.folder / "job.pid").exists() and (cli.folder / "job.pid").read_text() != "")
+    run.kill()
+    run.wait(20)
+    os.kill(int((cli.folder / "job.pid").read_text()), signal.SIGKILL)
+    until(lambda: not Path("/proc", (cli.folder / "meter.pid").read_text().strip()).exists())

@@ -8,6 +8,7 @@ from autocap.devices.emulated.job_tree import JobTree, continue_tree, require_ow
 from autocap.errors import DeviceError
 from autocap.job.processes import ProcessId, own_identity, tree
 from tests.doubles.jobs import BUSY, PARENT, SLEEPING, eventually, has_a_working_child, job, state, stops_seen
+from tests.doubles.no_descriptors import no_descriptors
 
 
 @pytest.fixture
@@ -130,3 +131,35 @@ def test_a_job_of_another_user_is_refused():
 def test_a_job_that_contains_autocap_is_refused():
     with pytest.raises(DeviceError, match=r"belongs to the job of PID .* start it outside the job"):
         require_own(own_identity())
+
+
+@pytest.mark.parametrize("pidfd", [True, False], ids=["by pidfd", "by number"])
+def test_where_no_file_can_be_opened_the_known_processes_are_neither_forgotten_nor_left_stopped(
+    parent, monkeypatch, pidfd
+):
+    monkeypatch.setattr("autocap.devices.emulated.job_tree._SCAN_S", 0.0)
+    if not pidfd:  # as before Linux 5.3
+        monkeypatch.delattr(os, "pidfd_open")
+    processes = JobTree(parent)
+    before = tree(parent)
+    processes.stop()
+
+    with no_descriptors():
+        assert not processes.scan_if_due()
+        assert processes.spent_s() >= 0.0
+        processes.stop()
+        time.sleep(0.05)
+        processes.resume()
+
+    assert eventually(lambda: all(state(process) != "T" for process in before))
+    assert tree(parent) == before
+    assert eventually(processes.scan_if_due)
+    processes.stop()
+    assert eventually(lambda: all(state(process) == "T" for process in before))
+    processes.close()
+
+
+def test_that_no_file_can_be_opened_makes_nobody_dead():
+    own = own_identity()
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        own.is_alive()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.clock import MonotonicClock, VirtualClock
+from autocap.clock import Clock, MonotonicClock, VirtualClock
 from autocap.devices.node import open_source
 from autocap.devices.node.command import CommandMeter
 from autocap.devices.node.held import HeldPower, watts
@@ -161,6 +161,15 @@ def test_closing_ends_the_meter_and_all_that_it_started(tmp_path: Path) -> None:
     assert eventually(lambda: not any(runs(int(pid)) for pid in pids.read_text().split()))
 
 
+Ipmi = Callable[[Clock, tuple[str, ...]], IpmiMeter]
+
+
+@pytest.fixture
+def ipmi() -> Iterator[Ipmi]:
+    with contextlib.ExitStack() as stack:
+        yield lambda clock, command: stack.enter_context(contextlib.closing(IpmiMeter(clock, command)))
+
+
 def ipmitool(folder: Path, script: str) -> tuple[str, ...]:
     """A program that plays ipmitool."""
     path = folder / "ipmitool"
@@ -169,17 +178,17 @@ def ipmitool(folder: Path, script: str) -> tuple[str, ...]:
     return (str(path), "dcmi", "power", "reading")
 
 
-def test_ipmi_reads_the_instantaneous_power_of_the_whole_node(tmp_path: Path) -> None:
-    one = IpmiMeter(VirtualClock(), ipmitool(tmp_path, f"echo '{ANSWER.format(412)}'"))
+def test_ipmi_reads_the_instantaneous_power_of_the_whole_node(tmp_path: Path, ipmi: Ipmi) -> None:
+    one = ipmi(VirtualClock(), ipmitool(tmp_path, f"echo '{ANSWER.format(412)}'"))
     assert one.whole
     assert one.read().power_w == 412.0
 
 
-def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path) -> None:
+def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path, ipmi: Ipmi) -> None:
     (tmp_path / "power").write_text("100")
     clock = VirtualClock()
     answer = f"echo 'Instantaneous power reading: '$(cat {tmp_path}/power)"
-    one = IpmiMeter(clock, ipmitool(tmp_path, f"sleep 0.1; {answer}"))
+    one = ipmi(clock, ipmitool(tmp_path, f"sleep 0.1; {answer}"))
     (tmp_path / "power").write_text("200")
     clock.wait_until(1.0)
     assert one.read().power_w == 100.0  # asks, and does not wait for the answer
@@ -187,14 +196,42 @@ def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path) 
     assert one.read().t_s == 1.0
 
 
-def test_an_answer_without_a_power_is_a_gap(tmp_path: Path) -> None:
+def test_an_answer_without_a_power_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
     (tmp_path / "power").write_text("100")
     clock = VirtualClock()
-    one = IpmiMeter(clock, ipmitool(tmp_path, f"echo 'Instantaneous power reading: '$(cat {tmp_path}/power)"))
+    one = ipmi(clock, ipmitool(tmp_path, f"echo 'Instantaneous power reading: '$(cat {tmp_path}/power)"))
     (tmp_path / "power").write_text("0 Watts")
     clock.wait_until(1.0)
     assert eventually(lambda: one.read().power_w is None)
     assert "which is no power in watts above 0" in one.notes()[0]
+
+
+def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_one_is_answered(
+    tmp_path: Path, ipmi: Ipmi
+) -> None:
+    clock, pids = VirtualClock(), tmp_path / "pids"
+    hangs = f"if [ -e {tmp_path}/hang ]; then trap '' TERM; echo $$ > {pids}; sleep 60; fi; "
+    one = ipmi(clock, ipmitool(tmp_path, hangs + "echo 'Instantaneous power reading: 100 Watts'"))
+    (tmp_path / "hang").touch()
+    clock.wait_until(1.0)
+    assert one.read().power_w == 100.0
+    assert eventually(lambda: pids.exists() and pids.read_text() != "")
+    clock.wait_until(11.5)
+    assert one.read().power_w is None
+    assert "ipmitool says 'nothing within 10 s'" in one.notes()[0]
+    assert not runs(int(pids.read_text()))
+    (tmp_path / "hang").unlink()
+    clock.wait_until(13.0)
+    assert eventually(lambda: one.read().power_w == 100.0)
+
+
+def test_an_answer_of_any_bytes_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
+    clock = VirtualClock()
+    script = f"[ -e {tmp_path}/odd ] && printf '\\000x\\n\\000\\377\\n' || echo 'Instantaneous power reading: 100'"
+    one = ipmi(clock, ipmitool(tmp_path, script))
+    (tmp_path / "odd").touch()
+    clock.wait_until(1.0)
+    assert eventually(lambda: one.read().power_w is None)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,6 @@ class Counting:
 
     clock: CpuJob
     kind: str
-    cleanup: tuple[Path, ...] = ()
     fault: str | None = None
 
     def read(self, origin_s: float) -> StepReading | None:

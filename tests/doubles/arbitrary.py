@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 
-from autocap.events.sweep import GpuSet
+from autocap.events import DeviceFound
+from autocap.events.sweep import FinishedRun, GpuSet, SweepPlan, Used
 from autocap.records import (
     CapRange,
     GpuEnergy,
@@ -24,7 +25,7 @@ from autocap.records import (
     TrialState,
 )
 
-finite = st.floats(allow_nan=False, allow_infinity=False)
+finite = st.floats(min_value=-1e9, max_value=1e9)  # more is beyond what a run can come to
 ratios = st.floats(min_value=1e-3, max_value=1e3)
 errors = st.floats(min_value=0.0, max_value=0.5)
 watts = st.floats(min_value=1.0, max_value=1000.0)
@@ -76,15 +77,49 @@ def _trials(draw: st.DrawFn) -> Trial:
         state=state,
         reason=reason,
         cost=draw(finite),
-        cost_stderr=draw(st.floats(min_value=0.0, allow_nan=False)),  # infinite where nothing is known of it
+        cost_stderr=draw(_stderrs),
         measurement=draw(measurements()),
+    )
+
+
+@st.composite
+def _devices_found(draw: st.DrawFn) -> DeviceFound:
+    gpus = draw(st.lists(of(GpuInfo), min_size=1, max_size=3))
+    original_w = draw(st.lists(st.none() | watts, min_size=len(gpus), max_size=len(gpus)))
+    return DeviceFound(
+        t_s=draw(finite),
+        kind=draw(st.text()),
+        emulated=draw(st.booleans()),
+        gpus=tuple(gpus),
+        original_w=tuple(original_w),
+        driver=draw(st.none() | st.text()),
+    )
+
+
+@st.composite
+def _plans(draw: st.DrawFn) -> SweepPlan:
+    sets = draw(st.lists(of(GpuSet), min_size=1, max_size=3, unique_by=lambda one: one.label))
+    return SweepPlan(
+        command=draw(of(tuple[str, ...])),
+        name=draw(st.text()),
+        device=draw(st.text()),
+        emulated=draw(st.booleans()),
+        sets=tuple(sets),
+        repeats=draw(st.integers(1, 5)),
+        order=draw(st.sampled_from(["random", "descending"])),
+        seed=draw(st.integers(0, 2**32)),
+        discard=draw(st.booleans()),
+        cool_down_s=draw(errors),
+        stop_slowdown=draw(st.none() | errors),
+        observe=draw(st.booleans()),
+        node_power=draw(st.text()),
     )
 
 
 @st.composite
 def _gpu_sets(draw: st.DrawFn) -> GpuSet:
     caps_w = sorted(draw(st.sets(watts, min_size=1, max_size=3)), reverse=True)
-    gpus = tuple(draw(st.lists(of(GpuInfo), max_size=2)))
+    gpus = tuple(draw(st.lists(of(GpuInfo), min_size=1, max_size=2)))
     return GpuSet(label=draw(st.text()), gpus=gpus, baseline_w=draw(st.sampled_from(caps_w)), caps_w=tuple(caps_w))
 
 
@@ -97,6 +132,15 @@ _predictions = st.builds(
     period_rel_stderr=ratios,
     time_energy_corr=st.floats(min_value=-1.0, max_value=1.0),
 )
+_stderrs = st.floats(min_value=0.0, max_value=1e9)
+_used = st.builds(
+    Used,
+    time_s=ratios,
+    energy_j=st.lists(errors, min_size=1, max_size=3).map(tuple),
+    missing=st.integers(0, 3),
+    node_j=st.none() | ratios,
+    node_gap_s=errors,
+)
 _sensors = st.builds(SensorInfo, update_s=ratios, window_s=errors, settle_s=errors)
 # Records that refuse some values; all others take whatever their types allow.
 _CHECKED: dict[type, st.SearchStrategy[object]] = {
@@ -106,6 +150,9 @@ _CHECKED: dict[type, st.SearchStrategy[object]] = {
     Prediction: _predictions,
     SensorInfo: _sensors,
     GpuSet: _gpu_sets(),
+    DeviceFound: _devices_found(),
+    SweepPlan: _plans(),
+    Used: _used,
 }
 
 
@@ -115,20 +162,24 @@ def of(kind: object) -> st.SearchStrategy[typing.Any]:
     if kind in _CHECKED:
         return _CHECKED[kind]  # type: ignore[index]  # what is in there is a type
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return st.builds(kind, **{name: of(hint) for name, hint in typing.get_type_hints(kind).items()})
+        hints = typing.get_type_hints(kind)
+        parts = {name: of(hint) if "stderr" not in name else st.none() | _stderrs for name, hint in hints.items()}
+        if kind is FinishedRun:
+            parts["trouble"] = st.text()
+        return st.builds(kind, **parts)
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return st.one_of(*map(of, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
         item, rest = typing.get_args(kind)
         assert rest is Ellipsis
-        return st.lists(of(item), max_size=3).map(tuple)
+        return st.lists(of(item), min_size=1, max_size=3).map(tuple)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(kind)
     plain = {
         float: finite,
-        int: st.integers(),
+        int: st.integers(-(2**53), 2**53),
         bool: st.booleans(),
-        str: st.text(st.characters()),
+        str: st.text(st.characters(exclude_categories=["Cs"]) | st.just("\udcff")),  # a byte that is not UTF-8
         type(None): st.none(),
     }
     return plain[kind]  # type: ignore[index]  # likewise

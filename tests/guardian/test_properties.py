@@ -28,7 +28,6 @@ entries = st.builds(
     job=st.none() | processes,
     last_w=st.none() | watts,
     next_w=st.none() | watts,
-    cleanup=st.lists(words, max_size=2).map(tuple),
     settings=st.lists(settings_found, max_size=2).map(tuple),
 )
 FIELDS = sorted(asdict(Entry(kind="", uuid="", original_w=1.0, boot_id="", owner=ProcessId(1, 1))))

@@ -20,6 +20,7 @@ from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.state_dir import StateDir
 from autocap.guardian.watchdog import Duty, Watchdog
 from autocap.job.processes import ProcessId, boot_id, own_identity
+from autocap.job.shared_files import SharedFile
 from autocap.records import GpuInfo
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
@@ -228,16 +229,17 @@ def test_a_device_that_refuses_is_tried_until_it_takes_its_limit_back(state_dir,
         eventually(at(gpu, 260.0), 1.0 + LOADED_S)
 
 
-def test_files_of_a_killed_controller_are_removed_and_those_of_others_are_not(state_dir, gpu, tmp_path):
-    steps, victim, link = tmp_path / "steps", tmp_path / "victim", tmp_path / "link"
-    for path in (steps, victim):
-        path.touch()
-    link.symlink_to(victim)
-    with controller(state_dir, gpu, options=("--cleanup", str(steps), str(link), str(tmp_path / "none"))) as process:
+def test_the_step_map_of_a_killed_controller_is_removed_and_that_of_a_living_one_is_not(
+    state_dir, gpu, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    living = SharedFile(tmp_path, 64)
+    with controller(state_dir, gpu, options=("--shared-file", str(tmp_path))) as process:
         wait_for(process, "set 180")
+        assert len(list(tmp_path.glob("autocap-steps-*"))) == 2
         process.kill()
-        eventually(settled(state_dir), 5.0)
-    assert (steps.exists(), victim.exists(), link.is_symlink()) == (False, True, True)
+    assert list(tmp_path.glob("autocap-steps-*")) == [living.path]
+    living.close()
 
 
 def test_an_emulated_job_that_was_stopped_goes_on_when_the_controller_is_killed(state_dir, gpu):

@@ -96,9 +96,12 @@ def test_an_exception_puts_the_limits_back_and_is_passed_on(cli: Scripts) -> Non
 def test_when_the_script_dies_the_tuning_ends_with_it(cli: Scripts) -> None:
     script = cli.start(BLOCK)
     cli.counts()
+    step_map = Path(map_of(tuner_of(script.pid)))
+    assert step_map.name.startswith("autocap-steps-2-")
     script.kill()
     script.wait(20)
     until(lambda: is_over(cli))
+    until(lambda: not step_map.exists())
     assert cli.events("run_ended")[0]["ended_because"] == "the job ended"
 
 
@@ -285,3 +288,10 @@ def tuner_of(pid: int) -> int:
             if b"inside" in words and f"--pid={pid}".encode() in words:
                 return int(entry.name)
     raise AssertionError(f"nobody tunes {pid}")
+
+
+def map_of(tuner: int) -> str:
+    """The step map that was handed down to a process that tunes."""
+    words = Path(f"/proc/{tuner}/cmdline").read_text().split("\0")
+    (fd,) = (word.partition("=")[2] for word in words if word.startswith("--step-map-fd="))
+    return os.readlink(f"/proc/{tuner}/fd/{fd}")

@@ -243,6 +243,19 @@ def test_a_path_that_does_not_exist_and_an_empty_command_are_127(tmp_path: Path)
         run("")
 
 
+@pytest.mark.parametrize("command", ["c" * 5000, "/" + "c" * 5000, "d/" * 2500, "./" + "c" * 300])
+def test_a_name_that_is_too_long_is_126_and_is_not_echoed_in_full(command: str) -> None:
+    with pytest.raises(CommandNotExecutable, match="cannot be executed: File name too long") as raised:
+        child_job.start([command], os.environ)
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize("command", [["true\0"], ["true", "a\0b"], ["true", "\ud800"], ["\ud800"]])
+def test_a_word_that_no_program_can_be_given_is_126(command: list[str]) -> None:
+    with pytest.raises(CommandNotExecutable, match="the command holds a character that no program can be given"):
+        child_job.start(command, os.environ)
+
+
 def test_a_file_without_permission_is_126_and_the_message_says_what_to_do(tmp_path: Path) -> None:
     path = script(tmp_path / "plain", "#!/bin/sh\n", mode=0o644)
     with pytest.raises(

@@ -6,14 +6,20 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from autocap.job.signals import Reaction, ReceivedSignal, SignalClock, SignalPolicy, from_terminal
 
 
-def in_a_process_of_its_own(body: str, *, prefix: str = "") -> str:
-    """Run `body` where no thread of the test runner can catch a signal; its standard output."""
+def in_a_process_of_its_own(body: str, *, prefix: str = "", status: int = 0) -> str:
+    """Run `body` where no thread of the test runner can catch a signal; its standard output.
+
+    status: how the process is to end, negative for a signal.
+    """
     program = "import os, signal, subprocess, sys, time\nfrom autocap.job.signals import *\n" + textwrap.dedent(body)
     command = ["sh", "-c", f'{prefix} exec "$0" -c "$1"', sys.executable, program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status, done.stderr
     return done.stdout.strip()
 
 
@@ -188,6 +194,99 @@ def test_mask_and_handlers_are_put_back_and_late_signals_do_not_kill() -> None:
         """
     )
     assert out == "True"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_session_prepares_ends_the_process_at_once_whatever_it_does(signum: signal.Signals) -> None:
+    out = in_a_process_of_its_own(
+        f"""
+        import ctypes, threading
+        with SignalClock() as clock, clock.preparing():
+            threading.Timer(0.2, os.kill, (os.getpid(), {int(signum)})).start()
+            print("preparing", flush=True)
+            ctypes.PyDLL(None).sleep(50)  # holds the interpreter: no handler of Python's could run
+        print("went on")
+        """,
+        status=-signum,
+    )
+    assert out == "preparing"
+
+
+def test_a_signal_from_before_the_preparation_ends_the_process_as_it_begins() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("still here", flush=True)
+            with clock.preparing():
+                print("and here", flush=True)
+        """,
+        status=-signal.SIGTERM,
+    )
+    assert out == "still here"
+
+
+def test_what_asks_for_no_end_waits_until_a_session_is_prepared() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock:
+            with clock.preparing(), clock.lifted():
+                pass
+            with clock.preparing():
+                os.kill(os.getpid(), signal.SIGUSR1)
+            print(clock.wait_until(60) == signal.SIGUSR1)
+            os.kill(os.getpid(), signal.SIGTERM)  # held back again
+            print(clock.wait_until(60) == signal.SIGTERM)
+        """
+    )
+    assert out.split() == ["True", "True"]
+
+
+def test_what_was_ignored_on_arrival_is_ignored_by_a_session_that_prepares() -> None:
+    out = in_a_process_of_its_own(
+        """
+        with SignalClock() as clock, clock.preparing():
+            os.kill(os.getpid(), signal.SIGHUP)
+            print("still here")
+        """,
+        prefix="trap '' HUP;",
+    )
+    assert out == "still here"
+
+
+def test_a_signal_that_comes_before_the_job_is_started_ends_the_process_once_all_is_closed() -> None:
+    out = in_a_process_of_its_own(
+        """
+        try:
+            with SignalClock() as clock:
+                clock.end_if_asked()
+                os.kill(os.getpid(), signal.SIGUSR1)
+                clock.end_if_asked()  # is no such request
+                os.kill(os.getpid(), signal.SIGTERM)
+                clock.end_if_asked()
+        except EndedBySignal as ended:
+            print("closed", flush=True)
+            ended.die()
+            print("went on")
+        """,
+        status=-signal.SIGTERM,
+    )
+    assert out == "closed"
+
+
+def test_no_signal_reaches_a_thread_that_is_started_deaf() -> None:
+    out = in_a_process_of_its_own(
+        """
+        import threading
+        masks = []
+        with deaf():
+            thread = threading.Thread(target=lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+            thread.start()
+        thread.join()
+        print(signal.SIGTERM in masks[0], signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        """
+    )
+    assert out == "True set()"
 
 
 def test_every_ending_signal_restores_the_caps_and_is_forwarded() -> None:

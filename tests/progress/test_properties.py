@@ -1,13 +1,16 @@
 """Whatever a job prints, its map holds or its power does, counting goes on and never falls."""
 
+import os
 import re
 import struct
+import time
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from autocap.job.processes import own_identity
 from autocap.progress import BestProgress, SpeedProgress, StepProgress
 from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.progress.period.progress import PeriodProgress
@@ -66,6 +69,7 @@ def write(step_map: StepMap, slots: bytes) -> None:
 
 
 word = st.integers(0, 2**64 - 1)
+MOST_STEPS_PER_S = 1e7
 
 
 @st.composite
@@ -95,6 +99,52 @@ def test_whatever_processes_write_to_the_map_the_count_never_falls(tables: list[
             found = step_map.read(0.0)
             assert found is None or found.count >= count
             count = found.count if found else count
+
+
+@st.composite
+def near_slots(draw: st.DrawFn) -> bytes:
+    """A slot of a process that lives, with times about now: what its job may have done, or a little beyond it."""
+    now_ns = time.monotonic_ns()
+    about_now = st.integers(-(10**10), 10**9).map(lambda delta: max(0, now_ns + delta))
+    first_ns, last_ns = draw(about_now | word), draw(about_now | word)
+    count = draw(st.integers(1, 100) | word)
+    own = own_identity()
+    check = count ^ last_ns ^ step_hook.salt(own.pid, own.start_ticks)
+    rank = draw(st.integers(-1, 1))
+    return struct.pack(
+        step_hook.SLOT_FORMAT, own.pid, own.start_ticks, rank, draw(word), first_ns, count, last_ns, check
+    )
+
+
+hostile = st.lists(slots() | near_slots() | st.binary(min_size=64, max_size=64)).map(b"".join)
+
+
+@given(st.lists(st.binary() | hostile, max_size=6))
+def test_whatever_is_in_a_map_what_is_read_is_what_a_job_can_have_done(tables: list[bytes]) -> None:
+    before: StepReading | None = None
+    with StepMap.create() as step_map:
+        for table in tables:
+            write(step_map, table)
+            found = step_map.read(0.0)
+            if found is None:
+                assert before is None
+                continue
+            assert 0 <= found.t_s <= time.monotonic()
+            assert 0 < found.count <= 1 + found.t_s * MOST_STEPS_PER_S
+            if before is not None and found != before:
+                assert 0 < found.count - before.count <= (found.t_s - before.t_s) * MOST_STEPS_PER_S
+            before = found
+
+
+@given(st.integers(0, 40000), st.binary(max_size=100))
+def test_a_map_of_any_length_reads_as_what_it_said_or_as_nothing(size: int, header: bytes) -> None:
+    with StepMap.create() as step_map:
+        step_hook.StepCounter(str(step_map.path)).step()
+        os.truncate(step_map.path, size)
+        with step_map.path.open("rb+") as file:
+            file.write(header[: step_hook.HEADER_BYTES])
+        found = step_map.read(0.0)
+        assert found is None or found.count == 1
 
 
 def seen(power_w: np.ndarray, *, start_s: float = 0.0, update_s: float = 0.1) -> PeriodEstimate:

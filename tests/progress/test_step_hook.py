@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import autocap
+from autocap.job.shared_files import remove_dead
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import StepMap
 
@@ -167,16 +168,34 @@ class TestCounter:
     def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(
         self, counter: step_hook.StepCounter, step_map: StepMap
     ) -> None:
-        import fcntl
-
-        with step_map.path.open("rb") as other:
-            fcntl.flock(other, fcntl.LOCK_EX)
+        take = (
+            "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+        )
+        words = [sys.executable, "-I", "-S", "-c", take, str(step_map.path)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
             counter.step()
             counter.step()
             meanwhile = count(step_map)
+            other.communicate(b"\n")
         counter.step()
         assert meanwhile is None
         assert count(step_map) == 3
+
+    def test_what_interrupts_the_taking_of_a_slot_waits_for_nobody(
+        self, counter: step_hook.StepCounter, step_map: StepMap
+    ) -> None:
+        with counter._taking:  # as for a second thread, or for a signal handler that steps
+            counter.step()
+        assert count(step_map) is None
+        counter.step()
+        assert count(step_map) == 2
+
+    def test_counting_leaves_the_maker_s_lock_alone(self, counter: step_hook.StepCounter, step_map: StepMap) -> None:
+        counter.step()
+        remove_dead([step_map.path.parent])
+        assert step_map.path.exists()
 
 
 class TestStartUp:

@@ -4,7 +4,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -145,6 +145,66 @@ class TestStepMap:
         with pytest.raises(AutocapError, match=r"no file of \d+ bytes .*missing: No such file.*; set TMPDIR"):
             StepMap.create(tmp_path / "missing")
 
+    def test_a_map_that_was_handed_down_is_read_by_its_descriptor_and_never_removed(self, step_map: StepMap) -> None:
+        with StepMap.adopt(os.dup(step_map.fd)) as handed:
+            assert not os.get_inheritable(handed.fd)
+            sitecustomize.StepCounter(str(step_map.path)).step()
+            reading = handed.read(0.0)
+        assert reading is not None
+        assert reading.count == 1
+        assert step_map.path.exists()
+
+    def test_when_its_maker_is_dead_whoever_it_was_handed_to_removes_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        made = StepMap.create(tmp_path)
+        with StepMap.adopt(os.dup(made.fd)):
+            os.close(made.fd)  # as the kernel does
+        assert not made.path.exists()
+
+    @pytest.mark.parametrize(
+        ("make", "why"),
+        [
+            (lambda path: None, "is not open"),
+            (lambda path: os.open(path.parent, os.O_RDONLY), "is no regular file"),
+            (lambda path: os.open("/dev/zero", os.O_RDONLY), "is no regular file"),
+            (lambda path: os.open(path, os.O_RDONLY), "holds 3 bytes, not 16448"),
+            (lambda path: os.truncate(path, 16448) or os.open(path, os.O_RDONLY), "holds something else"),
+            (lambda path: os.truncate(path, 16448) or os.open(path, os.O_WRONLY), "is not open for reading"),
+        ],
+    )
+    def test_any_other_descriptor_is_refused_in_one_sentence(
+        self, tmp_path: Path, make: Callable[[Path], int | None], why: str
+    ) -> None:
+        path = tmp_path / "autocap-steps-2-file"
+        path.write_bytes(b"abc")
+        fd = make(path)
+        with pytest.raises(AutocapError) as raised:
+            StepMap.adopt(999_999 if fd is None else fd)
+        assert f" {why}, so it is no step map; autocap.tune alone hands one down" in str(raised.value)
+        assert path.exists()
+        if fd is not None:
+            os.close(fd)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+    def test_another_user_s_map_is_refused(self, step_map: StepMap) -> None:
+        os.fchown(step_map.fd, 65534, 65534)
+        with pytest.raises(AutocapError, match="belongs to user 65534, not to user 0, so it is no step map"):
+            StepMap.adopt(step_map.fd)
+
+    @pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), Path.touch])
+    def test_whatever_is_put_in_its_place_it_is_read_and_closes_quietly(
+        self, step_map: StepMap, put: Callable[[Path], None]
+    ) -> None:
+        sitecustomize.StepCounter(str(step_map.path)).step()
+        step_map.path.unlink()
+        put(step_map.path)
+        reading = step_map.read(0.0)
+        step_map.close()
+        assert reading is not None
+        assert os.path.lexists(step_map.path)
+
     def test_nothing_is_read_before_the_first_step(self, step_map: StepMap) -> None:
         assert step_map.read(0.0) is None
 
@@ -161,6 +221,33 @@ class TestStepMap:
         reading = step_map.read(0.0)
         assert reading is not None
         assert reading.count == 2
+
+    @pytest.mark.parametrize(
+        ("count", "first_ns", "last_ns", "pid"),
+        [
+            (1, 0, 2**63, 1),  # in the future
+            (1, 0, 2**64 - 1, 1),
+            (1, 10**9, 10**9 - 1, 1),  # before the first
+            (2**63, 0, 10**9, 1),  # more than a processor can count
+            (2**64 - 1, 0, 10**9, 1),
+            (10**7 + 2, 0, 10**9, 1),
+            (1, 0, 10**9, 2**22 + 1),  # no process
+        ],
+    )
+    def test_what_no_clock_and_no_job_gives_is_left_out(
+        self, step_map: StepMap, count: int, first_ns: int, last_ns: int, pid: int
+    ) -> None:
+        write_slot(step_map, pid, count, first_ns, last_ns)
+        assert step_map.read(0.0) is None
+
+    def test_a_count_that_leaps_is_not_taken_until_there_was_time_for_it(self, step_map: StepMap) -> None:
+        pid, second_ns, leap = os.getpid(), 10**9, 10 + 2 * 10**7
+        write_slot(step_map, pid, 10, second_ns, 10 * second_ns)
+        assert step_map.read(0.0) == StepReading(count=10, t_s=10.0)
+        write_slot(step_map, pid, leap, second_ns, 11 * second_ns)
+        assert step_map.read(0.0) == StepReading(count=10, t_s=10.0)
+        write_slot(step_map, pid, leap, second_ns, 12 * second_ns)
+        assert step_map.read(0.0) == StepReading(count=leap, t_s=12.0)
 
     def test_times_are_on_the_clock_that_began_at_the_origin(self, step_map: StepMap) -> None:
         sitecustomize.StepCounter(str(step_map.path)).step()
@@ -199,6 +286,14 @@ class TestStepMap:
             sitecustomize.StepCounter(str(step_map.path)).step()
             other.communicate(b"\n")
         assert step_map.read(0.0) is None
+
+
+def write_slot(step_map: StepMap, pid: int, count: int, first_ns: int, last_ns: int) -> None:
+    """Write the first slot, with a check that confirms it."""
+    check = count ^ last_ns ^ sitecustomize.salt(pid, 1)
+    with step_map.path.open("r+b") as file:
+        file.seek(sitecustomize.HEADER_BYTES)
+        file.write(struct.pack(sitecustomize.SLOT_FORMAT, pid, 1, -1, 0, first_ns, count, last_ns, check))
 
 
 def fill(step_map: StepMap, owner: ProcessId) -> None:

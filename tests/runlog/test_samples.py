@@ -24,7 +24,7 @@ def written(*samples: Sample) -> bytes:
 
 
 def test_one_devices_samples_come_back_and_what_was_not_read_is_no_number() -> None:
-    found = parse(written(sample(1.0, 150.0, steps=7), sample(1.5, None)))
+    found = parse([written(sample(1.0, 150.0, steps=7), sample(1.5, None))])
     assert found.t_s.tolist() == [1.0, 1.5]
     assert found.power_w[0] == 150.0
     assert np.isnan(found.power_w[1])
@@ -35,7 +35,7 @@ def test_one_devices_samples_come_back_and_what_was_not_read_is_no_number() -> N
 
 
 def test_limits_of_several_devices_are_summed_as_their_power_is() -> None:
-    found = parse(written(sample(1.0, 150.0, 50.0), sample(2.0, 150.0, None)))
+    found = parse([written(sample(1.0, 150.0, 50.0), sample(2.0, 150.0, None))])
     assert found.power_w[0] == 200.0
     assert np.isnan(found.power_w[1])
     assert found.requested_w.tolist() == [400.0, 400.0]
@@ -44,20 +44,20 @@ def test_limits_of_several_devices_are_summed_as_their_power_is() -> None:
 def test_a_file_cut_at_any_byte_gives_whole_rows_only() -> None:
     samples = [sample(number / 10, 100.0 + number % 7, steps=number) for number in range(200)]
     whole = written(*samples)
-    expected = parse(whole).power_w
-    lengths = [len(parse(whole[:length]).t_s) for length in range(len(whole))]
+    expected = parse([whole]).power_w
+    lengths = [len(parse([whole[:length]]).t_s) for length in range(len(whole))]
     assert lengths == sorted(lengths)
     assert lengths[0] == 0
     for length in range(0, len(whole), 37):
-        np.testing.assert_array_equal(parse(whole[:length]).power_w, expected[: lengths[length]])
+        np.testing.assert_array_equal(parse([whole[:length]]).power_w, expected[: lengths[length]])
 
 
 @pytest.mark.parametrize("data", [b"", b"not gzip", gzipped(""), gzipped("t_s,power_w\n"), gzipped("a,b\n1,2\n")])
 def test_a_file_without_samples_gives_none(data: bytes) -> None:
-    assert len(parse(data).t_s) == 0
+    assert len(parse([data]).t_s) == 0
 
 
 def test_damaged_rows_and_times_that_go_back_are_left_out() -> None:
-    found = parse(gzipped("t_s,power_w\n1,100\n0.5,101\n2,x\n,102\n3\n4,103\n"))
+    found = parse([gzipped("t_s,power_w\n1,100\n0.5,101\n2,x\n,102\n3\n4,103\n")])
     assert found.t_s.tolist() == [1.0, 2.0, 4.0]
     np.testing.assert_array_equal(found.power_w, [100.0, np.nan, 103.0])

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from autocap.config import TuneConfig
+from autocap.config.spacing import MOST_CAPS
 from autocap.errors import DeviceError
 from autocap.metrics import Metric
 from autocap.records import CapRange, GpuInfo
@@ -71,6 +72,24 @@ def test_a_cap_that_the_strategy_names_is_on_the_grid() -> None:
 def test_bounds_outside_the_device_are_refused(given: dict[str, object], required_w: list[float], message: str) -> None:
     with pytest.raises(DeviceError, match=re.escape(message)):
         cap_grid(config(**given), [gpu()], [240.0], required_w)
+
+
+@pytest.mark.parametrize(
+    ("step_w", "message"),
+    [
+        (1e-7, "a step of 1e-07 W makes 1.4e+09 caps between 100 and 240 W, and at most 2000 can be searched; pass"),
+        (5e-324, "a step of 4.94066e-324 W makes inf caps between 100 and 240 W"),
+        (0.07, "a step of 0.07 W makes 2000 caps between 100 and 240 W, and at most 2000 can be searched; pass "
+         "--cap-step 0.071 or more"),
+    ],
+)  # fmt: skip
+def test_a_step_that_makes_too_many_caps_is_refused_before_they_are_made(step_w: float, message: str) -> None:
+    with pytest.raises(DeviceError, match=re.escape(message)):
+        cap_grid(config(step_w=step_w), [gpu()], [240.0])
+
+
+def test_the_step_that_the_refusal_names_is_taken() -> None:
+    assert len(cap_grid(config(step_w=0.071), [gpu()], [240.0], [100.05])) <= MOST_CAPS + 1
 
 
 def test_a_limit_that_cannot_be_read_is_named_by_its_devices_index_and_kind() -> None:

@@ -140,6 +140,14 @@ def test_the_nearest_cap_is_the_lower_of_two_equally_close() -> None:
     assert (GRID.nearest(125.0), GRID.nearest(126.0), GRID.nearest(999.0)) == (100.0, 150.0, 250.0)
 
 
+def test_a_step_that_makes_too_many_caps_is_refused() -> None:
+    message = (
+        "makes 1.6e+09 caps between 100 and 260 W, and at most 2000 can be searched; pass --cap-step 0.081 or more"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CapGrid.stepped(100, 260, 1e-7)
+
+
 @pytest.mark.parametrize("caps_w", [(), (150.0, 100.0), (100.0, 100.0)])
 def test_a_grid_is_ascending_distinct_and_not_empty(caps_w: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="ascending, distinct and not empty"):
@@ -165,6 +173,14 @@ def test_an_option_is_read_as_its_kind(kind: type[int], text: str, value: object
             "strategy option x is '1.5'; it takes a whole number",
         ),
         (Option(name="x", kind=float, default=1.0, meaning="m"), "inf", "it takes a finite number"),
+        (Option(name="x", kind=float, default=1.0, meaning="m"), "1e10", "takes a finite number at most 1000000000"),
+        (
+            Option(name="x", kind=float, default=1.0, meaning="m"),
+            "1_0",
+            "strategy option x is '1_0'; it takes a number",
+        ),
+        (Option(name="x", kind=int, default=1, meaning="m"), "9" * 5000, "(5000 characters); it takes a whole number"),
+        (Option(name="x", kind=int, default=1, meaning="m"), "٣", "strategy option x is '٣'; it takes a whole number"),
         (Option(name="x", kind=float, default=1.0, meaning="m", minimum=0, maximum=2), "3", "at least 0 at most 2"),
         (Option(name="x", kind=bool, default=True, meaning="m"), "maybe", "it takes true or false"),
         (Option(name="x", kind=str, default="a", meaning="m", choices=("a", "b")), "c", "it takes a, b"),

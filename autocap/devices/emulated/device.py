@@ -23,6 +23,7 @@ from autocap.devices.emulated.duty_cycle import DutyCycle
 from autocap.devices.emulated.job_tree import JobTree, continue_tree, require_own
 from autocap.errors import DeviceError, LimitRefused
 from autocap.job.processes import ProcessId
+from autocap.job.signals import deaf
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
 if TYPE_CHECKING:  # the watchdog needs `limits_from_outside` alone and must not wait for numpy
@@ -110,7 +111,8 @@ class EmulatedDevice:
         atexit.register(self.close)
         play = (JobTree(job), job)
         self._thread = threading.Thread(target=self._play, args=play, name="autocap emulated device", daemon=True)
-        self._thread.start()
+        with deaf():
+            self._thread.start()
 
     def read(self) -> tuple[Reading, ...]:
         """The newest reading of the emulated sensor. Raises DeviceError when the thread behind it failed.
@@ -198,8 +200,8 @@ class EmulatedDevice:
             self._ticked_s = now_s
 
     def _look_at(self, job: ProcessId) -> None:
-        self._job_ended = not job.is_alive()
-        with suppress(OSError):  # it ended between the two looks
+        with suppress(OSError):  # it ended between the two looks, or nothing can be opened any more
+            self._job_ended = not job.is_alive()
             self._cpus = usable_cpus(job.pid)
 
 

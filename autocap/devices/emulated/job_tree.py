@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.errors import DeviceError
-from autocap.job.processes import ProcessId, identify, tree
+from autocap.job.invoking_user import unprivileged
+from autocap.job.processes import NO_DESCRIPTORS, ProcessId, identify, tree
 
 _PROC = Path("/proc")
 _SCHED_CLOCK = 2  # CPUCLOCK_SCHED of the kernel's posix-timers.h: time on a CPU, in nanoseconds
@@ -41,8 +42,15 @@ class _Member:
         with suppress(ProcessLookupError, PermissionError):
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signum)
-            elif identify(self.identity.pid) == self.identity:
+            elif self._is_there(to_go_on=signum == signal.SIGCONT):
                 os.kill(self.identity.pid, signum)
+
+    def _is_there(self, *, to_go_on: bool) -> bool:
+        """to_go_on: what holds where nobody can tell, because no file can be opened: nothing stays stopped for that."""
+        try:
+            return self.identity.is_alive()
+        except OSError:
+            return to_go_on
 
     def spent_ns(self) -> int:
         """CPU time since the last call."""
@@ -97,11 +105,18 @@ class JobTree:
         self._scan_due_s = ended_s + max(_SCAN_S, (ended_s - began_s) / _SCAN_SHARE)
 
     def scan_if_due(self) -> bool:
-        """Scan once a second, or more rarely where it is dear; whether it was done now."""
-        due = time.monotonic() >= self._scan_due_s
-        if due:
+        """Scan once a second, or more rarely where it is dear; whether it was done now. Where no file can be opened any
+        more, the processes that are known are those that there are, until the next time."""
+        if time.monotonic() < self._scan_due_s:
+            return False
+        try:
             self.scan()
-        return due
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS:
+                raise
+            self._scan_due_s = time.monotonic() + _SCAN_S
+            return False
+        return True
 
     def spent_s(self) -> float:
         """CPU time that the known processes used since the last call, seconds."""
@@ -109,9 +124,10 @@ class JobTree:
 
     def stop(self) -> None:
         """Stop every process, parents before children."""
-        for member in self._members.values():
-            member.held = True
-            member.send(signal.SIGSTOP)
+        with unprivileged():  # what the user behind sudo may not stop is not stopped
+            for member in self._members.values():
+                member.held = True
+                member.send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Continue what was stopped here, children before parents, so that no shell finds its child stopped.

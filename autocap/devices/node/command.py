@@ -1,31 +1,27 @@
 """`--node-power command:CMD`: a meter of the user's, which prints watts, a line a reading, as yokotool does."""
 
-import os
-import signal
-import subprocess
 import time
-from contextlib import suppress
-from typing import IO
 
 from autocap.clock import Clock
 from autocap.devices.node.held import HeldPower, watts
 from autocap.errors import DeviceUnavailable
+from autocap.job.supervised import Supervised
 from autocap.records import NodeReading
 
 _SHELL = "/bin/sh"
 _FIRST_WITHIN_S = 10.0
 _EVERY_S = 1.0  # between lines, until they have come
-_MOST_BYTES = 1 << 16  # what a pipe holds; a line is no longer
+_MOST_BYTES = 1 << 16  # of a line
 _END_S = 1.0  # for a meter that is asked to end
-_LOOK_EVERY_S = 0.01  # while it begins and ends; in between it is looked at with every sample
+_LOOK_EVERY_S = 0.01  # while it begins; then it is looked at with every sample
 _SHOWN = 80
 
 
 class CommandMeter(HeldPower):
     """A PowerSource: the whole machine's power, as lines of a process that runs beside us, in a session of its own.
 
-    It is given its first line before the job starts, and is ended with us; should we be killed, it loses its reader.
-    Raises DeviceUnavailable where the first line does not come, or is no power.
+    It is given its first line before the job starts, and is ended with us, also when we are killed. Raises
+    DeviceUnavailable where the first line does not come, or is no power.
     """
 
     whole = True
@@ -36,18 +32,10 @@ class CommandMeter(HeldPower):
         self._clock = clock
         self._rest = b""  # of a line whose end has not come yet
         self._last_words = ""  # of its standard error
-        self._child: subprocess.Popen[bytes] = subprocess.Popen(
-            (_SHELL, "-c", command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._child.stdout is not None
-        assert self._child.stderr is not None  # pipes, as asked for
-        self._stdout, self._stderr = self._child.stdout, self._child.stderr
-        for stream in (self._stdout, self._stderr):
-            os.set_blocking(stream.fileno(), False)
+        try:
+            self._child = Supervised((_SHELL, "-c", command), grace_s=_END_S)
+        except OSError as error:
+            raise self._useless(f"it cannot be started: {error.strerror}") from error
         try:
             self._await_first_line()
         except BaseException:
@@ -64,15 +52,7 @@ class CommandMeter(HeldPower):
 
     def close(self) -> None:
         """End the meter with all that it started."""
-        if self._child.returncode is None:  # until it is reaped its number, which is its group's, stays its own
-            os.killpg(self._child.pid, signal.SIGTERM)
-            deadline_s = time.monotonic() + _END_S
-            while not _has_ended(self._child.pid) and time.monotonic() < deadline_s:
-                time.sleep(_LOOK_EVERY_S)
-            os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
-        self._stdout.close()
-        self._stderr.close()
+        self._child.close()
 
     def _await_first_line(self) -> None:
         deadline_s = time.monotonic() + _FIRST_WITHIN_S
@@ -90,8 +70,8 @@ class CommandMeter(HeldPower):
 
     def _take(self, now_s: float) -> None:
         """What has come since the last look. Of several lines the mean is what the machine drew meanwhile."""
-        self._last_words = _last_line(_available(self._stderr)) or self._last_words
-        *lines, self._rest = (self._rest + _available(self._stdout)).split(b"\n")
+        self._last_words = _last_line(self._child.errors()) or self._last_words
+        *lines, self._rest = (self._rest + self._child.output()).split(b"\n")
         self._rest = self._rest[-_MOST_BYTES:]
         texts = [line.decode(errors="replace") for line in lines if line.strip()]
         values = [watts(text) for text in texts]
@@ -113,18 +93,6 @@ class CommandMeter(HeldPower):
             f"--node-power {self.name}: {why}{notes}; try it by hand: it must print watts, a line a reading, and not "
             "keep them in a buffer (stdbuf -oL helps)"
         )
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a child has, without reaping it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _available(stream: IO[bytes]) -> bytes:
-    """What can be read without waiting."""
-    with suppress(BlockingIOError):
-        return os.read(stream.fileno(), _MOST_BYTES)
-    return b""
 
 
 def _last_line(data: bytes) -> str:

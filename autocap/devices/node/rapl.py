@@ -49,6 +49,10 @@ class RaplPower(PowerSource):
         notes, self._notes = tuple(self._notes), []
         return notes
 
+    def close(self) -> None:
+        for counter in self._counters:
+            counter.zone.sysfs.close()
+
     def _energy_j(self, now_s: float) -> float | None:
         """Of all zones since the start; `None` where one cannot be read, or has lost count. Each is read all the same,
         before it wraps."""

@@ -119,7 +119,9 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
     """The GPUs of this machine, as --gpus and the driver have them. Raises DeviceUnavailable where there is none."""
 
     def open_device(uuids: tuple[str, ...]) -> Tunable:
-        return NvmlDevice(library, uuids, clock, observe=config.tune.observe)
+        device = NvmlDevice(library, uuids, clock, observe=config.tune.observe)
+        gpu_processes.keep_from_children()
+        return device
 
     try:
         # As root where sudo lends that: the kernel's driver remembers with which rights a client was opened, and takes
@@ -128,8 +130,9 @@ def open_source(config: "RunConfig", clock: Clock, check: CheckCaps, owner_uid: 
     except DeviceUnavailable as error:
         raise DeviceUnavailable(f"{error}; to try autocap without one, pass --device emulated") from error
     try:
-        gpu_processes.keep_from_children()
-        return NvmlSource(config, library, open_device, check)
+        source = NvmlSource(config, library, open_device, check)
+        gpu_processes.keep_from_children()  # in which root's rights would live on
+        return source
     except BaseException:
         library.close()
         raise

@@ -62,7 +62,10 @@ class RaplDevice:
         return RaplLimits(self._packages)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Close the files that were kept open."""
+        for package in self._packages:
+            for zone in package.package.zones:
+                zone.sysfs.close()
 
     def _read(self, package: RaplPackage, meter: PackageMeter) -> Reading:
         found = meter.read(self._clock.now())

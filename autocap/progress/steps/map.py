@@ -4,8 +4,11 @@ out of it.
 What writes is `hook/sitecustomize.py`, which runs in the job's Python; the layout of the map is described there.
 """
 
+import fcntl
 import os
+import stat
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +16,9 @@ from typing import Self
 
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
+from autocap.job.shared_files import SharedFile, directories, remove_dead
 from autocap.progress.steps.hook import sitecustomize as step_hook
-from autocap.progress.steps.ranks import JobSteps, ProcessSteps
+from autocap.progress.steps.ranks import SHORTEST_STEP_NS, JobSteps, ProcessSteps
 from autocap.records import StepReading
 
 SLOTS = 256
@@ -22,15 +26,19 @@ _MAP_BYTES = step_hook.HEADER_BYTES + SLOTS * step_hook.SLOT_BYTES
 _SLOT = struct.Struct(step_hook.SLOT_FORMAT)
 _PID_BYTES = 8
 _NOBODY = bytes(_PID_BYTES)
+_HIGHEST_PID = 1 << 22  # the kernel gives none above
 _HOOK_DIRECTORY = Path(step_hook.__file__).parent
 
 
 class StepMap:
-    """The shared file that holds a slot for each process of the job. Owned by the controller; closing removes it."""
+    """The shared file that holds a slot for each process of the job. Whoever made it removes it by closing it.
 
-    def __init__(self, path: Path, fd: int) -> None:
-        self.path = path
-        self._fd = fd
+    The job can write anything to it, and put anything in its place: what is read is what a job can have done, or
+    nothing.
+    """
+
+    def __init__(self, fd: int, file: SharedFile | None = None) -> None:
+        self._fd, self._file = fd, file
         self._job = JobSteps()
         self._slots: dict[int, ProcessSteps] = {}  # by offset: what was last read whole
         self._table = b""  # as it was read last, and what it said
@@ -43,14 +51,13 @@ class StepMap:
         directory: where, instead of /dev/shm or else the directory for temporary files. Raises AutocapError when it
         cannot be created.
         """
-        import tempfile  # costs a child that only counts steps more than all the rest of this module
-
-        directories = [Path("/dev/shm"), Path(tempfile.gettempdir())] if directory is None else [directory]
         failures = []
-        for each in directories:
-            path = each / f"autocap-steps-{os.urandom(16).hex()}"
+        for each in directories() if directory is None else (directory,):
             try:
-                return cls(path, _create(path))
+                file = SharedFile(each, _MAP_BYTES)
+                header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
+                os.pwrite(file.fd, header, 0)
+                return cls(file.fd, file)
             except OSError as error:
                 failures.append(f"{each}: {error.strerror}")
         raise AutocapError(
@@ -59,12 +66,27 @@ class StepMap:
         )
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """The map that another process, the job itself, has created. Raises AutocapError where it cannot be opened."""
-        try:
-            return cls(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
-        except OSError as error:
-            raise AutocapError(f"the step counter's map {path} cannot be opened: {error.strerror}") from error
+    def adopt(cls, fd: int) -> Self:
+        """The map that another process, the job itself, has made and handed down as an open descriptor.
+
+        Raises AutocapError where the descriptor is no map of our own user's.
+        """
+        complaint = _complaint(fd)
+        if complaint is not None:
+            raise AutocapError(f"descriptor {fd} {complaint}, so it is no step map; autocap.tune alone hands one down")
+        os.set_inheritable(fd, False)
+        return cls(fd)
+
+    @property
+    def path(self) -> Path:
+        """Its name; of one that we made."""
+        assert self._file is not None, "a map that was handed down is known by its descriptor alone"
+        return self._file.path
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor, to be handed down; -1 once it is closed, and in a fork of us."""
+        return self._fd if self._file is None else self._file.fd
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment in which the child counts its steps: `base` with the map's name and the hook's directory
@@ -80,7 +102,10 @@ class StepMap:
         `None` before the first step, and when the map was tampered with.
         """
         # Not mapped: reading a mapping of a file that was truncated would kill us.
-        table = os.pread(self._fd, _MAP_BYTES, 0)
+        try:
+            table = os.pread(self.fd, _MAP_BYTES, 0)
+        except OSError:
+            return None
         if len(table) != _MAP_BYTES:
             return None
         if table != self._table:
@@ -89,20 +114,24 @@ class StepMap:
         return None if reading is None else StepReading(count=reading.count, t_s=reading.t_s - origin_s)
 
     def _read_slots(self, table: bytes) -> StepReading | None:
+        now_ns = time.monotonic_ns()  # no step that we read can have ended later
         for at in range(step_hook.HEADER_BYTES, _MAP_BYTES, step_hook.SLOT_BYTES):
             if table[at : at + _PID_BYTES] == _NOBODY:
                 break  # slots are taken in order, and none is given back
-            steps = _slot(table, at)
+            steps = _slot(table, at, now_ns)
             if steps is not None:
                 self._slots[at] = steps
         return self._job.update(list(self._slots.values()))
 
     def close(self) -> None:
-        """Remove the file. Processes that still write to it are not disturbed."""
-        if self._fd >= 0:
+        """Remove the file if we made it, or if its maker is dead. Processes that still write to it are not disturbed,
+        and whatever was put in its place stays."""
+        if self._file is not None:
+            self._file.close()
+        elif self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            self.path.unlink(missing_ok=True)
+            remove_dead()
 
     def __enter__(self) -> Self:
         return self
@@ -151,24 +180,32 @@ def _nothing() -> None:
     pass
 
 
-def _create(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _complaint(fd: int) -> str | None:
+    """Why a descriptor is no map that our own user's job has made; `None` where it is one."""
     try:
-        # Allocated, not merely long: on a full disk the hole of a sparse map would kill the job that writes to it.
-        os.posix_fallocate(fd, 0, _MAP_BYTES)
-        header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
-        os.pwrite(fd, header, 0)
-    except OSError:
-        os.close(fd)
-        path.unlink(missing_ok=True)
-        raise
-    return fd
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return "is no regular file"
+        if status.st_uid != os.geteuid():
+            return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
+        if status.st_size != _MAP_BYTES:
+            return f"holds {status.st_size} bytes, not {_MAP_BYTES}"
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+            return "is not open for reading"
+        if os.pread(fd, len(step_hook.MAGIC), 0) != step_hook.MAGIC:
+            return "holds something else"
+    except (OSError, OverflowError):
+        return "is not open"
+    return None
 
 
-def _slot(table: bytes, at: int) -> ProcessSteps | None:
-    """The slot at that offset; `None` while it is free, or caught while it is being written."""
+def _slot(table: bytes, at: int, now_ns: int) -> ProcessSteps | None:
+    """The slot at that offset; `None` while it is free, caught while it is being written, or holds what no process
+    gives."""
     pid, start_ticks, rank, explicit, first_ns, count, last_ns, check = _SLOT.unpack_from(table, at)
     if count == 0 or check != count ^ last_ns ^ step_hook.salt(pid, start_ticks):
+        return None
+    if not (0 < pid <= _HIGHEST_PID and first_ns <= last_ns <= now_ns and count <= 1 + last_ns // SHORTEST_STEP_NS):
         return None
     return ProcessSteps(
         process=ProcessId(pid, start_ticks),

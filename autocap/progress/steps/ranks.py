@@ -9,6 +9,7 @@ from autocap.records import StepReading
 # A process that has not stepped for this long while others have is left behind; a slow one has longer.
 _IDLE_S, _IDLE_INTERVALS = 10.0, 20
 _LATE_INTERVALS = 2
+SHORTEST_STEP_NS = 100  # counting one takes longer than that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class JobSteps:
     process has a RANK, the busiest speaks for the job.
 
     The count never falls: a process that comes to speak for the job with a lower count, such as a rank that was
-    started again, goes on from the count published so far.
+    started again, goes on from the count published so far. Nor does it leap: it rises by no more than the time allows.
     """
 
     def __init__(self) -> None:
@@ -72,6 +73,7 @@ class JobSteps:
             each for each in processes if self._stepped(each) or not each.is_late(newest_s) or is_alive(each.process)
         ]
         self._last_s = {each.process: each.last_s for each in processes}
+        self._raised = {process: count for process, count in self._raised.items() if process in self._last_s}
         speaker = self._speaker(alive)
         if speaker is None:
             return self._published
@@ -79,7 +81,7 @@ class JobSteps:
         before = self._published
         if before is not None and count < before.count:
             self._raised[speaker.process] = before.count - speaker.count
-        elif before is None or (count > before.count and speaker.last_s > before.t_s):
+        elif before is None or 0 < count - before.count <= (speaker.last_s - before.t_s) * 1e9 / SHORTEST_STEP_NS:
             self._published = StepReading(count=count, t_s=speaker.last_s)
         return self._published
 

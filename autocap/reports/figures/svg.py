@@ -20,6 +20,7 @@ _BAR = 12.0
 _PER_Y_TICK, _PER_X_TICK = 34.0, 70.0
 _LABEL_HEIGHT, _LABEL_GAP, _MARKER = 12.0, 7.0, 5.0
 _NARROW = 560  # pixels; narrower than this, panels stand below each other
+_MOST_LABELS = 100  # of which there is room for far fewer
 _LINE = 18.0  # from one line of text to the next
 _GAP = 28.0  # between panels
 _HEIGHTS = (130.0, 100.0)  # of a panel over time with share 1, on a wide page and a narrow one
@@ -220,7 +221,7 @@ def _labels(marks: Sequence[Mark], frame: _Frame) -> list[str]:
     for points in (mark for mark in marks if isinstance(mark, Points)):
         spots = list(zip(frame.at_x(points.x).tolist(), frame.at_y(points.y).tolist(), strict=True))
         taken += [Box(left=x - _MARKER, top=y - _MARKER, right=x + _MARKER, bottom=y + _MARKER) for x, y in spots]
-        for label, (x, y) in zip(points.labels, spots, strict=False):
+        for label, (x, y) in zip(points.labels[:_MOST_LABELS], spots, strict=False):
             words.append(label)
             wanted.append(beside(x, y, ink.text_width(label), _LABEL_HEIGHT, _LABEL_GAP))
     placed = zip(words, place(wanted, frame.box, taken), strict=True)

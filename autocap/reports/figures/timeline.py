@@ -82,7 +82,7 @@ def _search(states: Sequence[StateSpan]) -> tuple[float, float] | None:
     """From the first baseline to a while after the last search, seconds; `None` where none was made."""
     starts = [span.start_s for span in states if span.name == State.BASELINE]
     ends = [span.end_s for span in states if span.name in (State.SEARCHING, State.CONFIRMING)]
-    if not starts or not ends:
+    if not starts or not ends or ends[-1] <= starts[0]:
         return None
     return starts[0], ends[-1] + _AFTER * (ends[-1] - starts[0])
 
@@ -237,7 +237,7 @@ def envelope(x: Floats, y: Floats) -> Envelope:
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
     rows = np.stack([x, y, y, y])
-    if len(x) >= 2 * BUCKETS:
+    if len(x) >= 2 * BUCKETS and x[-1] > x[0]:
         bucket = np.minimum((BUCKETS * (x - x[0]) / (x[-1] - x[0])).astype(int), BUCKETS - 1)
         starts = np.flatnonzero(np.diff(bucket, prepend=-1))
         sums = np.add.reduceat(rows[:2], starts, axis=1) / np.diff(starts, append=len(x))

@@ -20,6 +20,7 @@ from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.reports.live.status import Status
 from autocap.reports.live.view import View
 from autocap.streams import PREFIX, beneath
+from autocap.streams.queued import settle
 
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 20  # of a terminal that a footer leaves room in
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, which is somebody else's
@@ -64,6 +65,7 @@ class LiveView(PlainLines):
         self._drawn_s = float("-inf")
         with suppress(OSError, ValueError):
             self._footer.remove()
+        settle(self._stream)
 
     def close(self) -> None:
         self.step_aside()

@@ -96,9 +96,13 @@ class ScrapeServer:
                 accepted.close()
                 continue
             accepted.setblocking(False)
+            try:
+                self._ready.register(accepted, selectors.EVENT_READ)
+            except OSError:  # the kernel watches no more for this user
+                accepted.close()
+                break
             until_s = time.monotonic() + self._longest_s
             self._connections[accepted.fileno()] = _Connection(socket=accepted, until_s=until_s)
-            self._ready.register(accepted, selectors.EVENT_READ)
         self._listens_from_s = time.monotonic() + _MOMENT_S
 
     def _go_on(self, connection: _Connection) -> None:

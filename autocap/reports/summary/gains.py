@@ -23,6 +23,7 @@ _AT_BASELINE = Cost(value=1.0, stderr=0.0)
 _OF_THE_FRONT = {ENERGY: METRICS[ENERGY]}
 _EXACT = 1e-9  # in place of a standard error of 0, so that a weight stays finite
 _LEAST_COUNTED = 0.8  # share of the run; with less of it counted, the rest may have been different
+_LEAST = 1e-6  # iterations, joules or seconds; of less nothing can be said
 _NEVER = 1e12  # iterations; no job is as long
 _HALVINGS = 60
 
@@ -108,13 +109,11 @@ def pareto(
     each of the others, in energy or time, by more than its own error: else it says no more than they do.
     """
     points = [_point(one, MEASURED) for one in costs_by_cap(measured, baseline, _OF_THE_FRONT)]
-    front = [point for point in points if not any(_dominates(other, point) for other in points)]
+    front = _undominated(points)
     unmeasured = _unmeasured(measured, baseline, predicted)
     likely = [_point(one, PREDICTED) for one in costs_predicted(unmeasured, baseline, _OF_THE_FRONT)]
-    for point in likely:
-        if not any(_dominates(other, point) for other in points + likely) and all(
-            _differs(point, one) for one in front
-        ):
+    for point in _undominated([*points, *likely]):
+        if point.source == PREDICTED and all(_differs(point, one) for one in front):
             front.append(point)
     return tuple(sorted(front, key=lambda point: point.cap_w))
 
@@ -136,7 +135,7 @@ def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cos
     """
     iterations = tally.iterations - tally.paused_iterations
     seconds, joules = tally.counted_s - tally.paused_s, tally.counted_j - tally.paused_j
-    if min(iterations, joules, seconds) <= 0 or tally.counted_s < _LEAST_COUNTED * tally.elapsed_s:
+    if min(iterations, joules, seconds) < _LEAST or tally.counted_s < _LEAST_COUNTED * tally.elapsed_s:
         return None
     whole = Measurement(  # known exactly: it is what the job used, not a sample of it
         cap_w=baseline.cap_w,
@@ -167,15 +166,16 @@ def break_even_s(
     """
 
     def metric_after(n: float) -> float:
-        iterations = tally.exploration_iterations + n
+        iterations = explored + n
         energy_j = tally.exploration_energy_j + n * kept.energy_per_iteration_j
         time_s = tally.exploration_s + n * kept.period_s
         return metric.value(
             energy_j / iterations / baseline.energy_per_iteration_j, time_s / iterations / baseline.period_s, baseline
         )
 
-    low, high = 0.0, max(1.0, tally.exploration_iterations)
-    if tally.exploration_iterations > 0 and metric_after(0.0) <= 1:
+    explored = max(0.0, tally.exploration_iterations)
+    low, high = 0.0, max(1.0, explored)
+    if explored > 0 and metric_after(0.0) <= 1:
         return search_end_s
     while metric_after(high) > 1:
         low, high = high, 2 * high
@@ -242,6 +242,11 @@ def _differs(point: ParetoPoint, other: ParetoPoint) -> bool:
     return energy > point.energy_stderr or time > point.time_stderr
 
 
-def _dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
-    no_worse = one.energy <= other.energy and one.time <= other.time
-    return no_worse and (one.energy < other.energy or one.time < other.time)
+def _undominated(points: Sequence[ParetoPoint]) -> list[ParetoPoint]:
+    """The points that no other beats in both energy and time, lowest cap first."""
+    found: list[ParetoPoint] = []
+    for point in sorted(points, key=lambda one: (one.time, one.energy)):
+        best = found[-1] if found else None
+        if best is None or point.energy < best.energy or (point.energy, point.time) == (best.energy, best.time):
+            found.append(point)
+    return sorted(found, key=lambda one: one.cap_w)

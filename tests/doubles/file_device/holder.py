@@ -19,8 +19,9 @@ import psutil
 
 from autocap.guardian import Guardian
 from autocap.job.processes import identify
+from autocap.job.shared_files import SharedFile
 from autocap.records import CapRange, GpuInfo
-from tests.doubles.file_device import FileLimits
+from tests.doubles.file_device import FileLimits, KeptLimits
 
 
 class Fuse:
@@ -64,24 +65,29 @@ def main() -> None:
     parser.add_argument("--both", action="store_true", help="kill the watchdog as well")
     parser.add_argument("--leak", choices=("fork", "raw fork", "exec"), help="have a child that outlives us")
     parser.add_argument("--stop-watchdog", action="store_true", help="which then hears of no cap")
+    parser.add_argument("--kept", action="store_true", help="have the device open, and open nothing to set it")
     parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
-    parser.add_argument("--cleanup", type=Path, nargs="*", default=[])
+    parser.add_argument(
+        "--shared-file", type=Path, metavar="DIRECTORY", help="make one there, and name it: `made PATH`"
+    )
     args = parser.parse_args()
     fuse = Fuse(args.die, args.both)
+    if args.shared_file is not None:
+        shared = SharedFile(args.shared_file, 64)
+        say(f"made {shared.path}")
 
     def sync(fd: int) -> None:
         fuse.reach("fsync")
 
     cap_range = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
     gpus = [GpuInfo(index=i, uuid=u, name="file", cap_range=cap_range) for i, u in enumerate(args.uuids.split(","))]
-    limits = FusedLimits(fuse)
+    limits = KeptLimits(args.uuids) if args.kept else FusedLimits(fuse)
     with Guardian(
         kind="file" if args.emulated is None else "emulated",
         gpus=gpus,
         limits=limits,
         job=None if args.emulated is None else identify(args.emulated),
         state_dir=args.state_dir,
-        cleanup=args.cleanup,
         sync=sync,
     ) as guardian:
         say("ready")

@@ -12,6 +12,7 @@ word, the exclusive or of both with the process's salt. No word is ever torn, an
 owners of a slot, fails the check. A sequence lock would need memory barriers, which Python does not have.
 """
 
+import _thread
 import os
 import sys
 import time
@@ -46,7 +47,7 @@ class StepCounter:
     published count; and when too many steps pass without one that is published (the busiest optimiser is idle, and
     an older one goes on), the optimiser that steps is raised to the published count.
 
-    There is no lock: one held across a fork or taken twice by a signal handler would stop the job for ever, while
+    No lock is waited for: one held across a fork or taken twice by a signal handler would stop the job for ever, while
     two threads that race can only lose a step or publish two in the wrong order, which the next step puts right.
     """
 
@@ -63,6 +64,7 @@ class StepCounter:
         self._pack: Any = None  # struct.Struct.pack_into, of a slot's last three words
         self._at = 0
         self._salt = 0
+        self._taking = _thread.allocate_lock()  # held while a slot is being taken
 
     def optimizer_stepped(self, optimizer: object) -> None:
         """Count a step of one optimiser."""
@@ -126,23 +128,25 @@ class StepCounter:
             self._pack(self._map, self._at, count, now_ns, count ^ now_ns ^ self._salt)
 
     def _take_slot(self, now_ns: int) -> bool:
-        """Map a slot of our own. False when another process is just taking one: the next step tries again."""
+        """Map a slot of our own. False when another process or thread is just taking one: the next step tries again."""
         import fcntl
         import struct
 
-        fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not self._taking.acquire(False):
+            return False
         try:
-            # flock, for it also excludes a second thread of this process; never waited for, whoever holds it.
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
+                # A record lock, which does not touch the flock of the map's maker. It is dropped with the descriptor.
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._map is None:
                     self._claim(fd, struct, now_ns)
+            except BlockingIOError:
+                return False
             finally:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-        except BlockingIOError:
-            return False
+                os.close(fd)
         finally:
-            os.close(fd)
+            self._taking.release()
         return True
 
     def _claim(self, fd: int, struct: "ModuleType", now_ns: int) -> None:

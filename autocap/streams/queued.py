@@ -3,14 +3,16 @@
 import io
 import os
 import select
-import signal
 import threading
 import time
 from collections import deque
+from typing import TextIO
 
-from autocap.streams import PREFIX
+from autocap.job.signals import deaf
+from autocap.streams import PREFIX, beneath
 
 _ROOM_BYTES = 1 << 20  # a pipe holds a sixteenth of it
+_MOMENT_S = 0.2
 
 
 class QueuedStream(io.TextIOBase):
@@ -29,39 +31,39 @@ class QueuedStream(io.TextIOBase):
         self._dropped = 0  # lines, since the last that found room
         self._ended = False
         self._changed = threading.Condition()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
+        with deaf():
             threading.Thread(target=self._write_all, name="stderr", daemon=True).start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # an attribute there, which is not to be set
         return self._encoding
 
     def write(self, text: str) -> int:
-        self._begun += text
-        if "\n" in text:
-            self.flush()
+        with self._changed:
+            self._begun += text
+            if "\n" in text or len(self._begun) > self._room_bytes:
+                self.flush()
         return len(text)
 
     def flush(self) -> None:
         """What was begun is whole."""
-        begun, self._begun = self._begun, ""
-        if not begun:
-            return
         with self._changed:
+            begun, self._begun = self._begun, ""
+            if not begun:
+                return
             self._say_dropped()
             if not self._put(begun):
                 self._dropped += begun.count("\n")
+                self._changed.notify_all()
 
-    def drain(self, patience_s: float) -> None:
-        """Wait until all is written, but not for longer than that."""
+    def drain(self, patience_s: float) -> bool:
+        """Wait until all is written, but not for longer than that; whether it is."""
         self.flush()
         deadline_s = time.monotonic() + patience_s
         with self._changed:
             while (self._held_bytes or self._dropped) and (left_s := deadline_s - time.monotonic()) > 0:
                 self._changed.wait(left_s)
+            return not self._held_bytes
 
     def end(self, patience_s: float) -> None:
         """The same, and the thread ends, unless it waits for a reader: then it ends with us."""
@@ -125,3 +127,10 @@ class QueuedStream(io.TextIOBase):
                 poll.poll()
             except OSError:  # the terminal or pipe has gone, or a disk is full; the run directory has it all
                 return
+
+
+def settle(stream: TextIO) -> None:
+    """Give what was said a moment to be written, before somebody else has the terminal or we are stopped."""
+    queue = beneath(stream)
+    if isinstance(queue, QueuedStream):
+        queue.drain(_MOMENT_S)

@@ -1,0 +1,100 @@
+"""A program of ours that must not outlive us, such as a meter: ended with all that it started, however we end."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from autocap.job.invoking_user import privileged
+from autocap.job.processes import package_root
+
+# As for a watchdog: -I and -S keep the environment and every sitecustomize out of it.
+_START = "import sys; sys.path.append(sys.argv[1]); "
+_START += "from autocap.job.supervisor import main; main(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])"
+_END_S = 2.0  # for a supervisor to end, beside the grace that it gives
+_MOST_BYTES = 1 << 16  # what a pipe holds
+
+
+class Supervised:
+    """A program in a session of its own, under a supervisor that lives as long as we do.
+
+    grace_s: between SIGTERM and SIGKILL, when it is closed or we die. talks: we write to its standard input, which else
+    is empty. Its output and its errors are read without waiting. Raises OSError where no process can be started; a
+    program that cannot be executed ends with status 127.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], *, grace_s: float, talks: bool = False, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._grace_s = grace_s
+        theirs, self._leash = os.pipe()
+        try:
+            words = [sys.executable, "-I", "-S", "-c", _START, package_root(), str(theirs), str(grace_s), *argv]
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=(theirs,),
+                env=env,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._leash)
+            raise
+        finally:
+            os.close(theirs)
+        for stream in self._streams():
+            os.set_blocking(stream.fileno(), False)
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, 128 + n for a death by signal n; `None` while it runs, as far as `poll` has seen."""
+        return self._process.returncode
+
+    def poll(self) -> int | None:
+        """The exit status; `None` while it runs."""
+        return self._process.poll()
+
+    def tell(self, data: bytes) -> None:
+        """Write to its standard input. Raises OSError where nobody reads any more, or the pipe is full."""
+        assert self._process.stdin is not None  # talks
+        os.write(self._process.stdin.fileno(), data)
+
+    def output(self) -> bytes:
+        """What it has written since the last look."""
+        return _available(self._process.stdout)
+
+    def errors(self) -> bytes:
+        """What it has written to its standard error since the last look."""
+        return _available(self._process.stderr)
+
+    def close(self) -> None:
+        """End it with all that it started. What the kernel does not end is waited for no longer than a few seconds."""
+        if self._leash < 0:
+            return
+        os.close(self._leash)
+        self._leash = -1
+        try:
+            self._process.wait(self._grace_s + _END_S)
+        except subprocess.TimeoutExpired:
+            with privileged():
+                self._process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+        for stream in self._streams():
+            stream.close()
+
+    def _streams(self) -> list[IO[bytes]]:
+        streams = (self._process.stdin, self._process.stdout, self._process.stderr)
+        return [stream for stream in streams if stream is not None]
+
+
+def _available(stream: IO[bytes] | None) -> bytes:
+    assert stream is not None  # pipes, as asked for
+    with suppress(BlockingIOError):
+        return os.read(stream.fileno(), _MOST_BYTES)
+    return b""

@@ -1,0 +1,92 @@
+"""The one way to read what somebody else may have written: a file, and not more of it than was said.
+
+What stands behind a path is looked at before it is opened, as to open a device or a named pipe may already do harm or
+wait for ever. A stream that was passed as an open descriptor (`< trace.csv`, `<(zcat …)`) may also be a pipe, a socket
+or a terminal: that is what was asked for, and it is read to its end.
+"""
+
+import errno
+import os
+import re
+import select
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from autocap.errors import AutocapError
+
+MIB = 1 << 20
+_CHUNK = MIB
+_STREAM = re.compile(r"/dev/stdin|(?:/dev/fd|/proc/(?:self|thread-self)/fd)/(\d{1,9})")
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class InputRefused(AutocapError):
+    """What was passed is no file, or holds more than is read; the message names it."""
+
+
+def open_input(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of the file, or, of a path that names one of our open streams, a duplicate of that.
+
+    flags: as `os.open` takes them, without O_CREAT. Raises InputRefused for what is neither, OSError where it cannot be
+    opened, a directory among that.
+    """
+    stream = _STREAM.fullmatch(str(path))
+    if stream is not None:
+        fd = os.dup(int(stream[1] or 0))
+        allowed = (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK)
+        return _checked(fd, path, allowed if not os.isatty(fd) else (*allowed, stat.S_IFCHR))
+    place = _checked(os.open(path, os.O_PATH | os.O_CLOEXEC), path, (stat.S_IFREG,))
+    try:  # the very file that was looked at, whatever stands there by now
+        return os.open(f"/proc/self/fd/{place}", flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+
+
+def _checked(fd: int, path: Path, allowed: tuple[int, ...]) -> int:
+    kind = stat.S_IFMT(os.fstat(fd).st_mode)
+    if kind in allowed:
+        return fd
+    os.close(fd)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise InputRefused(f"{path} is {_KINDS.get(kind, 'no file')}; pass a file")
+
+
+def pieces_of(path: Path, most_bytes: int) -> Iterator[bytes]:
+    """What the file holds, piece by piece; it is opened when the first is asked for.
+
+    Raises, then or later, what `open_input` does, and InputRefused where there are more bytes.
+    """
+    fd = open_input(path)
+    try:
+        left = most_bytes
+        while piece := _read(fd, path):
+            left -= len(piece)
+            if left < 0:
+                raise InputRefused(f"{path} holds more than {most_bytes // MIB} MiB, the most that is read of a file")
+            yield piece
+    finally:
+        os.close(fd)
+
+
+def read_input(path: Path, most_bytes: int) -> bytes:
+    """All that the file holds. Raises as `pieces_of`."""
+    return b"".join(pieces_of(path, most_bytes))
+
+
+def _read(fd: int, path: Path) -> bytes:
+    while True:
+        try:
+            return os.read(fd, _CHUNK)
+        except BlockingIOError:
+            if stat.S_ISREG(os.fstat(fd).st_mode):  # one of the kernel's, such as /proc/kmsg, that waits for news
+                raise InputRefused(f"{path} has nothing to read now and never ends; pass a file") from None
+            news = select.poll()  # a stream whose other end made it so; ours is not to change it
+            news.register(fd, select.POLLIN)
+            news.poll()

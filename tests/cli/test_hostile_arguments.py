@@ -1,0 +1,147 @@
+"""Whatever is typed: one sentence with what is allowed, at once, and nothing taken silently for something else."""
+
+import argparse
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from autocap.cli import Command, Parser
+from autocap.errors import UsageError
+from tests.cli.test_cli import Cli, Here, cli, here, require_refused, until
+
+__all__ = ["cli", "here"]
+
+COMMANDS = {
+    "run": "run:Run",
+    "attach": "run:Attach",
+    "inside": "run:Inside",
+    "sweep": "sweep:Sweep",
+    "report": "report:Report",
+    "period": "period:Period",
+}
+
+
+def parser_of(command: str) -> Parser:
+    module, _, name = COMMANDS[command].partition(":")
+    made: Command = getattr(import_module(f"autocap.cli.{module}"), name)()
+    parser = Parser(prog=f"autocap {command}", allow_abbrev=False)
+    made.prepare_parser(parser)
+    return parser
+
+
+def options() -> Iterator[tuple[str, argparse.Action]]:
+    for command in COMMANDS:
+        for action in parser_of(command)._actions:
+            if action.option_strings and action.nargs != 0:
+                yield command, action
+
+
+OPTIONS = list(options())
+NAMES = [f"{command} {option.option_strings[-1]}" for command, option in OPTIONS]
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS, ids=NAMES)
+def test_two_dashes_are_no_value_of_any_option(command: str, option: argparse.Action) -> None:
+    flag = option.option_strings[-1]
+    with pytest.raises(UsageError, match=f"argument {flag}: '--' is no value; give one, or leave the option out"):
+        parser_of(command).parse_args([f"{flag}=--"])
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS, ids=NAMES)
+@given(text=st.text(max_size=20) | st.text("0123456789-,;:%.eE+_GPU =١²\0\n\x1b", max_size=12))
+@example(text="")
+@example(text="9" * 5000)
+@example(text="a" * 5000)
+@example(text="1e308")
+@example(text="5e-324")
+@example(text="inf")
+@example(text="1_000")
+@example(text="\0")
+@example(text="\ud800")
+def test_any_value_of_any_option_is_read_or_refused_in_a_short_sentence(
+    command: str, option: argparse.Action, text: str
+) -> None:
+    assert callable(option.type)
+    refused = ""
+    try:
+        option.type(text)
+    except argparse.ArgumentTypeError as error:
+        refused = str(error)
+    assert len(refused) < 400
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "--cap-step", "5e-324"], "argument --cap-step: 4.94066e-324 is out of range; give a number above 0, "
+         "in watts: 0.001 to 1000000"),
+        (["run", "--min-cap", "1e308"], "argument --min-cap: 1e+308 is out of range; give a number above 0, in watts"),
+        (["run", "--min-cap=100", "--max-cap=260", "--cap-step=0.001"], "a step of 0.001 W makes 1.6e+05 caps between "
+         "100 and 260 W, and at most 2000 can be searched; pass --cap-step 0.081 or more"),
+        (["run", "--caps", ",".join(["100"] * 2001)], "argument --caps: these are 2001 caps; give at most 2000"),
+        (["run", "--gpus", "0-99999999"], "argument --gpus: '0-99999999' is no GPU; give indices, ranges like 0-3 or "),
+        (["run", "--gpus", "0-9999"], "argument --gpus: '0-9999' names more than 1024 GPUs; give at most so many"),
+        (["run", "--gpus", "٣"], "argument --gpus: '٣' is no GPU"),
+        (["sweep", "--gpus", ";".join("0" * 65)], "argument --gpus: these are 65 sets of GPUs; give at most 64"),
+        (["sweep", "--repeats", "1001"], "argument --repeats: '1001' is not a whole number above 0, at most 1000"),
+        (["sweep", "--seed", "9" * 30], "is not a whole number, 0 or more, at most 4294967295"),
+        (["run", "--iterations", "9" * 5000], "(5000 characters) is not a whole number above 0, at most 1000000000000"),
+        (["run", "--trial-seconds", "1e9"], "give a number above 0, in seconds: 0.001 to 100000000"),
+        (["run", "--wait", "1_000"], "argument --wait: '1_000' is not a number; give a number above 0, in seconds"),
+        (["run", "--wait", " 5 "], "argument --wait: ' 5 ' is not a number"),
+        (["run", "--retune", "1e99"], "1e+99 is out of range; give a number above 0, in seconds, or auto, or never"),
+        (["run", "--kill-after", "1e-300"], "is out of range; give 0 or more, in seconds: 0, or 0.001 to 100000000"),
+        (["run", "--k", "1e300"], "argument --k: 1e+300 is out of range; give a finite number, at most 1000000000"),
+        (["run", "--max-slowdown", "1e300%"], "is out of range; give a percentage above 0, such as 5 or 5%: 1e-06 to"),
+        (["run", "--energy-price", "1e-99"], "is out of range; give 0 or more, in money per kWh: 0, or 1e-09 to"),
+        (["run", "--node-power", "1e99"], "argument --node-power: 1e+99 is out of range; give a number above 0"),
+        (["run", "--node-power", "1_0"], "argument --node-power: unknown source '1_0'; choose none, watts, rapl"),
+        (["run", "--prometheus", "0" * 5000], "(5000 characters) is no port; give 1 to 65535, or ADDRESS:PORT"),
+        (["run", "--prometheus", "a b:9101"], "'a b' is no address to listen on; give ADDRESS:PORT or a port"),
+        (["run", "--out", ""], "argument --out: the value is empty; give one, or leave the option out"),
+        (["run", "--out", "a\0b"], "argument --out: 'a\\x00b' holds a NUL character; leave it out"),
+        (["run", "--out", "a" * 300], "(300 characters) is longer than a path can be; give at most 4095 bytes, 255 "),
+        (["run", "--out", "a/" * 300], "(600 characters) is longer than a path can be"),
+        (["run", "--out", "a/" * 2500], "(5000 characters) is longer than a path can be"),
+        (["run", "--strategy="], "argument --strategy: the value is empty"),
+        (["run", *["--json"] * 1001], "these are 1001 words of options; give at most 1000"),
+        (["attach", "--pid", "4294967296"], "argument --pid: '4294967296' is no process number; give one above 0, at "
+         "most 2147483647"),
+        (["report", "a" * 5000], "(5000 characters) is longer than a path can be"),
+        (["report", ""], "argument RUN_DIR: the value is empty"),
+        (["period", "\ud800"], "can name no file; give another path"),
+        (["restore", "--", "something"], "unrecognized arguments: -- something"),
+    ],
+)  # fmt: skip
+def test_a_size_that_is_too_large_or_too_small_is_refused_with_what_is_allowed(
+    here: Here, words: list[str], message: str, cli: Cli
+) -> None:
+    job = ["--", "true"] if words[0] in ("run", "sweep") else []
+    require_refused(cli, here(*words, *job), 2, message)
+
+
+def test_what_stands_behind_two_dashes_is_a_path_where_no_command_is_started(here: Here, cli: Cli) -> None:
+    require_refused(cli, here("report", "--", "--nosuch"), 1, "--nosuch holds no run")
+
+
+@given(words=st.lists(st.sampled_from(["--json", "--gpus", "--", "=", "-x", "--out=", "", "\0", "run", "--k=--", "1"])))
+def test_any_words_are_a_command_or_a_usage_error(words: list[str]) -> None:
+    for command in ("run", "attach", "sweep", "report", "period"):
+        with suppress(UsageError, SystemExit):
+            parser_of(command).parse_args(words)
+
+
+def test_a_signal_ends_a_run_that_has_no_job_yet_and_leaves_nothing(cli: Cli) -> None:
+    (cli.folder / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(50)\n")
+    cli.env["PYTHONPATH"] = f"{cli.folder}:{cli.env.get('PYTHONPATH', '')}"
+    run = cli.start("run", "--device", "emulated", "--strategy", "slow:Search", "--", "touch", "started")
+    until((cli.folder / "begun").exists)
+    run.terminate()
+    assert run.wait(5) == -signal.SIGTERM
+    made = {path.name for path in cli.folder.iterdir()} - {"__pycache__"}
+    assert made == {"begun", "err", "job.py", "machine.json", "out", "slow.py"}

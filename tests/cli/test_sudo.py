@@ -1,0 +1,272 @@
+"""Under sudo a user gains nothing but power limits: what a path of theirs leads to, autocap reaches as them.
+
+sudo is imitated: we are root, and its variables name somebody else. Python's own installation is, on some machines that
+test this, nothing that they may read.
+"""
+
+import gzip
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autocap.cli import main
+from autocap.clock import VirtualClock
+from autocap.devices.node.rapl import RaplPower
+from autocap.devices.powercap import Sysfs
+from autocap.job.invoking_user import InvokingUser, acting_as, privileged
+from autocap.job.processes import package_root
+from tests.cli.test_cli import until
+from tests.doubles import file_device
+from tests.doubles.rapl_tree import RaplTree
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can imitate sudo")
+NOBODY = pwd.getpwnam("nobody")
+USER = InvokingUser(uid=NOBODY.pw_uid, gid=NOBODY.pw_gid, groups=(NOBODY.pw_gid,), name="nobody", home="/")
+SECRET = "root:$6$secret:1:2\n"
+TRACE = "t_s,power_w\n" + "".join(f"{0.1 * n:.1f},{200 if n % 20 < 12 else 100}\n" for n in range(400))
+
+
+class Machine:
+    """root: of a directory that only root writes. home: the user's. secret: root's alone, with a file. state: ours."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.home, self.secret, self.state = (root, root / "home", root / "secret", root / "state")
+        root.chmod(0o755)
+        for folder, mode in ((self.home, 0o755), (self.secret, 0o700)):
+            folder.mkdir()
+            folder.chmod(mode)
+        (self.secret / "file").write_text(SECRET)
+        os.chown(self.home, USER.uid, USER.gid)
+        self.sudo = {"SUDO_UID": str(USER.uid), "SUDO_GID": str(USER.gid), "SUDO_USER": "nobody"}
+        self.env = {**os.environ, **self.sudo, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
+        self.env["PYTHONPATH"] = os.pathsep.join([package_root(), file_device.INSTALLED])
+
+    def argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "autocap", *words]
+
+    def given(self, path: Path) -> Path:
+        """That path with all that is in it, as the user's."""
+        for each in (path, *path.rglob("*")):
+            os.chown(each, USER.uid, USER.gid, follow_symlinks=False)
+        return path
+
+    def a_run(self) -> Path:
+        """A run directory of the user's, as far as a report needs it."""
+        folder = self.home / "run"
+        folder.mkdir()
+        started = {
+            **{"event": "run_started", "t_s": 0.0, "autocap_version": "0.1.0", "mode": "run", "command": ["true"]},
+            **{"pid": 1, "started_at": "2026-01-01T00:00:00+00:00", "strategy": "model", "strategy_options": []},
+            **{"metric": {"name": "energy"}, "observe": False},
+        }
+        (folder / "events.jsonl").write_text(json.dumps(started) + "\n")
+        with gzip.open(folder / "samples.csv.gz", "wt") as samples:
+            samples.write(TRACE)
+        return self.given(folder)
+
+    def untouched(self) -> bool:
+        """Whether nothing came into root's own directory, and nothing changed there."""
+        return os.listdir(self.secret) == ["file"] and (self.secret / "file").read_text() == SECRET
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    root = Path(tempfile.mkdtemp(prefix="autocap-sudo-"))
+    yield Machine(root)
+    shutil.rmtree(root)
+
+
+class Sudo:
+    """Runs autocap in a fork of this process, which may become the user for good."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def __call__(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            pid = os.fork()
+            if pid == 0:
+                status = 99
+                try:
+                    os.environ.clear()
+                    os.environ.update(self._machine.env)
+                    os.chdir(cwd or self._machine.home)
+                    os.dup2(out.fileno(), 1)
+                    os.dup2(err.fileno(), 2)
+                    with os.fdopen(1, "w", closefd=False) as sys.stdout, os.fdopen(2, "w", closefd=False) as sys.stderr:
+                        try:
+                            status = main(list(words))
+                        finally:
+                            sys.stdout.flush()
+                            sys.stderr.flush()
+                finally:
+                    os._exit(status)
+            _, ended = os.waitpid(pid, 0)
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(words, os.waitstatus_to_exitcode(ended), out.read(), err.read())
+
+
+@pytest.fixture
+def sudo(machine: Machine) -> Sudo:
+    return Sudo(machine)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("period", "{secret}/file"), 1),
+        (("period", "link"), 1),
+        (("report", "{secret}"), 1),
+        (("report", "{secret}", "--html"), 1),
+        (("report", "{secret}", "--follow"), 1),
+        (("run", "--warm-start", "{secret}", "--", "true"), 1),
+        (("run", "--device", "emulated", "--out", "{secret}/out", "--", "touch", "ran"), 1),
+        (("run", "--device", "emulated", "--out", "way/out", "--", "touch", "ran"), 1),
+        (("sweep", "--device", "emulated", "--observe", "--out", "way/out", "--", "touch", "ran"), 1),
+        (("attach", "--device", "emulated", "--pid", "{pid}", "--out", "way/out"), 1),
+        (("attach", "--device", "emulated", "--pid", "{root_pid}", "--out", "out"), 1),
+        (("period", "trace.csv", "--plots", "way/plots"), 1),
+    ],
+)
+def test_nothing_of_roots_is_read_or_written(machine: Machine, sudo: Sudo, words: tuple[str, ...], status: int) -> None:
+    (machine.home / "trace.csv").write_text(TRACE)
+    (machine.home / "link").symlink_to(machine.secret / "file")
+    (machine.home / "way").symlink_to(machine.secret)
+    machine.given(machine.home)
+    with subprocess.Popen(["sleep", "60"], user=USER.uid, group=USER.gid, start_new_session=True) as job:
+        told = [word.format(secret=machine.secret, pid=job.pid, root_pid=os.getpid()) for word in words]
+        done = sudo(*told)
+        job.kill()
+    assert done.returncode == status
+    assert "Permission denied" in done.stderr or "belongs to user 0" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret:1" not in done.stderr + done.stdout
+    assert machine.untouched()
+    assert not (machine.home / "ran").exists()
+
+
+def test_a_report_does_not_write_through_links_to_what_is_roots(machine: Machine, sudo: Sudo) -> None:
+    folder = machine.a_run()
+    links = {"report.html", "half-written.tmp", "timeline.png", "timeline.svg", "result.json"}
+    for name in links:
+        (folder / name).symlink_to(machine.secret / "file")
+    done = sudo("report", str(folder), "--html", "--plots")
+    assert machine.untouched()
+    assert set(done.stderr.splitlines()) <= {f"autocap: wrote {folder / name}" for name in links}, done.stderr
+    assert {path.lstat().st_uid for path in folder.iterdir() if not path.is_symlink()} == {USER.uid}
+
+
+def test_reports_and_periods_work_for_a_user_who_may_not_read_the_installation(machine: Machine) -> None:
+    folder = machine.a_run()
+    private = machine.root / "installed"
+    private.mkdir(mode=0o700)
+    for name in ("autocap", "strategies", "workloads"):
+        shutil.copytree(Path(package_root()) / name, private / name, symlinks=True)
+    machine.env["PYTHONPATH"] = str(private)
+    for words in (("report", str(folder), "--html"), ("period", str(folder / "samples.csv.gz"))):
+        done = subprocess.run(machine.argv(*words), env=machine.env, cwd=machine.home, capture_output=True, text=True)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    page = folder / "report.html"
+    assert "<style>\n:root" in page.read_text() or "<style>" in page.read_text()
+    assert page.stat().st_uid == USER.uid
+
+
+def test_a_session_is_the_users_but_for_the_limits(machine: Machine) -> None:
+    device = file_device.make(machine.root).uuid
+    looks = 'echo $$; id -u; id -g; echo "$HOME $USER"; cat /proc/$PPID/status'
+    capped = f"grep -q '\"requested_w\": 200' {device} || exit 0"
+    words = ("--device", f"file:{device}", "--caps", "200", "--repeats", "1", "--no-warm-up", "--cool-down", "0")
+    run = subprocess.Popen(
+        machine.argv("sweep", *words, "--quiet", "--out", "made/sweep", "--",
+                     "sh", "-c", f"{capped}; ({looks}) > part; mv part seen; exec sleep 60"),
+        env=machine.env, cwd=machine.home, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until((machine.home / "seen").exists)
+        pid, uid, gid, names, *status = (machine.home / "seen").read_text().splitlines()
+        assert (uid, gid, names) == (str(USER.uid), str(USER.gid), f"{NOBODY.pw_dir} nobody")
+        ids = next(line.split()[1:] for line in status if line.startswith("Uid:"))
+        assert ids in ([str(USER.uid), str(USER.uid), "0", str(USER.uid)], ["0", "0", "0", "0"])  # while it beats
+        assert {path.lstat().st_uid for path in machine.home.rglob("*")} == {USER.uid}
+        assert {path.lstat().st_uid for path in (machine.state, *machine.state.iterdir())} == {0}
+        assert file_device.FileLimits().requested_w(device) == 200.0
+    finally:
+        run.kill()
+        run.wait()
+    until(lambda: file_device.FileLimits().requested_w(device) == 260.0)
+    until(lambda: os.listdir(machine.state) == [])
+    os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("progress", "look"),
+    [("steps", 'stat -c %u "$AUTOCAP_STEP_MAP"'), ("regex:^step", "echo > /dev/stdout && stat -L -c %u /proc/$$/fd/1")],
+)
+def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progress: str, look: str) -> None:
+    done = sudo("run", "--device", "emulated", "--progress", progress, "--", "sh", "-c", f"{look} > seen")
+    assert done.returncode == 0, done.stderr
+    assert (machine.home / "seen").stat().st_uid == USER.uid
+
+
+def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, sudo: Sudo) -> None:
+    words = ("inside", "--pid", str(os.getpid()))
+    done = sudo(*words, "--step-map-fd", "5", "--out", str(machine.secret / "out"))
+    assert done.stderr == "autocap: `inside` is what autocap.tune starts in a script, and nothing to run under sudo\n"
+    assert (done.returncode, machine.untouched()) == (2, True)
+    assert sudo(*words, "--step-map", str(machine.secret / "file")).returncode == 2
+    assert machine.untouched()
+
+
+def test_roots_rights_come_back_within_and_everything_afterwards() -> None:
+    before = os.getresuid(), os.getresgid(), os.getgroups()
+    with acting_as(USER):
+        assert os.getresuid() == (USER.uid, USER.uid, 0)
+        with privileged(), privileged():
+            assert os.getresuid() == (0, 0, 0)
+        assert os.getresuid() == (USER.uid, USER.uid, 0)
+        with pytest.raises(PermissionError):
+            os.kill(1, 0)
+    assert (os.getresuid(), os.getresgid(), os.getgroups()) == before
+
+
+def test_modules_are_imported_from_where_the_user_may_not_look(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autocap.job.privileged_imports import privileged_imports
+
+    (machine.secret / "hidden_module.py").write_text("import os\nIDS = os.getresuid()\n")
+    monkeypatch.syspath_prepend(machine.secret)
+    with acting_as(USER), privileged_imports():
+        import hidden_module  # type: ignore[import-not-found]
+    assert (USER.uid, USER.uid, 0) == hidden_module.IDS
+    assert not (machine.secret / "__pycache__").exists()
+
+
+def test_energy_that_root_alone_may_read_is_read_for_the_user(machine: Machine) -> None:
+    tree = RaplTree(machine.secret / "sys")
+    tree.package()
+    with acting_as(USER):
+        power = RaplPower(VirtualClock(), Sysfs(tree.root))
+        power.read()
+        assert power.notes() == ()
+
+
+@pytest.mark.skipif(shutil.which("ipmitool") is not None, reason="there is one, and it would be asked")
+def test_root_starts_no_ipmitool_of_the_callers_path(machine: Machine, sudo: Sudo) -> None:
+    program = machine.home / "ipmitool"
+    program.write_text("#!/bin/sh\ntouch ran\necho 'Instantaneous power reading: 100 Watts'\n")
+    program.chmod(0o755)
+    machine.env["PATH"] = f"{machine.home}:{machine.env['PATH']}"
+    done = sudo("run", "--device", "emulated", "--node-power", "ipmi", "--", "touch", "job")
+    assert (done.returncode, os.listdir(machine.home)) == (1, ["ipmitool"])
+    assert done.stderr.startswith("autocap: --node-power ipmi: there is no ipmitool; install it")

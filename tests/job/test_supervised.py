@@ -1,0 +1,121 @@
+"""A supervised program ends when its maker does, with whatever it started, and tells how it ended until then."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autocap.job.processes import ProcessId, identify
+from autocap.job.supervised import Supervised
+from tests.doubles.jobs import eventually
+from tests.job.test_shared_files import in_fork
+
+IGNORES_TERM = "trap '' TERM; echo $$ >> pids; while :; do sleep 1; done"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for process in started():  # of a test that failed
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def started() -> list[ProcessId]:
+    """The processes that are still there of those that have written their numbers down."""
+    text = Path("pids").read_text() if Path("pids").exists() else ""
+    found = [identify(int(pid)) for pid in text.split() if text.endswith("\n")]
+    return [process for process in found if process is not None and process.is_alive()]
+
+
+def shell(script: str, grace_s: float = 0.1) -> Supervised:
+    return Supervised(("/bin/sh", "-c", script), grace_s=grace_s)
+
+
+@pytest.mark.parametrize(
+    ("script", "count"),
+    [
+        ("echo $$ >> pids; while :; do echo 5; sleep 0.01; done", 1),
+        (f"{IGNORES_TERM}", 1),
+        (f"sh -c \"{IGNORES_TERM}\" | sh -c \"{IGNORES_TERM}\"", 2),
+        (f"setsid sh -c \"{IGNORES_TERM}\" & {IGNORES_TERM}", 2),
+        ("echo $$ >> pids; kill -STOP $$", 1),
+        ("echo $$ >> pids; exec cat /dev/zero", 1),  # nobody reads
+    ],
+    ids=["at once", "ignores SIGTERM", "a pipeline", "in a session of its own", "is stopped", "writes on"],
+)  # fmt: skip
+def test_when_its_maker_is_killed_it_ends_with_all_that_it_started(script: str, count: int) -> None:
+    def make() -> None:
+        program = shell(script)  # bound, or it would be collected
+        assert eventually(lambda: len(started()) == count)
+        assert program.poll() is None
+
+    in_fork(make)
+    assert eventually(lambda: started() == [])
+
+
+def test_closing_ends_it_with_all_that_it_started() -> None:
+    program = shell(f"sh -c \"{IGNORES_TERM}\" | sh -c \"{IGNORES_TERM}\"")  # fmt: skip
+    assert eventually(lambda: len(started()) == 2)
+    program.close()
+    assert started() == []
+    program.close()
+
+
+def test_it_is_asked_to_end_before_it_is_killed() -> None:
+    program = shell("trap 'echo asked > asked; exit' TERM; echo $$ >> pids; while :; do sleep 0.01; done", grace_s=5.0)
+    assert eventually(lambda: len(started()) == 1)
+    program.close()
+    assert Path("asked").exists()
+
+
+def test_when_it_ends_by_itself_what_it_leaves_behind_goes_too() -> None:
+    program = shell(f"sh -c \"{IGNORES_TERM}\" & while [ ! -e pids ]; do sleep 0.01; done; exit 3")  # fmt: skip
+    assert eventually(lambda: program.poll() is not None)
+    assert program.returncode == 3
+    assert started() == []
+    program.close()
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
+def test_its_exit_status_is_a_shell_s(script: str, status: int) -> None:
+    program = shell(script)
+    assert eventually(lambda: program.poll() == status)
+    program.close()
+
+
+def test_what_cannot_be_executed_says_so() -> None:
+    program = Supervised(("/no/such/program",), grace_s=0.0)
+    assert eventually(lambda: program.poll() == 127)
+    assert program.errors() == b"/no/such/program: No such file or directory\n"
+    program.close()
+
+
+def test_it_hears_what_it_is_told_and_nothing_else_reaches_it() -> None:
+    program = Supervised(("/bin/sh", "-c", "read x; echo $x; read y || echo end"), grace_s=0.0, talks=True)
+    program.tell(b"word\n")
+    heard = bytearray()
+    assert eventually(lambda: heard.extend(program.output()) or heard == b"word\n")
+    assert program.poll() is None
+    program.close()
+
+
+def test_its_supervisor_sleeps_and_takes_no_signal_that_is_meant_for_others() -> None:
+    program = shell("echo $$ >> pids; exec sleep 60")
+    assert eventually(lambda: len(started()) == 1)
+    (supervisor,) = (
+        each for each in psutil.Process().children() if "autocap.job.supervisor" in " ".join(each.cmdline())
+    )
+    before = supervisor.cpu_times()
+    for name in ("INT", "HUP", "TERM", "QUIT", "TSTP", "TTIN", "TTOU", "USR1", "USR2", "PIPE", "ALRM"):
+        supervisor.send_signal(getattr(signal, f"SIG{name}"))
+    time.sleep(0.1)
+    after = supervisor.cpu_times()
+    assert program.poll() is None
+    assert after.user + after.system - before.user - before.system <= 0.02
+    program.close()
+    assert started() == []

@@ -1,0 +1,163 @@
+"""The loop: when it beats and reads, and when it gives up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from autocap import events
+from autocap.clock import VirtualClock
+from autocap.controller.actions import Action, SetCaps
+from autocap.devices.base import Device
+from autocap.events import Event
+from autocap.records import CapRange, GpuInfo, Reading, Sample, SensorInfo
+from autocap.session.runner import Runner
+
+GPU = GpuInfo(index=0, uuid="GPU-1", name="none", cap_range=CapRange(min_w=100.0, max_w=300.0, default_w=250.0))
+INTERVAL_S = 0.1
+SENSOR = SensorInfo(update_s=INTERVAL_S, window_s=0.0, settle_s=0.0)
+
+
+class Stall(VirtualClock):
+    """Others have the CPU now and then: each time that the loop waits to such a moment it comes back so much later."""
+
+    def __init__(self, late_s: Callable[[float], float]) -> None:
+        super().__init__()
+        self._late_s = late_s
+
+    def wait_until(self, t_s: float) -> int | None:
+        before_s = self.now()
+        super().wait_until(t_s)
+        super().wait_until(t_s + (self._late_s(self.now()) if t_s > before_s else 0.0))
+        return None
+
+
+@dataclass
+class Loop:
+    """Everything around a runner. put_back_at_s: when the watchdog has put the limits back. taking_s: of a reading."""
+
+    clock: VirtualClock
+    put_back_at_s: list[float] = field(default_factory=list)
+    end_s: float = 100.0
+    taking_s: float = 0.0
+    log: list[Event] = field(default_factory=list)
+    story: list[tuple[str, float]] = field(default_factory=list)
+    caps_w: tuple[float, ...] = (200.0,)
+    ended_because: str | None = None
+    gpus: tuple[GpuInfo, ...] = (GPU,)
+    sensor: SensorInfo = SENSOR
+    kind: str = "none"
+    emulated: bool = False
+    driver: None = None
+
+    def run(self) -> Runner:
+        device: Device = self
+        runner = Runner(
+            clock=self.clock, device=device, controller=self, job=self, sink=self, interval_s=INTERVAL_S,
+            steps=lambda: None, actuator=self,
+        )  # fmt: skip
+        assert runner.run() == 0
+        return runner
+
+    def note(self, what: str) -> None:
+        self.story.append((what, self.clock.now()))
+
+    def gaps_s(self, what: str) -> list[float]:
+        return [later_s - former_s for former_s, later_s in pairwise(self.times(what))]
+
+    def times(self, what: str) -> list[float]:
+        return [t_s for one, t_s in self.story if one == what]
+
+    # The job, the device, the sink.
+
+    def poll(self) -> int | None:
+        return 0 if self.clock.now() >= self.end_s else None
+
+    def read(self) -> tuple[Reading, ...]:
+        self.note("read")
+        self.clock.wait_until(self.clock.now() + self.taking_s)
+        return (Reading(t_s=self.clock.now(), power_w=150.0, requested_w=self.caps_w[0]),)
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def close(self, t_s: float = 0.0) -> list[Action]:
+        return []
+
+    def event(self, event: Event) -> None:
+        self.log.append(event)
+
+    def sample(self, sample: Sample) -> None:
+        """Not kept."""
+
+    def reason(self, error: Exception) -> str:
+        raise error
+
+    # The controller and the guardian.
+
+    def feed(self, sample: Sample) -> list[Action]:
+        return []
+
+    def retune(self, t_s: float) -> list[Action]:
+        return []
+
+    def interrupted(self, t_s: float) -> list[Action]:
+        return [SetCaps(caps_w=self.caps_w)]
+
+    def stop(self, t_s: float, why: str) -> list[Action]:
+        self.note("stop")
+        return []
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        self.note("set")
+
+    def restore(self) -> None:
+        self.note("restore")
+
+    def beat(self) -> bool:
+        self.note("beat")
+        due = bool(self.put_back_at_s) and self.clock.now() >= self.put_back_at_s[0]
+        if due:
+            self.put_back_at_s.pop(0)
+        return due
+
+    @property
+    def warnings(self) -> list[str]:
+        return [event.text for event in self.log if isinstance(event, events.Warned)]
+
+
+def test_after_each_late_wake_the_first_thing_is_a_beat_and_one_reading_follows_not_many():
+    loop = Loop(Stall(lambda now_s: 5.0 if int(now_s) % 3 == 2 else 0.0))
+    loop.run()
+    assert max(loop.gaps_s("beat")) > 5.0
+    for (_, before_s), (what, t_s) in pairwise(loop.story):
+        if t_s - before_s > 1.0:
+            assert what == "beat"
+    assert min(loop.gaps_s("read")) > 0.5 * INTERVAL_S
+
+
+def test_readings_that_take_longer_than_their_interval_do_not_come_in_bursts():
+    loop = Loop(VirtualClock(), taking_s=0.35)
+    loop.run()
+    assert min(loop.gaps_s("read")) == pytest.approx(0.35 + INTERVAL_S)
+    assert max(loop.gaps_s("beat")) < 1.0
+
+
+def test_a_few_interruptions_are_got_over():
+    loop = Loop(VirtualClock(), put_back_at_s=[70.0 * n for n in range(1, 30)], end_s=2500.0)
+    assert loop.run().ended_because == "the job ended"
+    assert len(loop.times("set")) == 29
+    assert loop.times("restore") == []
+
+
+def test_a_controller_that_is_interrupted_again_and_again_ends_the_tuning_instead_of_beginning_for_ever_anew():
+    loop = Loop(VirtualClock(), put_back_at_s=[12.0 * n for n in range(1, 100)], end_s=2000.0)
+    assert loop.run().ended_because == (
+        "autocap was stopped or got no CPU 10 times within 600 s, so no trial can be measured; run it where it has a "
+        "CPU now and then"
+    )
+    assert len(loop.times("set")) == 9
+    assert loop.times("restore")[0] == pytest.approx(120.0, abs=0.5)
+    assert sum("tuning ended, the job goes on: autocap was stopped" in text for text in loop.warnings) == 1
+    assert loop.times("read")[-1] > 1990.0  # the job is measured to its end
