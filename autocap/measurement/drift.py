@@ -13,19 +13,26 @@ from autocap.measurement.metering import Metered
 from autocap.records import Measurement
 
 _ALLOWANCE = 0.045  # half of a change of 10 %, a little less
+_REFERENCE_SIGMAS = 3.0
 _ALARM = 1.0  # 20 iterations of a change of 10 %
 _SIGMAS = 200.0  # times the variance: exp(2 · allowance · alarm / variance) iterations between false alarms
-_CLIP = 0.4  # one long iteration is no change
+_CLIP = 0.4  # one long iteration is no change,
+_ONE_BLOCK = 0.6  # and neither is one block, of however many iterations: its reading may be older than it says
 _SHORTEST_S = 0.5
+_TIMES_LONGEST = 8.0  # a block, where a reading of power stands for all the time until the next: few say too little
 _REMEMBERED = 100  # blocks
 _FEWEST = 8  # blocks that tell the spread
 _CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
 
 class CumulativeSum:
-    """One quantity. `add` takes ln(value / reference) over some iterations; `level` is in units of the alarm."""
+    """One quantity. `add` takes ln(value / reference) over some iterations; `level` is in units of the alarm.
 
-    def __init__(self) -> None:
+    error: relative standard error of the reference: what it may be off by is no change.
+    """
+
+    def __init__(self, error: float = 0.0) -> None:
+        self._allowance = max(_ALLOWANCE, _REFERENCE_SIGMAS * error)
         self._up = self._down = self._square = 0.0
         self._before: float | None = None
         self._blocks = 0
@@ -38,8 +45,8 @@ class CumulativeSum:
             self._square += iterations * (deviation - self._before) ** 2 / 2
             self._blocks += 1
         self._before = deviation
-        self._up = max(0.0, self._up + iterations * (deviation - _ALLOWANCE))
-        self._down = max(0.0, self._down - iterations * (deviation + _ALLOWANCE))
+        self._up = max(0.0, self._up + min(iterations * (deviation - self._allowance), _ONE_BLOCK))
+        self._down = max(0.0, self._down - max(iterations * (deviation + self._allowance), -_ONE_BLOCK))
         self._since_up = self._since_up + 1 if self._up else 0
         self._since_down = self._since_down + 1 if self._down else 0
 
@@ -64,9 +71,12 @@ class DriftWatch:
 
     def __init__(self, reference: Measurement) -> None:
         self._reference = reference
-        self._time, self._energy = CumulativeSum(), CumulativeSum()
+        self._time = CumulativeSum(reference.period_rel_stderr)
+        self._energy = CumulativeSum(reference.energy_rel_stderr)
         self._curve = EnergyCurve()
         self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations of a mark
+        self._longest_s = 0.0  # between two readings of power since then
+        self._read_s = math.inf  # the last one
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
 
     def add(self, metered: Metered) -> str | None:
@@ -75,18 +85,22 @@ class DriftWatch:
             self._from, self._curve = None, EnergyCurve()
             return None
         self._curve.add(metered)
+        self._longest_s = max(self._longest_s, metered.t_s - self._read_s)
+        self._read_s = metered.t_s
         if not metered.marks:
             return None
         # By the mark's own time: the sample that brings it may come much later.
         mark = metered.marks[-1]
         now = (mark.t_s, self._curve.at(mark.t_s)[0], mark.iterations)
         if self._from is None:
-            self._from = now if mark.t_s >= (self._curve.start_s or 0.0) else None
+            self._from, self._longest_s = now if mark.t_s >= (self._curve.start_s or 0.0) else None, 0.0
             return None
         seconds, joules, iterations = (after - before for after, before in zip(now, self._from, strict=True))
         if seconds < _SHORTEST_S or iterations <= 0 or joules <= 0:
             return None
-        self._from = now
+        if metered.gained.held and seconds < _TIMES_LONGEST * self._longest_s:
+            return None
+        self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
         return self._block(seconds, joules, iterations)
 

@@ -19,7 +19,7 @@ from autocap.records import Sample
 Floats = NDArray[np.float64]
 _LONGER = 1.0  # an iteration of twice the usual time holds something else
 _SPREADS = 8.0
-_MOST_LONG = 0.15  # of all
+_MOST_LONG = 0.15  # of all iterations
 _KEPT = 64  # iterations that say what is usual
 _FEWEST = 4
 _OVERDUE = 3.0  # usual iterations without an end
@@ -113,8 +113,8 @@ def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
     """Which stretches hold a validation pass, a checkpoint or a stall besides their iterations.
 
     seconds, iterations: of each stretch, shape (n,). What a stretch takes beyond the median time of its iterations is
-    held against the median itself and against the spread (median absolute deviation). Where many are long, that is
-    how the job goes, and none is left out.
+    held against the median itself and against the spread (median absolute deviation). Where many iterations are long,
+    one for each such stretch, that is how the job goes, and none is left out.
     """
     if seconds.size == 0:
         return np.zeros(0, dtype=np.bool_)
@@ -122,4 +122,4 @@ def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
     middle = float(np.median(times))
     spread = 1.4826 * float(np.median(np.abs(times - middle)))
     long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * spread)
-    return long if long.mean() <= _MOST_LONG else np.zeros_like(long)
+    return long if long.sum() <= _MOST_LONG * iterations.sum() else np.zeros_like(long)

@@ -1,13 +1,15 @@
 """`python -m bench scenarios`: what is drawn, what is played, and what counts as a promise kept."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from autocap.devices.simulated.device import LimitChange, WorkloadChange
-from bench.scenarios.cases import constrained, draw
+from autocap.devices.simulated.device import LimitChange, Spell, WorkloadChange
+from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.command import promises, report
 from bench.scenarios.runs import Row, play
+from bench.simulation.starvation import Starvation
 
 KEPT = Row(
     seed=0, metric="eds", jitter=0.01, constrained=False, starved=False, held=True, kept_w=180.0, regret_pct=0.2,
@@ -86,3 +88,39 @@ def test_somebody_elses_limit_counts_as_back_and_a_limited_job_as_measured_again
     assert row.regret_pct is None
     assert row.excess_pct is not None
     assert row.excess_pct < 1.0
+
+
+def test_starvation_is_drawn_beside_what_was_drawn_before() -> None:
+    drawn = [starved(draw(seed)) for seed in range(60)]
+    assert all(replace(one, starvation=None).job == draw(one.seed).job for one in drawn)
+    assert starved(draw(7)) == starved(draw(7))
+    spells = [one.starvation.spells for one in drawn if one.starvation is not None]
+    assert len(spells) == 60
+    assert any(math.isinf(some[0].end_s) for some in spells)
+    assert any(len(some) > 1 for some in spells)
+    assert any(not one.node.energy_counter for one in drawn)
+
+
+def test_a_starved_job_is_tuned_all_the_same() -> None:
+    scenario = starved(draw(4))
+    job = replace(scenario.job, iterations=1500, warm_up_iterations=0, start_s=1.0, jitter=0.01, episodes=(),
+                  stall_chance=0.0, change=None)  # fmt: skip
+    starvation = Starvation(
+        spells=(Spell(start_s=0.0, end_s=math.inf),), gap_s=0.3, spread=1.2, bursts=0.3, held_up=0.1
+    )
+    node = replace(scenario.node, changes=(), hot=(), silent=(), leakage=0.0, energy_counter=True)
+    row = play(replace(scenario, job=job, node=node, starvation=starvation))
+    assert row.starved
+    assert row.ended_in == "HOLDING"
+    assert row.regret_pct is not None
+    assert row.regret_pct < 1.5
+    assert row.retunes == 0
+    assert not row.fault
+    assert row.back
+
+
+def test_what_went_wrong_on_a_starved_machine_is_said_by_itself() -> None:
+    hungry, limited = replace(KEPT, starved=True, fault=True), replace(LIMITED, starved=True)
+    assert broken(KEPT, LIMITED, hungry, limited) == ["internal faults: 1"]
+    (said,) = broken(KEPT, LIMITED, replace(hungry, fault=False, regret_pct=1.6), limited)
+    assert said.startswith("kept cap within 1.5 % of the best: 0.0 %")

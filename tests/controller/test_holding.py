@@ -61,6 +61,36 @@ def test_noise_and_a_warming_card_are_no_change(jitter: float) -> None:
         assert noticed_after(jittered(4000, jitter, seed) * warming, np.full(4000, 200.0)) is None
 
 
+def starved(factor: float, seed: int, *, counts: bool) -> int | None:
+    """As `noticed_after`, on a machine without time for us: samples up to 5 s apart or two at once, and an iteration
+    whose power runs from 70 to 240 W. factor: on its time, from the 1000th iteration on. counts: there is a counter."""
+    rng, watch, meter = np.random.default_rng(seed), DriftWatch(REFERENCE), Meter()
+    ends_s = np.cumsum(0.5 * np.where(np.arange(4000) < 1000, 1.0, factor))
+    t_s, done = 0.0, 0
+    while (t_s := t_s + float(np.clip(np.exp(rng.normal(0.0, 1.2)), 0.02, 5.0))) < ends_s[-1]:
+        count = int(np.searchsorted(ends_s, t_s, side="right"))
+        power_w = float(rng.choice([70.0, 210.0, 240.0, 120.0], p=[0.1, 0.3, 0.52, 0.08]))
+        energy_j = 100.0 * float(np.interp(t_s, ends_s, np.arange(1, 4001)))
+        reading = Reading(t_s=t_s, power_w=power_w, energy_j=energy_j if counts else None)
+        marks = (Mark(t_s=float(ends_s[count - 1]), iterations=float(count)),) if count > done else ()
+        done = count
+        if watch.add(meter.of(Sample(t_s=t_s, readings=(reading,)), marks)) is not None:
+            return count
+    return None
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_starvation_alone_is_no_change_of_the_workload(counts: bool) -> None:
+    assert [starved(1.0, seed, counts=counts) for seed in range(4)] == [None] * 4
+
+
+def test_a_change_is_noticed_by_the_iterations_own_time_however_late_the_samples_come() -> None:
+    for seed in range(4):
+        noticed = starved(1.3, seed, counts=True)
+        assert noticed is not None
+        assert 1000 < noticed <= 1060
+
+
 def states(outcome: Outcome) -> list[State]:
     return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
 
@@ -120,7 +150,7 @@ def test_a_change_is_acted_on_only_after_the_rest() -> None:
     hold, metering, said_s = Hold(REFERENCE, 0.0, retune="auto", settle_s=0.0, rest_s=60.0), Metering(), None
     for number in range(1, 200):
         t_s = number * 1.0  # twice the time that the reference has
-        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
+        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=200.0 * t_s),))
         metered = metering.meter(sample, (Mark(t_s=t_s, iterations=float(number)),), "steps", (260.0,))
         if hold.why_anew(metered) and said_s is None:
             said_s = t_s

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from autocap.events import State
@@ -16,7 +16,7 @@ from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.totals import RunningTotals
 from autocap.measurement.window import Window
 from autocap.progress import Mark
-from autocap.records import Cost, Measurement, Sample, TrialState
+from autocap.records import Cost, Measurement, Reading, Sample, TrialState
 from tests.doubles import arbitrary
 from tests.doubles.feeds import Meter
 
@@ -89,6 +89,28 @@ def test_a_window_agrees_with_itself_and_knows_when_it_is_broken(samples: list[S
     assert found.valid == all(disturbance(sample) is None for sample in samples[: len(ends)])
     assert found.duration_s <= window.span_s * (1 + 1e-9)
     assert math.isfinite(found.period_rel_stderr + found.energy_rel_stderr + found.power_rel_stderr)
+
+
+@given(
+    st.lists(st.sampled_from([0.01, 0.5, 5.0, 60.0]), min_size=4, max_size=40),
+    st.integers(1, 300),
+    st.sampled_from([2, 4, 8]),
+)
+@example([0.5] * 9 + [60.0], 300, 8)
+def test_a_window_of_samples_far_apart_and_bunched_has_finite_errors_or_none(
+    gaps_s: list[float], per_minute: int, batches: int
+) -> None:
+    window, meter, t_s, count = Window(CAP), Meter(), 0.0, 0
+    for gap_s in gaps_s:
+        t_s += gap_s
+        done = int(t_s * per_minute / 60)
+        marks = [Mark(t_s=t_s, iterations=float(done))] if done > count else []
+        count = done
+        reading = Reading(t_s=t_s, power_w=200.0, energy_j=200.0 * t_s)
+        window.add(meter.of(Sample(t_s=t_s, readings=(reading,)), marks))
+    found = window.measure(batches)
+    if found is not None:
+        assert math.isfinite(found.period_rel_stderr + found.energy_rel_stderr + found.power_rel_stderr)
 
 
 @given(arbitrary.samples(fewest=20, most=60), flags, st.floats(min_value=1.0, max_value=100.0))

@@ -74,3 +74,18 @@ def test_while_the_count_stands_still_nothing_is_counted() -> None:
     assert tally is not None
     assert (tally.elapsed_s, tally.counted_s) == (pytest.approx(40.0), pytest.approx(20.0))
     assert (tally.counted_j, tally.iterations) == (pytest.approx(2000.0), pytest.approx(20.0))
+
+
+def test_iterations_between_samples_seconds_apart_get_all_of_their_energy() -> None:
+    accounts, meter, count = RunningTotals(), Meter(), 0
+    for t_s in range(0, 1000, 5):
+        reading = Reading(t_s=float(t_s), power_w=300.0, energy_j=300.0 * t_s)
+        done = int(t_s / 0.7)
+        marks = (Mark(t_s=0.7 * done, iterations=float(done)),) if done > count else ()
+        count = done
+        accounts.add(meter.of(Sample(t_s=float(t_s), readings=(reading,)), marks), State.HOLDING)
+        if t_s == 10:
+            accounts.open()
+    tally = accounts.tally(1000.0)
+    assert tally is not None
+    assert tally.counted_j / tally.counted_s == pytest.approx(300.0)
