@@ -230,9 +230,9 @@ def test_devices_are_safe(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_log_records_and_warnings_are_safe_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    text = HOSTILE.replace("\ud800", "").replace("\udcff", "")  # pytest passes warnings on, and cannot those
+    text = HOSTILE.replace("\ud800", "").replace("\udcff", "")  # pytest passes both on, and cannot those
     with logged():
-        logging.getLogger("somebody").warning("%s", HOSTILE)
+        logging.getLogger("somebody").warning("%s", text)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn(text, stacklevel=1)
@@ -240,7 +240,7 @@ def test_log_records_and_warnings_are_safe_lines(capsys: pytest.CaptureFixture[s
         thread.start()
         thread.join()
     first, second, third, rest = capsys.readouterr().err.split("\n")
-    assert first == f"autocap: warning: {SHOWN}"
+    assert first == f"autocap: warning: {printable(text)}"
     assert second.startswith(f"autocap: warning: UserWarning: {printable(text)} (")
     assert third.startswith("autocap: warning: the thread exporter has ended: internal fault: KeyError('\\x1b")
     assert is_safe(third)
