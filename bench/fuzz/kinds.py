@@ -20,7 +20,7 @@ _REPORTS = (("report",), ("report",), ("report", "--json"), ("report", "--html")
 _JOB = ("--", "true")
 # Each ends or gives a power: one that does neither is awaited for ten seconds, as users are told.
 _METERS = (
-    *("head -c 99999999 /dev/zero", "head -c 9999999 /dev/urandom", "yes | head -c 99999999", "yes 100", "false"),
+    *("head -c 999999 /dev/zero", "head -c 999999 /dev/urandom", "yes | head -c 999999", "yes 100", "false"),
     *("nowhere", "kill -9 $$", "echo 100; exec cat /dev/zero", "echo 100; sleep 1; exec yes 1e400"),
 )
 
