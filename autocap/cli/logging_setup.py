@@ -1,7 +1,9 @@
-"""Log records and Python's warnings, as lines of ours on standard error; the only handler that autocap adds."""
+"""Log records, Python's warnings and faults of threads, as lines of ours on standard error; the only handler that
+autocap adds."""
 
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +27,15 @@ class _OneLine(logging.Formatter):
 def logged() -> Iterator[None]:
     """Inside, warnings are shown on the standard error of that moment."""
     root = logging.getLogger()
-    handler, level = logging.StreamHandler(sys.stderr), root.level
+    handler, level, of_threads = logging.StreamHandler(sys.stderr), root.level, threading.excepthook
     handler.setFormatter(_OneLine())
     root.addHandler(handler)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _say
+            warnings.showwarning, threading.excepthook = _say, _say_fault
             yield
     finally:
+        threading.excepthook = of_threads
         root.removeHandler(handler)
         root.setLevel(level)
 
@@ -47,3 +50,10 @@ def _say(
     file: TextIO | None = None, line: str | None = None,
 ) -> None:  # fmt: skip
     log.warning("%s: %s (%s:%d)", category.__name__, message, filename, lineno)
+
+
+def _say_fault(fault: threading.ExceptHookArgs) -> None:
+    """A thread has ended; what it did is done no more."""
+    name = "?" if fault.thread is None else fault.thread.name
+    log.warning("the thread %s has ended: internal fault: %r", name, fault.exc_value)
+    log.debug("the thread %s has ended", name, exc_info=fault.exc_value)

@@ -182,13 +182,22 @@ _ELSEWHERE = "set AUTOCAP_STATE_DIR to a directory of your own"
 
 def _make_private(path: Path) -> None:
     """The directory and its missing parents, each with mode 0700."""
-    missing = []
-    while not os.path.lexists(path):
+    missing: list[Path] = []
+    while not _is_there(path):
         missing.append(path)
         path = path.parent
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another autocap was faster
             folder.mkdir(mode=0o700)
+
+
+def _is_there(path: Path) -> bool:
+    """Raises OSError where nothing can be, as for a name that is too long: then no parent is made either."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _complaint(status: os.stat_result) -> str | None:

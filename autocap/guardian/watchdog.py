@@ -122,13 +122,14 @@ class _Heard(Enum):
 
 
 class Watchdog:
-    """port: the devices as seen from here; opened again when they fail. status_fd: where answers go."""
+    """port: the devices as seen from here; opened again when they fail. status_fd: where answers go. beats_fd: where
+    the controller is heard."""
 
-    def __init__(self, duty: Duty, state: StateDir, port: LimitPort, status_fd: int) -> None:
+    def __init__(self, duty: Duty, state: StateDir, port: LimitPort, status_fd: int, beats_fd: int = 0) -> None:
         self._duty = duty
         self._state = state
         self._journal = Journal(state)
-        self._status_fd = status_fd
+        self._status_fd, self._beats_fd = status_fd, beats_fd
         self._port: LimitPort | None = port
         self._copies: dict[str, Entry] = {}
         self._announced = False
@@ -138,7 +139,7 @@ class Watchdog:
     def run(self) -> None:
         """Watch until the controller says goodbye, or is dead and all that it changed is put back."""
         heartbeat = select.poll()
-        heartbeat.register(0, select.POLLIN)
+        heartbeat.register(self._beats_fd, select.POLLIN)
         self._say(READY)
         heard, silent = _Heard.BEAT, False
         while heard is not _Heard.END:
@@ -179,7 +180,7 @@ class Watchdog:
         """Take in all that has arrived: a beat that waits here is one, however late it is read."""
         heard = _Heard.NOTHING
         while heartbeat.poll(0):
-            message = _receive()
+            message = self._receive()
             kind = message[:1]
             if not message or kind == GOODBYE:
                 return _Heard.GOODBYE if message else _Heard.END
@@ -287,10 +288,9 @@ class Watchdog:
         with suppress(OSError):  # nobody listens any more
             os.write(self._status_fd, byte)
 
-
-def _receive() -> bytes:
-    """One message of the heartbeat; nothing when its other end is gone."""
-    try:
-        return os.read(0, MOST_BYTES)
-    except ConnectionError:
-        return b""
+    def _receive(self) -> bytes:
+        """One message of the heartbeat; nothing when its other end is gone."""
+        try:
+            return os.read(self._beats_fd, MOST_BYTES)
+        except ConnectionError:
+            return b""

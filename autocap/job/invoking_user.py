@@ -69,7 +69,7 @@ _switching = threading.RLock()  # ids belong to the whole process: one thread at
 @contextmanager
 def acting_as(user: InvokingUser | None) -> Iterator[None]:
     """Inside, whatever this process does it does with the user's rights: files are opened, made and removed as theirs,
-    signals are sent as theirs. `None` changes nothing.
+    signals are sent as theirs. `None` changes nothing. Raises TargetError where the kernel forbids it.
 
     The real ids change as well: by them signals and access(2) go, and a program that some library starts is the user's
     alone, since what is saved does not outlive an exec. Root stays the saved id, for `privileged`. So the user may
@@ -80,9 +80,12 @@ def acting_as(user: InvokingUser | None) -> Iterator[None]:
         return
     uids, gids, groups = os.getresuid(), os.getresgid(), os.getgroups()
     try:
-        os.setgroups(user.groups)
-        os.setresgid(user.gid, user.gid, user.gid)
-        os.setresuid(user.uid, user.uid, 0)
+        try:
+            os.setgroups(user.groups)
+            os.setresgid(user.gid, user.gid, user.gid)
+            os.setresuid(user.uid, user.uid, 0)
+        except OSError as error:  # a container that does not know this user
+            raise _cannot_be(user, error) from error
         yield
     finally:
         os.setresuid(*uids)
@@ -144,10 +147,21 @@ def file_rights_of(uid: int, gid: int) -> Iterator[None]:
 
 
 def become(user: InvokingUser | None) -> None:
-    """Be the user from now on, with no way back; `None` changes nothing. For commands that set no limit."""
+    """Be the user from now on, with no way back; `None` changes nothing. For commands that set no limit. Raises
+    TargetError where the kernel forbids it."""
     if user is not None:
         os.environ.update(user.environment())
-        give_up_root(user.uid, user.gid, user.groups)
+        try:
+            give_up_root(user.uid, user.gid, user.groups)
+        except OSError as error:
+            raise _cannot_be(user, error) from error
+
+
+def _cannot_be(user: InvokingUser, error: OSError) -> TargetError:
+    return TargetError(
+        f"nothing can be done with the rights of user {user.uid} (SUDO_UID) here: {error.strerror}; run autocap "
+        "without sudo, or as root on purpose with SUDO_UID and SUDO_GID unset"
+    )
 
 
 def give_up_root(uid: int, gid: int, groups: Sequence[int]) -> None:

@@ -34,7 +34,7 @@ def require_trusted(user: InvokingUser) -> None:
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(_NO_DIRECTORY)]
     for entry in sys.path:
         _require_code(os.path.abspath(entry), user)
-    for place in (sys.executable, os.path.join(package_root(), "autocap")):
+    for place in filter(None, (sys.executable, os.path.join(package_root(), "autocap"))):
         _require_installation(place, user)
     sysfs = os.environ.get(SYSFS_VARIABLE)
     found = writable(sysfs) if sysfs else None

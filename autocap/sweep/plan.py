@@ -17,6 +17,8 @@ from autocap.records import GpuInfo
 from autocap.session.caps import cap_grid, checker, common_range, limits_found
 from autocap.sweep.schedule import default_step_w
 
+MOST_RUNS = 20_000
+
 
 def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepPlan, dict[str, Tunable]]:
     """Look at the devices, and plan; nothing is set.
@@ -47,6 +49,12 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
     label, times = Counter(one.label for one in sets).most_common(1)[0]
     if times > 1:
         raise DeviceError(f"--gpus names GPU {label} as a set {times} times; give each set once")
+    runs = config.repeats * sum(len(one.caps_w) for one in sets)
+    if runs > MOST_RUNS:
+        raise DeviceError(
+            f"these are {runs} runs of the command, and a sweep has at most {MOST_RUNS}; pass a larger --cap-step, or "
+            "fewer --repeats"
+        )
     cool_down_s = config.cool_down_s
     if cool_down_s is None:
         cool_down_s = 0.0 if emulated else COOL_DOWN_SECONDS

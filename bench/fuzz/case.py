@@ -7,6 +7,7 @@ from random import Random
 
 LIMIT_S = 5.0
 LIMIT_MB = 500.0
+_WARNING = "autocap: warning: "  # of what is left out of a file: one line of it stands beside the error
 _MOST_LINES = 10  # on stderr of a command that does what it was asked
 _OF_SHELLS = (126, 127)  # what `run` and `sweep` give for a command that cannot be started
 _TRACES = ("Traceback (most recent call last)", "Exception ignored in", "internal fault", "Fatal Python error")
@@ -83,7 +84,9 @@ def _complaints(call: Call | None, status: int | None, peak_mb: float, out: str,
     if peak_mb > LIMIT_MB:
         yield memory, f"{peak_mb:.0f} MB"
     said = err.count("\n") + (not err.endswith("\n") and bool(err))
-    if status in (1, 2, *_OF_SHELLS) and not call.talks:
+    failed = status in (1, 2, *_OF_SHELLS) and 1 not in call.streams  # it may have done all but to print
+    if failed and not call.talks:
+        said -= min(1, err.count(_WARNING))
         if said > 1 or (said == 0 and not out and not {1, 2} & call.streams.keys()):
             yield lines, f"{said} lines on stderr, status {status}: {err[:300]!r}"
     elif status is not None and said > _MOST_LINES and not call.talks:

@@ -18,6 +18,11 @@ Maker = Callable[[Random, Path, Specimens], Call]
 _OBSERVE = {"AUTOCAP_OBSERVE": "1"}  # whatever the machine has, nothing of it is to be set
 _REPORTS = (("report",), ("report",), ("report", "--json"), ("report", "--html"), ("report", "--follow"))
 _JOB = ("--", "true")
+# Each ends or gives a power: one that does neither is awaited for ten seconds, as users are told.
+_METERS = (
+    *("head -c 99999999 /dev/zero", "head -c 9999999 /dev/urandom", "yes | head -c 99999999", "yes 100", "false"),
+    *("nowhere", "kill -9 $$", "echo 100; exec cat /dev/zero", "echo 100; sleep 1; exec yes 1e400"),
+)
 
 
 def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
@@ -238,9 +243,7 @@ def meters(random: Random, folder: Path, specimens: Specimens) -> Call:
     )
     (folder / "meter").write_bytes(b"#!/bin/sh\ncat <<'END'\n" + os.fsencode(printed) + b"\nEND\n")
     (folder / "meter").chmod(stat.S_IRWXU)
-    meter = random.choice(
-        ("./meter", "./meter", "cat /dev/zero", "cat /dev/urandom", "yes", "yes 100", "false", "nowhere", "kill -9 $$")
-    )
+    meter = random.choice(("./meter", "./meter", *_METERS))
     words = ("run", "--device", "emulated", "--node-power", f"command:{meter}", *_JOB)
     return Call(words=words, environment=_OBSERVE, talks=True)
 

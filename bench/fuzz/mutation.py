@@ -10,6 +10,8 @@ from bench.fuzz import texts
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _RAW = "@raw@"
 _MOST_CELLS = 20_000
+_LONG_LINE = 5000  # bytes
+_LARGE = 1e200
 _LONG = 400  # bytes of a cell that there are many of
 _DEEP = (50, 500, 1_000, 100_000, 1_000_000)
 
@@ -94,7 +96,7 @@ def _value(random: Random, raw: list[str], was: Json) -> Json:
     if which == 1:
         numbers: tuple[float, ...] = (0, -1, 1e308, -1e308, 5e-324, 1e-300, 1e-7, 2**63, -(2**63), 10**18, 0.5, 1e16)
         return random.choice(numbers)
-    if which == 2 and isinstance(was, int | float) and not isinstance(was, bool):
+    if which == 2 and isinstance(was, int | float) and not isinstance(was, bool) and abs(was) < _LARGE:
         return was * random.choice((-1, 0, 1e-12, 1e-3, 1e3, 1e12, 1e100, 1e300 if abs(was) < 1e7 else 1))
     if which == 3:
         raw.append(random.choice(("NaN", "Infinity", "-Infinity", "1e400", "9" * 400, "9" * 5000, "-" + "9" * 400)))
@@ -128,7 +130,7 @@ def in_lines(random: Random, lines: Sequence[bytes], change: Callable[[Random, b
         at, to = random.randrange(len(found)), random.randrange(len(found))
         which = random.randrange(12)
         if which == 0:
-            found[at:at] = [found[to]] * random.choice((1, 2, 50, 2000))
+            found[at:at] = [found[to]] * random.choice((1, 2, 50, 2000) if len(found[to]) < _LONG_LINE else (1, 2))
         elif which == 1 and len(found) > 1:
             del found[at]
         elif which == 2:

@@ -32,6 +32,8 @@ def outcome(
     [
         (outcome(out="power 200 W\nenergy 3 J\n"), set()),
         (outcome(status=1, err="autocap: nothing there\n"), set()),
+        (outcome(status=1, err="autocap: warning: 9 lines are damaged\nautocap: the run has no start\n"), set()),
+        (outcome(status=1, err="autocap: warning: line 1\nautocap: warning: line 2\nautocap: no start\n"), {LINES}),
         (outcome(status=1, out="one limit is still away\n"), set()),
         (outcome(call=Call(words=("report",), streams={2: "closed"}), status=1), set()),
         (outcome(call=Call(words=("run",), talks=True), err="autocap: a\n" * 50), set()),

@@ -108,6 +108,7 @@ def test_any_value_of_any_option_is_read_or_refused_in_a_short_sentence(
         (["run", "--out", "a" * 300], "(300 characters) is longer than a path can be; give at most 4095 bytes, 255 "),
         (["run", "--out", "a/" * 300], "(600 characters) is longer than a path can be"),
         (["run", "--out", "a/" * 2500], "(5000 characters) is longer than a path can be"),
+        (["run", "--progress", "regex:" + "(?i)[\u0100-\uffff]" * 5000], "has 45000 characters; give at most 1000"),
         (["run", "--strategy="], "argument --strategy: the value is empty"),
         (["run", *["--json"] * 1001], "these are 1001 words of options; give at most 1000"),
         (["attach", "--pid", "4294967296"], "argument --pid: '4294967296' is no process number; give one above 0, at "
@@ -123,6 +124,11 @@ def test_a_size_that_is_too_large_or_too_small_is_refused_with_what_is_allowed(
 ) -> None:
     job = ["--", "true"] if words[0] in ("run", "sweep") else []
     require_refused(cli, here(*words, *job), 2, message)
+
+
+def test_a_sweep_of_more_runs_than_anybody_awaits_is_refused_before_the_first(here: Here, cli: Cli) -> None:
+    words = ("sweep", "--device", "emulated", "--cap-step", "0.1", "--repeats", "1000", "--", "true")
+    require_refused(cli, here(*words), 1, "these are 1601000 runs of the command, and a sweep has at most 20000")
 
 
 def test_what_stands_behind_two_dashes_is_a_path_where_no_command_is_started(here: Here, cli: Cli) -> None:

@@ -215,6 +215,7 @@ def test_what_is_no_directory_is_refused_in_one_sentence(tmp_path, make: Callabl
 def test_a_state_directory_of_any_name_is_made_or_refused(tmp_path, name):
     said = complaint(lambda: StateDir(tmp_path / name).close(), GuardError)
     assert not said or "cannot be used" in said
+    assert len(os.listdir(tmp_path)) == (not said)  # none of many parents is made in vain
 
 
 def test_an_entry_is_read_back_as_it_was_sent():

@@ -18,9 +18,12 @@ from hypothesis import strategies as st
 from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.reports import html, text
+from autocap.reports.figures import pictures, svg
 from autocap.reports.live.plain import PlainLines
 from autocap.reports.live.status import Status
 from autocap.reports.rendering import Presentation, present_run
+from autocap.reports.summary.summarise import summarise as summarise_run
+from autocap.runlog.columns import parse
 from autocap.runlog.event_log import EVENTS, line_of, read_events
 from autocap.session.warm_start import earlier_run
 from autocap.sweep.document import present_sweep
@@ -136,3 +139,29 @@ def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(
         followed(folder)
         with suppress(AutocapError):
             earlier_run(folder)
+
+
+CELLS = ("", "x", "nan", "inf", *(repr(number) for number in NUMBERS[:-1]), "1e13", "100", "200", "3")
+
+
+def odd_samples(seed: int) -> bytes:
+    """A file of samples in which times mostly go on, and some of all else is odd."""
+    rng = random.Random(seed)
+    names = ["t_s", "power_w", "requested_w", "enforced_w", "steps", "step_t_s"]
+    now_s, share = 0.0, rng.choice((0.01, 0.3, 1.0))
+    lines = [",".join(names)]
+    for _ in range(rng.choice((1, 3, 40, 2000))):
+        now_s += rng.choice((0.0, 1e-12, 0.1, 1.0))
+        usual = [repr(now_s), repr(rng.uniform(0, 300)), "200", "200", repr(int(now_s)), repr(now_s)]
+        lines.append(",".join(rng.choice(CELLS) if rng.random() < share else cell for cell in usual))
+    return "\n".join(lines).encode()
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**64))
+def test_samples_with_anything_in_them_are_drawn(seed: int) -> None:
+    events = list(whole_log())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for picture in pictures(summarise_run(events), events, parse([odd_samples(seed)])):
+            assert "nan" not in svg.render(picture, 400.0, "narrow")

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sys
+import threading
 import warnings
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from autocap.cli import main
 from autocap.cli.devices import _Found, _Gpu, _Sensor, _show
 from autocap.cli.logging_setup import logged
 from autocap.events import Event, Warned
+from autocap.integrations.tuned import Tuned
 from autocap.printable import printable
 from autocap.reports import text
 from autocap.reports.live.plain import PlainLines
@@ -105,9 +107,11 @@ def test_the_live_view_draws_no_escape_sequence_but_its_own(log: list[Event]) ->
     live = LiveView(stream)
     view = View(Console(file=stream, force_terminal=True, highlight=False, emoji=False, markup=False))
     seen = ""
-    for event in log:
+    for number, event in enumerate(log):
         live.event(event)
         status.event(event)
+        if number % 7 and number < len(log) - 1:
+            continue
         drawn = view.lines(status, event.t_s, 90, 24)
         assert len(drawn) <= 24
         for line in drawn:
@@ -232,9 +236,14 @@ def test_log_records_and_warnings_are_safe_lines(capsys: pytest.CaptureFixture[s
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn(text, stacklevel=1)
-    first, second, rest = capsys.readouterr().err.split("\n")
+        thread = threading.Thread(target=lambda: {}[HOSTILE], name="exporter")
+        thread.start()
+        thread.join()
+    first, second, third, rest = capsys.readouterr().err.split("\n")
     assert first == f"autocap: warning: {SHOWN}"
     assert second.startswith(f"autocap: warning: UserWarning: {printable(text)} (")
+    assert third.startswith("autocap: warning: the thread exporter has ended: internal fault: KeyError('\\x1b")
+    assert is_safe(third)
     assert rest == ""
 
 
@@ -257,3 +266,16 @@ def test_an_internal_fault_is_a_safe_line_and_shows_where_when_it_is_asked_to(
     err = capsys.readouterr().err
     assert "Traceback (most recent call last):\n" in err
     assert all(map(is_safe, err.split("\n")))
+
+
+def test_what_a_tuned_block_warns_of_is_one_safe_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(HOSTILE)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autocap.integrations.tuned._start", fail)
+    with Tuned({"device": "emulated"}):
+        pass
+    assert caplog.messages == [f"autocap: the job runs untuned: {SHOWN}"]

@@ -70,7 +70,9 @@ class IpmiMeter(HeldPower):
 
     def _first(self) -> float:
         name = self._command[0]
-        if shutil.which(name, path=(_environment() or os.environ).get("PATH")) is None:
+        with privileged():  # where root, who asks, looks for it
+            path = (_environment() or os.environ).get("PATH")
+        if shutil.which(name, path=path) is None:
             raise _useless("there is no ipmitool; install it")
         deadline_s = time.monotonic() + _ANSWER_S
         try:

@@ -3,6 +3,7 @@
 import re
 import warnings
 
+from autocap.config.values import shown
 from autocap.errors import UsageError
 
 _LINE_BYTES = 4096  # as much of a line is looked at
@@ -10,11 +11,15 @@ _LINE_ENDS = re.compile(rb"[\r\n]+")  # progress bars end theirs with \r
 _DIGITS = 18  # a longer number counts nothing
 _LAGGING_LINES = 16  # lower numbers in a row after which they are no stragglers
 
+_MOST_PATTERN = 1000  # characters: of tens of thousands Python may think for minutes
+
 
 def compile_pattern(text: str) -> re.Pattern[str]:
     """The PATTERN of `regex:PATTERN`. Raises UsageError, with the reason, where it is no regular expression."""
     if not text:
         raise UsageError(r"the pattern is empty; give a regular expression, such as regex:'step (\d+)'")
+    if len(text) > _MOST_PATTERN:
+        raise UsageError(f"the pattern has {len(text)} characters; give at most {_MOST_PATTERN}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about what a later Python may read differently
@@ -24,7 +29,7 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         why = f"{error.msg}{where}"
     except (OverflowError, RecursionError) as error:
         why = str(error)
-    raise UsageError(rf"pattern '{text}' is no regular expression: {why}; write for example regex:'step (\d+)'")
+    raise UsageError(rf"pattern {shown(text)} is no regular expression: {why}; write for example regex:'step (\d+)'")
 
 
 class Numbers:

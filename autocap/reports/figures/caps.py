@@ -34,6 +34,7 @@ _OTHER = Style(colour=Colour.INK, marker=Marker.RING)
 _PREDICTED_DASH, _MEASURED_WIDTH = (4.0, 3.0), 1.2
 _ONE = Style(colour=Colour.MUTED, width=1.0)
 _COLUMNS = 3
+_MOST_TRIALS = 1000  # the last; a search takes some ten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,8 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
     if summary.baseline is None:
         return None
     metrics = with_own(metric_of(summary.metric))
-    common = [one for one in measured_trials(events) if len(set(one.measurement.cap_w)) == 1]  # a cap per GPU is off it
+    measured = measured_trials(events)[-_MOST_TRIALS:]
+    common = [one for one in measured if len(set(one.measurement.cap_w)) == 1]  # a cap per GPU is off it
     predicted = last_of(Predicted, events)
     return Curve(
         name="",
@@ -68,7 +70,7 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
         measured=costs_by_cap(common, summary.baseline, metrics),
         predicted=costs_predicted(predicted.caps if predicted else (), summary.baseline, metrics),
         kept=_kept(summary),
-        front=front_of(summary.pareto),
+        front=front_of(summary.pareto[:_MOST_TRIALS]),
     )
 
 

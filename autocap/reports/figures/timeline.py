@@ -44,6 +44,7 @@ _KEPT = Style(colour=Colour.VERMILION, marker=Marker.STAR)
 _UNITS = ((600.0, 1.0, "s"), (3 * 3600.0, 60.0, "min"), (3 * 86400.0, 3600.0, "h"), (math.inf, 86400.0, "days"))
 _SEARCH_SHARE = 0.4  # of the run: a search that took less is shown again by itself
 _AFTER = 0.15  # of the search: what is shown of the time after it
+_MOST_TRIALS = 1000  # the last that are shown
 _COUNTS = 300  # stretches of steps whose time is drawn
 _TAIL_PCT = 2.0  # of those, on either side, that an axis need not show
 Bools = NDArray[np.bool_]
@@ -103,7 +104,7 @@ def _timeline(
     return Picture(
         name=name,
         title=title,
-        caption=_caption(gpus, tried=bool(summary.trials)),
+        caption=_caption(gpus, samples.notes, tried=bool(summary.trials)),
         panels=(
             Rows(x=clock.axis, rows=tuple(_rows(summary.states, events, clock))),
             _power(samples, inside, clock, "power, W" + (f", sum of {gpus} devices" if gpus > 1 else "")),
@@ -114,7 +115,7 @@ def _timeline(
     )
 
 
-def _caption(gpus: int, *, tried: bool) -> str:
+def _caption(gpus: int, notes: Sequence[str], *, tried: bool) -> str:
     sentences = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
     if gpus > 1:
         sentences.append(f"Power and limits are the sums of {gpus} devices.")
@@ -123,7 +124,7 @@ def _caption(gpus: int, *, tried: bool) -> str:
             "A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
         )
     sentences.append("A point below is the mean of a window as long as its bar, with its standard error.")
-    return " ".join(sentences)
+    return " ".join([*sentences, *(f"Of the samples: {note}." for note in notes)])
 
 
 def _rows(states: Sequence[StateSpan], events: Sequence[Event], clock: _Clock) -> Iterator[Row]:
@@ -149,7 +150,7 @@ def _bar(start_s: float, end_s: float, clock: _Clock, *, hollow: bool = False, l
 def _trials(events: Sequence[Event]) -> Iterator[tuple[float, TrialEnded]]:
     """Each trial's start, seconds, and its end."""
     some = [event for event in events if isinstance(event, TrialStarted | TrialEnded)]
-    for one, other in pairwise(some):
+    for one, other in pairwise(some[-2 * _MOST_TRIALS :]):
         if isinstance(one, TrialStarted) and isinstance(other, TrialEnded):
             yield one.t_s, other
 
@@ -188,7 +189,7 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
         ("kept cap", _KEPT, [event.measurement for event in all_of(Decided, events) if event.cap_w is not None]),
     )
     for name, style, measured in windows:
-        shown = [m for m in measured if m and clock.start_s <= _middle_s(m) <= clock.end_s]
+        shown = [m for m in measured[-_MOST_TRIALS:] if m and clock.start_s <= _middle_s(m) <= clock.end_s]
         if shown:
             marks.append(_points(name, style, shown, clock))
     tops = [mark.y for mark in marks if isinstance(mark, Points)]

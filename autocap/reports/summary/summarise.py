@@ -270,7 +270,9 @@ def metric_of(info: MetricInfo) -> Metric:
             max_slowdown=info.max_slowdown,
         )
     except ValueError as error:
-        raise RunDirectoryError(f"the run's metric cannot be used: {error}; read it with a newer autocap") from error
+        raise RunDirectoryError(
+            "the run's metric is not one that this autocap can use; read it with a newer one"
+        ) from error
 
 
 def _states(events: Sequence[Event]) -> tuple[StateSpan, ...]:

@@ -44,7 +44,10 @@ def of_gpus(summary: Summary, baseline: Measurement) -> Table:
     """The GPUs' part in what the table of trials has of the whole node."""
     label = " (emulated)" if summary.emulated else ""
     kept, versus = summary.chosen.measurement if summary.chosen else None, summary.versus_baseline
-    shown = [(baseline, "baseline"), *((trial.measurement, trial.state.value) for trial in summary.trials)]
+    shown = [
+        (baseline, "baseline"),
+        *((trial.measurement, trial.state.value) for trial in summary.trials[-run_wording.MOST_ROWS :]),
+    ]
     rows = []
     for measurement, note in [*shown, (kept, "kept, confirmed")]:
         if measurement is not None:

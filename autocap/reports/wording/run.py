@@ -19,6 +19,7 @@ from autocap.reports.wording.numbers import change, common_caps, with_error, wit
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 _MANY_PREDICTED = 8
+MOST_ROWS = 300  # of a table; a search takes some ten trials
 
 
 def device(summary: Summary) -> str:
@@ -49,7 +50,9 @@ def _with_k(metric: MetricInfo) -> str:
 def trials(summary: Summary, baseline: Measurement) -> Table:
     """The baseline, every trial and the kept cap."""
     rows = [(common_caps(baseline.cap_w), *measured(baseline, baseline), "1", "baseline")]
-    rows += [(common_caps(trial.cap_w), *trial_cells(trial, baseline)) for trial in summary.trials]
+    if len(summary.trials) > MOST_ROWS:
+        rows.append(("…", *["–"] * 6, f"{len(summary.trials) - MOST_ROWS} earlier trials"))
+    rows += [(common_caps(trial.cap_w), *trial_cells(trial, baseline)) for trial in summary.trials[-MOST_ROWS:]]
     if summary.chosen is not None and summary.chosen.measurement is not None:
         cells = measured(summary.chosen.measurement, baseline)
         versus = summary.versus_baseline
@@ -93,7 +96,7 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
             with_error(point.time, point.time_stderr),
             point.source,
         )
-        for point in points
+        for point in points[:MOST_ROWS]
         if point.source != PREDICTED or point in shown
     ]
     return Table(
