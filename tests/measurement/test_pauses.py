@@ -98,3 +98,11 @@ def test_a_draw_that_stays_low_for_longer_than_an_iteration_is_a_pause_before_on
             seen_s = t_s
     assert seen_s is not None
     assert 31.2 <= seen_s < 31.5
+
+
+def test_of_a_stretch_of_many_iterations_a_pause_makes_one_long() -> None:
+    """Samples seconds apart: one stretch in four holds a validation pass, of which every fortieth iteration is one."""
+    iterations = np.full(20, 10.0)
+    seconds = np.where(np.arange(20) % 4 == 3, 25.0, 5.0) + 0.1 * (np.arange(20) % 3)
+    assert far_longer(seconds, iterations).tolist() == (np.arange(20) % 4 == 3).tolist()
+    assert not far_longer(seconds, np.ones(20)).any()  # that many single ones are how the job goes
