@@ -94,9 +94,15 @@ class Pipe:
 def pipe() -> Iterator[Pipe]:
     made = Pipe()
     yield made
-    for fd in (made.reading, made.writing):
-        with suppress(OSError):
-            os.close(fd)
+    with suppress(OSError):
+        os.close(made.reading)
+    for thread in _writers():  # each ends before its descriptor's number can become another file's
+        thread.join(5)
+    os.close(made.writing)
+
+
+def _writers() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "stderr"]
 
 
 def test_what_is_queued_comes_out_in_order_and_whole(pipe: Pipe) -> None:
@@ -175,7 +181,7 @@ def test_no_signal_reaches_the_thread_that_writes(pipe: Pipe) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     stream = QueuedStream(pipe.writing, "utf-8")
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
-    thread = next(one for one in threading.enumerate() if one.name == "stderr")
+    thread = _writers()[-1]
     status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
     blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1], 16)
     assert all(blocked >> (signum - 1) & 1 for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD))

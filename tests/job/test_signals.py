@@ -200,9 +200,9 @@ def test_mask_and_handlers_are_put_back_and_late_signals_do_not_kill() -> None:
 def test_a_signal_while_a_session_prepares_ends_the_process_at_once_whatever_it_does(signum: signal.Signals) -> None:
     out = in_a_process_of_its_own(
         f"""
-        import ctypes, threading
+        import ctypes
         with SignalClock() as clock, clock.preparing():
-            threading.Timer(0.2, os.kill, (os.getpid(), {int(signum)})).start()
+            subprocess.Popen(["sh", "-c", f"sleep 0.2; kill -{int(signum)} {{os.getpid()}}"])
             print("preparing", flush=True)
             ctypes.PyDLL(None).sleep(50)  # holds the interpreter: no handler of Python's could run
         print("went on")
