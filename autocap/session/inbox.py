@@ -7,7 +7,7 @@ from typing import Protocol
 from autocap.errors import AutocapError
 from autocap.job.signals import Reaction, SignalPolicy, from_terminal
 from autocap.session.recorder import Recorder
-from autocap.session.runner import Actuator, Order
+from autocap.session.roles import Actuator, Order
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,8 @@ from autocap.records import Measurement, SensorInfo, StepReading, Trial
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.recorder import Recorder
-from autocap.session.runner import Inbox, Job, Order, Runner, follow
+from autocap.session.roles import Inbox, Job, Order
+from autocap.session.runner import Runner, follow
 from autocap.session.warm_start import EarlierRun
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike

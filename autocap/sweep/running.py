@@ -30,7 +30,8 @@ from autocap.session.caps import checker
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
-from autocap.session.runner import Order, Runner, follow
+from autocap.session.roles import Order
+from autocap.session.runner import Runner, follow
 from autocap.session.tuning import sample_interval_s
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import device_names

@@ -30,7 +30,7 @@ from autocap.records import SensorInfo, StepReading
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.directory import RunDirectory
 from autocap.session.recorder import Recorder
-from autocap.session.runner import NoInbox
+from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
 from bench.faults.stage import ARRIVALS_MW, Hang, Script, Stage

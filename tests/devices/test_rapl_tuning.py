@@ -19,7 +19,7 @@ from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import SensorInfo, StepReading
-from autocap.session.runner import NoInbox
+from autocap.session.roles import NoInbox
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
 from bench.faults.virtual import Unwatched

@@ -1,0 +1,100 @@
+"""Who takes part in the loop that tunes a job: what it needs of each, as protocols."""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from autocap.controller.actions import Action
+from autocap.events import Event
+from autocap.records import Sample
+from autocap.session.restorer import Restoring
+
+
+class Job(Protocol):
+    """What is being tuned."""
+
+    def poll(self) -> int | None:
+        """Its exit status; `None` while it runs."""
+
+
+class Decider(Protocol):
+    """Decides: `autocap.controller.Controller`, or whatever else holds caps while a job runs.
+
+    caps_w: the limits that should hold now, watts, one per device. ended_because: why it decides nothing more.
+    """
+
+    @property
+    def caps_w(self) -> tuple[float, ...]: ...
+
+    @property
+    def ended_because(self) -> str | None: ...
+
+    def feed(self, sample: Sample) -> list[Action]: ...
+
+    def interrupted(self, t_s: float) -> list[Action]:
+        """The limits were put back for a while."""
+
+    def retune(self, t_s: float) -> list[Action]:
+        """Somebody asks for it."""
+
+    def stop(self, t_s: float, why: str) -> list[Action]:
+        """Caps are set no more; the job goes on."""
+
+    def close(self, t_s: float) -> list[Action]:
+        """The job has ended."""
+
+
+class Actuator(Restoring, Protocol):
+    """Sets caps, guarded."""
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Request one limit a device, watts, or raise AutocapError."""
+
+    def beat(self) -> bool:
+        """Say that we are alive. True when the limits were put back meanwhile because we seemed not to be."""
+
+
+class Sink(Protocol):
+    """Takes what happens: the run directory, the terminal."""
+
+    def event(self, event: Event) -> None: ...
+
+    def sample(self, sample: Sample) -> None: ...
+
+    def reason(self, error: Exception) -> str:
+        """What a warning says of an error; the traceback of an internal fault is kept."""
+
+
+class Order(Enum):
+    """What a signal asks of the loop, once it has been passed on."""
+
+    NOTHING = auto()
+    STOP_TUNING = auto()  # the caps were put back
+    RETUNE = auto()
+    RESUME = auto()  # the caps were put back for a while: set them again
+
+
+class Inbox(Protocol):
+    """Deals with signals; may end the job when the user has lost patience.
+
+    actuator: what puts the caps back before a signal that asks for an end is passed on, `None` while nothing is set.
+    """
+
+    actuator: Actuator | None
+
+    def receive(self, signum: int, t_s: float) -> Order: ...
+
+    def due(self, t_s: float) -> None:
+        """Called every round, for what was to happen at a certain time."""
+
+
+class NoInbox:
+    """For clocks that bring no signals."""
+
+    actuator: Actuator | None = None
+
+    def receive(self, signum: int, t_s: float) -> Order:
+        return Order.NOTHING
+
+    def due(self, t_s: float) -> None:
+        return
