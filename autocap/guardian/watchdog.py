@@ -53,6 +53,7 @@ _LATE_S = 0.2  # for whoever wakes up so late, silence is no evidence yet: the c
 _LOOK_S = 0.1  # between looks at a controller that does not get the CPU
 _AGAIN_S = 0.25  # between passes while the controller is silent: it may wake in the middle of a set, and stop again
 _LEAKED_S = 0.3  # a lock that a dead owner seems to hold this long is held by a process it forked
+_LINGERS_S = 5.0  # so long an owner that has only lost its heartbeat may turn out to be dying, on a machine without CPU
 _RETRY_S = 60.0  # how long a device that refuses is tried; `autocap restore` can do it later
 _EAGER_S = 1.0  # of which this long without a pause to speak of
 
@@ -133,6 +134,7 @@ class Watchdog:
         self._port: LimitPort | None = port
         self._copies: dict[str, Entry] = {}
         self._announced = False
+        self._behind: set[str] = set()  # devices put back behind an owner that may be dying
         self._signs = VitalSigns(duty.owner)
         self._spare = SpareDescriptors(_DESCRIPTORS)
 
@@ -237,8 +239,10 @@ class Watchdog:
             if self._record(uuid) is None:
                 return True  # somebody else was first
             if since_s > _LEAKED_S and self._signs.are_there():  # it has only lost its heartbeat: as good as silent
-                self._put_all_back()
-                return True
+                if uuid not in self._behind:
+                    self._behind.add(uuid)
+                    self._put_all_back()
+                return since_s > _LINGERS_S
             try:
                 with DeviceLock(self._state, uuid):
                     return self._settle_locked(uuid)

@@ -43,6 +43,8 @@ class OutputDirectory:
         try:
             self._descend(make)
             self._require_ours()
+            if not os.access(".", os.W_OK | os.X_OK, dir_fd=self._fd, effective_ids=True):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except BaseException:
             with suppress(OSError):
                 self.remove_made()

@@ -29,7 +29,8 @@ def no_journal(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         scene.state_dir.unlink()
         return ended(scene, replace(result, harmed=harmed), "state directory .* cannot be used")
     scene.start("attach")
-    scene.until(lambda: scene.changes(1 + rng.randrange(6)), "a limit is set")
+    scene.until_capped()
+    time.sleep(rng.uniform(0.0, 3.0))
     if scene.has_ended():
         raise Missed
     shutil.rmtree(scene.state_dir, ignore_errors=True)
@@ -89,7 +90,8 @@ def stale(scene: Scene, rng: Random, result: Outcome) -> Outcome:
         changed = difference(ARRIVALS_MW, scene.limits_mw())
         return replace(result, changed=changed, silent=silence((done.stdout,), pattern))
     scene.start("attach")
-    random_moment(scene, rng, after_s=6.0)
+    scene.until(lambda: bool(scene.said()), "it has settled what it found")
+    random_moment(scene, rng)
     assert scene.controller is not None
     scene.controller.terminate()
     scene.ended_with()

@@ -23,6 +23,7 @@ _STDOUT = 1
 _PIPE_BYTES = 4096
 _PASSED_ON_S = 2.0  # within which a signal reaches the job, and a run returns after its job
 _CONNECTIONS, _HELD_AT_MOST = 120, 16  # of an exporter's clients; the second is the product's own bound
+_PASSING = 6  # descriptors open for a moment: of a connection that is refused, of the emulated machine's file
 _FLOODED_S = 3.0
 _BURNERS = 7  # a CPU, ahead of everything of ours
 _AHEAD = -5  # their nice value
@@ -152,7 +153,7 @@ def exporter_flooded(scene: Scene, rng: Random, result: Outcome) -> Outcome:
             tasks = len(os.listdir(f"/proc/{pid}/task"))
     scene.ended_with()
     harmed = None
-    if most > _HELD_AT_MOST + 2 or tasks > _HELD_AT_MOST:
+    if most > _HELD_AT_MOST + _PASSING or tasks > _HELD_AT_MOST:
         harmed = f"the exporter held {most} descriptors and {tasks} threads"
     if any("watchdog process" in text and "was lost" in text for text in scene.said()):
         harmed = harmed or "the watchdog was lost"

@@ -215,10 +215,10 @@ def _other_tool(rng: Random) -> Planned:
     sets = reference().sets
     aimed = rng.random() < 0.5
     writes = []
-    for _ in range(rng.randint(1, 3)):
+    for number in range(rng.randint(1, 3)):
         t_s = rng.choice(sets[:-2])[0] + rng.uniform(-0.05, 0.15) if aimed else rng.uniform(0.0, sets[-3][0])
         gpu = rng.choice((0, 1))
-        writes.append((t_s, gpu, _OTHER_MW[gpu] + rng.randrange(1000)))
+        writes.append((t_s, gpu, _OTHER_MW[gpu] + 1000 * number + rng.randrange(500)))
 
     def inject(stage: Stage) -> None:
         for t_s, gpu, limit_mw in writes:
