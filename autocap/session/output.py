@@ -74,7 +74,9 @@ class RunOutput:
         except RunDirectoryError as error:
             self._reporter.say([f"warning: {error}"])
         tuned = any(isinstance(event, events.DeviceFound) for event in self._recorder.events)
-        lines = text.lines(report.document, self._reporter.width) if tuned else []  # why not was said when it began
+        shown = self._reporter
+        # Why it was not was said when it began.
+        lines = text.lines(report.document, shown.width, shown.encoding) if tuned else []
         hand_out(self.directory, self._recorder, report, lines, self._reporter, self._config)
 
     def _tell_of_node(self) -> None:
