@@ -24,9 +24,9 @@ class Sentences:
 class Table:
     """Numbers in columns, and remarks in the last. A row has as many cells as there are titles.
 
-    heading: above the table. note: what holds for all of it, such as that its power is modelled. spare: columns that go whole where there is no
-    room for all, the first of them first; the others and the remarks stay. left: columns of text. page_only: the text
-    leaves it out.
+    heading: above the table. note: what holds for all of it, such as that its power is modelled. spare: columns that go
+    whole where there is no room for all, the first of them first; the others and the remarks stay. left: columns of
+    text. page_only: the text leaves it out.
     """
 
     heading: str

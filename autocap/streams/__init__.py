@@ -69,9 +69,13 @@ def put(*lines: str) -> None:
     sys.stdout.flush()
 
 
-def put_json(value: object) -> None:
-    """Print a value on standard output as a line of JSON. Raises OSError."""
-    put(printable_json(value))
+def put_json(value: object, *, shared: bool = False) -> None:
+    """Print a value on standard output as a line of JSON. Raises OSError.
+
+    shared: a job writes there too. It may have left its last line open, which nobody can see, so that a line end comes
+    first; where it had ended its line, this is an empty one.
+    """
+    put(*([""] if shared else []), printable_json(value))
 
 
 def note(*sentences: str) -> None:

@@ -40,7 +40,13 @@ def _document(summary: SweepSummary) -> Document:
         kicker=f"autocap sweep · {names}",
         headline=_headline(summary),
         remarks=tuple(_remarks(summary)),
-        aim=f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order; ended: {ended}",
+        aim="; ".join(
+            [
+                f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order",
+                *_meaning(summary),
+                f"ended: {ended}",
+            ]
+        ),
         label=run_wording.EMULATED if summary.plan.emulated else "",
         facts=tuple(facts[0]) if len(facts) == 1 else (),
         warnings=summary.warnings,
@@ -90,8 +96,6 @@ def _headline(summary: SweepSummary) -> str:
 
 def _remarks(summary: SweepSummary) -> Iterator[str]:
     """What is counted, what the machine draws at rest, and which cap is best on each GPU set of several."""
-    if summary.metric.name == "eds":
-        yield run_wording.meaning(summary.metric)
     yield from _of_node(summary)
     several = len(summary.panels) > 1
     for panel in summary.panels:
@@ -99,6 +103,10 @@ def _remarks(summary: SweepSummary) -> Iterator[str]:
         if several and panel.chosen is not None:
             cost = f"{panel.chosen.cost:.4f} ± {panel.chosen.cost_stderr:.4f}"
             yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
+
+
+def _meaning(summary: SweepSummary) -> list[str]:
+    return [run_wording.meaning(summary.metric)] if summary.metric.name == "eds" else []
 
 
 def _of_node(summary: SweepSummary) -> list[str]:
@@ -121,9 +129,8 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
 
 def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
     label = f" ({run_wording.EMULATED})" if summary.plan.emulated else ""
-    meaning = () if summary.metric.name != "eds" else (run_wording.meaning(summary.metric),)
     about = f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}"
-    yield Sentences(lines=(about, *meaning, *_of_node(summary)))
+    yield Sentences(lines=(about, *_meaning(summary), *_of_node(summary)))
     for panel in summary.panels:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in panel.gpus.gpus))
         found = f"GPU {panel.gpus.label}: {names}; limit found on arrival {panel.gpus.baseline_w:g} W"

@@ -150,4 +150,4 @@ def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, re
     recorder.record(t_s, lambda: directory.put_result(report.result))
     reporter.close()
     lines = text.lines(report.document, reporter.width, reporter.encoding)
-    hand_out(directory, recorder, report, lines, reporter, config.run)
+    hand_out(directory, recorder, report, lines, reporter, config.run, shared=True)
