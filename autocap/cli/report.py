@@ -12,6 +12,7 @@ from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.events import Event
 from autocap.streams import note, put, put_json
+from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
     from autocap.reports.rendering import Presentation
@@ -56,7 +57,7 @@ class Report:
             put_json(report.result)
         elif not (args.html or args.plots):
             warnings = (f"warning: {warning}" for warning in report.document.warnings)
-            put(*text.lines(report.document), *warnings)
+            put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)), *warnings)
         note(*(f"warning: {one}" for one in damaged))
         return 0
 
