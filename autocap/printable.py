@@ -1,16 +1,11 @@
 """Text from outside, made safe to print: what a terminal would obey is shown as an escape instead."""
 
-import codecs
 import json
 import re
 
 # C0 and C1 with DEL; the marks, embeddings, overrides and isolates that turn the direction of text round; the
 # separators at which some readers break a line; and surrogates, which no stream can encode.
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-PLAIN = "autocap.plain"  # errors= of a stream: what its encoding lacks is written in ASCII, or else as an escape
-_PLAIN = {"…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "±": "+-", "×": "x", "²": "2", "₂": "2", "µ": "u"}
-_PLAIN |= {"€": "EUR", "━": "=", "╸": "=", "╺": "-", "─": "-", "│": "|", "≈": "~", "≥": ">=", "≤": "<=", "σ": "sigma"}
 
 
 def printable(text: str) -> str:
@@ -24,18 +19,6 @@ def printable_json(value: object, indent: int | None = None) -> str:
     Raises ValueError for what JSON cannot say, such as an infinity.
     """
     return json.dumps(value, allow_nan=False, indent=indent).replace("\x7f", "\\u007f")
-
-
-def _as_plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    """What stands for characters that a stream's encoding does not have."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    plain = (_PLAIN.get(one) or one.encode("ascii", "backslashreplace").decode() for one in missing)
-    return "".join(plain), error.end
-
-
-codecs.register_error(PLAIN, _as_plain)
 
 
 def _escape(found: re.Match[str]) -> str:

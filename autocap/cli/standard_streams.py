@@ -11,7 +11,6 @@ import sys
 from contextlib import suppress
 from typing import TextIO, cast
 
-from autocap.printable import PLAIN
 from autocap.streams import PrintableStream, note
 from autocap.streams.queued import QueuedStream
 
@@ -86,7 +85,7 @@ def _printable(stream: TextIO | None) -> PrintableStream:
     if stream is None:  # it was closed when Python started
         stream = open(os.devnull, "w")  # noqa: SIM115 - as long as Python's own
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors=PLAIN)  # a dash is no reason to fail in the C locale
+        stream.reconfigure(errors="backslashreplace")  # a dash is no reason to fail in the C locale
     return PrintableStream(stream)
 
 

@@ -9,7 +9,6 @@ from collections import deque
 from typing import TextIO
 
 from autocap.job.signals import deaf
-from autocap.printable import PLAIN
 from autocap.streams import PREFIX, beneath
 
 _ROOM_BYTES = 1 << 20  # a pipe holds a sixteenth of it
@@ -84,7 +83,7 @@ class QueuedStream(io.TextIOBase):
 
     def _put(self, text: str) -> bool:
         """Whether there was room for it."""
-        data = text.encode(self._encoding, PLAIN)
+        data = text.encode(self._encoding, "backslashreplace")
         if self._held_bytes + len(data) > self._room_bytes:
             return False
         self._waiting.append(data)
