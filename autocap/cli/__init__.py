@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol
 
@@ -54,9 +55,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
-    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # as argparse has it
+    def parse_args(  # type: ignore[override]  # argparse's overloads, of which this is the one that is called
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
         """What argparse does, and of what it does not know the option that was probably meant."""
-        parsed, unknown = self.parse_known_args(args, namespace)
+        parsed: argparse.Namespace
+        parsed, unknown = self.parse_known_args(args, namespace)  # type: ignore[no-untyped-call]
         if unknown:
             option, known = (
                 unknown[0].partition("=")[0],

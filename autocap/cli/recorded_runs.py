@@ -51,7 +51,9 @@ def runs_in(place: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise RunDirectoryError(f"{place} cannot be read: {error.strerror}; pass a directory with runs in it") from error
+        raise RunDirectoryError(
+            f"{place} cannot be read: {error.strerror}; pass a directory with runs in it"
+        ) from error
     if EVENTS in names:
         raise RunDirectoryError(f"{place} is a run, no directory of runs; show it with `autocap report {place}`")
     found = [place / name for name in names if _may_be_run(place / name)]

@@ -13,6 +13,7 @@ from autocap.errors import RunDirectoryError, UsageError
 from autocap.events import Event
 from autocap.runlog.directory import RUNS
 from autocap.streams import note, put, put_json
+from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
     from autocap.reports.summary.record import Summary
@@ -35,7 +36,11 @@ class Report:
         )  # fmt: skip
         parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
         parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
-        parser.add_argument("--json", action="store_true", help="print result.json, rebuilt from the events; of two runs {runs, comparison}")
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print result.json, rebuilt from the events; of two runs {runs, comparison}",
+        )
         parser.add_argument(
             "--follow", action="store_true", help="show a run that goes on, until it ends; then the report"
         )
@@ -76,10 +81,7 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
     from autocap.reports import rendering, text
     from autocap.runlog.event_log import read_events
 
-    if args.follow:
-        events = _followed(directory, args.json, damaged)
-    else:
-        events = read_events(directory, damaged.append)
+    events = _followed(directory, args.json, damaged) if args.follow else read_events(directory, damaged.append)
     report = presentation(directory, events)
     if args.html:
         note(f"wrote {rendering.write_page(directory, report)}")
@@ -90,7 +92,7 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
         put_json(report.result)
     elif not (args.html or args.plots):
         warnings = (f"warning: {warning}" for warning in report.document.warnings)
-        put(*text.lines(report.document), *warnings)
+        put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)), *warnings)
 
 
 def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) -> None:
@@ -104,7 +106,8 @@ def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) 
     if as_json:
         put_json({"runs": [to_json_dict(one), to_json_dict(other)], "comparison": encode(found)})
     else:
-        put(*text.body_lines(tuple(comparison.body((str(first), str(second)), one, other, found))))
+        document = comparison.document((str(first), str(second)), one, other, found)
+        put(*text.lines(document, columns(sys.stdout), encoding_of(sys.stdout)))
 
 
 def _summary(directory: Path, damaged: list[str]) -> "Summary":
@@ -124,8 +127,8 @@ def load() -> None:
 
     from rich.console import Console
 
-    from autocap.cli import follow  # noqa: F401
-    from autocap.reports import html, text
+    from autocap.cli import follow, recorded_runs  # noqa: F401
+    from autocap.reports import comparison, html, text  # noqa: F401
     from autocap.reports.document import Document, Table
     from autocap.reports.live import terminal  # noqa: F401
     from autocap.reports.live.status import Status

@@ -8,6 +8,7 @@ from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.runlog.directory import RUNS
 from autocap.streams import put, put_json
+from autocap.streams.terminal import columns, encoding_of
 
 
 class Runs:
@@ -31,15 +32,13 @@ class Runs:
             from autocap.cli.report import load
             from autocap.reports import run_list, text
             from autocap.runlog.codec import encode
-            from autocap.streams.terminal import columns
 
         become_user(load)
         found = recorded_runs.past_runs(args.directory)
         if args.json:
             put_json([encode(one) for one in found])
         elif found:
-            width = columns(sys.stdout) or text.WIDTH
-            put(*text.table_lines(run_list.run_table(found), width, sys.stdout.encoding))
+            put(*text.lines(run_list.document(found, args.directory), columns(sys.stdout), encoding_of(sys.stdout)))
         else:
             put(f"there are no runs in {args.directory}")
         return 0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autocap.records import Cost, Measurement
-from autocap.reports.document import Sentences, Table
+from autocap.reports.document import Document, Sentences, Table, plain
 from autocap.reports.summary.gains import relative_to
 from autocap.reports.summary.record import Changes, Summary
 from autocap.reports.summary.summarise import metric_of
@@ -55,12 +55,15 @@ def compare(first: Summary, second: Summary) -> Comparison:
     )
 
 
-def body(names: tuple[str, str], first: Summary, second: Summary, found: Comparison) -> Iterator[Sentences | Table]:
+def document(names: tuple[str, str], first: Summary, second: Summary, found: Comparison) -> Document:
     """The comparison in words and tables. names: of the runs."""
+    return plain("Two runs", tuple(_body(names, first, second, found)))
+
+
+def _body(names: tuple[str, str], first: Summary, second: Summary, found: Comparison) -> Iterator[Sentences | Table]:
     yield Sentences(
         lines=tuple(
-            f"{letter}: {name}, begun {one.started_at}"
-            + (f" ({wording.EMULATED})" if one.emulated else "")
+            f"{letter}: {name}, begun {one.started_at}" + (f" ({wording.EMULATED})" if one.emulated else "")
             for letter, name, one in zip("AB", names, (first, second), strict=True)
         )
     )
@@ -80,8 +83,8 @@ def body(names: tuple[str, str], first: Summary, second: Summary, found: Compari
     if found.held is not None:
         yield Sentences(
             lines=(
-                "per iteration, at the caps that they ended with; errors are those of the measurements, and hold nothing "
-                "of what else was not the same on two days",
+                "per iteration, at the caps that they ended with; for the metric of B against A, A is the baseline; "
+                "errors are those of the measurements, without what else changes from day to day",
             )
         )
 
@@ -168,30 +171,23 @@ def _percent(cost: Cost) -> tuple[float, float]:
     return 100 * (cost.value - 1), 100 * cost.stderr
 
 
-def _rows(first: Summary, second: Summary, found: Comparison) -> Iterator[tuple[str, str, str, str]]:
+def _rows(first: Summary, second: Summary, found: Comparison) -> Iterator[tuple[str, ...]]:
     both = (first, second)
-    yield "kept W", *map(_kept, both), ""
-    of = found.held
     label = " (emulated)" if any(one.modelled for one in both) else ""
-    yield f"J/iter{label}", *map(_energy, map(held, both)), _against(of and (of.energy_pct, of.energy_stderr_pct))
-    yield "s/iter", *map(_time, map(held, both)), _against(of and (of.time_pct, of.time_stderr_pct))
     name = first.metric.name if first.metric == second.metric else "metric"
-    yield f"{name}, baseline's 1", *map(_metric, both), _against(of and (of.metric_pct, of.metric_stderr_pct))
-    of = found.at_baseline
-    yield (
-        f"baseline J/iter{label}",
-        *(_energy(one.baseline) for one in both),
-        _against(of and (of.energy_pct, of.energy_stderr_pct)),
-    )
-    yield (
-        "baseline s/iter",
-        *(_time(one.baseline) for one in both),
-        _against(of and (of.time_pct, of.time_stderr_pct)),
-    )
+    at_end, at_first = [held(one) for one in both], [one.baseline for one in both]
+    yield "kept W", *map(_kept, both), ""
+    yield f"J/iter{label}", *map(_energy, at_end), _against(found.held, "energy")
+    yield "s/iter", *map(_time, at_end), _against(found.held, "time")
+    yield f"{name}, baseline's 1", *map(_metric, both), _against(found.held, "metric")
+    yield f"baseline J/iter{label}", *map(_energy, at_first), _against(found.at_baseline, "energy")
+    yield "baseline s/iter", *map(_time, at_first), _against(found.at_baseline, "time")
 
 
-def _against(pair: "tuple[float | None, float | None] | None") -> str:
-    return "–" if pair is None else change(*pair)
+def _against(found: Changes | None, name: str) -> str:
+    if found is None:
+        return "–"
+    return change(getattr(found, f"{name}_pct"), getattr(found, f"{name}_stderr_pct"))
 
 
 def _kept(one: Summary) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
 
-from autocap.reports.document import Table
+from autocap.reports.document import Document, Table, plain
 from autocap.reports.past_run import RUNNING, SWEEP, PastRun
-from autocap.reports.summary.record import Changes
 from autocap.reports.summary.summarise import UNFINISHED
 from autocap.reports.wording.numbers import common_caps
 
@@ -26,9 +25,16 @@ def moment(started_at: str | None) -> datetime | None:
     return None if found.tzinfo is None else found
 
 
-def run_table(runs: Sequence[PastRun]) -> Table:
-    """A row a run, in their order."""
-    return Table(heading="", titles=TITLES, rows=tuple(map(_row, runs)), spare=_SPARE, left=_LEFT)
+def document(runs: Sequence[PastRun], place: PurePath) -> Document:
+    """A row a run, in their order. place: where they lie."""
+    table = Table(
+        heading=f"runs in {place}, the latest first",
+        titles=TITLES,
+        rows=tuple(map(_row, runs)),
+        spare=_SPARE,
+        left=_LEFT,
+    )
+    return plain("Runs", (table,))
 
 
 def _row(run: PastRun) -> tuple[str, ...]:
@@ -61,18 +67,17 @@ def saved(run: PastRun) -> str:
     if run.saved is None or run.saved.energy_pct is None or run.saved.time_pct is None:
         return "not on record"
     label = " (emulated)" if run.modelled else ""
-    energy = _less(run.saved.energy_pct, run.saved.energy_stderr_pct, f"energy{label}")
-    return f"{energy}, {_less(run.saved.time_pct, run.saved.time_stderr_pct, 'time')}"
+    energy = _change(-run.saved.energy_pct, run.saved.energy_stderr_pct, "")
+    return f"{energy} energy{label}, time {_change(run.saved.time_pct, run.saved.time_stderr_pct, '+')}"
 
 
 def _ended(run: PastRun) -> str:
     return "killed before anything was decided" if run.why == UNFINISHED else f"{run.why}"
 
 
-def _less(pct: float, stderr: float | None, what: str) -> str:
-    error = "" if stderr is None else f" ± {stderr:.1f}"
-    unsure = ", error unknown," if stderr is None else ""
-    return f"{abs(pct):.1f}{error} %{unsure} {'more' if pct > 0 else 'less'} {what}"
+def _change(pct: float, stderr: float | None, sign: str) -> str:
+    """As `wording.numbers.change` with another sign; an error that is not known is said not to be."""
+    return f"{pct:{sign}.1f} ± {'?' if stderr is None else f'{stderr:.1f}'} %"
 
 
 def _kept(run: PastRun) -> str:

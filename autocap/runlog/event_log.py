@@ -125,9 +125,7 @@ def _event(line: bytes) -> Event | None:
     return event
 
 
-def read_events(
-    run_dir: Path, say: Callable[[str], None] = logger.warning, most_bytes: int = _MOST_LOG
-) -> list[Event]:
+def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning, most_bytes: int = _MOST_LOG) -> list[Event]:
     """The events of a run, oldest first, as far as they were written; a line cut short by a kill is left out.
 
     Events and fields that only a later version knows are skipped, as are superseded tallies, and damaged lines, of
