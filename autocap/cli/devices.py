@@ -1,8 +1,6 @@
 """`autocap devices`."""
 
 import argparse
-import io
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,15 +11,15 @@ from autocap import devices
 from autocap.clock import MonotonicClock
 from autocap.devices import permission
 from autocap.errors import DeviceError
-from autocap.printable import printable
 from autocap.streams import put, put_json
+from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
     from autocap.devices.nvml import Library, NvmlGpu, SensorProbe
     from autocap.devices.rapl import RaplPackage
+    from autocap.reports.document import Table
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
-_LEFT = ("name", "settable", "sensor", "energy")  # columns of text
 
 
 class Devices:
@@ -223,40 +221,29 @@ def _package(package: "RaplPackage") -> _Package:
 
 
 def _show(found: _Found) -> None:
-    """Tables, and what does not fit into one; the width of the terminal, or wide enough for a file."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Tables, and what does not fit into one."""
+    from autocap.reports.text import table_lines
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
+    width, encoding = columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)
     for part in (*_lines_on_gpus(found), *_lines_on_packages(found)):
-        if isinstance(part, str):
-            put(part)
-            continue
-        titles, *rows = part
-        table = Table(box=None, pad_edge=False)
-        for title in titles:
-            table.add_column(title, justify="left" if title in _LEFT else "right")
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        console = Console(file=io.StringIO(), width=width, color_system=None)
-        with console.capture() as capture:
-            console.print(table)
-        put(*capture.get().splitlines())
+        put(*([part] if isinstance(part, str) else table_lines(part, width, encoding)))
     for kind, module in found.other_kinds.items():
         put(f"`--device {kind}` is there too, from another package ({module})")
 
 
-def _lines_on_gpus(found: _Found) -> Iterator[str | list[tuple[str, ...]]]:
-    """Sentences, and a table as its rows, the titles first."""
+def _lines_on_gpus(found: _Found) -> "Iterator[str | Table]":
+    """Sentences, and a table."""
+    from autocap.reports.document import Table
+
     if found.unavailable is not None:
         yield found.unavailable
     if not found.gpus:
         yield "`autocap run --device emulated` works without a GPU: it plays one, with published power curves"
         return
     yield f"NVIDIA driver {found.driver_version}"
-    titles = ("GPU", "name", "limit W", "enforced W", "range W", "default W", "settable", "sensor", "J by counter")
-    yield [titles, *map(_gpu_row, found.gpus)]
+    titles = ("GPU", "name", "limit W", "enforced W", "range W", "default W", "settable", "J by counter", "sensor")
+    rows = tuple(map(_gpu_row, found.gpus))
+    yield Table(heading="", titles=titles, rows=rows, spare=(7, 3, 5, 1), left=(1, 6))
     for gpu in found.gpus:
         yield f"GPU {gpu.index} is {gpu.uuid}; {gpu.settable_why}"
         if gpu.sensor.trouble is not None:
@@ -270,15 +257,18 @@ def _gpu_row(gpu: _Gpu) -> tuple[str, ...]:
     every = "moved too little to tell" if sensor.update_s is None else f"every {1000 * sensor.update_s:.0f} ms"
     compared = None if sensor.counter_j is None else f"{sensor.counter_j:.0f} (readings: {sensor.integrated_j:.0f})"
     source = "–" if sensor.source is None else f"{sensor.source}, {every}"
-    return (*_limit_cells(gpu), _number(gpu.cap_default_w), _yes_no(gpu), source, compared or "–")
+    return (*_limit_cells(gpu), _number(gpu.cap_default_w), _yes_no(gpu), compared or "–", source)
 
 
-def _lines_on_packages(found: _Found) -> Iterator[str | list[tuple[str, ...]]]:
+def _lines_on_packages(found: _Found) -> "Iterator[str | Table]":
+    from autocap.reports.document import Table
+
     if found.packages_unavailable is not None:
         yield found.packages_unavailable
         return
     titles = ("package", "name", "limit W", "enforced W", "range W", "window s", "settable", "energy")
-    yield [titles, *map(_package_row, found.packages)]
+    rows = tuple(map(_package_row, found.packages))
+    yield Table(heading="", titles=titles, rows=rows, spare=(5, 3, 1), left=(1, 6))
     for package in found.packages:
         yield f"package {package.index} is {package.uuid}; {package.settable_why}"
         if package.trouble is not None:

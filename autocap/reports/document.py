@@ -24,13 +24,23 @@ class Sentences:
 class Table:
     """Numbers in columns, and remarks in the last. A row has as many cells as there are titles.
 
-    heading: above the table on a page. page_only: the text leaves it out.
+    heading: above the table. note: what holds for all of it, such as that its power is modelled. spare: columns that go
+    whole where there is no room for all, the first of them first; the others and the remarks stay. left: columns of
+    text. page_only: the text leaves it out.
     """
 
     heading: str
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    spare: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
     page_only: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading with the note."""
+        return f"{self.heading} ({self.note})" if self.note else self.heading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +72,10 @@ class Document:
     @property
     def tables(self) -> tuple[Table, ...]:
         return tuple(block for block in self.body if isinstance(block, Table))
+
+
+def plain(headline: str, body: tuple[Sentences | Table, ...]) -> Document:
+    """A document that is its body alone."""
+    return Document(
+        kicker="", headline=headline, remarks=(), aim="", label="", facts=(), warnings=(), body=body, job=(), version=""
+    )

@@ -85,7 +85,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _table(table: Table) -> str:
-    heading = escape(table.heading)
+    heading = escape(table.title)
     titles = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.titles)
     rows = "".join(map(_row, table.rows))
     return (

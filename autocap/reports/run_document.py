@@ -8,7 +8,7 @@ from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
-from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.headline import headline
 
 
 def run_document(summary: Summary, events: Sequence[Event]) -> Document:
@@ -19,53 +19,43 @@ def run_document(summary: Summary, events: Sequence[Event]) -> Document:
     aim = f"{aim}ended: {summary.ended_because}"
     return Document(
         kicker=f"autocap {summary.mode} · {wording.device(summary)}",
-        headline=_headline(summary),
+        headline=headline(summary, events),
         remarks=(*wording.remarks(events), *wording.per_gpu(summary), *of_node, *at_rest),
         aim=aim,
         label=wording.EMULATED if summary.emulated else "",
         facts=tuple(wording.facts(summary)),
         warnings=summary.warnings,
-        body=tuple(_body(summary, [aim, *of_node], at_rest)),
-        job=tuple(_job(summary)),
+        body=tuple(_body(summary, events, [aim, *of_node], at_rest)),
+        job=tuple(_job(summary, events)),
         version=summary.autocap_version,
     )
 
 
-def _headline(summary: Summary) -> str:
-    if summary.device is None:
-        return "Not tuned"
-    if wording.undecided(summary):
-        return "Nothing decided yet"
-    if summary.chosen is None:
-        return "No cap was kept" if summary.trials else "No cap was tried"
-    found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
-    of = f" of {common_caps(found)} W" if found else ""
-    return f"Kept {common_caps(summary.chosen.cap_w)} W{of}"
-
-
-def _body(summary: Summary, intent: Sequence[str], at_rest: Sequence[str]) -> Iterator[Sentences | Table]:
+def _body(
+    summary: Summary, events: Sequence[Event], intent: Sequence[str], at_rest: Sequence[str]
+) -> Iterator[Sentences | Table]:
     label = f" ({wording.EMULATED})" if summary.emulated else ""
-    heading = [f"{wording.device(summary)}{label}", *intent]
+    heading = [headline(summary, events), f"{wording.device(summary)}{label}", *intent]
     if summary.device is None:
         heading = [f"{shlex.join(summary.command)}: not tuned: {summary.ended_because}"]
     if summary.baseline is None:
         yield Sentences(lines=(*heading, "no baseline was measured, so there is nothing to compare"))
     else:
         yield Sentences(lines=tuple(heading))
-        yield wording.trials(summary, summary.baseline)
+        yield wording.trials(summary, events)
         result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
-        yield Sentences(lines=(*result, *at_rest))
+        yield Sentences(lines=(*result, *wording.expectation(events), *at_rest))
         if summary.node is not None:
-            yield node_wording.of_gpus(summary, summary.baseline)
+            yield node_wording.of_gpus(summary, events)
     if summary.trials:
         yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, "Best cap by metric")
-        front = "Energy and time that no other cap beats"
+        front = "Pareto front: energy and time that no other cap beats"
         yield wording.front(summary.pareto, front, emulated=summary.modelled)
     if summary.device is not None:
         yield wording.limits(summary.device)
 
 
-def _job(summary: Summary) -> Iterator[tuple[str, str]]:
+def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]:
     options = ", ".join(f"{option.name}={option.value}" for option in summary.strategy.options)
     yield "command", shlex.join(summary.command)
     yield "started", summary.started_at
@@ -74,3 +64,5 @@ def _job(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "strategy", f"{summary.strategy.name} ({options})" if options else summary.strategy.name
     if summary.progress is not None:
         yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"
+    for sentence in wording.expectation(events):
+        yield "expected", sentence.removeprefix("expected: ")

@@ -48,6 +48,7 @@ class RunOutput:
         """The first entries, now that the job is there. notes: what is to be warned of at once."""
         self._reporter = terminal.for_stream(sys.stderr, quiet=self._config.quiet)
         self._stack.callback(self._reporter.close)
+        self._mode = mode
         self._recorder = Recorder(self.directory, self._reporter, *self._exporters)
         self._recorder.event(self._run_started(plan, mode, pid))
         self._tell_of_node()
@@ -74,8 +75,10 @@ class RunOutput:
         except RunDirectoryError as error:
             self._reporter.say([f"warning: {error}"])
         tuned = any(isinstance(event, events.DeviceFound) for event in self._recorder.events)
-        lines = text.lines(report.document, self._reporter.width) if tuned else []  # why not was said when it began
-        hand_out(self.directory, self._recorder, report, lines, self._reporter, self._config)
+        shown = self._reporter
+        # Why it was not was said when it began.
+        lines = text.lines(report.document, shown.width, shown.encoding) if tuned else []
+        hand_out(self.directory, self._recorder, report, lines, shown, self._config, shared=self._mode == "run")
 
     def _tell_of_node(self) -> None:
         if self._node is not None:
@@ -115,10 +118,12 @@ def hand_out(
     lines: Sequence[str],
     reporter: Reporter,
     config: RunConfig,
+    *,
+    shared: bool = False,
 ) -> None:
     """What whoever ran it gets at the end: the page, the text, and the result on stdout where that was asked for.
 
-    lines: the text; it may be empty.
+    lines: the text; it may be empty. shared: the job has that stdout too.
     """
     try:
         directory.put(REPORT, report.page)
@@ -129,7 +134,7 @@ def hand_out(
     reporter.say([*lines, f"run directory: {directory.path}"])
     if config.json:
         with suppress(OSError):
-            put_json(report.result)
+            put_json(report.result, shared=shared)
 
 
 def metric_info(metric: Metric) -> MetricInfo:

@@ -6,12 +6,14 @@ from contextlib import suppress
 from typing import TextIO
 
 from autocap.printable import printable, printable_json
+from autocap.streams.terminal import encoding_of, spelled
 
 PREFIX = "autocap: "
 
 
 class PrintableStream(io.TextIOBase):
-    """Text for another stream, with escapes for what a terminal would obey, other than the ends of lines.
+    """Text for another stream, with escapes for what a terminal would obey, other than the ends of lines, and other
+    words for what its encoding lacks.
 
     beneath: the other stream, which takes everything: for what draws on a terminal on purpose. failure: the first error
     of a write, whether or not somebody has dealt with it.
@@ -28,7 +30,8 @@ class PrintableStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Raises what the stream beneath does."""
         try:
-            self.beneath.write("\n".join(map(printable, text.split("\n"))))
+            safe = "\n".join(map(printable, text.split("\n")))
+            self.beneath.write(spelled(safe, encoding_of(self.beneath)))
         except OSError as error:
             self.failure = self.failure or error
             raise
@@ -66,9 +69,13 @@ def put(*lines: str) -> None:
     sys.stdout.flush()
 
 
-def put_json(value: object) -> None:
-    """Print a value on standard output as a line of JSON. Raises OSError."""
-    put(printable_json(value))
+def put_json(value: object, *, shared: bool = False) -> None:
+    """Print a value on standard output as a line of JSON. Raises OSError.
+
+    shared: a job writes there too. It may have left its last line open, which nobody can see, so that a line end comes
+    first; where it had ended its line, this is an empty one.
+    """
+    put(*([""] if shared else []), printable_json(value))
 
 
 def note(*sentences: str) -> None:

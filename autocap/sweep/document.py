@@ -40,7 +40,13 @@ def _document(summary: SweepSummary) -> Document:
         kicker=f"autocap sweep · {names}",
         headline=_headline(summary),
         remarks=tuple(_remarks(summary)),
-        aim=f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order; ended: {ended}",
+        aim="; ".join(
+            [
+                f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order",
+                *_meaning(summary),
+                f"ended: {ended}",
+            ]
+        ),
         label=run_wording.EMULATED if summary.plan.emulated else "",
         facts=tuple(facts[0]) if len(facts) == 1 else (),
         warnings=summary.warnings,
@@ -99,6 +105,10 @@ def _remarks(summary: SweepSummary) -> Iterator[str]:
             yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
 
 
+def _meaning(summary: SweepSummary) -> list[str]:
+    return [run_wording.meaning(summary.metric)] if summary.metric.name == "eds" else []
+
+
 def _of_node(summary: SweepSummary) -> list[str]:
     return node_wording.heading(summary.panels[0].node, summary.plan.device.partition(":")[0])
 
@@ -119,7 +129,8 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
 
 def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
     label = f" ({run_wording.EMULATED})" if summary.plan.emulated else ""
-    yield Sentences(lines=(f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}", *_of_node(summary)))
+    about = f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}"
+    yield Sentences(lines=(about, *_meaning(summary), *_of_node(summary)))
     for panel in summary.panels:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in panel.gpus.gpus))
         found = f"GPU {panel.gpus.label}: {names}; limit found on arrival {panel.gpus.baseline_w:g} W"
@@ -143,49 +154,50 @@ def _comparison(summary: SweepSummary, panel: Panel, baseline: Measurement) -> I
     if panel.best_by_metric_gpu:
         heading = f"Best caps of {panel.curve}, by the node and by the GPUs alone"
         yield run_wording.bests(panel.best_by_metric, panel.best_by_metric_gpu, heading)
-    heading = f"Energy and time of {panel.curve} that no other cap beats"
+    heading = f"Pareto front: energy and time of {panel.curve} that no other cap beats"
     yield run_wording.front(panel.pareto, heading, emulated=summary.modelled)
 
 
 def _cap_table(panel: Panel, *, emulated: bool) -> Table:
     """Means and sample standard deviations of every cap; ratios are to the baseline."""
-    label = " (emulated)" if emulated else ""
+    note = "emulated" if emulated else ""
     base = None if panel.baseline is None else panel.baseline.measurement
     rows = []
     for row in panel.rows:
         energy, *rest = _compared(row.measurement, base)
         time = "–" if base is None else _change(row.measurement.period_s, base.period_s)
         rows.append((f"{row.cap_w:g}", str(row.repeats), *_means(row), energy, time, *rest, _remark(panel, row)))
-    titles = ("cap W", "runs", f"W{label}", f"J{label}", "s", "energy %", "time %", *_RATIOS, "")
-    return Table(heading=f"Caps of {panel.curve}", titles=titles, rows=tuple(rows))
+    titles = ("cap W", "runs", "W", "J", "s", "energy %", "time %", *_RATIOS, "")
+    heading = f"Caps of {panel.curve}"
+    return Table(heading=heading, note=note, titles=titles, rows=tuple(rows), spare=(4, 3, 2, 1, 9, 7))
 
 
 def _gpu_table(panel: Panel, *, emulated: bool) -> Table:
     """The GPUs' part in what the table of caps has of the whole node."""
-    label = " (emulated)" if emulated else ""
+    note = "emulated" if emulated else ""
     base = None if panel.baseline is None else panel.baseline.measurement.of_gpus()
     rows = []
     for row in panel.rows:
         mean = row.measurement.of_gpus()
         watts = _with_sd(mean.power_w, row.gpus_power_sd_w, 1)
         joules = _with_sd(mean.energy_per_iteration_j, row.gpus_energy_sd_j, 1)
-        rows.append(("", f"{row.cap_w:g}", watts, joules, *_compared(mean, base), _remark(panel, row)))
-    titles = ("GPUs alone", "cap W", f"W{label}", f"J{label}", "energy %", *_RATIOS, "")
-    return Table(heading=f"The GPUs' part of {panel.curve}", titles=titles, rows=tuple(rows))
+        rows.append((f"{row.cap_w:g}", watts, joules, *_compared(mean, base), _remark(panel, row)))
+    titles = ("cap W", "W", "J", "energy %", *_RATIOS, "")
+    heading = f"The GPUs' part of {panel.curve}"
+    return Table(heading=heading, note=note, titles=titles, rows=tuple(rows), spare=(2, 1, 6, 4))
 
 
 def _best_table(summary: SweepSummary, panel: Panel, base: Measurement) -> Table:
     """The best cap by each metric, as tables 2 and 3 of Krzywaniak et al. 2022 have it."""
-    joules = "energy J (emulated)" if summary.modelled else "energy J"
+    note = "the baseline's metric is 1" + ("; emulated" if summary.modelled else "")
     rows = [_best_row("baseline", panel.row(panel.gpus.baseline_w), base)]
     rows += [_best_row(f"min {best.metric}", panel.row(best.cap_w[0]), base, best) for best in panel.best_by_metric]
     if panel.chosen is not None:
         row = panel.row(panel.chosen.cap_w[0])
         rows.append(_best_row("asked for", row, base, panel.chosen, f": {run_wording.asked_for(summary.metric)}"))
-    titles = (
-        "target", "cap W", "average W", joules, "vs baseline %", "time s", "vs baseline %", "metric / baseline's"
-    )  # fmt: skip
-    return Table(heading=f"Best caps of {panel.curve}", titles=titles, rows=tuple(rows))
+    titles = ("target", "cap W", "W", "J", "energy %", "s", "time %", "metric")
+    heading = f"Best caps of {panel.curve}"
+    return Table(heading=heading, note=note, titles=titles, rows=tuple(rows), spare=(2, 5, 3, 6, 4), left=(0,))
 
 
 def _left_out(panel: Panel) -> Iterator[str]:

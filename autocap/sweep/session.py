@@ -149,4 +149,5 @@ def _report(config: SweepConfig, directory: RunDirectory, recorder: Recorder, re
     report = present_sweep(recorder.events)
     recorder.record(t_s, lambda: directory.put_result(report.result))
     reporter.close()
-    hand_out(directory, recorder, report, text.lines(report.document, reporter.width), reporter, config.run)
+    lines = text.lines(report.document, reporter.width, reporter.encoding)
+    hand_out(directory, recorder, report, lines, reporter, config.run, shared=True)

@@ -57,7 +57,7 @@ def test_a_sweep_runs_the_command_for_every_cap_and_repeat_and_says_what_each_ca
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["mode"], result["runs_left"], result["plan"]["emulated"]) == ("sweep", 0, True)
     assert result == json.loads((naps.folder / "run" / "result.json").read_text())
-    assert "J (emulated)" in done.stderr
+    assert " (emulated)\n" in done.stderr
     assert "min edp" in done.stderr
     assert naps.leftovers() == []
     assert json.loads(here("report", "run", "--json").stdout) == result

@@ -92,7 +92,7 @@ def test_the_page_needs_nothing_but_itself_and_takes_nothing_of_the_run_for_mark
 
 def test_the_page_says_what_was_kept_what_it_saves_and_what_the_search_took_with_errors(run: Path) -> None:
     text = re.sub(r"<[^>]*>", " ", page_of(run))
-    assert re.search(r"Kept \d+ W of 260 W", text)
+    assert re.search(r"\d+ W instead of 260 W: \d+ % less energy, \d+ % more time; saved [\d.]+ Wh in this run", text)
     assert re.search(r"energy per iteration \(emulated\)\s+−\d+\.\d ± \d\.\d %", text)
     assert re.search(r"time per iteration\s+\+\d+\.\d ± \d\.\d %", text)
     assert re.search(r"whole run, net of the search \(emulated\)\s+−\d+ J", text)

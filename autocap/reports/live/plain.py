@@ -3,7 +3,6 @@
 A terminal or pipe that has gone away is no reason to stop.
 """
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
@@ -13,8 +12,7 @@ from autocap.printable import printable
 from autocap.records import Sample
 from autocap.reports.wording.events import Wording
 from autocap.streams import PREFIX
-
-_WIDTH = 120  # of a report, where there is no terminal to say
+from autocap.streams.terminal import columns, encoding_of
 
 
 class Reporter:
@@ -38,9 +36,14 @@ class Reporter:
         return
 
     @property
-    def width(self) -> int:
-        """Characters that a line of `say` has room for."""
-        return _WIDTH
+    def width(self) -> int | None:
+        """Characters that a line of `say` has room for; `None` where there is no terminal to say."""
+        return None
+
+    @property
+    def encoding(self) -> str:
+        """Of what `say` is given."""
+        return "utf-8"
 
     def close(self) -> None:
         return
@@ -59,11 +62,13 @@ class PlainLines(Reporter):
             self.say([line])
 
     @property
-    def width(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns - len(self._prefix)
-        except (OSError, ValueError):  # no terminal
-            return _WIDTH
+    def width(self) -> int | None:
+        found = columns(self._stream)
+        return None if found is None else max(1, found - len(self._prefix))
+
+    @property
+    def encoding(self) -> str:
+        return encoding_of(self._stream)
 
     def say(self, lines: Sequence[str]) -> None:
         self._write("".join(f"{self._prefix}{printable(line)}".rstrip() + "\n" for line in lines))

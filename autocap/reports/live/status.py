@@ -2,13 +2,18 @@
 exporter show. Arithmetic on measurements is left to `summarise`.
 """
 
+import math
+
 from autocap import events
 from autocap.errors import RunDirectoryError
-from autocap.events import Decided, DeviceFound, Event, RunStarted, State, Tally, TrialStarted
+from autocap.events import Decided, DeviceFound, Event, RunStarted, State, Tally, TrialEnded, TrialStarted
 from autocap.measurement.energy import EnergyMeter, gpus_power_w, node_power_w
-from autocap.records import Sample
-from autocap.reports.summary.record import Summary
-from autocap.reports.summary.summarise import summarise
+from autocap.records import Sample, TrialState
+from autocap.reports.document import Table
+from autocap.reports.summary.gains import TIME, costs_by_cap
+from autocap.reports.summary.record import MEASURED, BestCap, Summary
+from autocap.reports.summary.summarise import measured_trials, metric_of, summarise
+from autocap.reports.wording.run import trials
 
 
 class Status:
@@ -39,6 +44,8 @@ class Status:
         self._meters: tuple[EnergyMeter, ...] = ()
         self._events: list[Event] = []
         self._summary: tuple[int, Summary | None] = (-1, None)
+        self._paused_in: State | None = None
+        self._search_began = 0  # of the events, the first of the search that goes on
         self._tried = 0  # in the search that goes on
         self._expected: int | None = None  # trials, in all of it
 
@@ -56,6 +63,31 @@ class Status:
             except RunDirectoryError:
                 self._summary = (self.version, None)
         return self._summary[1]
+
+    def rows(self, most: int) -> Table | None:
+        """The table of the report, with so many of its latest rows; `None` before there is a baseline."""
+        summary = self.summary
+        return None if summary is None or summary.baseline is None else trials(summary, self._events, most)
+
+    @property
+    def best(self) -> BestCap | None:
+        """The best of the caps that were tried to the end in this search, by all of its trials together; `None` where
+        there is none, or none that is surely within the limit on slowdown."""
+        if self.summary is None or self.summary.baseline is None:
+            return None
+        metric, of_search = metric_of(self.summary.metric), self._events[self._search_began :]
+        ended = [event.trial for event in of_search if isinstance(event, TrialEnded)]
+        tried = {one.measurement.cap_w for one in ended if one.measurement and one.state is TrialState.COMPLETE}
+        costs = costs_by_cap(measured_trials(of_search), self.summary.baseline, {metric.name: metric})
+        limit = math.inf if metric.max_slowdown is None else 1 + metric.max_slowdown
+        found = [
+            BestCap(metric=metric.name, cap_w=one.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=MEASURED)
+            for one in costs
+            if one.cap_w in tried and one.cap_w != self.summary.baseline.cap_w
+            if one.costs[TIME].value + 2 * one.costs[TIME].stderr <= limit
+            for cost in (one.costs[metric.name],)
+        ]
+        return min(found, key=lambda one: one.cost, default=None)
 
     @property
     def searched(self) -> float | None:
@@ -119,8 +151,13 @@ class Status:
         self._events.append(event)
 
     def _enter(self, state: State) -> None:
-        if state is State.BASELINE and self.state is not State.PAUSED:  # of the first search, or of one anew
+        if state is State.PAUSED:
+            self._paused_in = self._paused_in or self.state
+        elif state is State.BASELINE and self._paused_in is not State.BASELINE:  # of the first search, or of one anew
             self._tried, self.decided, self.trial = 0, None, None
+            self._search_began = len(self._events)
+        if state is not State.PAUSED:
+            self._paused_in = None
         self.state = state
 
     def _put_back(self, uuid: str, final_w: float | None) -> None:

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from autocap.events import Decided, DeviceFound, Event, Warned
+from autocap.events import Decided, DeviceFound, Event, State, StateEntered, Warned
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
 from autocap.reports.live.plain import PlainLines, Reporter
@@ -21,6 +21,7 @@ from autocap.reports.live.status import Status
 from autocap.reports.live.view import View
 from autocap.streams import PREFIX, beneath
 from autocap.streams.queued import settle
+from autocap.streams.terminal import columns, fresh_line
 
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 20  # of a terminal that a footer leaves room in
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, which is somebody else's
@@ -44,12 +45,21 @@ class LiveView(PlainLines):
     def event(self, event: Event) -> None:
         self._status.event(event)
         line = self._words.line(event)
-        if line is not None and isinstance(event, Warned | Decided | PerGpuDecided | DeviceFound):
+        kept = isinstance(event, Warned | Decided | PerGpuDecided | DeviceFound)
+        # What is searched for says what the metric in the view means.
+        if line is not None and (kept or (isinstance(event, StateEntered) and event.state is State.SEARCHING)):
             self.say([line])
 
     def sample(self, sample: Sample) -> None:
         self._status.sample(sample)
         self.tick(sample.t_s)
+
+    def say(self, lines: Sequence[str]) -> None:
+        width = columns(self._stream)
+        if lines and width is not None:  # the job may have left the cursor in the middle of a line
+            with suppress(OSError, ValueError):
+                beneath(self._stream).write(fresh_line(width))
+        super().say(lines)
 
     def tick(self, t_s: float) -> None:
         if t_s - self._drawn_s < _REFRESH_S:

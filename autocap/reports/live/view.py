@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment, SegmentLines
@@ -10,11 +11,11 @@ from rich.text import Text
 
 from autocap.events import State
 from autocap.printable import printable
-from autocap.records import Measurement, TrialState
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Summary
+from autocap.reports.text import folded, table_lines
 from autocap.reports.wording.numbers import change, common_caps
-from autocap.reports.wording.run import measured, trial_cells
+from autocap.streams.terminal import spelled
 
 _BAR_COLUMNS = 30
 _GAP = "   "  # between the parts of a line
@@ -31,10 +32,10 @@ class View:
 
     def lines(self, status: Status, t_s: float, columns: int, most: int) -> list[str]:
         """At most so many lines of at most so many columns, the most important first. t_s: now, on the run's clock."""
-        head = self._rendered(_filled(_now(status, t_s), columns, "bold"), columns)
+        head = self._rendered(_filled(_now(status, t_s), columns, self._console.encoding, "bold"), columns)
         key = (status.version, columns, most - len(head))
         if key != self._key:
-            self._key, self._body = key, self._rendered(_body(status, columns, key[2]), columns)
+            self._key, self._body = key, self._rendered(_body(status, columns, key[2], self._console.encoding), columns)
         return [*head, *self._body][:most]
 
     def _rendered(self, parts: Sequence[RenderableType], columns: int) -> list[str]:
@@ -43,7 +44,10 @@ class View:
         options = self._console.options.update(width=columns, no_wrap=True, overflow="ellipsis")
         lines = self._console.render_lines(Group(*parts), options, pad=False)
         # Until here all is text: whatever it holds, the only escape sequences are those that the styles become now.
-        safe = [[Segment(printable(part.text), part.style) for part in line] for line in lines]
+        safe = [
+            [Segment(spelled(printable(part.text), self._console.encoding), part.style) for part in line]
+            for line in lines
+        ]
         cropped = [Segment.adjust_line_length(line, columns, pad=False) for line in safe]
         with self._console.capture() as capture:
             self._console.print(SegmentLines(cropped, new_lines=True), width=columns, crop=False)
@@ -57,29 +61,28 @@ def _now(status: Status, t_s: float) -> list[str]:
     return [
         f"autocap {status.state or 'starting'}",
         f"cap {common_caps(known)} W" if known else "cap –",
-        "draw –" if status.total_w is None else f"draw {status.total_w:.0f} W{label}",
+        f"draw {'–' if status.total_w is None else f'{status.total_w:.0f} W'}{label}",
         *([] if status.node_w is None else [f"node {status.node_w:.0f} W"]),
         "– s/iter" if status.period_s is None else f"{status.period_s:.4g} s/iter",
         f"{int(t_s) // 3600}:{int(t_s) // 60 % 60:02d}:{int(t_s) % 60:02d}",
     ]
 
 
-def _body(status: Status, columns: int, most: int) -> list[RenderableType]:
+def _body(status: Status, columns: int, most: int, encoding: str) -> list[RenderableType]:
     """What only events change."""
     summary = status.summary
     if summary is None:
         return []
     parts = _search(status)
     for sentence in (_so_far(status, summary), _expected(status, summary)):
-        parts += _filled(sentence, columns)
-    rows = most - len(parts) - 1
-    if summary.baseline is not None and rows > 0:
-        parts.append(_table(summary, summary.baseline, rows))
-    return parts
+        parts += _filled(sentence, columns, encoding)
+    return [*parts, *_table(status, columns, most - len(parts), encoding)]
 
 
 def _search(status: Status) -> list[RenderableType]:
     """The progress of the search; nothing before and after it."""
+    if status.state is State.PAUSED:
+        return [Text("paused: the job does not train now")]
     if status.trial is None and status.state is not State.CONFIRMING:
         return []
     what = "confirming the best cap" if status.trial is None else f"trying {status.trial.cap_w:g} W"
@@ -116,37 +119,32 @@ def _expected(status: Status, summary: Summary) -> list[str]:
             f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: energy {energy}, time {time}",
             f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}",
         ]
-    complete = [trial for trial in summary.trials if trial.state is TrialState.COMPLETE and trial.cost is not None]
-    if not complete:
+    best = status.best
+    if best is None:
         return []
-    best = min(complete, key=lambda trial: trial.cost or 0.0)
-    expected = change(100 * ((best.cost or 0.0) - 1), 100 * (best.cost_stderr or 0.0))
-    return [f"expected at {common_caps(best.cap_w)} W, the best so far: {metric} {expected}"]
+    changed = change(100 * (best.cost - 1), 100 * best.cost_stderr)
+    return [f"at {common_caps(best.cap_w)} W, the best so far: {metric} {changed}"]
 
 
-def _table(summary: Summary, baseline: Measurement, rows: int) -> Table:
-    """The baseline and the last trials, in so many rows."""
-    label = "J/iter (emulated)" if summary.emulated else "J/iter"
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("cap W", printable(summary.metric.name), "s/iter", label):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="ellipsis")
-    _, seconds, joules, *_ = measured(baseline, baseline)
-    table.add_row(common_caps(baseline.cap_w), "1", seconds, joules, "baseline")
-    shown = min(rows - 1, _SHOWN_TRIALS)
-    for trial in summary.trials[-shown:] if shown > 0 else ():
-        _, seconds, joules, _, _, cost, remark = trial_cells(trial, baseline)
-        table.add_row(*map(printable, (common_caps(trial.cap_w), cost, seconds, joules, remark)))
-    return table
+def _table(status: Status, columns: int, most: int, encoding: str) -> list[RenderableType]:
+    """The latest baseline and trials, in so many lines."""
+    for rows in range(min(most - 1, _SHOWN_TRIALS), 0, -1):
+        table = status.rows(rows)
+        if table is None:
+            break
+        titles, *lines = table_lines(table, columns, encoding)
+        if len(lines) < most:
+            return [Text(titles, style="dim"), *map(Text, lines)]
+    return []
 
 
-def _filled(parts: Sequence[str], columns: int, style: str = "") -> list[RenderableType]:
+def _filled(parts: Sequence[str], columns: int, encoding: str, style: str = "") -> list[RenderableType]:
     """The parts side by side, on as many lines as they take."""
     lines: list[str] = []
-    for part in map(printable, parts):
+    for part in (spelled(printable(part), encoding) for part in parts):
         longer = f"{lines[-1]}{_GAP}{part}" if lines else part
-        if lines and len(longer) <= columns:
+        if lines and cell_len(longer) <= columns:
             lines[-1] = longer
         else:
-            lines.append(part)
+            lines += folded(part, columns)
     return [Text(line, style=style, no_wrap=True, overflow="ellipsis") for line in lines]

@@ -27,7 +27,8 @@ from autocap.events import (
 )
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.metrics import Metric
-from autocap.records import Cost, Measurement, Trial, TrialState
+from autocap.records import Cost, Trial, TrialState
+from autocap.reports.summary.baselines import reference, with_baselines
 from autocap.reports.summary.gains import Measured, best_by_gpus, best_by_metric, break_even_s, net, pareto, relative_to
 from autocap.reports.summary.node import node_summary
 from autocap.reports.summary.record import (
@@ -152,19 +153,14 @@ def _trials(events: Sequence[Event]) -> Iterator[TrialSummary]:
 
 
 def measured_trials(events: Sequence[Event]) -> list[Measured]:
-    """The trials that were measured, each with the baseline that it is held against: the latest before it."""
+    """The trials that were measured, each with the baseline that it is held against."""
     measured = []
-    baseline: Measurement | None = None
-    confirmed: Measurement | None = None
-    for event in events:
-        if isinstance(event, BaselineMeasured):
-            baseline = event.measurement
-        elif isinstance(event, Decided) and event.baseline:
-            confirmed = event.baseline
-        elif isinstance(event, PerGpuTried) and event.measurement and confirmed:
-            measured.append(Measured(measurement=event.measurement, baseline=confirmed))
-        elif isinstance(event, TrialEnded) and event.trial.measurement and baseline:
-            measured.append(Measured(measurement=event.trial.measurement, baseline=baseline))
+    for event, baseline in with_baselines(events):
+        if isinstance(event, BaselineMeasured) or baseline is None:
+            continue
+        measurement = event.measurement if isinstance(event, PerGpuTried) else event.trial.measurement
+        if measurement:
+            measured.append(Measured(measurement=measurement, baseline=baseline))
     return measured
 
 
@@ -215,17 +211,16 @@ def _versus(
 ) -> VersusBaseline | None:
     """since_s: when the chosen cap began to be held."""
     tally, anew = last_of(Tally, events), _tuned_anew(events)
-    decided, last = last_of(Decided, events), last_of(BaselineMeasured, events)
-    reference = (decided.baseline if decided else None) or (last.measurement if last else None)
-    if reference is None:
+    base = reference(events)
+    if base is None:
         return None
     metric = metric_of(info)
     kept = chosen.measurement if chosen else None
-    energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
-    of_gpus = relative_to(kept.of_gpus(), reference.of_gpus(), metric)[0] if kept and kept.gpu else None
+    energy, time, cost = relative_to(kept, base, metric) if kept else (None, None, None)
+    of_gpus = relative_to(kept.of_gpus(), base.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
-    extra_j, whole = (tally and not anew and net(tally, reference, metric)) or (None, None)
-    paid_back_s = break_even_s(tally, kept, reference, metric, since_s) if tally and kept and not anew else None
+    extra_j, whole = (tally and not anew and net(tally, base, metric)) or (None, None)
+    paid_back_s = break_even_s(tally, kept, base, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
         **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
         net_energy_j=extra_j,

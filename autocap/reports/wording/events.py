@@ -6,6 +6,7 @@ from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.run import asked_for, explained
 
 
 class Wording:
@@ -13,6 +14,10 @@ class Wording:
 
     def __init__(self) -> None:
         self.metric = "cost"
+        self._searching_for = "searching"
+        self._entered: State | None = None
+        self._paused_in: State | None = None
+        self._said = set[State]()  # of this search
         self.power, self._noun = "", "GPU"
         self._metered_s: float | None = None
         self._sweeps, self._runs_left = False, 0
@@ -22,6 +27,8 @@ class Wording:
         match event:
             case events.RunStarted(metric=metric):
                 self.metric = metric.name
+                meaning = f" ({explained(metric)})" if metric.name == "eds" else ""
+                self._searching_for = f"searching for the cap with the lowest {asked_for(metric)}{meaning}"
             case events.DeviceFound():
                 return self._device(event)
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
@@ -32,7 +39,7 @@ class Wording:
             case events.ProgressFound(kind=kind):
                 return f"counting iterations from {kind}"
             case events.StateEntered(state=state):
-                return _STATES.get(state)
+                return self._state(state)
             case events.BaselineMeasured(measurement=m):
                 return f"baseline: {self._measured(m)}"
             case events.TrialEnded(trial=trial):
@@ -42,10 +49,8 @@ class Wording:
                 return f"observing only: a search would begin with {tried}; no cap is set"
             case events.Decided(cap_w=None, reason=reason):
                 return f"no cap is kept, the limit found on arrival is put back: {reason}"
-            case events.Decided(cap_w=cap_w, reason=reason, expected=None):
+            case events.Decided(cap_w=cap_w, reason=reason):
                 return f"keeping {cap_w:g} W, confirmed: {reason}"
-            case events.Decided(cap_w=cap_w, reason=reason, expected=expected):
-                return f"keeping {cap_w:g} W, confirmed: {reason}; expected {expected}"
             case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
                 return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
             case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
@@ -61,6 +66,22 @@ class Wording:
             case events.LimitRestored(uuid=uuid, restored=False):
                 return f"warning: the limit of {uuid} was not put back"
         return None
+
+    def _state(self, state: State) -> str | None:
+        """Nothing of a pause, nor of the state that goes on after it; and of each search every state once."""
+        if state is State.PAUSED:
+            self._paused_in = self._paused_in or self._entered
+            return None
+        before, goes_on = self._said, state is self._paused_in
+        self._paused_in, self._entered = None, state
+        if goes_on:
+            return None
+        if state in _NEW_SEARCH:
+            before.clear()
+        if state in before:
+            return None
+        before.add(state)
+        return self._searching_for if state is State.SEARCHING else _STATES.get(state)
 
     def _device(self, event: events.DeviceFound) -> str:
         self.power = "(emulated)" if event.emulated else ""
@@ -117,6 +138,6 @@ def _node(event: events.NodeMetered) -> str:
 _STATES = {
     State.WAITING: "waiting for steady activity",
     State.BASELINE: "measuring the baseline at the limit found on arrival",
-    State.SEARCHING: "searching",
     State.CONFIRMING: "confirming the best cap against the baseline",
 }
+_NEW_SEARCH = (State.WAITING, State.BASELINE, State.HOLDING)  # what comes after them is said again

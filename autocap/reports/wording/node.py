@@ -1,7 +1,11 @@
 """What a report says of the machine around the GPUs, where its power counts."""
 
+from collections.abc import Sequence
+
+from autocap.events import Event
 from autocap.records import Measurement
 from autocap.reports.document import Table
+from autocap.reports.summary.baselines import Row, rows
 from autocap.reports.summary.record import ESTIMATED, NodeSummary, Summary
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import common_caps, with_error
@@ -40,22 +44,34 @@ def at_rest(node: NodeSummary, *, when: str = "before the first iteration", per:
     return lines
 
 
-def of_gpus(summary: Summary, baseline: Measurement) -> Table:
+def of_gpus(summary: Summary, events: Sequence[Event]) -> Table:
     """The GPUs' part in what the table of trials has of the whole node."""
-    label = " (emulated)" if summary.emulated else ""
-    kept, versus = summary.chosen.measurement if summary.chosen else None, summary.versus_baseline
-    shown = [
-        (baseline, "baseline"),
-        *((trial.measurement, trial.state.value) for trial in summary.trials[-run_wording.MOST_ROWS :]),
-    ]
-    rows = []
-    for measurement, note in [*shown, (kept, "kept, confirmed")]:
+    shown, out = rows(summary, events, run_wording.MOST_ROWS), []
+    for place, row in enumerate(shown):
+        measurement = row.baseline if row.trial is None else row.trial.measurement
         if measurement is not None:
-            watts, _, joules, energy, _ = run_wording.measured(measurement.of_gpus(), baseline.of_gpus())
-            if measurement is baseline:
-                energy = "0"
-            elif measurement is kept and versus is not None and versus.gpu_energy_pct is not None:
-                energy = f"{versus.gpu_energy_pct:+.1f}"
-            rows.append(("", common_caps(measurement.cap_w), watts, joules, energy, note))
-    titles = ("GPUs alone", "cap W", f"W{label}", f"J/iter{label}", "energy %", "")
-    return Table(heading="The GPUs' part", titles=titles, rows=tuple(rows))
+            note = _note(row, first=place == 0)
+            out.append(_gpu_row(measurement, row.baseline, note))
+    if summary.chosen is not None and summary.chosen.measurement is not None and shown:
+        out.append(_gpu_row(summary.chosen.measurement, shown[-1].baseline, "kept, confirmed"))
+    titles = ("cap W", "W", "J/iter", "energy %", "")
+    return Table(
+        heading="The GPUs' part",
+        note="emulated" if summary.emulated else "",
+        titles=titles,
+        rows=tuple(out),
+        spare=(1, 2),
+    )
+
+
+def _note(row: Row, *, first: bool) -> str:
+    if row.trial is not None:
+        return row.trial.state.value
+    return run_wording.BASELINE if first else run_wording.BASELINE_AGAIN
+
+
+def _gpu_row(measurement: Measurement, baseline: Measurement, note: str) -> tuple[str, ...]:
+    base = baseline.of_gpus()
+    of_gpus = base if measurement is baseline else measurement.of_gpus()
+    watts, _, joules, energy, _ = run_wording.measured(of_gpus, base)
+    return common_caps(measurement.cap_w), watts, joules, energy, note

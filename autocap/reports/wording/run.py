@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from autocap.events import Decided, Event, MetricInfo, State, WouldTry
+from autocap.metrics import DEFAULT_K
 from autocap.records import Measurement
 from autocap.reports.document import Fact, Table
+from autocap.reports.summary.baselines import Row, rows
 from autocap.reports.summary.record import (
     PREDICTED,
     BestCap,
@@ -18,6 +20,8 @@ from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of
 from autocap.reports.wording.numbers import change, common_caps, with_error, with_rel_error
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
+BASELINE, BASELINE_AGAIN = "baseline", "baseline, measured again"  # the rows below are held against it
+_EMULATED = "emulated"  # in short
 _MANY_PREDICTED = 8
 MOST_ROWS = 300  # of a table; a search takes some ten trials
 
@@ -32,9 +36,10 @@ def device(summary: Summary) -> str:
 
 
 def aim(summary: Summary) -> str:
-    """What was minimised, how, and by what iterations were counted."""
+    """What was minimised and what that is, how, and by what iterations were counted."""
     progress = f", iterations from {summary.progress.kind}" if summary.progress else ""
-    return f"{asked_for(summary.metric)} with strategy {summary.strategy.name}{progress}"
+    meaning = f" ({explained(summary.metric)})" if summary.metric.name == "eds" else ""
+    return f"{asked_for(summary.metric)}{meaning} with strategy {summary.strategy.name}{progress}"
 
 
 def asked_for(metric: MetricInfo) -> str:
@@ -43,46 +48,64 @@ def asked_for(metric: MetricInfo) -> str:
     return f"{_with_k(metric)}{limit}"
 
 
+def explained(metric: MetricInfo) -> str:
+    """EDS in words, with the user's k."""
+    k = metric.k or DEFAULT_K
+    return (
+        f"{100 * (k - 1) / k:.3g} % energy + {100 / k:.3g} % time, each as a share of the baseline's; lower is better"
+    )
+
+
+def meaning(metric: MetricInfo) -> str:
+    """The same as a clause."""
+    return f"{_with_k(metric)} is {explained(metric)}"
+
+
 def _with_k(metric: MetricInfo) -> str:
     return metric.name + ("" if metric.k is None else f" k={metric.k:g}")
 
 
-def trials(summary: Summary, baseline: Measurement) -> Table:
-    """The baseline, every trial and the kept cap."""
-    rows = [(common_caps(baseline.cap_w), *measured(baseline, baseline), "1", "baseline")]
-    if len(summary.trials) > MOST_ROWS:
-        rows.append(("…", *["–"] * 6, f"{len(summary.trials) - MOST_ROWS} earlier trials"))
-    rows += [(common_caps(trial.cap_w), *trial_cells(trial, baseline)) for trial in summary.trials[-MOST_ROWS:]]
-    if summary.chosen is not None and summary.chosen.measurement is not None:
-        cells = measured(summary.chosen.measurement, baseline)
-        versus = summary.versus_baseline
-        if versus is not None and versus.energy_pct is not None and versus.time_pct is not None:
-            # Against the baseline's windows between its own, not against the first one.
-            cells[3:] = [f"{versus.energy_pct:+.1f}", f"{versus.time_pct:+.1f}"]
-        rows.append((common_caps(summary.chosen.cap_w), *cells, _metric_of(versus), "kept, confirmed"))
-    titles = (
-        "cap W",
-        f"W{_label(summary)}",
-        "s/iter",
-        f"J/iter{_label(summary)}",
-        "energy %",
-        "time %",
-        summary.metric.name,
-        "",
+def trials(summary: Summary, events: Sequence[Event], latest: int | None = None) -> Table:
+    """The trials, each below the baseline that it is held against, and the kept cap. latest: only so many of them; else
+    a row says how many are left out."""
+    shown = rows(summary, events, MOST_ROWS if latest is None else latest)
+    left_out = len(summary.trials) - sum(row.trial is not None for row in shown)
+    return Table(
+        heading="Measured caps",
+        note=_EMULATED if summary.modelled else "",
+        titles=("cap W", "W", "s/iter", "J/iter", "energy %", "time %", summary.metric.name, ""),
+        rows=tuple(_trial_rows(summary, shown, left_out if latest is None else 0)),
+        spare=(3, 2, 1, 5, 4),
     )
-    return Table(heading="Measured caps", titles=titles, rows=tuple(rows))
+
+
+def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterator[tuple[str, ...]]:
+    for place, row in enumerate(shown):
+        if row.trial is None:
+            remark = BASELINE_AGAIN if place else BASELINE
+            yield common_caps(row.baseline.cap_w), *measured(row.baseline, row.baseline), "1", remark
+        else:
+            yield common_caps(row.trial.cap_w), *trial_cells(row.trial, row.baseline)
+        if place == 0 and left_out:
+            yield "…", *["–"] * 6, f"{left_out} earlier trials"
+    chosen, versus = summary.chosen, summary.versus_baseline
+    if chosen is not None and chosen.measurement is not None and shown:
+        # The baseline of the last row is the one that `versus` compares with.
+        cells = measured(chosen.measurement, shown[-1].baseline)
+        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), "kept, confirmed"
 
 
 def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
     """The best cap by each metric, whatever was minimised. of_gpus: the same by the GPUs' energy alone, where that of
     the node counts; else nothing."""
-    value = "metric / baseline's"
-    columns = ("node: cap W", value, "GPUs alone: cap W", value) if of_gpus else ("cap W", value)
+    columns = ("node: cap W", "value", "GPUs alone: cap W", "value") if of_gpus else ("cap W", "value")
     rows = []
     for found in zip(best, of_gpus, strict=True) if of_gpus else zip(best):
         cells = [(common_caps(one.cap_w), with_error(one.cost, one.cost_stderr)) for one in found]
         rows.append((found[0].metric, *(cell for pair in cells for cell in pair), found[0].source))
-    return Table(heading=heading, titles=("best for", *columns, ""), rows=tuple(rows))
+    return Table(
+        heading=heading, note="the baseline's value is 1", titles=("metric", *columns, ""), rows=tuple(rows), left=(0,)
+    )
 
 
 def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Table:
@@ -91,7 +114,7 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
     shown = predicted[:: 1 + len(predicted) // _MANY_PREDICTED]
     rows = [
         (
-            f"{common_caps(point.cap_w)} W",
+            common_caps(point.cap_w),
             with_error(point.energy, point.energy_stderr),
             with_error(point.time, point.time_stderr),
             point.source,
@@ -101,7 +124,8 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
     ]
     return Table(
         heading=heading,
-        titles=("Pareto front", f"energy{' (emulated)' if emulated else ''} / baseline's", "time / baseline's", ""),
+        note="the baseline's are 1" + (f"; {_EMULATED}" if emulated else ""),
+        titles=("cap W", "energy", "time", ""),
         rows=tuple(rows),
     )
 
@@ -235,16 +259,21 @@ def remarks(events: Sequence[Event]) -> list[str]:
     """Why the last decision was what it was, and what a run that only observed would have tried."""
     out, decided = [], last_of(Decided, events)
     if decided is not None:
-        expected = f"; expected {decided.expected}" if decided.expected is not None else ""
-        out.append(f"{'kept' if decided.cap_w is not None else 'no cap kept'}: {decided.reason}{expected}")
+        out.append(f"{'kept' if decided.cap_w is not None else 'no cap kept'}: {decided.reason}")
     for event in all_of(WouldTry, events):
         tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
         out.append(f"observed only: a search would have begun with {tried}")
     return out
 
 
+def expectation(events: Sequence[Event]) -> list[str]:
+    """What the strategy expected of the last cap that was decided on; nothing where it did not say."""
+    decided = last_of(Decided, events)
+    return [] if decided is None or decided.expected is None else [f"expected: {decided.expected}"]
+
+
 def _label(summary: Summary) -> str:
-    return " (emulated)" if summary.modelled else ""
+    return f" ({_EMULATED})" if summary.modelled else ""
 
 
 def _watts(limit_w: float | None) -> str:

@@ -1,0 +1,77 @@
+"""What a run came to in one sentence, for people; its errors stand in the table and the facts."""
+
+import math
+from collections.abc import Sequence
+
+from autocap.events import Event
+from autocap.reports.summary.baselines import reference
+from autocap.reports.summary.record import Summary
+from autocap.reports.wording import run as wording
+from autocap.reports.wording.numbers import common_caps
+
+_SIGMAS = 2.0  # of a change that is smaller nothing is said but that it could not be told from none
+_J_PER_KWH = 3.6e6
+
+
+def headline(summary: Summary, events: Sequence[Event]) -> str:
+    """The kept cap and the one before, the changes per iteration, and what the whole run saved, the search included."""
+    if summary.device is None:
+        return "Not tuned"
+    if wording.undecided(summary):
+        return "Nothing decided yet"
+    if summary.chosen is None:
+        return "No cap was kept" if summary.trials else "No cap was tried"
+    found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
+    instead = f" instead of {common_caps(found)} W" if found else ""
+    parts = [_changes(summary), _saved(summary, events)]
+    label = " (emulated)" if summary.modelled and any(parts) else ""
+    said = "; ".join(part for part in parts if part)
+    return f"{common_caps(summary.chosen.cap_w)} W{instead}{': ' if said else ''}{said}{label}"
+
+
+def _changes(summary: Summary) -> str:
+    versus = summary.versus_baseline
+    if versus is None or versus.energy_pct is None or versus.time_pct is None:
+        return ""
+    changes = (
+        ("energy", versus.energy_pct, versus.energy_stderr_pct),
+        ("time", versus.time_pct, versus.time_stderr_pct),
+    )
+    return ", ".join(_change(name, percent, stderr) for name, percent, stderr in changes)
+
+
+def _change(name: str, percent: float, stderr: float | None) -> str:
+    if stderr is None or not abs(percent) > _SIGMAS * stderr:
+        return f"no measurable change in {name}"
+    size = f"{abs(percent):.0f}" if abs(percent) >= 0.95 else f"{abs(percent):.1g}"
+    return f"{size} % {'less' if percent < 0 else 'more'} {name}"
+
+
+def _saved(summary: Summary, events: Sequence[Event]) -> str:
+    """In kWh, and in money where energy has a price; nothing where that is not known."""
+    versus, totals, base = summary.versus_baseline, summary.totals, reference(events)
+    if versus is None or versus.net_energy_j is None or totals is None or base is None or not summary.trials:
+        return ""
+    joules = versus.net_energy_j
+    # What the baseline would have used is known no better than the baseline.
+    stderr_j = base.energy_per_iteration_j * base.energy_rel_stderr * totals.iterations
+    if not abs(joules) > _SIGMAS * stderr_j:
+        return "in this run, search included, no measurable saving"
+    price = summary.metric.energy_price
+    money = f" ({_rounded(abs(joules) / _J_PER_KWH * price)} at {price:g} per kWh)" if price else ""
+    amount = f"{_energy(abs(joules))}{money}"
+    return f"{'saved' if joules < 0 else 'used'} {amount}{'' if joules < 0 else ' more'} in this run, search included"
+
+
+def _energy(joules: float) -> str:
+    for size, unit in ((_J_PER_KWH, "kWh"), (_J_PER_KWH / 1e3, "Wh")):
+        if joules >= 0.1 * size:
+            return f"{_rounded(joules / size)} {unit}"
+    return f"{_rounded(joules)} J"
+
+
+def _rounded(value: float) -> str:
+    """To two digits, and to the whole where there are more before the point."""
+    if value <= 0:
+        return "0"
+    return f"{value:.{max(0, 1 - math.floor(math.log10(value)))}f}"
