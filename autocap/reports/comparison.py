@@ -68,14 +68,15 @@ def _body(names: tuple[str, str], first: Summary, second: Summary, found: Compar
         )
     )
     if found.differences:
-        rows = tuple((one.setting, one.first, one.second) for one in found.differences)
-        yield Table(heading="Settings that differ", titles=("setting", "A", "B"), rows=rows, left=(0, 1))
+        pairs = [((one.setting, "A", one.first), ("", "B", one.second)) for one in found.differences]
+        rows = tuple(row for pair in pairs for row in pair)
+        yield Table(heading="Settings that differ", titles=("setting", "run", ""), rows=rows, left=(0, 1))
     else:
         yield Sentences(lines=("their settings are the same",))
     for reason in found.obstacles:
         yield Sentences(lines=(f"not to be compared: {reason}",))
     yield Table(
-        heading="What they came to",
+        heading=f"What they came to{' (emulated)' if any(one.modelled for one in (first, second)) else ''}",
         titles=("", "A", "B", "B against A"),
         rows=tuple(_rows(first, second, found)),
         left=(0,),
@@ -83,8 +84,9 @@ def _body(names: tuple[str, str], first: Summary, second: Summary, found: Compar
     if found.held is not None:
         yield Sentences(
             lines=(
-                "per iteration, at the caps that they ended with; for the metric of B against A, A is the baseline; "
-                "errors are those of the measurements, without what else changes from day to day",
+                "per iteration, at the caps that they ended with; the metric is 1 at each run's own baseline, and of B "
+                "against A at what A ended with; errors are those of the measurements, without what else "
+                "changes from day to day",
             )
         )
 
@@ -173,14 +175,13 @@ def _percent(cost: Cost) -> tuple[float, float]:
 
 def _rows(first: Summary, second: Summary, found: Comparison) -> Iterator[tuple[str, ...]]:
     both = (first, second)
-    label = " (emulated)" if any(one.modelled for one in both) else ""
     name = first.metric.name if first.metric == second.metric else "metric"
     at_end, at_first = [held(one) for one in both], [one.baseline for one in both]
     yield "kept W", *map(_kept, both), ""
-    yield f"J/iter{label}", *map(_energy, at_end), _against(found.held, "energy")
+    yield "J/iter", *map(_energy, at_end), _against(found.held, "energy")
     yield "s/iter", *map(_time, at_end), _against(found.held, "time")
-    yield f"{name}, baseline's 1", *map(_metric, both), _against(found.held, "metric")
-    yield f"baseline J/iter{label}", *map(_energy, at_first), _against(found.at_baseline, "energy")
+    yield name, *map(_metric, both), _against(found.held, "metric")
+    yield "baseline J/iter", *map(_energy, at_first), _against(found.at_baseline, "energy")
     yield "baseline s/iter", *map(_time, at_first), _against(found.at_baseline, "time")
 
 

@@ -10,7 +10,7 @@ from autocap.reports.past_run import RUNNING, SWEEP, PastRun
 from autocap.reports.summary.summarise import UNFINISHED
 from autocap.reports.wording.numbers import common_caps
 
-_COMMAND, _NAME = 40, 28  # characters of a cell; the JSON has all of them
+_COMMAND, _NAME, _CLAUSE = 40, 28, 240  # characters of a cell; the JSON has all of them
 TITLES = ("when", "run", "state", "device", "metric", "command", "kept W", "saved")
 _SPARE = tuple(TITLES.index(title) for title in ("metric", "command", "device", "state", "run"))
 _LEFT = tuple(range(6))
@@ -42,7 +42,7 @@ def _row(run: PastRun) -> tuple[str, ...]:
     when = "–" if began is None else f"{began:%Y-%m-%d %H:%M}"
     name = _cut(PurePath(run.directory).name, _NAME)
     if run.trouble is not None:
-        return (when, name, "–", "–", "–", "–", "–", f"cannot be read: {run.trouble}")
+        return (when, name, "–", "–", "–", "–", "–", _cut(f"cannot be read: {run.trouble}", _CLAUSE))
     return (
         when,
         name,
@@ -51,7 +51,7 @@ def _row(run: PastRun) -> tuple[str, ...]:
         "–" if run.metric is None else _cut(run.metric.name, _NAME),
         _cut(shlex.join(run.command), _COMMAND),
         _kept(run),
-        saved(run),
+        _cut(saved(run), _CLAUSE),
     )
 
 

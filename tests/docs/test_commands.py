@@ -42,6 +42,8 @@ RUN = {
     "autocap restore",
     "autocap run --device emulated --observe -- python train.py",
     STRATEGY_RUN,
+    "autocap runs",
+    "autocap report",
     f"autocap report {RUN_DIR}",
     f"autocap report {RUN_DIR} --html",
     f"autocap report {RUN_DIR} --json",
@@ -90,7 +92,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in ("devices:Devices", "restore:Restore", "report:Report", "period:Period"):
+    for name in ("devices:Devices", "restore:Restore", "report:Report", "runs:Runs", "period:Period", "help:Help"):
         monkeypatch.setattr(f"autocap.cli.{name.replace(':', '.')}.run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
@@ -189,6 +191,8 @@ def test_an_observed_run_can_be_reported_in_every_way(
     table = shown(f"autocap report {RUN_DIR}")
     assert "EMULATED power: modelled, not measured" in table
     assert table in shown(f"autocap report {RUN_DIR} --follow")
+    assert table in shown("autocap report")
+    assert RUN_DIR.rpartition("/")[2] in shown("autocap runs")
     assert '"schema": 1' in shown(f"autocap report {RUN_DIR} --json")
     assert "report.html" in shown(f"autocap report {RUN_DIR} --html")
     assert "one every" in shown(f"autocap period {RUN_DIR}/samples.csv.gz")
