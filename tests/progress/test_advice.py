@@ -76,4 +76,4 @@ def test_the_warning_of_a_job_that_is_not_tuned_ends_with_the_advice() -> None:
     outcome = tune(job, config, "golden", node=SimulatedNode(sensor=PRESETS["turing"]), progress=progress, end_s=60.0)
     (warning,) = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
     assert warning.startswith("the period of ")
-    assert warning.endswith(f" within 30 s, so nothing is tuned; {COUNTED}")
+    assert warning.endswith(f" within 30 s, so nothing is tuned; pass --progress speed, or {COUNTED}")
