@@ -35,6 +35,18 @@ class NodeRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetRead:
+    gpus: tuple[GpuRead, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRead:
+    """Of a sweep."""
+
+    sets: tuple[SetRead, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRead:
     """Of what `result.json` holds, a run's or a sweep's, the part that a list shows; the rest may be as it likes."""
 
@@ -48,6 +60,14 @@ class ResultRead:
     versus_baseline: Changes | None = None
     node: NodeRead | None = None
     runs_left: int = 0
+    plan: PlanRead | None = None
+
+    @property
+    def gpus(self) -> tuple[GpuRead, ...]:
+        """Of the job; of a sweep, those of its largest set."""
+        if self.device is not None or self.plan is None:
+            return () if self.device is None else self.device.gpus
+        return max((one.gpus for one in self.plan.sets), key=len, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +115,7 @@ def past_run(directory: str, result: ResultRead, state: str, why: str | None) ->
         started_at=result.started_at,
         ended_because=None if result.ended_because == UNFINISHED else result.ended_because,
         command=result.command,
-        gpus=() if device is None else tuple(gpu.name for gpu in device.gpus),
+        gpus=tuple(gpu.name for gpu in result.gpus),
         modelled=emulated and not (result.node is not None and result.node.whole),
         metric=result.metric,
         found_w=() if device is None else tuple(gpu.cap_original_w for gpu in device.gpus),

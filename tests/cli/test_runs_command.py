@@ -18,7 +18,9 @@ from autocap.reports.rendering import present_run
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.runlog.event_log import EVENTS, line_of, read_events
+from autocap.sweep.document import present_sweep
 from tests.doubles.recorded import record
+from tests.sweep.test_sweep_page import swept
 
 RESULT = "result.json"
 
@@ -202,6 +204,26 @@ def test_what_cannot_be_read_has_a_row_that_says_so_and_what_is_no_run_has_none(
     troubles = {Path(row["directory"]).name: row["trouble"] for row in json.loads(said("runs", "--json"))}
     assert troubles["sound"] is None
     assert troubles["empty"] == start
+
+
+def test_a_sweep_has_a_row_of_its_own_and_is_read_from_its_events(
+    tuned: Path, place: Path, said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An earlier part of it may have left a result."""
+    events = swept(("0", "0,1"), repeats=1)
+    for name, there in (("whole", events), ("part", events[:6])):
+        (place / name).mkdir()
+        (place / name / EVENTS).write_bytes(b"".join(map(line_of, there)))
+    (place / "part" / RESULT).write_text(json.dumps(present_sweep(events).result))
+    with being_written(place / "part"):
+        lines = said("runs").splitlines()[2:]
+    assert lines[0].split()[2:9] == ["whole", "finished", "2", "×", "Quadro", "RTX", "6000"]
+    assert lines[0].endswith("–  a sweep, complete")
+    assert lines[1].split()[2:4] == ["part", "running"]
+    assert lines[1].endswith(f"–  a sweep, {len(events) - 2 - 5} runs left")
+    assert refused(capsys, "report", str(tuned), str(place / "whole")) == (
+        1, f"{place / 'whole'} is a sweep, and only runs can be compared; show it by itself"
+    )  # fmt: skip
 
 
 HOSTILE = [
