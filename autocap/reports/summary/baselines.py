@@ -48,13 +48,14 @@ def rows(summary: Summary, events: Sequence[Event], most: int) -> list[Row]:
         trial = None if isinstance(event, BaselineMeasured) else next(trials, None)
         if baseline is not None:
             found.append(Row(baseline=baseline, trial=trial))
-    shown, out = found[-most:] if most > 0 else [], list[Row]()
-    last = reference(events) if summary.chosen is not None else None
-    for row in (*shown, *([] if last is None else [Row(baseline=last)])):
-        if not out or row.baseline is not out[-1].baseline:
+    out = list[Row]()
+    for row in found[-most:] if most > 0 else []:
+        if row.trial is not None and (not out or row.baseline is not out[-1].baseline):
             out.append(Row(baseline=row.baseline))
-        if row.trial is not None:
-            out.append(row)
+        out.append(row)
+    last = reference(events) if summary.chosen is not None else None
+    if last is not None and (not out or last is not out[-1].baseline):
+        out.append(Row(baseline=last))
     return out
 
 

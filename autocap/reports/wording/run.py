@@ -98,13 +98,18 @@ def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterat
 def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
     """The best cap by each metric, whatever was minimised. of_gpus: the same by the GPUs' energy alone, where that of
     the node counts; else nothing."""
-    columns = ("node: cap W", "value", "GPUs alone: cap W", "value") if of_gpus else ("cap W", "value")
+    columns = ("node: cap W", "value", "GPUs: cap W", "value") if of_gpus else ("cap W", "value")
     rows = []
     for found in zip(best, of_gpus, strict=True) if of_gpus else zip(best):
         cells = [(common_caps(one.cap_w), with_error(one.cost, one.cost_stderr)) for one in found]
         rows.append((found[0].metric, *(cell for pair in cells for cell in pair), found[0].source))
     return Table(
-        heading=heading, note="the baseline's value is 1", titles=("metric", *columns, ""), rows=tuple(rows), left=(0,)
+        heading=heading,
+        note="the baseline's value is 1",
+        titles=("metric", *columns, ""),
+        rows=tuple(rows),
+        spare=(4, 2) if of_gpus else (),
+        left=(0,),
     )
 
 
