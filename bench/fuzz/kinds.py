@@ -38,7 +38,8 @@ def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
     elif name in ("report", "runs", "period"):
         _whole(folder, specimens)
         many = random.choice((0, 1, 1, 2, 3)) if name == "report" else 1
-        words += [random.choice(("run", "run", ".", "nowhere", texts.text(random))) for _ in range(many)]
+        run = "." if name == "runs" else "run"
+        words += [random.choice((run, "nowhere", texts.text(random))) for _ in range(many)]
     if random.random() < 0.03:
         name = random.choice((texts.text(random), "", "--", "-h", "--version", "--help"))
     return Call(words=(name, *words), environment=_OBSERVE, talks=name in ("run", "sweep"))
