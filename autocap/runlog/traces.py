@@ -63,8 +63,8 @@ class Trace:
         count = max(1, int(np.ceil((span_s - _FEWEST_READINGS * self.update_s) / window_s)))
         if count > _MOST_WINDOWS:
             raise TraceError(
-                f"windows of {window_s:g} s cut the trace's {span_s:.0f} s into {count} parts; at most {_MOST_WINDOWS} are "
-                f"looked at, pass --window {1.01 * span_s / _MOST_WINDOWS:.3g} or more"
+                f"windows of {window_s:g} s cut the trace's {span_s:.0f} s into {count} parts; at most {_MOST_WINDOWS} "
+                f"are looked at, pass --window {1.01 * span_s / _MOST_WINDOWS:.3g} or more"
             )
         bounds_s = [self.start_s + window_s * number for number in range(count)] + [self.end_s]
         return [self._between(start_s, end_s) for start_s, end_s in pairwise(bounds_s)]
