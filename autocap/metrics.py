@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from autocap.records import Cost, Measurement, Prediction
+from autocap.spelling import did_you_mean
 
 METRICS = ("energy", "edp", "ed2p", "eds", "cost")
 DEFAULT_K = 2.0
@@ -49,7 +50,8 @@ class Metric:
 
     def __post_init__(self) -> None:
         if self.name not in METRICS:
-            raise ValueError(f"unknown metric '{self.name}'; choose one of {', '.join(METRICS)}")
+            meant = did_you_mean(self.name, METRICS)
+            raise ValueError(f"unknown metric '{self.name}'{meant}; choose one of {', '.join(METRICS)}")
         if self.name == "eds":
             if self.k is None or not 1 < self.k < math.inf:
                 raise ValueError(f"k is {self.k}; EDS needs a finite k above 1, such as 2")

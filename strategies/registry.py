@@ -10,6 +10,7 @@ import numpy as np
 from autocap.errors import StrategyError, UsageError
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial
+from autocap.spelling import did_you_mean
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Option, OptionScalar
@@ -56,8 +57,11 @@ def find(name: str) -> StrategyFactory:
         return _imported(name)
     registered = plugged_in()
     if name not in registered:
-        known = ", ".join([*BUILTIN, *sorted(registered)])
-        raise UsageError(f"unknown strategy '{name}'; choose one of {known}, or package.module:Class")
+        known = [*BUILTIN, *sorted(registered)]
+        raise UsageError(
+            f"unknown strategy '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}, or "
+            "package.module:Class"
+        )
     return _imported(registered[name])
 
 
@@ -88,7 +92,8 @@ def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) ->
     for name, text in given:
         if name not in options:
             known = ", ".join(options) or "none"
-            raise UsageError(f"unknown strategy option '{name}'; this strategy's options: {known}")
+            meant = did_you_mean(name, options)
+            raise UsageError(f"unknown strategy option '{name}'{meant}; this strategy's options: {known}")
         values[name] = options[name].parse(text)
     for option in table:
         if option.required and option.name not in dict(given):

@@ -15,6 +15,7 @@ STDLIB = frozenset(sys.stdlib_module_names)
 WORDS = (
     "version",
     "printable",
+    "spelling",
     "errors",
     "clock",
     "records",
@@ -43,7 +44,7 @@ ROOMS = {
 APART = {"devices": {"nvml", "rapl", "node", "emulated", "simulated"}, "progress": {"steps", "regex", "period"}}
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(printable|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
+    r"(printable|spelling|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"
@@ -52,7 +53,7 @@ IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal",
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
 # What the watchdog and the child of a run import, and so must not wait for numpy.
 LIGHT = re.compile(
-    r"(printable|errors|records|metrics|config|events|clock|job|guardian)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"(printable|spelling|errors|records|metrics|config|events|clock|job|guardian)\b|(devices|devices\.base|devices\.emulated|progress)$"
     r"|progress\.(steps|regex)\b|runlog(\.(codec|directory|event_log|input_file|json_text|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy

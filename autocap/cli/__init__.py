@@ -8,12 +8,15 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol
 
+from autocap.cli import command_words
 from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
 from autocap.errors import AutocapError, UsageError
+from autocap.spelling import did_you_mean
 from autocap.streams import note
 from autocap.version import __version__
 
@@ -28,8 +31,11 @@ _COMMANDS = {
     "devices": ("autocap.cli.devices:Devices", "show the GPUs that there are, and whether their limits can be set"),
     "restore": ("autocap.cli.restore:Restore", "put back what a killed run left behind"),
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
+    "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
+    "help": ("autocap.cli.help:Help", "show this, or the options of one command"),
 }
+_WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one
 _UNLISTED = {"inside": ("autocap.cli.run:Inside", "what autocap.tune starts")}
 
 
@@ -48,6 +54,21 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+    def parse_args(  # type: ignore[override]  # argparse's overloads, of which this is the one that is called
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        """What argparse does, and of what it does not know the option that was probably meant."""
+        parsed: argparse.Namespace
+        parsed, unknown = self.parse_known_args(args, namespace)  # type: ignore[no-untyped-call]
+        if unknown:
+            option, known = (
+                unknown[0].partition("=")[0],
+                [flag for flag in self._option_string_actions if flag[1:2] == "-"],
+            )
+            meant = did_you_mean(option, known) if option[:2] == "--" and option != "--" else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return parsed
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]  # as argparse has it
         """What argparse does, for as many words as it can take in a moment.
@@ -108,26 +129,14 @@ def _require_trusted() -> None:
 
 
 def _dispatch(argv: list[str], streams: StandardStreams) -> int:
-    parser = Parser(
-        prog="autocap",
-        description="Finds the best power cap for a training job while the job runs.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"autocap {__version__}")
-    lines = [f"  {name:<9}{summary}" for name, (_, summary) in _COMMANDS.items()]
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n".join(["commands:", *lines, "", "`autocap COMMAND --help` shows a command's options."])
-    parser.usage = "autocap [--version] [--help] COMMAND …"
-    parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
-    name = parser.parse_args(argv[:1]).command
-    if name not in _COMMANDS | _UNLISTED:
-        raise UsageError(f"unknown command '{name}'; choose one of {', '.join(_COMMANDS)}")
-    module, _, cls = (_COMMANDS | _UNLISTED)[name][0].partition(":")
-    command: Command = getattr(import_module(module), cls)()
-    own, child = _split(argv[1:]) if command.is_session else (argv[1:], None)
-    subparser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False)
-    command.prepare_parser(subparser)
-    args = subparser.parse_args(own)
+    command, parser = parser_of(overview().parse_args(argv[:1]).command)
+    words, child = argv[1:], None
+    if argv[0] in _WITH_A_JOB:
+        words, child = command_words.split(words, parser)
+    elif command.is_session and "--" in words:
+        at = words.index("--")
+        words, child = words[:at], words[at + 1 :]
+    args = parser.parse_args(words)
     args.child = child
     if getattr(args, "verbose", False):
         log_everything()
@@ -136,12 +145,32 @@ def _dispatch(argv: list[str], streams: StandardStreams) -> int:
     return command.run(args)
 
 
-def _split(argv: list[str]) -> tuple[list[str], list[str] | None]:
-    """Our own arguments, and what stands behind the first `--` (`None` where there is none)."""
-    if "--" not in argv:
-        return argv, None
-    at = argv.index("--")
-    return argv[:at], argv[at + 1 :]
+def overview() -> Parser:
+    """The parser of the first word: its help shows the commands."""
+    parser = Parser(
+        prog="autocap",
+        description="Finds the best power cap for a training job while the job runs.",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="autocap [--version] [--help] COMMAND …",
+    )
+    parser.add_argument("--version", action="version", version=f"autocap {__version__}")
+    lines = [f"  {name:<9}{summary}" for name, (_, summary) in _COMMANDS.items()]
+    parser.epilog = "\n".join(["commands:", *lines, "", "`autocap help COMMAND` shows a command's options."])
+    parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser
+
+
+def parser_of(name: str) -> tuple[Command, Parser]:
+    """A command and the parser of its options. Raises UsageError where there is no such command."""
+    if name not in _COMMANDS | _UNLISTED:
+        meant = did_you_mean(name, _COMMANDS)
+        raise UsageError(f"unknown command '{name}'{meant}; choose one of {', '.join(_COMMANDS)}")
+    module, _, cls = (_COMMANDS | _UNLISTED)[name][0].partition(":")
+    command: Command = getattr(import_module(module), cls)()
+    parser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False)
+    command.prepare_parser(parser)
+    return command, parser
 
 
 def entry() -> NoReturn:

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autocap import config, devices
@@ -12,6 +12,7 @@ from autocap.config.spacing import too_fine
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, Metric
 from autocap.progress.regex import compile_pattern
+from autocap.spelling import did_you_mean
 
 
 def declare(
@@ -51,7 +52,7 @@ def run_config(args: argparse.Namespace, command: str) -> RunConfig:
         raise UsageError(f"a command is missing; write `autocap {command} [options] -- CMD …`")
     made = _made(args, command)
     if made.progress not in PROGRESS_KINDS["run"] and not made.progress.startswith("regex:"):
-        raise UsageError(f"unknown progress '{made.progress}'; choose {', '.join(PROGRESS_KINDS['run'])}")
+        raise _unknown_progress(made.progress, PROGRESS_KINDS["run"])
     if made.progress.startswith("regex:"):
         compile_pattern(made.progress.removeprefix("regex:"))
     return made
@@ -69,8 +70,13 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
                 f"progress {made.progress} needs a job that autocap starts; choose {', '.join(kinds)}, or use "
                 "`autocap run`"
             )
-        raise UsageError(f"unknown progress '{made.progress}'; choose {', '.join(kinds)}")
+        raise _unknown_progress(made.progress, kinds)
     return made
+
+
+def _unknown_progress(name: str, kinds: Sequence[str]) -> UsageError:
+    meant = did_you_mean(name.partition(":")[0], [kind.partition(":")[0] for kind in kinds])
+    return UsageError(f"unknown progress '{name}'{meant}; choose {', '.join(kinds)}")
 
 
 def observing() -> bool:

@@ -3,23 +3,25 @@
 import argparse
 import io
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli.numpy_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
+from autocap.errors import RunDirectoryError, UsageError
 from autocap.events import Event
+from autocap.runlog.directory import RUNS
 from autocap.streams import note, put, put_json
 from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
-    from autocap.reports.rendering import Presentation
+    from autocap.reports.summary.record import Summary
 
 
 class Report:
-    """Show a finished, killed or running run from its directory.
+    """Show a finished, killed or running run from its directory, the latest in autocap-runs where none is given; or
+    compare two: their settings, the caps they kept, and what an iteration of the second costs against the first.
 
     Without an option, as a table. --html and --plots put their files into the run directory.
     """
@@ -27,49 +29,106 @@ class Report:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("directory", metavar="RUN_DIR", type=values.path, help="a run directory")
+        parser.usage = "autocap report [RUN_DIR [RUN_DIR]] [options]"
+        parser.add_argument(
+            "directories", metavar="RUN_DIR", nargs="*", type=values.path,
+            help=f"a run directory (default: the latest in {RUNS}), or two to compare",
+        )  # fmt: skip
         parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
         parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
-        parser.add_argument("--json", action="store_true", help="print result.json, rebuilt from the events")
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print result.json, rebuilt from the events; of two runs {runs, comparison}",
+        )
         parser.add_argument(
             "--follow", action="store_true", help="show a run that goes on, until it ends; then the report"
         )
 
     def run(self, args: argparse.Namespace) -> int:
+        _check(args)
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
-            from autocap.reports import plots, rendering, text
-            from autocap.runlog.event_log import read_events
+            from autocap.cli import recorded_runs
+            from autocap.reports import plots
 
-        become_user(_load, plots.rehearse if args.plots else None)
+        become_user(load, plots.rehearse if args.plots else None)
         damaged: list[str] = []  # said below what is shown, or not at all: an error is one line
-        if args.follow:
-            events = _followed(args.directory, args.json, damaged)
+        if len(args.directories) == 2:
+            _show_both(*args.directories, as_json=args.json, damaged=damaged)
         else:
-            events = read_events(args.directory, damaged.append)
-        report = _report(args.directory, events)
-        if args.html:
-            note(f"wrote {rendering.write_page(args.directory, report)}")
-        if args.plots:
-            for path in rendering.write_plots(args.directory, report):
-                note(f"wrote {path}")
-        if args.json:
-            put_json(report.result)
-        elif not (args.html or args.plots):
-            warnings = (f"warning: {warning}" for warning in report.document.warnings)
-            put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)), *warnings)
+            given = args.directories or [recorded_runs.latest(RUNS)]
+            if not args.directories:
+                note(f"the latest run is {given[0]}")
+            _show(given[0], args, damaged)
         note(*(f"warning: {one}" for one in damaged))
         return 0
 
 
-def _load() -> None:
+def _check(args: argparse.Namespace) -> None:
+    """Raises UsageError for more runs than can be shown, or for what is not to be had of two."""
+    if len(args.directories) > 2:
+        raise UsageError(
+            f"report shows one run or compares two, and these are {len(args.directories)}; give at most two"
+        )
+    for option in ("html", "plots", "follow"):
+        if len(args.directories) == 2 and getattr(args, option):
+            raise UsageError(f"--{option} is about one run, and these are two; give one, or leave the option out")
+
+
+def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None:
+    from autocap.cli.recorded_runs import presentation
+    from autocap.reports import rendering, text
+    from autocap.runlog.event_log import read_events
+
+    events = _followed(directory, args.json, damaged) if args.follow else read_events(directory, damaged.append)
+    report = presentation(directory, events)
+    if args.html:
+        note(f"wrote {rendering.write_page(directory, report)}")
+    if args.plots:
+        for path in rendering.write_plots(directory, report):
+            note(f"wrote {path}")
+    if args.json:
+        put_json(report.result)
+    elif not (args.html or args.plots):
+        warnings = (f"warning: {warning}" for warning in report.document.warnings)
+        put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)), *warnings)
+
+
+def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) -> None:
+    """Raises RunDirectoryError where one of them is no run."""
+    from autocap.reports import comparison, text
+    from autocap.reports.rendering import to_json_dict
+    from autocap.runlog.codec import encode
+
+    one, other = _summary(first, damaged), _summary(second, damaged)
+    found = comparison.compare(one, other)
+    if as_json:
+        put_json({"runs": [to_json_dict(one), to_json_dict(other)], "comparison": encode(found)})
+    else:
+        document = comparison.document((str(first), str(second)), one, other, found)
+        put(*text.lines(document, columns(sys.stdout), encoding_of(sys.stdout)))
+
+
+def _summary(directory: Path, damaged: list[str]) -> "Summary":
+    from autocap.reports.summary.summarise import summarise
+    from autocap.runlog.event_log import read_events
+    from autocap.sweep.summary import is_sweep
+
+    events = read_events(directory, damaged.append)
+    if is_sweep(events):
+        raise RunDirectoryError(f"{directory} is a sweep, and only runs can be compared; show it by itself")
+    return summarise(events)
+
+
+def load() -> None:
     """Make a report on nothing, which loads what one on a run needs."""
     from encodings import utf_8_sig  # noqa: F401 - of samples
 
     from rich.console import Console
 
-    from autocap.cli import follow  # noqa: F401
-    from autocap.reports import html, text
+    from autocap.cli import follow, recorded_runs  # noqa: F401
+    from autocap.reports import comparison, html, text  # noqa: F401
     from autocap.reports.document import Document, Table
     from autocap.reports.live import terminal  # noqa: F401
     from autocap.reports.live.status import Status
@@ -82,14 +141,6 @@ def _load() -> None:
     text.lines(nothing)
     html.page(nothing, ())
     View(Console(file=io.StringIO())).lines(Status(), 0.0, text.WIDTH, 10)
-
-
-def _report(directory: Path, events: Sequence[Event]) -> "Presentation":
-    from autocap.reports.rendering import present_run
-    from autocap.sweep.document import present_sweep
-    from autocap.sweep.summary import is_sweep
-
-    return present_sweep(events) if is_sweep(events) else present_run(directory, events)
 
 
 def _followed(directory: Path, as_json: bool, damaged: list[str]) -> list[Event]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autocap.config.spacing import MOST_CAPS
+from autocap.spelling import did_you_mean
 
 LOOPBACK = "127.0.0.1"
 MOST_GPUS = 1024  # of one list
@@ -253,5 +254,6 @@ def node_power(text: str) -> str:
         return word(text)
     if number_or_none(text) is None:
         what = "choose none, watts, rapl, ipmi or command:CMD"
-        raise argparse.ArgumentTypeError(f"unknown source {shown(text)}; {what}")
+        meant = did_you_mean(kind, ("none", "rapl", "ipmi", "command"))
+        raise argparse.ArgumentTypeError(f"unknown source {shown(text)}{meant}; {what}")
     return plain(positive("watts")(text))

@@ -32,6 +32,7 @@ from autocap.strategies.grid import CapGrid
 _TALLY_EVERY_S = 5.0
 _MOST_BASELINES = 3  # that cannot be measured, in a row
 _DISTURBED = "no iteration ended without a missing power reading or thermal throttling"
+_UNDISTURBED = "see to the sensors and the cooling, or pass a larger --wait if that takes its time"
 
 
 class Controller:
@@ -164,10 +165,10 @@ class Controller:
         if steady is None and metered.t_s < waiting.until_s:
             return
         if steady is None and waiting.watch.iterations == 0:
-            self._fail(
-                f"{self._progress.trouble or _DISTURBED} within {self._config.wait_s:g} s, so nothing is tuned; pass a "
-                "larger --wait if the job starts slowly, or call autocap.step() once an iteration"
-            )
+            why, advice = _DISTURBED, _UNDISTURBED
+            if self._progress.trouble is not None:
+                why, advice = self._progress.trouble, self._progress.advice
+            self._fail(f"{why} within {self._config.wait_s:g} s, so nothing is tuned; {advice}")
             return
         if steady is None:
             self._out.warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")

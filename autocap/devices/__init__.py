@@ -18,6 +18,7 @@ from autocap.errors import DeviceUnavailable, UsageError
 from autocap.job.invoking_user import invoking_user, privileged
 from autocap.job.processes import ProcessId
 from autocap.job.trusted_code import require_trusted_module
+from autocap.spelling import did_you_mean
 
 if TYPE_CHECKING:  # the watchdog has no use for them
     from autocap.clock import Clock
@@ -49,7 +50,8 @@ def check_name(name: str) -> None:
             check(argument)
             return
     kinds = ", ".join([_AUTO, "nvml", "rapl", "emulated[:PROFILE]", *sorted(plugged)])
-    raise UsageError(f"unknown device '{name}'; choose one of {kinds}")
+    meant = did_you_mean(kind, [_AUTO, *_MODULES, *plugged])
+    raise UsageError(f"unknown device '{name}'{meant}; choose one of {kinds}")
 
 
 def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None = None) -> DeviceSource:

@@ -29,6 +29,7 @@ from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.reports.summary.record import Summary
 from autocap.runlog.directory import default_directory
 from autocap.runlog.event_log import read_events
+from autocap.spelling import did_you_mean
 
 log = logging.getLogger(__name__)
 # How torchrun and Lightning, mpirun and srun number the ranks of a machine, and say how many there are.
@@ -102,7 +103,8 @@ def _words(options: Mapping[str, OptionValue]) -> list[str]:
         if name == "json":
             raise UsageError("autocap.tune has no option json; read `run.result` after `with autocap.tune(…) as run:`")
         if name not in known:
-            raise UsageError(f"autocap.tune has no option {name}; choose {', '.join(sorted(known))}")
+            meant = did_you_mean(name, known)
+            raise UsageError(f"autocap.tune has no option {name}{meant}; choose {', '.join(sorted(known))}")
         words += _words_of(known[name], value)
     return words
 

@@ -18,6 +18,10 @@ class Mark:
     iterations: float
 
 
+LONGER = "pass a larger --wait if the job starts slowly"
+COUNTED = "have its iterations counted: start it with `autocap run`, or use autocap.tune in its script"
+
+
 class Progress(Protocol):
     """A source of marks, fed with every sample of the run."""
 
@@ -32,6 +36,10 @@ class Progress(Protocol):
     @property
     def trouble(self) -> str | None:
         """Why there are no marks at present; `None` while there are."""
+
+    @property
+    def advice(self) -> str:
+        """What may help where there are none, to stand behind the trouble: "call autocap.step() once an iteration"."""
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
@@ -48,6 +56,7 @@ class StepProgress:
 
     def __init__(self, kind: str = "steps", what: str = "optimiser step") -> None:
         self.kind = kind
+        self.advice = f"{LONGER}, or call autocap.step() once an iteration"
         self._count = 0
         self.trouble: str | None = f"no {what} was seen"
 
@@ -69,6 +78,7 @@ class SpeedProgress:
 
     kind = "speed"
     confidence = "low"
+    advice = COUNTED
 
     def __init__(self) -> None:
         self._first_hz: float | None = None
@@ -118,7 +128,13 @@ class BestProgress:
     def trouble(self) -> str | None:
         if self._chosen is not None:
             return self._chosen.trouble
-        return f"{self._better.trouble}, and {self._other.trouble}"
+        return ", and ".join(one.trouble for one in (self._better, self._other) if one.trouble is not None) or None
+
+    @property
+    def advice(self) -> str:
+        if self._chosen is None and self._other.trouble is None:
+            return f"pass --progress {self._other.kind}, or a --wait above {self._within_s:g} s, after which it is used"
+        return (self._chosen or self._better).advice
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if self._chosen is not None:

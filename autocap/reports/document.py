@@ -72,3 +72,10 @@ class Document:
     @property
     def tables(self) -> tuple[Table, ...]:
         return tuple(block for block in self.body if isinstance(block, Table))
+
+
+def plain(headline: str, body: tuple[Sentences | Table, ...]) -> Document:
+    """A document that is its body alone."""
+    return Document(
+        kicker="", headline=headline, remarks=(), aim="", label="", facts=(), warnings=(), body=body, job=(), version=""
+    )

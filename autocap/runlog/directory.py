@@ -27,6 +27,7 @@ from autocap.runlog.codec import Json
 from autocap.runlog.event_log import EVENTS, line_of, locked
 from autocap.runlog.output_directory import OutputDirectory, write
 
+RUNS = Path("autocap-runs")  # where a run is written that was given no directory
 SAMPLES = "samples.csv.gz"
 RESULT = "result.json"
 SWEEP = "sweep.csv"
@@ -185,7 +186,7 @@ def _unwritable(path: Path, error: OSError) -> RunDirectoryError:
 
 def default_directory(started: datetime) -> Path:
     """Where a run of this process is written that was given no directory."""
-    return Path("autocap-runs") / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+    return RUNS / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
 def _clear(place: OutputDirectory, force: bool) -> None:

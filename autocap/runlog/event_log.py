@@ -27,6 +27,7 @@ EVENTS = "events.jsonl"
 _MOST_LOG = 512 * MIB  # two months of tallies
 _MOST_LINE = 4 * MIB  # twice what the kernel takes as the arguments of a command
 _MOST_PARSED = 100_000  # lines, besides tallies: of a search every ten minutes for weeks
+_FIRST = 1 << 16  # bytes, in which the first line has room as a rule
 _TALLY = b'{"event": "tally"'
 _MOST_AT_ONCE = 64 * MIB  # of what was added to a log that is followed
 
@@ -124,7 +125,7 @@ def _event(line: bytes) -> Event | None:
     return event
 
 
-def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning) -> list[Event]:
+def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning, most_bytes: int = _MOST_LOG) -> list[Event]:
     """The events of a run, oldest first, as far as they were written; a line cut short by a kill is left out.
 
     Events and fields that only a later version knows are skipped, as are superseded tallies, and damaged lines, of
@@ -134,7 +135,7 @@ def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning) -> l
     path = run_dir / EVENTS
     lines, found = EventLines(path, say), list[Event]()
     try:
-        for piece in pieces_of(path, _MOST_LOG):
+        for piece in pieces_of(path, most_bytes):
             found += lines.take(piece)
     except (FileNotFoundError, NotADirectoryError):
         raise RunDirectoryError(
@@ -145,6 +146,35 @@ def read_events(run_dir: Path, say: Callable[[str], None] = logger.warning) -> l
     found += lines.rest()
     lines.warn()
     return found
+
+
+def first_event(run_dir: Path) -> Event | None:
+    """The first event of a run, however long its log is; `None` where that is not on record.
+
+    Raises InputRefused where its log is no file, OSError where it cannot be read.
+    """
+    with FileIO(open_input(run_dir / EVENTS)) as log:
+        line = b""
+        while b"\n" not in line and len(line) <= _MOST_LINE and (piece := log.read(_FIRST)):
+            line += piece
+    try:
+        return _event(line.partition(b"\n")[0])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
+
+
+def is_being_written(run_dir: Path) -> bool | None:
+    """Whether a process writes the log of a run; `None` where that cannot be told. Raises as `first_event`."""
+    with FileIO(open_input(run_dir / EVENTS)) as log:
+        if os.fstat(log.fileno()).st_size == 0:  # its writer may be about to lock it, and must find it free
+            return None
+        try:
+            fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return None
+    return False
 
 
 def locked(log: FileIO, run_dir: Path) -> FileIO:

@@ -23,6 +23,7 @@ from bench.fuzz.kinds import KINDS
 _CASES = 2000
 _WARM = (
     *("autocap.cli.run", "autocap.cli.sweep", "autocap.cli.devices", "autocap.cli.restore", "autocap.cli.report"),
+    *("autocap.cli.runs", "autocap.cli.recorded_runs", "autocap.cli.help", "autocap.reports.comparison"),
     *("autocap.cli.period", "autocap.cli.follow", "autocap.session.modes", "autocap.sweep.session"),
     *("autocap.reports.rendering", "autocap.reports.text", "autocap.reports.live.terminal", "autocap.devices.nvml"),
     *("autocap.reports.prometheus", "autocap.devices.rapl", "autocap.devices.emulated", "autocap.runlog.traces"),

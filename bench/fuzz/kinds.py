@@ -35,9 +35,11 @@ def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
             words[:0] = ["--device", "nvml"]
     elif name in ("attach", "inside") and random.random() < 0.7:
         words += ["--pid", "999999"]
-    elif name in ("report", "period"):
+    elif name in ("report", "runs", "period"):
         _whole(folder, specimens)
-        words += [random.choice(("run", "nowhere", texts.text(random)))]
+        many = random.choice((0, 1, 1, 2, 3)) if name == "report" else 1
+        run = "." if name == "runs" else "run"
+        words += [random.choice((run, "nowhere", texts.text(random))) for _ in range(many)]
     if random.random() < 0.03:
         name = random.choice((texts.text(random), "", "--", "-h", "--version", "--help"))
     return Call(words=(name, *words), environment=_OBSERVE, talks=name in ("run", "sweep"))
@@ -216,6 +218,8 @@ def streams(random: Random, folder: Path, specimens: Specimens) -> Call:
                 ("report", "--json", "run"),
                 ("report", "--html", "run"),
                 ("report", "--follow", "run"),
+                ("report", "run", "run"),
+                ("runs", "."),
             ),
             *(
                 ("period", "trace.csv"),
@@ -281,6 +285,11 @@ def _whole(folder: Path, specimens: Specimens) -> None:
 
 def _report(random: Random, folder: Path, specimens: Specimens) -> Call:
     words = random.choice(_REPORTS)
+    if random.random() < 0.2:
+        (folder / "other").mkdir()
+        (folder / "other" / EVENTS).write_bytes((specimens.folder / EVENTS).read_bytes())
+        more = random.choice(((), ("--json",)))
+        return Call(words=random.choice((("report", *more, "other", "run"), ("runs", *more, "."))))
     if words[-1] == "--html" and random.random() < 0.5:
         (folder / "run" / SAMPLES).unlink(missing_ok=True)
         (folder / "run" / SAMPLES).write_bytes(

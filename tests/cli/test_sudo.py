@@ -127,6 +127,8 @@ def sudo(machine: Machine) -> Sudo:
         (("period", "{secret}/file"), 1),
         (("period", "link"), 1),
         (("report", "{secret}"), 1),
+        (("report", "{secret}", "{secret}"), 1),
+        (("runs", "{secret}"), 1),
         (("report", "{secret}", "--html"), 1),
         (("report", "{secret}", "--follow"), 1),
         (("run", "--warm-start", "{secret}", "--", "true"), 1),
@@ -173,7 +175,10 @@ def test_reports_and_periods_work_for_a_user_who_may_not_read_the_installation(m
     for name in ("autocap", "strategies", "workloads"):
         shutil.copytree(Path(package_root()) / name, private / name, symlinks=True)
     machine.env["PYTHONPATH"] = str(private)
-    for words in (("report", str(folder), "--html"), ("period", str(folder / "samples.csv.gz"))):
+    run = str(folder)
+    for words in (
+        ("report", run, "--html"), ("report", run, run), ("runs", "."), ("period", str(folder / "samples.csv.gz")),
+    ):  # fmt: skip
         done = subprocess.run(machine.argv(*words), env=machine.env, cwd=machine.home, capture_output=True, text=True)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     page = folder / "report.html"

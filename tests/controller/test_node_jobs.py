@@ -112,5 +112,5 @@ def test_a_meter_that_was_never_heard_is_named_as_the_reason() -> None:
     outcome = tune(SimulatedJob(profile=PROFILE, iterations=400), ENERGY, "model", meter=faulty(0.0))
     assert warnings(outcome) == [
         "no iteration ended without a missing power reading or thermal throttling within 120 s, so nothing is tuned; "
-        "pass a larger --wait if the job starts slowly, or call autocap.step() once an iteration"
+        "see to the sensors and the cooling, or pass a larger --wait if that takes its time"
     ]

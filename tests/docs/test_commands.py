@@ -42,6 +42,8 @@ RUN = {
     "autocap restore",
     "autocap run --device emulated --observe -- python train.py",
     STRATEGY_RUN,
+    "autocap runs",
+    "autocap report",
     f"autocap report {RUN_DIR}",
     f"autocap report {RUN_DIR} --html",
     f"autocap report {RUN_DIR} --json",
@@ -90,7 +92,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in ("devices:Devices", "restore:Restore", "report:Report", "period:Period"):
+    for name in ("devices:Devices", "restore:Restore", "report:Report", "runs:Runs", "period:Period", "help:Help"):
         monkeypatch.setattr(f"autocap.cli.{name.replace(':', '.')}.run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
@@ -189,6 +191,8 @@ def test_an_observed_run_can_be_reported_in_every_way(
     table = shown(f"autocap report {RUN_DIR}")
     assert "EMULATED power: modelled, not measured" in table
     assert table in shown(f"autocap report {RUN_DIR} --follow")
+    assert table in shown("autocap report")
+    assert RUN_DIR.rpartition("/")[2] in shown("autocap runs")
     assert '"schema": 1' in shown(f"autocap report {RUN_DIR} --json")
     assert "report.html" in shown(f"autocap report {RUN_DIR} --html")
     assert "one every" in shown(f"autocap period {RUN_DIR}/samples.csv.gz")
@@ -212,7 +216,7 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
 # Commands and options in running text.
 
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
-FOREIGN = {"--cap-add"}  # options of other programs
+FOREIGN = {"--cap-add", "--option"}  # options of other programs, and what stands for any
 
 
 def own_options() -> set[str]:
@@ -251,7 +255,7 @@ def test_every_command_in_the_text_is_one_of_ours() -> None:
     for page, span in SPANS:
         match span.removeprefix("sudo ").split():
             case ["autocap", name, *_] if re.fullmatch(r"[a-z]+", name) and page.name != "troubleshooting.md":
-                assert name in autocap.cli._COMMANDS, f"{page.name}: {span}"
+                assert name in autocap.cli._COMMANDS | autocap.cli._UNLISTED, f"{page.name}: {span}"
             case ["python", "-m", "bench", name, *_] if re.fullmatch(r"[a-z]+", name):
                 assert name in BENCHMARKS, f"{page.name}: {span}"
             case ["python", "-m", module, *_] if module.startswith("bench."):

@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from rich.console import Console
 
 from autocap.cli import devices as devices_command
 from autocap.events import State, StateEntered, TrialStarted
-from autocap.reports import text
+from autocap.reports import run_list, text
 from autocap.reports.document import Document
 from autocap.reports.live.view import View
+from autocap.reports.past_run import FINISHED, RUNNING, PastRun, past_run, read_result
+from autocap.reports.rendering import present_run
 from autocap.reports.run_document import run_document
-from autocap.reports.summary.summarise import summarise
+from autocap.reports.summary.summarise import UNFINISHED, summarise
 from autocap.sweep.document import present_sweep
 from tests.doubles.logs import status_after, until
 from tests.doubles.told import of_node, told
@@ -52,6 +55,17 @@ def paused() -> Shown:
 
 def held() -> Shown:
     return _view(told()[:-3])
+
+
+def runs() -> Shown:
+    events = told()
+    row = past_run("autocap-runs/20260101T000000Z-7", read_result(present_run(Path(), events).result), FINISHED, None)
+    young = replace(row, directory="autocap-runs/young", state=RUNNING, cap_w=None, saved=None, why=UNFINISHED)
+    none = replace(
+        row, directory="autocap-runs/none", cap_w=None, saved=None, why="not better beyond its error: eds 0.998"
+    )
+    odd = PastRun(directory="autocap-runs/odd", trouble="autocap-runs/odd/events.jsonl is a named pipe; pass a file")
+    return _text(run_list.document([young, row, none, odd], Path("autocap-runs")))
 
 
 def devices() -> Shown:
@@ -120,7 +134,7 @@ def _view(events: list) -> Shown:
     return shown
 
 
-KINDS = {one.__name__: one for one in (run, node, sweep, searching, paused, held, devices)}
+KINDS = {one.__name__: one for one in (run, node, sweep, searching, paused, held, runs, devices)}
 
 
 def sections(shown: Shown) -> Iterator[str]:

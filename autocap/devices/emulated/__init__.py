@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from autocap.devices.base import CheckCaps
 from autocap.devices.emulated.device import EmulatedDevice, limits_from_outside
 from autocap.errors import UsageError
+from autocap.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from autocap.clock import Clock
@@ -20,7 +21,8 @@ def check_argument(profile: str) -> None:
 
     known = profile_names()
     if profile not in known:
-        raise UsageError(f"unknown profile '{profile}'; choose one of {', '.join(known)}")
+        meant = did_you_mean(profile, known)
+        raise UsageError(f"unknown profile '{profile}'{meant}; choose one of {', '.join(known)}")
 
 
 def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid: int | None) -> "EmulatedSource":

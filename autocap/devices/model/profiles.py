@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from autocap.devices.model import DATA
 from autocap.errors import UsageError
 from autocap.records import CapRange
+from autocap.spelling import did_you_mean
 
 Floats = NDArray[np.float64]
 Caps = TypeVar("Caps", float, Floats)  # one cap or many, watts; what follows from them has the same form
@@ -116,7 +117,7 @@ def load(name: str) -> Profile:
     """The profile of that name. Raises UsageError with the names that there are."""
     known = _profiles()
     if name not in known:
-        raise UsageError(f"unknown profile '{name}'; choose one of {', '.join(known)}")
+        raise UsageError(f"unknown profile '{name}'{did_you_mean(name, known)}; choose one of {', '.join(known)}")
     return known[name]
 
 

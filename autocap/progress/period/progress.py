@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from autocap.progress import Mark
+from autocap.progress import COUNTED, LONGER, Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.signals import CapSignals
@@ -29,6 +29,7 @@ _SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.15
 _MOST_MISTAKES = 3
+_MORE_MAY_HELP = (" yet", " are needed", " to tell a period")  # how troubles end that a longer signal may cure
 _NOT_FOLLOWED = "the pattern cannot be followed through the readings"
 
 
@@ -56,6 +57,13 @@ class PeriodProgress:
         self._period_s = 0.0  # then
         self._begin((), 0.0, 0.0)
         self.trouble: str | None = "the power signal is still too short to tell a period"
+
+    @property
+    def advice(self) -> str:
+        """A signal that does not repeat will not after a longer wait; one that was too short may."""
+        if (self.trouble or "").endswith(_MORE_MAY_HELP):
+            return f"{LONGER}, or {COUNTED}"
+        return COUNTED if self._signals.clock_hz is None else f"pass --progress speed, or {COUNTED}"
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)

@@ -1,0 +1,182 @@
+"""Where a job's command begins, what help says, and what is said of words that are not known."""
+
+import io
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from autocap.cli import _COMMANDS, _WITH_A_JOB, main, parser_of
+from autocap.cli.command_words import split
+from autocap.errors import UsageError
+from tests.cli.test_cli import Cli, Here, cli, here, require_refused
+from tests.doubles.recorded import record
+
+__all__ = ["cli", "here"]
+
+
+def halves(command: str, line: str) -> tuple[list[str], list[str] | None]:
+    return split(shlex.split(line), parser_of(command)[1])
+
+
+@pytest.mark.parametrize(
+    ("line", "ours", "command"),
+    [
+        ("python x.py", 0, "python x.py"),
+        ("--metric eds python train.py --epochs 3", 2, "python train.py --epochs 3"),
+        ("--metric=eds python train.py --metric energy --json", 1, "python train.py --metric energy --json"),
+        ("--gpus 0 train.sh", 2, "train.sh"),
+        ("--json --quiet -v ./train.sh -v", 3, "./train.sh -v"),
+        ("-vv x", 1, "x"),
+        ("--k -5 x", 2, "x"),
+        ("--observe - x", 1, "- x"),
+        ("--caps '100, 200' x --help", 2, "x --help"),
+        ("--strategy-option a=1 --strategy-option b=2 x", 4, "x"),
+        ("", 0, None),
+        ("--json", 1, None),
+    ],
+)
+@pytest.mark.parametrize("name", ["run", "sweep"])
+def test_the_first_word_that_is_no_option_and_no_value_begins_the_command(
+    name: str, line: str, ours: int, command: str | None
+) -> None:
+    if name == "sweep" and "strategy" in line:
+        line = line.replace("strategy-option", "kill-after")
+    words = shlex.split(line)
+    assert halves(name, line) == (words[:ours], None if command is None else words[ours:])
+
+
+@pytest.mark.parametrize(
+    ("line", "ours", "command"),
+    [
+        ("-- python x.py", [], ["python", "x.py"]),
+        ("--json -- python x.py -- --json", ["--json"], ["python", "x.py", "--", "--json"]),
+        ("--", [], []),
+        ("--gpus 0 -- -x", ["--gpus", "0"], ["-x"]),
+        ("--metric -- true", ["--metric"], ["true"]),
+        ("--metric=-- true", ["--metric=--"], ["true"]),
+    ],
+)
+def test_two_dashes_begin_it_as_ever(line: str, ours: list[str], command: list[str]) -> None:
+    assert halves("run", line) == (ours, command)
+
+
+@pytest.mark.parametrize("line", ["--observ python x.py", "--nosuch 3 -- true", "-x true", "-5 true", "--nosuch=1 x"])
+def test_an_option_that_is_not_known_is_refused_and_begins_no_command(
+    line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *shlex.split(line)]) == 2
+    assert capsys.readouterr().err.startswith(f"autocap: unrecognized arguments: {line.split()[0]} (")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_word_before_two_dashes_is_refused_with_the_line_to_type() -> None:
+    with pytest.raises(UsageError) as refused:
+        halves("run", "--gpus 0 1 -- python 'my script.py'")
+    assert str(refused.value) == (
+        "where the command begins is not clear, as '1' stands before `--` and is no option; if it begins there, write "
+        "`autocap run --gpus 0 -- 1 -- python 'my script.py'`"
+    )
+    with pytest.raises(UsageError, match="write `autocap sweep \\[options\\] -- CMD …`"):
+        halves("sweep", f"x {'y' * 500} --")
+
+
+def test_a_command_without_two_dashes_is_run_and_its_options_are_its_own(here: Here) -> None:
+    done = here("run", "--device", "emulated", "--quiet", "echo", "--metric", "foo", "-v")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "--metric foo -v\n", "")
+
+
+def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
+    assert set(_WITH_A_JOB) == {"run", "sweep"}
+    require_refused(cli, here("attach", "--pid", "1", "python", "x.py"), 2, "unrecognized arguments: python x.py (see")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("rum true", "unknown command 'rum' (did you mean run?); choose one of run, attach, "),
+        ("reprot", "unknown command 'reprot' (did you mean report?); choose one of "),
+        ("help divices", "unknown command 'divices' (did you mean devices?); choose one of "),
+        ("run --metrc eds true", "unrecognized arguments: --metrc (did you mean --metric?) (see `autocap run --help`)"),
+        ("devices --jsn", "unrecognized arguments: --jsn (did you mean --json?) (see `autocap devices --help`)"),
+        ("run --metric engy true", "unknown metric 'engy' (did you mean energy?); choose one of energy, edp"),
+        ("run --strategy goldn true", "unknown strategy 'goldn' (did you mean golden?); choose one of bandit"),
+        ("run --device emulatd true", "unknown device 'emulatd' (did you mean emulated?); choose one of auto"),
+        ("run --device emulatd:x true", "unknown device 'emulatd:x' (did you mean emulated?); choose one of auto"),
+        ("run --device emulated:tesla-v100/vgg1 true",
+         "unknown profile 'tesla-v100/vgg1' (did you mean tesla-v100/vgg19?); choose one of "),
+        ("run --progress perid true", "unknown progress 'perid' (did you mean period?); choose auto, steps"),
+        ("run --progress regx:a true", "unknown progress 'regx:a' (did you mean regex?); choose auto, steps"),
+        ("attach --pid 1 --progress perid", "unknown progress 'perid' (did you mean period?); choose auto, period"),
+        ("run --strategy golden --strategy-option tolerence=1 true",
+         "unknown strategy option 'tolerence' (did you mean tolerance?); this strategy's options: "),
+        ("run --node-power rapel true", "argument --node-power: unknown source 'rapel' (did you mean rapl?); choose"),
+    ],
+)  # fmt: skip
+def test_what_was_probably_meant_is_said(
+    line: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(line)) == 2
+    assert capsys.readouterr().err.startswith(f"autocap: {said}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "same"), [(["help"], ["--help"])] + [(["help", n], [n, "--help"]) for n in _COMMANDS]
+)
+def test_help_is_a_command(words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert main(same) == 0
+    assert shown == capsys.readouterr().out != ""
+
+
+def in_ascii(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+    """A command on streams that take ASCII alone, as with LC_ALL=C, PYTHONUTF8=0 and PYTHONIOENCODING=ascii."""
+    taken = io.BytesIO(), io.BytesIO()
+    for name, stream in zip(("stdout", "stderr"), taken, strict=True):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(stream, encoding="ascii"))
+    status = main(words)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    out, err = (stream.getvalue().decode("ascii") for stream in taken)
+    return status, out, err
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["help"], *([name, "--help"] for name in _COMMANDS)])
+def test_help_is_readable_where_the_terminal_knows_ascii_alone(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, out, err = in_ascii(words, monkeypatch)
+    assert (status, err) == (0, "")
+    assert out.startswith("usage: autocap")
+    assert "\\u" not in out
+    assert "\\x" not in out
+
+
+@pytest.mark.parametrize(
+    "words", [["report", "RUN"], ["report", "RUN", "--json"], ["report", "RUN", "RUN"], ["runs", "RUNS"]]
+)
+def test_so_are_reports(words: list[str], recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"RUN": str(recorded), "RUNS": str(recorded.parent)}
+    status, out, err = in_ascii([places.get(word, word) for word in words], monkeypatch)
+    assert (status, err) == (0, "")
+    assert "+/-" in out or "--json" in words
+    assert "\\xb1" not in out
+
+
+def test_an_error_with_such_characters_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = in_ascii(["run", "--gpus", "٣", "true"], monkeypatch)
+    assert (status, out) == (2, "")
+    assert err.startswith("autocap: argument --gpus: '\\u0663' is no GPU; ")
+    assert in_ascii(["run"], monkeypatch)[2] == (
+        "autocap: a command is missing; write `autocap run [options] -- CMD ...`\n"
+    )

@@ -1,0 +1,79 @@
+"""What is advised where no iterations can be counted: what would help against that very reason."""
+
+import numpy as np
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.model.sensor import PRESETS
+from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
+from autocap.metrics import Metric
+from autocap.progress import COUNTED, LONGER, BestProgress, Progress, SpeedProgress, StepProgress
+from autocap.progress.period.progress import PeriodProgress
+from autocap.records import Reading, Sample
+from bench.simulation.jobs import tune
+
+SENSOR = PRESETS["a100"].info()
+
+
+def fed(progress: Progress, seconds: float, *, clock_hz: float | None = None) -> Progress:
+    """With readings of a job whose power repeats nothing."""
+    power_w = 200 + 20 * np.random.default_rng(7).standard_normal(round(seconds / SENSOR.update_s))
+    for i, watts in enumerate(power_w):
+        t_s = i * SENSOR.update_s
+        reading = Reading(t_s=t_s, power_w=float(watts), sm_clock_hz=clock_hz, requested_w=300.0)
+        assert progress.marks(Sample(t_s=t_s, readings=(reading,))) == () or clock_hz is not None
+    return progress
+
+
+def test_a_signal_that_does_not_repeat_is_not_waited_for_longer() -> None:
+    for clock_hz, advice in ((None, COUNTED), (1.4e9, f"pass --progress speed, or {COUNTED}")):
+        progress = fed(PeriodProgress(SENSOR), 60.0, clock_hz=clock_hz)
+        assert (progress.trouble or "").startswith("no period in the power signal (")
+        assert progress.advice == advice
+        assert "--wait" not in progress.advice
+
+
+def test_a_signal_that_is_still_too_short_is() -> None:
+    progress = fed(PeriodProgress(SENSOR), 1.0)
+    assert progress.trouble == "the power signal is still too short to tell a period"
+    assert progress.advice == f"{LONGER}, or {COUNTED}"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    ["the period of 1.0 s was not found a second time yet", "no period in the power signal (unresolvable): only 5.0 "
+     "cycles, 8 are needed", "only 3.0 cycles, 12 are needed"],
+)  # fmt: skip
+def test_neither_is_one_that_needs_only_more_cycles(trouble: str) -> None:
+    progress = PeriodProgress(SENSOR)
+    progress.trouble = trouble
+    assert progress.advice.startswith(LONGER)
+
+
+def test_attach_without_period_and_clock_advises_to_have_iterations_counted() -> None:
+    progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 30.0)
+    assert (progress.trouble or "").endswith(", and the device does not report its SM clock")
+    assert progress.advice == COUNTED
+
+
+def test_attach_that_waits_less_than_it_looks_for_a_period_is_told_of_the_speed() -> None:
+    progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 30.0, clock_hz=1.4e9)
+    assert "None" not in (progress.trouble or "")
+    assert progress.advice == "pass --progress speed, or a --wait above 60 s, after which it is used"
+
+
+def test_steps_that_never_come_may_be_counted_by_hand() -> None:
+    assert StepProgress().advice == f"{LONGER}, or call autocap.step() once an iteration"
+    assert SpeedProgress().advice == COUNTED
+
+
+def test_the_warning_of_a_job_that_is_not_tuned_ends_with_the_advice() -> None:
+    progress = PeriodProgress(SENSOR)
+    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/alexnet"))  # an iteration takes 0.1 s
+    config = TuneConfig(metric=Metric(name="eds", k=2.0), wait_s=30.0)
+    outcome = tune(job, config, "golden", node=SimulatedNode(sensor=PRESETS["turing"]), progress=progress, end_s=60.0)
+    (warning,) = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    assert warning.startswith("the period of ")
+    assert warning.endswith(f" within 30 s, so nothing is tuned; pass --progress speed, or {COUNTED}")
