@@ -13,7 +13,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from autocap.events import Decided, DeviceFound, Event, Warned
+from autocap.events import Decided, DeviceFound, Event, ProgramFound, Warned
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
 from autocap.reports.live.plain import PlainLines, Reporter
@@ -44,7 +44,7 @@ class LiveView(PlainLines):
     def event(self, event: Event) -> None:
         self._status.event(event)
         line = self._words.line(event)
-        if line is not None and isinstance(event, Warned | Decided | PerGpuDecided | DeviceFound):
+        if line is not None and isinstance(event, Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound):
             self.say([line])
 
     def sample(self, sample: Sample) -> None:

@@ -1,6 +1,7 @@
 """Events in words."""
 
 from autocap import events
+from autocap.config.values import shown
 from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
@@ -22,6 +23,9 @@ class Wording:
         match event:
             case events.RunStarted(metric=metric):
                 self.metric = metric.name
+            case events.ProgramFound(name=name, program=program, plain=plain):
+                other = "has none" if plain is None else f"gives {plain}"
+                return f"command {shown(name)} is {program} here; sudo's own PATH {other}"
             case events.DeviceFound():
                 return self._device(event)
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
