@@ -77,9 +77,10 @@ def diagnosed(name: str, path: str | None, error: OSError, *, under_sudo: bool =
     if os.path.isdir(path or name):
         return CommandNotExecutable(f"{named} is a directory; name a program in it")
     if error.errno == errno.EACCES:
-        return CommandNotExecutable(
-            f"command {named} is not executable: {error.strerror}; allow it with: chmod +x {path or name}"
-        )
+        advice = f"allow it with: chmod +x {path or name}"
+        if under_sudo:
+            advice = f"it must be where you may execute {path or 'it'} without sudo"
+        return CommandNotExecutable(f"command {named} is not executable: {error.strerror}; {advice}")
     if error.errno == errno.ENOEXEC:
         return CommandNotExecutable(
             f"command {named} is neither a script nor a program for this machine; name one that is"

@@ -227,10 +227,8 @@ def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(
     pause = 0.7 if options else 0  # power must be read while it runs
     for folder in (own, plain):
         folder.mkdir()
-        for name in ("autocap", "train", "part"):
-            (folder / name).write_text(
-                f"#!/bin/sh\n[ $0 = {folder}/part ] || exec part\necho {folder} > seen\nexec sleep {pause}\n"
-            )
+        for name, text in (("train", "exec part"), ("part", f"echo {folder} > seen; exec sleep {pause}")):
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
             (folder / name).chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(own / "autocap")])
     machine.env["PATH"] = f"{plain}:/usr/bin:/bin"

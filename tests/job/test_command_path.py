@@ -164,8 +164,9 @@ def test_the_error_says_where_was_looked(folders: Folders) -> None:
         with pytest.raises(CommandNotFound, match=message) as raised:
             start(found.argv, found.environment(folders.environ()), USER)
         assert raised.value.exit_status == 127
-    folders.program(folders.own, mode=0o644)
-    with pytest.raises(CommandNotExecutable, match="is not executable") as refused:
+    file = folders.program(folders.own, mode=0o644)
+    message = f"is not executable: Permission denied; it must be where you may execute {file} without sudo$"
+    with pytest.raises(CommandNotExecutable, match=message) as refused:
         child.start(["tool"], found.environment(folders.environ()), USER)
     assert refused.value.exit_status == 126
 
