@@ -6,11 +6,13 @@ sudo's own PATH holds the system's folders alone, and so another Python than the
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.job.invoking_user import InvokingUser, acting_as
 from autocap.job.login_path import login_path
 from autocap.job.own_command import SYSTEM_FOLDERS, own_folders
+
+_ADVICE = "give the command's full path if another program was meant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +20,14 @@ class JobCommand:
     """A command as it is to be started.
 
     path: the job's PATH, `None` for ours. taken: the program, where our own PATH gives another one or none. plain: what
-    that gives, `None` for nothing.
+    that gives, `None` for nothing. doubt: why it may be another program than the user means, a sentence.
     """
 
     argv: tuple[str, ...]
     path: str | None = None
     taken: str | None = None
     plain: str | None = None
+    doubt: str | None = None
 
     def environment(self, ours: Mapping[str, str]) -> dict[str, str]:
         """The job's variables. ours: those that it would have without sudo."""
@@ -43,28 +46,36 @@ def job_command(
     Looked at are autocap's own folders, then the PATH of a login of that user (or sudo's, where that is theirs), then
     sudo's. They are the job's PATH as well, so that what it starts by name is found in the same way; but a folder of
     autocap's that is in one of the two PATHs stays in its place there. own: autocap's folders. login: gives the PATH of
-    a login, `None` where it is not known. Raises TargetError where nothing can be done with the rights of that user.
+    a login, `None` where there is none. Raises TargetError where nothing can be done with the rights of that user.
     """
     if user is None:
         return JobCommand(argv=tuple(command))
     with acting_as(user):
         own = [folder for folder in (own_folders() if own is None else own) if _searchable(folder)]
         plain = os.get_exec_path(environ)
-        folders = list(dict.fromkeys([*_at_login(plain, user, login), *plain]))
+        doubt = None
+        try:
+            folders = _at_login(plain, user, login)
+        except TimeoutError:
+            doubt = f"the login shell of {user.name} did not tell its PATH in time, so sudo's own was used; {_ADVICE}"
+            folders = []
+        folders = list(dict.fromkeys([*folders, *plain]))
         known = {os.path.realpath(folder) for folder in folders if folder}
         folders = [*(folder for folder in own if os.path.realpath(folder) not in known), *folders]
         path = os.pathsep.join(folders)
+        found = JobCommand(argv=tuple(command), path=path, doubt=doubt)
         name = command[0] if command else ""
         if not name or os.sep in name:
-            return JobCommand(argv=tuple(command), path=path)
-        by_path, by_plain = _found(name, folders), _found(name, plain)
-        taken = _found(name, own) or by_path
+            return found
+        beside, by_path, by_plain = (_found(name, places) for places in (own, folders, plain))
+        taken = beside or by_path
         if taken is None:  # whoever starts it says so
-            return JobCommand(argv=tuple(command), path=path)
-        argv = tuple(command) if taken == by_path else (taken, *command[1:])
+            return found
+        if taken != by_path:
+            found = replace(found, argv=(taken, *command[1:]))
         if by_plain is not None and _place(taken) == _place(by_plain):
-            return JobCommand(argv=argv, path=path)
-        return JobCommand(argv=argv, path=path, taken=taken, plain=by_plain)
+            return found
+        return replace(found, taken=taken, plain=by_plain)
 
 
 def _at_login(plain: Sequence[str], user: InvokingUser, login: Callable[[InvokingUser, str], str | None]) -> list[str]:

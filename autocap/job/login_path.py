@@ -23,10 +23,11 @@ _ANSWER = re.compile(rb"\0autocap PATH=([^\0]{1,32768})\0")  # a variable of fou
 def login_path(
     user: InvokingUser, path: str, shell: str | None = None, *, patience_s: float = _PATIENCE_S
 ) -> str | None:
-    """What `su - USER` would give them as PATH; `None` where they have no such shell, or it does not say in time.
+    """What `su - USER` would give them as PATH; `None` where they have no such shell, or it does not say.
 
     Their profile runs, as theirs, without a terminal and with nothing to read. path: what it begins with. Nothing of it
-    is left when this returns. shell: theirs; by default as the passwd entry has it.
+    is left when this returns. shell: theirs; by default as the passwd entry has it. Raises TimeoutError where it does
+    not say in time.
     """
     shell = _shell(user) if shell is None else shell
     if shell is None:
@@ -68,9 +69,10 @@ def _answer(fd: int, deadline_s: float) -> str | None:
     ready = select.poll()
     ready.register(fd, select.POLLIN)
     said = b""
-    while len(said) < _MOST_BYTES and (left_s := deadline_s - time.monotonic()) > 0:
-        if not ready.poll(left_s * 1000):
-            return None
+    while len(said) < _MOST_BYTES:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 or not ready.poll(left_s * 1000):
+            raise TimeoutError
         part = os.read(fd, _MOST_BYTES)
         if not part:
             return None

@@ -46,6 +46,8 @@ def found_command(config: RunConfig, clock: SignalClock, user: InvokingUser | No
 
 def tell_of_command(config: RunConfig, command: JobCommand, recorder: Recorder, t_s: float) -> None:
     """Which program it is, where sudo's own PATH gives another. command: as it was found."""
+    if command.doubt is not None:
+        recorder.warn(t_s, command.doubt)
     if command.taken is not None:
         name = config.command[0]
         recorder.event(events.ProgramFound(t_s=t_s, name=name, program=command.taken, plain=command.plain))
