@@ -228,6 +228,19 @@ def living(group: int) -> list[str]:
 
 
 @as_root
+@pytest.mark.parametrize("program", ["/bin/sh", "/bin/bash", "/bin/zsh"])
+def test_a_real_shell_reads_the_profile_of_a_login(folders: Folders, program: str) -> None:
+    if not os.access(program, os.X_OK):
+        pytest.skip(f"there is no {program} here")
+    for name in (".profile", ".zprofile"):
+        (folders.root / name).write_text("echo Welcome\nPATH=$HOME/it's/bin:$PATH\n".replace("'", "\\'"))
+    user = InvokingUser(uid=USER.uid, gid=USER.gid, groups=USER.groups, name="ada", home=str(folders.root))
+    found = login_path(user, "/usr/bin:/bin", program, patience_s=30.0)
+    assert found is not None
+    assert found.startswith(f"{folders.root}/it's/bin:")
+
+
+@as_root
 @pytest.mark.parametrize(
     "profile",
     [
