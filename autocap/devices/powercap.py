@@ -19,6 +19,7 @@ from pathlib import Path
 from autocap.devices.kept_files import KeptFiles
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.job.invoking_user import privileged
+from autocap.job.own_command import sudo_advice
 from autocap.job.trusted_code import SYSFS_VARIABLE
 
 LONG_TERM = "long_term"  # the constraint that caps; the others are for moments
@@ -34,7 +35,7 @@ _MOST_W = 1000.0
 _SLACK_S = 1.0
 
 READABLE = (
-    "since CVE-2020-8694 the kernel lets root alone read it: run autocap with sudo, or let a group of yours read it, "
+    f"since CVE-2020-8694 the kernel lets root alone read it: {sudo_advice()}, or let a group of yours read it, "
     "`sudo chgrp GROUP FILE && sudo chmod g+r FILE` (until the next boot; a udev rule keeps it)"
 )
 

@@ -54,6 +54,19 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFound:
+    """Under sudo, which program a command's name stands for, where that is another than in sudo's own PATH.
+
+    plain: what that gives, `None` for nothing.
+    """
+
+    t_s: float
+    name: str
+    program: str
+    plain: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFound:
     """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`.
 
@@ -175,6 +188,7 @@ class RunEnded:
 
 RunEvent = (
     RunStarted
+    | ProgramFound
     | DeviceFound
     | NodeMetered
     | IdleEstimated

@@ -6,7 +6,6 @@ want them, and its process group is the whole job as the terminal would have see
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from autocap.config.values import shown
-from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
+from autocap.errors import TargetError
+from autocap.job.command_file import diagnosed, executable, is_binary, located, require_named
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.processes import identify, tree
 
 _SHELL = "/bin/sh"
-_NAME_SHOWN = 300  # characters of a command in an error
 # Waits until nobody holds the other end of a pipe, so also until we die, and then becomes the command. Python ignores
 # two signals that a command expects at their default. It gives up root by itself, because its user need not be allowed
 # to execute our Python.
@@ -44,7 +42,6 @@ except OSError as error:
     print(f"{ascii(path)}: {error.strerror}", file=sys.stderr)
     sys.exit(126)
 """
-_FIRST_LINE_BYTES = 80  # as much as bash looks at to tell a script from a binary
 
 
 class ChildJob:
@@ -132,18 +129,18 @@ def start(
 
     Raises CommandNotFound or CommandNotExecutable, with the status a shell would give.
     """
-    _require_named(command)
+    require_named(command)
     environment = {**env, **(user.environment() if user else {})}
     try:
         return ChildJob(_spawn(command, environment, user, stdout))
     except OSError as error:
-        path = _located(command[0], environment)
-        if error.errno != errno.ENOEXEC or path is None or _is_binary(path):
-            raise _diagnosed(command[0], path, error) from error
+        path = located(command[0], environment)
+        if error.errno != errno.ENOEXEC or path is None or is_binary(path):
+            raise diagnosed(command[0], path, error, under_sudo=user is not None) from error
     try:  # a script without #!, which execvp and shells hand to the shell
         return ChildJob(_spawn((_SHELL, path, *command[1:]), environment, user, stdout))
     except OSError as error:
-        raise _diagnosed(_SHELL, _SHELL, error) from error
+        raise diagnosed(_SHELL, _SHELL, error) from error
 
 
 @contextmanager
@@ -155,9 +152,9 @@ def waiting_start(
     For what must know the process before the command runs in it. Otherwise as `start`; but what the kernel alone can
     say against executing it is status 126.
     """
-    _require_named(command)
+    require_named(command)
     environment = {**env, **(user.environment() if user else {})}
-    path = _executable(command[0], environment)
+    path = executable(command[0], environment, under_sudo=user is not None)
     gate, ours = os.pipe()
     try:
         try:
@@ -171,30 +168,6 @@ def waiting_start(
         yield job
     finally:
         os.close(ours)
-
-
-def _require_named(command: Sequence[str]) -> None:
-    if not command or not command[0]:
-        raise CommandNotFound("the command is empty; give one after --")
-    if not all(map(_can_be_given, command)):
-        raise CommandNotExecutable("the command holds a character that no program can be given; leave it out")
-
-
-def _can_be_given(word: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(word)
-    except UnicodeEncodeError:  # half of a character
-        return False
-
-
-def _executable(name: str, environment: Mapping[str, str]) -> str:
-    """The file that a command names. Raises as `start` does."""
-    path = _located(name, environment)
-    if path is None:
-        raise _diagnosed(name, None, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
-    if not os.access(path, os.X_OK) or os.path.isdir(path):
-        raise _diagnosed(name, path, OSError(errno.EACCES, os.strerror(errno.EACCES)))
-    return path
 
 
 def _spawn(
@@ -211,46 +184,6 @@ def _spawn(
             group=user.gid if user else None,
             extra_groups=user.groups if user else None,
         )
-
-
-def _located(name: str, environment: Mapping[str, str]) -> str | None:
-    """The file that a command names, executable or not."""
-    if os.sep in name:
-        return name if os.path.lexists(name) else None
-    path = os.pathsep.join(os.get_exec_path(environment))
-    return shutil.which(name, path=path) or shutil.which(name, mode=os.F_OK, path=path)
-
-
-def _is_binary(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return b"\0" in file.read(_FIRST_LINE_BYTES).split(b"\n", 1)[0]
-    except OSError:  # unreadable for us: let the shell say so
-        return False
-
-
-def _diagnosed(name: str, path: str | None, error: OSError) -> TargetError:
-    """What the kernel's refusal to execute a command means, and what to do about it."""
-    named = shown(name, _NAME_SHOWN)
-    if path is None and error.errno == errno.ENOENT:
-        if os.sep in name:
-            return CommandNotFound(f"command {named} does not exist; check its path")
-        return CommandNotFound(f"command {named} was not found in PATH; check its spelling or give its full path")
-    if error.errno == errno.ENOENT:
-        return CommandNotExecutable(
-            f"command {named} cannot be executed: an interpreter it needs does not exist; check its first line"
-        )
-    if os.path.isdir(path or name):
-        return CommandNotExecutable(f"{named} is a directory; name a program in it")
-    if error.errno == errno.EACCES:
-        return CommandNotExecutable(
-            f"command {named} is not executable: {error.strerror}; allow it with: chmod +x {path or name}"
-        )
-    if error.errno == errno.ENOEXEC:
-        return CommandNotExecutable(
-            f"command {named} is neither a script nor a program for this machine; name one that is"
-        )
-    return CommandNotExecutable(f"command {named} cannot be executed: {error.strerror}; check its path and arguments")
 
 
 def _status(code: int) -> int:

@@ -18,13 +18,14 @@ from autocap.errors import AutocapError, DeviceError, DeviceUnavailable
 from autocap.job import child as child_job
 from autocap.job.attached import AttachedJob
 from autocap.job.child import ChildJob
+from autocap.job.command_path import JobCommand
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.signals import EndedBySignal, SignalClock
 from autocap.progress.counter import IterationCounter
 from autocap.session.caps import checker
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
-from autocap.session.preparing import open_node_power, settle_leftovers
+from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.rights import lent_rights
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.session.warm_start import earlier_run
@@ -75,6 +76,9 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
                 config = replace(config, command=attached.command)
             if plan.earlier is not None:
                 plan.earlier.require_command(config.command)
+            command = JobCommand(argv=config.command)
+            if attached is None:
+                command = found_command(config, clock, user)
             source, why_not = _source_or_why(config, clock, plan, origin, stack)
             notes = settle_leftovers(observe=config.tune.observe)
             device = None
@@ -90,8 +94,9 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
         except EndedBySignal:
             output.directory.discard()
             raise
-        job = attached or _start(config, clock, output, user, counting)
+        job = attached or _start(command, clock, output, user, counting)
         recorder = output.begin(plan, origin.value, job.pid, notes)
+        tell_of_command(config, command, recorder, clock.now())
         inbox = SignalInbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
             config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
@@ -172,11 +177,11 @@ def _counter(config: RunConfig, origin: JobOrigin, *, counted: bool) -> Iteratio
 
 
 def _start(
-    config: RunConfig, clock: SignalClock, output: RunOutput, user: InvokingUser | None, counting: IterationCounter
+    command: JobCommand, clock: SignalClock, output: RunOutput, user: InvokingUser | None, counting: IterationCounter
 ) -> ChildJob:
     try:
         with clock.lifted(), counting.child_stdout() as stdout:
-            return child_job.start(config.command, counting.environment(os.environ), user, stdout)
+            return child_job.start(command.argv, command.environment(counting.environment(os.environ)), user, stdout)
     except AutocapError:
         output.directory.discard()
         raise

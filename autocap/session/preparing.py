@@ -1,17 +1,21 @@
 """What every session does before its job is tuned or measured, a sweep's like any other: whatever can be refused is
 refused here, and what dead runs left behind is put back."""
 
+import os
 from contextlib import ExitStack
 
+from autocap import events
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import PowerSource
 from autocap.errors import GuardError, UsageError
 from autocap.guardian import Fate, settle
+from autocap.job.command_path import JobCommand, job_command
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
 from autocap.job.trusted_code import require_trusted_module
+from autocap.session.recorder import Recorder
 from autocap.strategies import registry
 
 _NO_NEWS = (Fate.IN_USE, Fate.UNCHANGED)  # another run's device, and what never was changed
@@ -32,6 +36,21 @@ def refuse_as_root(config: RunConfig, user: InvokingUser | None) -> None:
         raise UsageError(
             f"--node-power {config.node_power} would run as root under sudo; choose another source, or run without sudo"
         )
+
+
+def found_command(config: RunConfig, clock: SignalClock, user: InvokingUser | None) -> JobCommand:
+    """The command as it is to be started. user: the one behind sudo, `None` without sudo. Raises TargetError."""
+    with clock.lifted():  # a login shell must feel it when its children end
+        return job_command(config.command, os.environ, user)
+
+
+def tell_of_command(config: RunConfig, command: JobCommand, recorder: Recorder, t_s: float) -> None:
+    """Which program it is, where sudo's own PATH gives another. command: as it was found."""
+    if command.doubt is not None:
+        recorder.warn(t_s, command.doubt)
+    if command.taken is not None:
+        name = config.command[0]
+        recorder.event(events.ProgramFound(t_s=t_s, name=name, program=command.taken, plain=command.plain))
 
 
 def settle_leftovers(*, observe: bool) -> list[str]:

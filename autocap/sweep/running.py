@@ -20,6 +20,7 @@ from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.job import child
 from autocap.job.child import ChildJob
+from autocap.job.command_path import JobCommand
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.processes import ProcessId
 from autocap.job.signals import Reaction, SignalClock, SignalPolicy
@@ -107,12 +108,13 @@ class Resting:
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """Carries out the runs of a plan. node: of the machine's power, `None` where only the GPUs' counts. ended_by: the
-    name of the signal that asked for the end.
+    """Carries out the runs of a plan. command: the plan's, as it is to be started. node: of the machine's power, `None`
+    where only the GPUs' counts. ended_by: the name of the signal that asked for the end.
     """
 
     config: SweepConfig
     plan: SweepPlan
+    command: JobCommand
     clock: SignalClock
     recorder: Recorder
     user: InvokingUser | None
@@ -183,13 +185,13 @@ class Running:
 
     def _start(self, one: GpuSet, waiting: ExitStack | None) -> ChildJob:
         """Start the command; with a stack, it runs once that closes."""
-        environment = dict(os.environ)
+        environment = self.command.environment(os.environ)
         if self.config.gpu_sets is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(device_names(self.plan, one))
         with self.clock.lifted():
             if waiting is None:
-                return child.start(self.plan.command, environment, self.user)
-            return waiting.enter_context(child.waiting_start(self.plan.command, environment, self.user))
+                return child.start(self.command.argv, environment, self.user)
+            return waiting.enter_context(child.waiting_start(self.command.argv, environment, self.user))
 
     @contextmanager
     def _made_by(self, job: ChildJob, one: GpuSet) -> Iterator[Tunable]:

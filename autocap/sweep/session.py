@@ -23,7 +23,7 @@ from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
 from autocap.session.output import hand_out, metric_info, node_metered
-from autocap.session.preparing import open_node_power, settle_leftovers
+from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.recorder import Recorder
 from autocap.session.rights import lent_rights
 from autocap.sweep.document import present_sweep
@@ -50,6 +50,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
             notes = settle_leftovers(observe=observe)  # before the limits found on arrival are read
             whole_plan, devices = planned(config, clock, stack)
             plan = observed(whole_plan) if observe else whole_plan
+            command = found_command(config.run, clock, user)
             node = open_node_power(config.run, clock, stack)
         directory, earlier = _directory(config, plan, started)
         stack.enter_context(directory)
@@ -67,6 +68,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
                 runs_left=schedule.left,
             )
         )
+        tell_of_command(config.run, command, recorder, clock.now())
         if node is not None:
             recorder.event(node_metered(node, config.run, clock.now()))
         for note in notes:
@@ -74,7 +76,9 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
         if observe:
             caps_w = sorted({cap_w for one in whole_plan.sets for cap_w in one.caps_w}, reverse=True)
             recorder.event(events.WouldTry(t_s=clock.now(), caps_w=tuple(caps_w)))
-        running = Running(config=config, plan=plan, clock=clock, recorder=recorder, user=user, node=node)
+        running = Running(
+            config=config, plan=plan, command=command, clock=clock, recorder=recorder, user=user, node=node
+        )
         try:
             why_not_all = _run_all(running, schedule, devices, directory)
         except AutocapError as error:

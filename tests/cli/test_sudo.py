@@ -223,6 +223,32 @@ def test_what_counts_iterations_is_the_users(machine: Machine, sudo: Sudo, progr
     assert (machine.home / "seen").stat().st_uid == USER.uid
 
 
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(
+    machine: Machine, sudo: Sudo, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    own, plain = machine.root / "own", machine.root / "plain"
+    options = ("--repeats", "1", "--caps", "260", "--no-warm-up") if command == "sweep" else ()
+    pause = 0.7 if options else 0  # power must be read while it runs
+    for folder in (own, plain):
+        folder.mkdir()
+        for name, text in (("train", "exec part"), ("part", f"echo {folder} > seen; exec sleep {pause}")):
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / name).chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(own / "autocap")])
+    machine.env["PATH"] = f"{plain}:/usr/bin:/bin"
+
+    done = sudo(command, "--device", "emulated", *options, "--out", "out", "--", "train")
+    assert done.returncode == 0, done.stderr
+    assert (machine.home / "seen").read_text() == f"{own}\n"
+    said = f"autocap: command 'train' is {own}/train here; sudo's own PATH gives {plain}/train\n"
+    assert done.stderr.count(said) == 1
+    recorded = [json.loads(line) for line in (machine.home / "out" / "events.jsonl").read_text().splitlines()]
+    (found,) = [event for event in recorded if event["event"] == "program_found"]
+    assert (found["name"], found["program"], found["plain"]) == ("train", f"{own}/train", f"{plain}/train")
+    assert json.loads((machine.home / "out" / "result.json").read_text())["warnings"] == []
+
+
 def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, sudo: Sudo) -> None:
     words = ("inside", "--pid", str(os.getpid()))
     done = sudo(*words, "--step-map-fd", "5", "--out", str(machine.secret / "out"))

@@ -71,7 +71,7 @@ class Parsed(Exception):
 
 def words_of(line: str) -> tuple[dict[str, str], list[str]]:
     """The variables in front of a command, and its words without sudo and the comment."""
-    words = shlex.split(line, comments=True)
+    words = shlex.split(re.sub(r"\$\(which (\w+)\)", r"\1", line), comments=True)
     variables = {}
     while re.match(r"[A-Z_]+=", words[0]):
         name, _, variables[name] = words.pop(0).partition("=")
@@ -128,6 +128,10 @@ def check(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
             check_workloads(options)
         case [".venv/bin/python", "-m", "pytest", where, *_]:
             assert (ROOT / where).exists()
+        case ["python3", "-m", "venv", ".venv"]:
+            pass  # where the commands below it are
+        case [".venv/bin/pip", "install", "."]:
+            assert (ROOT / "pyproject.toml").exists()
         case ["make", target]:
             recipe = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
             for made in recipe.replace("\\\n", "").splitlines():
@@ -253,7 +257,7 @@ def test_a_benchmark_in_the_text_takes_its_options(span: str, monkeypatch: pytes
 
 def test_every_command_in_the_text_is_one_of_ours() -> None:
     for page, span in SPANS:
-        match span.removeprefix("sudo ").split():
+        match words_of(span)[1] if span.startswith("sudo ") else span.split():
             case ["autocap", name, *_] if re.fullmatch(r"[a-z]+", name) and page.name != "troubleshooting.md":
                 assert name in autocap.cli._COMMANDS | autocap.cli._UNLISTED, f"{page.name}: {span}"
             case ["python", "-m", "bench", name, *_] if re.fullmatch(r"[a-z]+", name):

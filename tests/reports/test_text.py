@@ -11,7 +11,7 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.devices.simulated.meter import SimulatedMeter
-from autocap.events import DeviceFound, Event, NodeMetered, RunEnded, Warned
+from autocap.events import DeviceFound, Event, NodeMetered, ProgramFound, RunEnded, Warned
 from autocap.metrics import Metric
 from autocap.records import Sample
 from autocap.reports import text
@@ -192,3 +192,10 @@ def test_what_is_counted_is_said_when_it_begins() -> None:
     words = Wording()
     metered = NodeMetered(t_s=0.0, source="350 W", whole=False, refresh_s=0.0, idle_w=None, standard_idle_w=None)
     assert words.line(metered) == "energy is the whole node's, the GPUs' and this beside them: 350 W"
+
+
+def test_the_program_is_named_where_sudos_path_gives_another() -> None:
+    found = ProgramFound(t_s=0.0, name="python", program="/v/bin/python", plain="/usr/bin/python")
+    words = Wording()
+    assert words.line(found) == "command 'python' is /v/bin/python here; sudo's own PATH gives /usr/bin/python"
+    assert words.line(replace(found, plain=None)) == "command 'python' is /v/bin/python here; sudo's own PATH has none"

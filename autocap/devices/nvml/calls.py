@@ -6,12 +6,13 @@ from typing import ParamSpec, TypeVar
 import pynvml
 
 from autocap.errors import DeviceError
+from autocap.job.own_command import sudo_advice
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 WITHOUT_ROOT = (
-    "run autocap with sudo, start the container with --cap-add SYS_ADMIN, or pass --observe to measure without setting"
+    f"{sudo_advice()}, start the container with --cap-add SYS_ADMIN, or pass --observe to measure without setting"
 )
 
 # Every return code that NVML has: its name there, and what it means with what to do about it.

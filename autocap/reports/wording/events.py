@@ -1,6 +1,7 @@
 """Events in words."""
 
 from autocap import events
+from autocap.config.values import shown
 from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
@@ -29,6 +30,9 @@ class Wording:
                 self.metric = metric.name
                 meaning = f" ({explained(metric)})" if metric.name == "eds" else ""
                 self._searching_for = f"searching for the cap with the lowest {asked_for(metric)}{meaning}"
+            case events.ProgramFound(name=name, program=program, plain=plain):
+                other = "has none" if plain is None else f"gives {plain}"
+                return f"command {shown(name)} is {program} here; sudo's own PATH {other}"
             case events.DeviceFound():
                 return self._device(event)
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
