@@ -36,7 +36,8 @@ def tune(**options: "OptionValue") -> "Tuned":
     The options are those of `autocap attach`, with underscores: `max_slowdown="5%"`, `gpus=[0, 1]`, `observe=True`,
     `strategy_option={"trials": 5}`. Iterations are optimiser steps of torch, or calls of `autocap.step()`. Of several
     ranks on a machine the first has the job tuned. The limits found on arrival are put back when the block ends,
-    however it ends, also with the process. Afterwards `run.result` is the Summary, `None` where nothing was tuned.
+    however it ends, also with the process. Afterwards `run.result` is the Summary; where nothing was tuned its
+    `chosen` is None and its `ended_because` says why.
 
     Raises UsageError for options that are wrong. Whatever else fails, the block runs untuned, with one warning.
     """

@@ -1,6 +1,9 @@
 """Which strategies there are, and how their options are read."""
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
@@ -14,6 +17,7 @@ from autocap.spelling import did_you_mean
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Option, OptionScalar
+from autocap.strategies.shape import SHAPE, complaints
 
 # Built in, so that a bare clone works; other packages add theirs through the entry points `autocap.strategies`.
 BUILTIN = {
@@ -49,12 +53,14 @@ class StrategyFactory(Protocol):
 def find(name: str) -> StrategyFactory:
     """The strategy of that name: built in, registered by a package, or `package.module:Class`.
 
-    Raises UsageError for a name nobody registered, StrategyError when its module cannot be imported.
+    Of the last the module may lie in the current directory. Raises UsageError for a name nobody registered,
+    StrategyError when its module cannot be imported and when what stands there has not the shape of a strategy.
     """
     if name in BUILTIN:
         return _imported(BUILTIN[name])
     if ":" in name:
-        return _imported(name)
+        with _current_directory():
+            return _imported(name)
     registered = plugged_in()
     if name not in registered:
         known = [*BUILTIN, *sorted(registered)]
@@ -70,6 +76,24 @@ def plugged_in() -> dict[str, str]:
     return {entry.name: entry.value for entry in entry_points(group="autocap.strategies")}
 
 
+@contextmanager
+def _current_directory() -> Iterator[None]:
+    """Import from the current directory first, as `python -m` does, and afterwards where nothing else has the module:
+    what was imported may import more when it is called."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was removed meanwhile
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+        if here not in sys.path:
+            sys.path.append(here)
+
+
 def _imported(reference: str) -> StrategyFactory:
     module, _, attribute = reference.partition(":")
     try:
@@ -78,7 +102,10 @@ def _imported(reference: str) -> StrategyFactory:
         raise StrategyError(f"strategy {reference} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(factory):
         raise StrategyError(f"strategy {reference} is not a class; name one, as package.module:Class")
-    return factory  # type: ignore[no-any-return]  # its signature shows only when it is called
+    lacking = complaints(factory)
+    if lacking:
+        raise StrategyError(f"strategy {reference} cannot be used: {', and '.join(lacking)}; {SHAPE}")
+    return factory  # type: ignore[no-any-return]  # it has the shape of one
 
 
 def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) -> dict[str, OptionScalar]:

@@ -39,6 +39,7 @@ ROOMS = {
     "cli": "all before",
     "integrations": "all before",
     "workloads": "",
+    "testing": "strategies devices",
 }
 # Of these, no folder imports another one of the same room.
 APART = {"devices": {"nvml", "rapl", "node", "emulated", "simulated"}, "progress": {"steps", "regex", "period"}}
@@ -69,6 +70,7 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "integrations.lightning": "lightning",
     "cli": "rich",
     "workloads": "torch",
+    "testing": "pytest",
 }
 
 

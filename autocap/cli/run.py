@@ -10,7 +10,7 @@ from autocap.cli.numpy_threads import session_clock
 from autocap.config import RunConfig, values
 from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user
-from autocap.streams import note
+from autocap.streams import note, put
 
 
 class Run:
@@ -79,6 +79,7 @@ class Inside:
                 return inside(config, clock, args.pid)
         except AutocapError as error:  # nothing is tuned, which is no reason to disturb the job
             note(f"warning: the job runs untuned: {error}")
+            put(str(error))  # for the block, which has this as its result
             return error.exit_status
 
 

@@ -56,13 +56,14 @@ Decision = Keep | Revert | SearchAnew
 class Outbox:
     """Collects the actions of a step, in order.
 
-    original_w: the limits found on arrival, one per device. now_s: of the step, on the run's clock. caps_w: the limits
-    that should hold now. state: where the controller is; shown: where it says it is, which is PAUSED while the job does
-    not train.
+    original_w: the limits found on arrival, one per device. now_s: of the step, on the run's clock. decided_w: the caps
+    that were asked for last. state: where the controller is; shown: where it says it is, which is PAUSED while the job
+    does not train.
     """
 
     def __init__(self, original_w: tuple[float, ...]) -> None:
-        self.original_w = self.caps_w = original_w
+        self.original_w = self.decided_w = original_w
+        self._aside = False
         self.state = self.shown = State.WAITING
         self.now_s = 0.0
         self._actions: list[Action] = []
@@ -76,15 +77,37 @@ class Outbox:
         """Those of this step so far."""
         return self._actions
 
+    @property
+    def caps_w(self) -> tuple[float, ...]:
+        """The limits that should hold now, watts, one per device."""
+        return self.original_w if self._aside else self.decided_w
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether other limits hold than were asked for, as the job pauses."""
+        return self.caps_w != self.decided_w
+
     def every(self, cap_w: float) -> tuple[float, ...]:
         """A common cap of all devices."""
         return (cap_w,) * len(self.original_w)
 
     def set(self, caps_w: tuple[float, ...]) -> None:
-        """Ask for these caps, where they do not hold already."""
-        if caps_w != self.caps_w:
-            self.caps_w = caps_w
-            self._actions.append(SetCaps(caps_w=caps_w))
+        """Ask for these caps, where they do not hold already; while others hold aside, only once that is over."""
+        self._change(caps_w, aside=self._aside)
+
+    def step_aside(self) -> None:
+        """Have the limits found on arrival hold, until `come_back`."""
+        self._change(self.decided_w, aside=True)
+
+    def come_back(self) -> None:
+        """Have the caps hold again that were asked for last."""
+        self._change(self.decided_w, aside=False)
+
+    def _change(self, decided_w: tuple[float, ...], *, aside: bool) -> None:
+        before_w = self.caps_w
+        self.decided_w, self._aside = decided_w, aside
+        if self.caps_w != before_w:
+            self._actions.append(SetCaps(caps_w=self.caps_w))
 
     def set_again(self) -> None:
         """Ask for the caps that should hold, which somebody has put back."""

@@ -86,7 +86,7 @@ class Controller:
             self._started = True
             self._out.enter(State.WAITING)
         marks, kind = self._progress.marks(sample), self._progress.kind
-        metered = self._metering.meter(sample, marks, kind, self._out.caps_w)
+        metered = self._metering.meter(sample, marks, kind, self._out.decided_w)
         if marks:
             self._done = marks[-1].iterations
         if marks and not self._seen_progress:
@@ -97,8 +97,10 @@ class Controller:
             self._out.announce(events.IdleEstimated(t_s=sample.t_s, power_w=idle_w, seen_s=self._idle.seen_s))
         self._out.heed_pause(paused=metered.paused)
         self._totals.add(metered, self.state)
+        self._heed_long_pause(metered)
         try:
-            self._advance(metered)
+            if not self._out.is_aside:
+                self._advance(metered)
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         if sample.t_s - self._tallied_s >= _TALLY_EVERY_S:
@@ -130,7 +132,7 @@ class Controller:
             return []
         if isinstance(self._phase, Exploring):
             self._phase.exploration.abandon(reason)
-        self._out.caps_w = self._out.original_w
+        self._out.decided_w = self._out.original_w
         self._finish()
         return self._out.actions
 
@@ -140,6 +142,16 @@ class Controller:
         self._out.open(t_s)
         self._tally()
         return out + self._out.actions
+
+    def _heed_long_pause(self, metered: Metered) -> None:
+        """A cap that is not kept yet slows down nothing but training: whatever the job does instead for long, or the
+        end of a training that failed, has the limits found on arrival."""
+        if metered.marks:
+            if self._out.is_aside:
+                self._prober.resume()
+            self._out.come_back()
+        elif metered.long_pause and isinstance(self._phase, Exploring) and self._out.decided_w != self._phase.held_w:
+            self._out.step_aside()
 
     # The phases, in their order.
 
@@ -254,7 +266,7 @@ class Controller:
     def _hold(self, phase: Exploring, decision: Keep | Revert, caps_w: tuple[float, ...]) -> None:
         self._out.set(caps_w)
         self._out.enter(State.HOLDING)
-        hold = self._plan.hold(decision, self._out.now_s, checked=phase.checks)
+        hold = self._plan.hold(decision, self._out.now_s, checked=phase.held_w is not None)
         self._phase = Holding(exploration=phase.exploration, hold=hold, caps_w=caps_w)
 
     def _keep(self, holding: Holding, metered: Metered) -> None:
@@ -263,7 +275,7 @@ class Controller:
             self._tune_anew(holding, why)
         elif holding.hold.check_due(metered):
             self._plan.begin_check()
-            self._phase = Exploring(exploration=holding.exploration, checks=True)
+            self._phase = Exploring(exploration=holding.exploration, held_w=holding.caps_w)
             holding.exploration.check(holding.caps_w)
 
     def _tune_anew(self, phase: Exploring | Holding, why: str) -> None:

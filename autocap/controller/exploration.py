@@ -143,7 +143,7 @@ class Exploration:
         self._out.set(self._out.every(cap_w))
         rules = self.search.rules(cap_w, self._prober.rules)
         self._prober.start(
-            self._out.caps_w, self.search.cost, rules, hopeless=self.search.hopeless, decided=self.search.decided
+            self._out.every(cap_w), self.search.cost, rules, hopeless=self.search.hopeless, decided=self.search.decided
         )
 
     def _overspent(self) -> bool:

@@ -26,10 +26,11 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploring:
-    """A cap is searched for and confirmed; or, where `checks`, a cap that is held is measured again."""
+    """A cap is searched for and confirmed. held_w: the caps, watts per device, that are held and only measured again;
+    `None` in a search."""
 
     exploration: Exploration
-    checks: bool = False
+    held_w: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 """
 
 from autocap.events.run import (
+    BLOCK_ENDED,
+    JOB_ENDED,
     CapSet,
     DeviceFound,
     IdleEstimated,
@@ -48,6 +50,8 @@ from autocap.events.sweep import (
 Event = RunEvent | SearchEvent | SweepEvent
 
 __all__ = [
+    "BLOCK_ENDED",
+    "JOB_ENDED",
     "BaselineMeasured",
     "CapSet",
     "Decided",

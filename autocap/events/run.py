@@ -1,9 +1,13 @@
 """What is announced of any run: how it began, what it runs on, the states and caps it went through, how it ended."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Self
 
+from autocap.metrics import Metric
 from autocap.records import GpuInfo
+
+JOB_ENDED, BLOCK_ENDED = "the job ended", "the tuned block ended"  # what a `ended_because` says where nothing else did
 
 
 class State(StrEnum):
@@ -27,6 +31,11 @@ class MetricInfo:
     max_slowdown: float | None = None
     energy_price: float | None = None
     hour_price: float | None = None
+
+    @classmethod
+    def of(cls, metric: Metric) -> Self:
+        """A metric as its event holds it."""
+        return cls(**asdict(metric))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from autocap.reports.summary.record import Summary
 
 class TunedTraining:
     """Tunes from `_begin` to `_end`, as often as a training is begun. result: what came of the last one that ended,
-    `None` where nothing was tuned."""
+    `None` before."""
 
     def __init__(self, **options: OptionValue) -> None:
         """Raises UsageError for options that are wrong by themselves."""
@@ -15,10 +15,10 @@ class TunedTraining:
         self._tuned: Tuned | None = None
         self.result: Summary | None = None
 
-    def _begin(self) -> None:
-        """A training begins; one that ended without a word ends now."""
+    def _begin(self, *, first_rank: bool) -> None:
+        """A training begins; one that ended without a word ends now. first_rank: of this machine, by the framework."""
         self._end()
-        self._tuned = Tuned(self._options)
+        self._tuned = Tuned(self._options, first_rank=first_rank)
         self._tuned.__enter__()
 
     def _end(self) -> None:

@@ -14,12 +14,12 @@ from autocap.progress.steps.map import step
 class TuneCallback(TunedTraining, TrainerCallback):  # type: ignore[misc]  # without transformers its type is not known
     """Takes the options of `autocap.tune`. An iteration is an update step, however many batches it accumulates.
 
-    A training that fails calls no hook: its limits are put back when the process ends or trains again.
+    A training that fails calls no hook. A cap on trial is then taken back within seconds, as in any pause; a cap that
+    was kept stays until the process ends or trains again. A block of `autocap.tune` ends with the failure.
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_local_process_zero:
-            self._begin()
+        self._begin(first_rank=state.is_local_process_zero)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         step()

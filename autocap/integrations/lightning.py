@@ -27,8 +27,7 @@ class TuneCallback(TunedTraining, Callback):  # type: ignore[misc]  # without Li
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._global_step = trainer.global_step
-        if trainer.local_rank == 0:
-            self._begin()
+        self._begin(first_rank=trainer.local_rank == 0)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step != self._global_step:

@@ -21,24 +21,25 @@ from pathlib import Path
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.option import CommandOption, options_of
-from autocap.errors import AutocapError, RunDirectoryError, UsageError
+from autocap.errors import AutocapError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
 from autocap.printable import printable
 from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.reports.summary.record import Summary
 from autocap.runlog.directory import default_directory
-from autocap.runlog.event_log import read_events
 from autocap.spelling import did_you_mean
 
 log = logging.getLogger(__name__)
 # How torchrun and Lightning, mpirun and srun number the ranks of a machine, and say how many there are.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _COUNTS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
-# A shell starts it, prints its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it.
-_DETACHED = '"$@" >/dev/null & echo $!'
+# A shell starts it, prints its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it. What
+# it prints is why it could not begin.
+_DETACHED = '"$@" >/proc/self/fd/{} & echo $!'
 _LONGEST_END_S = 10.0  # limits are back within 1 s; the report may take a moment
 _LOOK_EVERY_S = 0.02
+_LONGEST_REFUSAL = 4096  # bytes
 
 OptionValue = None | bool | str | int | float | Path | Iterable[object] | Mapping[str, object]
 
@@ -46,52 +47,72 @@ OptionValue = None | bool | str | int | float | Path | Iterable[object] | Mappin
 class Tuned:
     """A block of a training script, tuned while it runs.
 
-    directory: the run directory. result: what came of it, once the block has ended; `None` where nothing was tuned.
+    directory: the run directory. result: what came of it, once the block has ended, `None` before. Where nothing was
+    tuned it has no `chosen`, and `ended_because` says why.
     """
 
-    def __init__(self, options: Mapping[str, OptionValue]) -> None:
-        """Raises UsageError for options that are wrong by themselves."""
+    result: Summary
+
+    def __init__(self, options: Mapping[str, OptionValue], *, first_rank: bool = True) -> None:
+        """first_rank: whether this is not known to be a later rank of its machine. Raises UsageError for options that
+        are wrong by themselves."""
         words = _words(options)
-        config = checked(words)
+        self._config = config = checked(words)
         self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
-        self.result: Summary | None = None
+        self.result = None  # type: ignore[assignment]  # whoever reads it after the block need not ask
+        self._first_rank = first_rank
+        self._began, self._began_s = datetime.now().astimezone(), 0.0
+        self._pid = 0  # that began the block: a fork of it leaves the block too, and ends nothing
+        self._why_not: str | None = None  # nothing is tuned
+        self._died = False  # the process that tunes, before the block ended
         self._words = [*words, f"--out={self.directory}"]  # the last one counts
         self._stack = ExitStack()
-        self._owner: int | None = None  # the process that is tuned: a fork of it leaves the block too, and ends nothing
         self._job = 0
 
     def __enter__(self) -> "Tuned":
-        if _is_another_rank():
+        self._began, self._began_s, self._pid = datetime.now().astimezone(), time.monotonic(), os.getpid()
+        self._why_not = None
+        if not self._first_rank or _is_another_rank():
+            self._why_not = "another rank has the job tuned"
             return self
         if are_counted():
-            log.warning("autocap: this block is not tuned: the job is being tuned already")
+            self._why_not = "the job is being tuned already"
+            log.warning("autocap: this block is not tuned: %s", self._why_not)
             return self
         with ExitStack() as stack:
             try:
                 self._job = _job()
                 step_map = stack.enter_context(StepMap.create())
-                tuner = stack.enter_context(AttachedJob(_start(self._job, step_map.fd, self._words)))
-                stack.callback(_end, tuner)
+                refusal_fd = os.memfd_create("autocap-refusal")
+                stack.callback(os.close, refusal_fd)
+                tuner = stack.enter_context(AttachedJob(_start(self._job, step_map.fd, refusal_fd, self._words)))
+                stack.callback(self._end, tuner, refusal_fd)
                 stack.enter_context(counted(step_map))
             except (AutocapError, OSError, ValueError, subprocess.SubprocessError) as error:
-                log.warning("autocap: the job runs untuned: %s", printable(str(error)))
+                self._why_not = printable(str(error))
+                log.warning("autocap: the job runs untuned: %s", self._why_not)
                 return self
             self._stack = stack.pop_all()
-        self._owner = os.getpid()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if os.getpid() != self._owner:
+        if os.getpid() != self._pid:
             return
-        self._owner = None
+        seconds = time.monotonic() - self._began_s
         self._stack.close()
         # Only here: what a summary needs would make the script wait when the block begins.
-        from autocap.reports.summary.summarise import summarise
+        from autocap.integrations.outcome import Block, outcome
 
-        with suppress(RunDirectoryError):  # it never began
-            summary = summarise(read_events(self.directory))
-            if summary.device is not None and summary.pid == self._job:  # not an older run that was in the way
-                self.result = summary
+        block = Block(config=self._config, pid=self._job or self._pid, began=self._began, seconds=seconds)
+        self.result, unsaid = outcome(block, self.directory, self._why_not, died=self._died)
+        if unsaid is not None and not self._config.quiet:
+            log.warning("autocap: nothing was tuned: %s", unsaid)
+
+    def _end(self, tuner: AttachedJob, refusal_fd: int) -> None:
+        """End the process that tunes. refusal_fd: of the file in which it says why it could not begin."""
+        self._died = tuner.poll() is not None
+        _end(tuner)
+        self._why_not = os.pread(refusal_fd, _LONGEST_REFUSAL, 0).decode(errors="replace").strip() or None
 
 
 def _words(options: Mapping[str, OptionValue]) -> list[str]:
@@ -155,15 +176,16 @@ def _distributed() -> tuple[int, int]:
     return torch.get_rank(), torch.get_world_size()
 
 
-def _start(job: int, map_fd: int, words: Sequence[str]) -> int:
-    """Start the process that tunes, and hand the step map down to it; its PID."""
+def _start(job: int, map_fd: int, refusal_fd: int, words: Sequence[str]) -> int:
+    """Start the process that tunes, and hand the step map down to it; its PID. refusal_fd: of the file in which it
+    says why it cannot begin."""
     tuner = [sys.executable, "-P", "-m", "autocap", "inside", f"--pid={job}", f"--step-map-fd={map_fd}", *words]
     done = subprocess.run(
-        ["/bin/sh", "-c", _DETACHED, "sh", *tuner],
+        ["/bin/sh", "-c", _DETACHED.format(refusal_fd), "sh", *tuner],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        pass_fds=(map_fd,),
+        pass_fds=(map_fd, refusal_fd),
         start_new_session=True,
         check=True,
     )

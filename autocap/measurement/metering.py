@@ -18,7 +18,8 @@ class Metered:
     run of which it is not known. known: whether the energy up to here is; moved: whether a counter that moved, or
     power, says so. node_fresh: the machine's reading is another than at the sample before. disturbed: why nothing
     is to be measured here, `None` where nothing disturbs. paused: the job does something other than training;
-    pause_ended: the last mark ends a stretch that held a pause.
+    long_pause: for so long that a cap on trial is not to slow it down; pause_ended: the last mark ends a stretch that
+    held a pause.
     """
 
     sample: Sample
@@ -31,6 +32,7 @@ class Metered:
     node_fresh: bool
     disturbed: str | None
     paused: bool
+    long_pause: bool
     pause_ended: bool
 
     @property
@@ -46,7 +48,8 @@ class Metering:
         self._node_stamp_s: float | None = None
 
     def meter(self, sample: Sample, marks: Sequence[Mark], kind: str, caps_w: tuple[float, ...]) -> Metered:
-        """Take in the next sample and its marks. kind: of the progress that made them. caps_w: that hold, watts."""
+        """Take in the next sample and its marks. kind: of the progress that made them. caps_w: at which the job
+        trains, watts."""
         self._energy.add(sample)
         self._pauses.add(sample, marks, kind, caps_w)
         return Metered(
@@ -60,6 +63,7 @@ class Metering:
             node_fresh=self._fresh(sample.node),
             disturbed=disturbance(sample),
             paused=self._pauses.paused,
+            long_pause=self._pauses.is_long,
             pause_ended=self._pauses.ended,
         )
 

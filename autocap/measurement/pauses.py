@@ -25,6 +25,7 @@ _FEWEST = 4
 _OVERDUE = 3.0  # usual iterations without an end
 _OVERDUE_AT_NEW_CAP = 6.0  # a low cap alone may slow a job down four times
 _SHORTEST_S = 1.0
+_LONG_S = 5.0
 _LOW = 0.6  # of the usual draw
 _DRAW_MEMORY = 0.02  # weight of a new reading in the usual draw
 _LIVE = ("steps", "regex")
@@ -34,11 +35,12 @@ _MOST_IN_A_ROW = 3  # long iterations; more of them are how the job goes from he
 class PauseWatch:
     """Watches every sample and its marks. paused: whether the job does something other than training now.
 
+    is_long: whether no iteration has ended for so long that a cap on trial is not to slow down what goes on instead.
     ended: whether the stretch that the last mark ended held a pause.
     """
 
     def __init__(self) -> None:
-        self.paused = self.ended = False
+        self.paused = self.is_long = self.ended = False
         self._times: deque[float] = deque(maxlen=_KEPT)
         self._usual_s = 0.0  # their median
         self._at_cap = 0  # iterations seen since the caps changed
@@ -57,11 +59,14 @@ class PauseWatch:
             return
         self._feel(sample)
         if marks:
+            self.is_long = False
             self._count(marks[-1])
-        elif self._last is not None and len(self._times) >= _FEWEST:
+        elif self._last is not None and self._usual_s:
             since_s = sample.t_s - self._last.t_s
-            overdue = _OVERDUE if self._at_cap >= _FEWEST else _OVERDUE_AT_NEW_CAP
-            self.paused = since_s > max(overdue * self._usual_s, _SHORTEST_S) or self._idle(sample.t_s)
+            overdue_s = (_OVERDUE if self._at_cap >= _FEWEST else _OVERDUE_AT_NEW_CAP) * self._usual_s
+            self.is_long = since_s > max(overdue_s, _LONG_S)
+            if len(self._times) >= _FEWEST:
+                self.paused = since_s > max(overdue_s, _SHORTEST_S) or self._idle(sample.t_s)
 
     def _feel(self, sample: Sample) -> None:
         """Whether the draw is low."""

@@ -92,6 +92,8 @@ class Probe:
         self.caps_w, self._rules = caps_w, rules
         self._cost, self._hopeless, self._decided = cost, hopeless, decided
         self._window = window
+        self._settled = window is not None
+        self._resumes = False
         # The count of iterations from which the window's are whole; not known before the cap has settled.
         self._whole_from = None if window is None else -math.inf
         self._start_s: float | None = None  # the first sample after the cap was set, or after a disturbance
@@ -108,14 +110,20 @@ class Probe:
         if self._start_s is None:
             self._start_s = self._last_s = t_s
             self._settled_s = t_s + self._rules.settle_s
-        if metered.paused:
+        if metered.paused or self._resumes:
             self._paused_s += t_s - self._last_s
+        if self._resumes:
+            self._resumes = False
+            self._unsettle(t_s + self._rules.settle_s)
         since_s, self._last_s = self._last_s, t_s
         if metered.disturbed is not None:
             return self._disturbed(t_s, t_s - since_s, metered.disturbed)
-        if self._window is None and self._has_settled(metered, self._start_s):
-            self._window = Window(self.caps_w)
-        if self._window is not None:
+        if not self._settled and self._has_settled(metered, self._start_s):
+            self._settled = True
+            self._window = self._window or Window(self.caps_w)
+        if self._window is not None and not self._settled:
+            self._window.leave_out(metered)
+        elif self._window is not None:
             self._window.add(metered, self._whole(metered.marks))
             if self._due(self._window):
                 result = self._look(self._window)
@@ -126,7 +134,12 @@ class Probe:
     @property
     def collecting(self) -> bool:
         """Whether the cap has settled, so that samples count."""
-        return self._window is not None
+        return self._settled
+
+    def resume(self) -> None:
+        """The caps were put back for a pause of the job, while no sample came, and are set again now: what was measured
+        before stays, and nothing counts until they have settled."""
+        self._resumes = self._start_s is not None
 
     def cut(self, why: str) -> ProbeResult:
         """End now: pruned with what was measured, failed where that is too little."""
@@ -211,8 +224,12 @@ class Probe:
             self._retakes += 1
             if self._retakes > _RETAKES:
                 return ProbeResult(state=TrialState.FAILED, reason=f"{self._retakes} windows in a row: {why}")
-            self._window, self._whole_from = None, None
+            self._window = None
             self._look_at = self._first_look
-        self._start_s, self._paused_s, self._node_updates = now_s, 0.0, 0
-        self._settled_s = max(self._settled_s, now_s + _CALM_S)
+        self._start_s, self._paused_s = now_s, 0.0
+        self._unsettle(max(self._settled_s, now_s + _CALM_S))
         return None
+
+    def _unsettle(self, until_s: float) -> None:
+        """Readings do not describe the cap before until_s."""
+        self._settled, self._whole_from, self._node_updates, self._settled_s = False, None, 0, until_s

@@ -74,6 +74,11 @@ class Prober:
         if self._build is not None:
             self._probe = self._build()
 
+    def resume(self) -> None:
+        """Go on with the present measurement, which saw no sample while its caps were put back for a pause."""
+        if self._probe is not None:
+            self._probe.resume()
+
     def rest(self) -> None:
         """Measure nothing."""
         self._build = self._probe = None

@@ -35,6 +35,8 @@ class Window:
         self._node_t: list[float] | None = None  # stamps of the machine's fresh readings, where it is read
         self._mark_t: list[float] = []
         self._mark_n: list[float] = []
+        self._leaves_out = False
+        self._left_out = 0.0  # iterations
         self._binding = [0, 0]  # readings that said no, yes
 
     @property
@@ -58,11 +60,7 @@ class Window:
         """Add a sample. A missing reading or a throttled device breaks the window. marks: where only these of the
         sample's count."""
         sample, first = metered.sample, self._energy is None
-        self._energy = Joules() if self._energy is None else self._energy + metered.gained
-        if metered.known and (metered.moved or first):
-            self._energy_t.append(sample.t_s)
-            self._energy_j.append(self._energy.total)
-            self._gpu_j.append(self._energy.gpus)
+        self._add_energy(metered)
         if sample.node is not None:
             self._node_t = self._node_t or []
             if metered.node_fresh and not first:
@@ -73,8 +71,25 @@ class Window:
                 self._binding[reading.cap_binding] += 1
         for mark in metered.marks if marks is None else marks:
             if self._energy_t and mark.t_s >= self._energy_t[0]:
+                if self._leaves_out:
+                    self._leaves_out = False
+                    self._left_out = mark.iterations - self._mark_n[-1] if self._mark_n else 0.0
                 self._mark_t.append(mark.t_s)
-                self._mark_n.append(mark.iterations)
+                self._mark_n.append(mark.iterations - self._left_out)
+
+    def leave_out(self, metered: Metered) -> None:
+        """Add a sample that says nothing of the cap: the count stands still from the last mark before it to the next
+        one that is added, as in a pause."""
+        self._add_energy(metered)
+        self._leaves_out = True
+
+    def _add_energy(self, metered: Metered) -> None:
+        first = self._energy is None
+        self._energy = Joules() if self._energy is None else self._energy + metered.gained
+        if metered.known and (metered.moved or first):
+            self._energy_t.append(metered.t_s)
+            self._energy_j.append(self._energy.total)
+            self._gpu_j.append(self._energy.gpus)
 
     def marks(self) -> tuple[Floats, Floats]:
         """Times (seconds) and iteration counts of the marks, each of shape (marks,)."""

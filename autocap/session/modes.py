@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from enum import Enum
 
-from autocap import devices
+from autocap import devices, events
 from autocap.config import RunConfig
 from autocap.devices.base import DeviceSource, Tunable
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable
@@ -27,6 +27,7 @@ from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
 from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.rights import lent_rights
+from autocap.session.runner import ASKED
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.session.warm_start import earlier_run
 from autocap.strategies import registry
@@ -115,7 +116,8 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
         if isinstance(job, ChildJob):
             output.end(tuning.ended_because, status)
         elif origin is JobOrigin.TUNE and job.left_because is not None:
-            output.end("the tuned block ended")
+            nothing_before = tuning.ended_because in (events.JOB_ENDED, ASKED)
+            output.end(events.BLOCK_ENDED if nothing_before else tuning.ended_because)
         else:
             output.end(job.left_because or tuning.ended_because)
     return status

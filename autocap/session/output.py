@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from datetime import datetime
 
 from autocap import events
@@ -12,7 +11,6 @@ from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
 from autocap.errors import ExporterError, RunDirectoryError
 from autocap.events import MetricInfo, OptionValue
-from autocap.metrics import Metric
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
 from autocap.reports.live.plain import Reporter
@@ -92,7 +90,7 @@ class RunOutput:
             command=self._config.command,
             pid=pid,
             started_at=self._started.isoformat(timespec="seconds"),
-            metric=metric_info(self._config.tune.metric),
+            metric=MetricInfo.of(self._config.tune.metric),
             strategy=self._config.strategy,
             strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
             observe=self._config.tune.observe,
@@ -135,11 +133,6 @@ def hand_out(
     if config.json:
         with suppress(OSError):
             put_json(report.result, shared=shared)
-
-
-def metric_info(metric: Metric) -> MetricInfo:
-    """A metric as its event holds it."""
-    return MetricInfo(**asdict(metric))
 
 
 def _exporters(config: RunConfig, stack: ExitStack) -> list[Reporter]:

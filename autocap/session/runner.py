@@ -28,6 +28,7 @@ _APART_S = 0.35  # of two beats, at least
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
+ASKED = "a signal asked for the end"
 
 
 def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
@@ -84,7 +85,7 @@ class Runner:
     @property
     def ended_because(self) -> str:
         """Why the tuning ended: the first cause."""
-        return self._ended_because or self._controller.ended_because or "the job ended"
+        return self._ended_because or self._controller.ended_because or events.JOB_ENDED
 
     def run(self) -> int:
         """Loop until the job has ended; its exit status."""
@@ -162,7 +163,7 @@ class Runner:
             case Order.NOTHING:
                 pass
             case Order.STOP_TUNING:
-                self._give_up("a signal asked for the end", LoopMode.OBSERVING, quietly=True)
+                self._give_up(ASKED, LoopMode.OBSERVING, quietly=True)
             case Order.RESUME:
                 self._safely(lambda: self._controller.interrupted(now_s))
             case Order.RETUNE:

@@ -86,7 +86,7 @@ class Tuning:
     counting: IterationSource
     node: PowerSource | None = None
     new_guardian: Callable[..., Guardian] = Guardian
-    ended_because: str = "the job ended"
+    ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced
 
@@ -146,7 +146,8 @@ class Tuning:
                     f"the job used no GPU within {wait_s:g} s; pass a larger --wait if it starts slowly, or --gpus"
                 )
             signum = self.clock.wait_until(self.clock.now() + _LOOK_EVERY_S)
-            if signum is not None and self.inbox.receive(signum, self.clock.now()) is Order.STOP_TUNING:
+            stops = signum is not None and self.inbox.receive(signum, self.clock.now()) is Order.STOP_TUNING
+            if stops and self.job.poll() is None:  # a job that was only attached to is left
                 raise DeviceError("a signal was passed on to it before it used a GPU")
             self.inbox.due(self.clock.now())
         return None

@@ -22,7 +22,7 @@ from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
-from autocap.session.output import hand_out, metric_info, node_metered
+from autocap.session.output import hand_out, node_metered
 from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.recorder import Recorder
 from autocap.session.rights import lent_rights
@@ -63,7 +63,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
                 t_s=clock.now(),
                 autocap_version=__version__,
                 started_at=started.isoformat(timespec="seconds"),
-                metric=metric_info(config.run.tune.metric),
+                metric=events.MetricInfo.of(config.run.tune.metric),
                 plan=plan,
                 runs_left=schedule.left,
             )

@@ -21,7 +21,7 @@ from autocap.devices.model.profiles import load
 from autocap.errors import DeviceError, LimitRefused
 from autocap.job.processes import ProcessId, own_identity, tree
 from autocap.records import CapRange
-from tests.devices.contract import DeviceContract, DeviceUnderTest
+from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from tests.doubles.jobs import (
     BUSY,
     PARENT,

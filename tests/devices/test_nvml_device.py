@@ -10,8 +10,8 @@ import pytest
 
 from autocap.devices.nvml import NvmlError, PowerQuery, open_library, probe_sensor
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
+from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from bench.nvml_emulation import Episode, Fault, Limits, Trouble, machine
-from tests.devices.contract import DeviceContract, DeviceUnderTest
 from tests.doubles.nvml_stand import PROFILE, one_card, stand
 
 LOST, TIMEOUT, UNKNOWN = 15, 10, 999

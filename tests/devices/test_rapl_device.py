@@ -13,7 +13,7 @@ from autocap.clock import VirtualClock
 from autocap.devices.powercap import Sysfs, ZoneError
 from autocap.devices.rapl import RaplDevice, inventory
 from autocap.errors import DeviceError, DeviceUnavailable, LimitRefused
-from tests.devices.contract import DeviceContract, DeviceUnderTest
+from autocap.testing.devices import DeviceContract, DeviceUnderTest
 from tests.doubles.rapl_tree import RaplTree
 
 

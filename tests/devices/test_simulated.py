@@ -14,7 +14,7 @@ from autocap.devices.simulated.device import LimitChange, SimulatedDevice, Simul
 from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
 from autocap.errors import DeviceError, LimitRefused
 from autocap.records import Reading
-from tests.devices.contract import DeviceContract, DeviceUnderTest
+from autocap.testing.devices import DeviceContract, DeviceUnderTest
 
 PROFILE = load("quadro-rtx-6000/resnet50")
 STEADY = SimulatedJob(profile=PROFILE, jitter=0.0)

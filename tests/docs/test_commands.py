@@ -34,8 +34,7 @@ COMMANDS = [(block, line) for block in ALL_BLOCKS if block.language == "" for li
 IDS = [f"{block.page}: {line}" for block, line in COMMANDS]
 RUN_DIR = "autocap-runs/20261121T193705Z-28029"
 STRATEGY_RUN = (
-    "PYTHONPATH=. autocap run --device emulated --strategy coarse:CoarseToFine --strategy-option stride=6 -- "
-    "python train.py"
+    "autocap run --device emulated --strategy coarse:CoarseToFine --strategy-option stride=6 -- python train.py"
 )
 RUN = {
     "autocap devices",
@@ -49,7 +48,7 @@ RUN = {
     f"autocap report {RUN_DIR} --json",
     f"autocap report {RUN_DIR} --follow",
     f"autocap period {RUN_DIR}/samples.csv.gz",
-    "PYTHONPATH=. python -m bench strategies --quick --strategies coarse:CoarseToFine,model",
+    "python -m bench strategies --quick --strategies coarse:CoarseToFine,model",
 }
 # A job that steps by hand, waiting for a GPU most of the time.
 JOB = """
@@ -158,7 +157,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
         next(block.text for block in ALL_BLOCKS if "class CoarseToFine" in block.text)
     )
     cli.env["PATH"] = f"{Path(sys.executable).parent}:{cli.env['PATH']}"
-    cli.env["PYTHONPATH"] += f":{cli.folder}"
     yield cli
     cli.end()
 
@@ -210,7 +208,7 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
     folder: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(folder.folder)
-    words = words_of("PYTHONPATH=. python -m bench strategies --quick --strategies coarse:CoarseToFine,model")[1][3:]
+    words = words_of("python -m bench strategies --quick --strategies coarse:CoarseToFine,model")[1][3:]
     assert import_module(BENCHMARKS[words[0]]).main(words[1:]) == 0
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| coarse")]
     assert len(rows) == 3

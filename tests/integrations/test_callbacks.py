@@ -12,7 +12,7 @@ import pytest
 
 import autocap
 from tests.cli.test_cli import Cli, until
-from tests.integrations.test_tune import ENDED, TRAINING
+from tests.integrations.test_tune import ENDED, OTHER_RANK, TRAINING
 
 # What both stand-ins need: a training that steps until it is told to stop.
 _STEPS = """
@@ -187,18 +187,21 @@ def test_a_lightning_training_that_fails_has_its_limits_back_at_once(cli: Script
     [
         "from transformers import Trainer\n"
         "from autocap.integrations.huggingface import TuneCallback\n"
-        "Trainer([TuneCallback(device='emulated', out='run')], local_zero=False).train()\n",
+        "tune = TuneCallback(device='emulated', out='run')\n"
+        "Trainer([tune], local_zero=False).train()\n",
         "from lightning.pytorch import Trainer\n"
         "from autocap.integrations.lightning import TuneCallback\n"
         "Trainer.local_rank = 1\n"
-        "Trainer([TuneCallback(device='emulated', out='run')]).fit()\n",
+        "tune = TuneCallback(device='emulated', out='run')\n"
+        "Trainer([tune]).fit()\n",
     ],
     ids=["huggingface", "lightning"],
 )
 def test_other_ranks_of_a_machine_start_nothing(cli: Scripts, script: str) -> None:
     cli.stop()
-    done = cli(script)
+    done = cli(script + "tell(tune.result)\n")
     assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == OTHER_RANK
     assert not (cli.folder / "run").exists()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,10 +31,18 @@ def train(seconds):
             break
 
 def tell(result):
-    print(json.dumps(result and [result.mode, result.ended_because, result.progress and result.progress.kind]))
+    assert result.chosen is None
+    print(json.dumps([result.mode, result.ended_because, result.progress and result.progress.kind]))
 """
 BLOCK = "with autocap.tune(device='emulated', out='run') as run:\n    train(60)\ntell(run.result)\n"
 ENDED = ["tune", "the tuned block ended", "steps"]
+
+
+def untuned(why: str) -> list[str | None]:
+    return ["tune", why, None]
+
+
+OTHER_RANK = untuned("another rank has the job tuned")
 
 
 @pytest.fixture
@@ -132,10 +141,14 @@ def test_without_a_device_it_trains_untuned_with_one_warning(cli: Scripts) -> No
     until(lambda: cli.events("warned"))
     cli.stop()
     assert script.wait(20) == 0
-    assert cli.said() is None
     said = (cli.folder / "err").read_text()
     assert said.count("warning") == 1
+    assert "nothing was tuned" not in said
     assert "autocap: warning: the job runs untuned: no device to tune: no NVIDIA GPU can be used" in said
+    mode, why, kind = cli.said()
+    assert (mode, kind) == ("tune", None)
+    assert why.startswith("no device to tune: no NVIDIA GPU can be used: ")
+    assert f"autocap: warning: the job runs untuned: {why}\n" in said
 
 
 def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_its_own(cli: Scripts) -> None:
@@ -145,15 +158,52 @@ def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_
     until(lambda: (cli.folder / "err").read_text())
     cli.stop()
     assert script.wait(20) == 0
-    assert cli.said() is None
-    (line,) = (cli.folder / "err").read_text().splitlines()
-    assert line.startswith(f"autocap: warning: the job runs untuned: run directory {cli.folder / 'run'} holds a run")
+    why = (
+        f"run directory {cli.folder / 'run'} holds a run already (events.jsonl); choose another with --out, or replace "
+        "it with --force"
+    )
+    assert (cli.folder / "err").read_text() == f"autocap: warning: the job runs untuned: {why}\n"
+    assert cli.said() == untuned(why)
+
+
+def test_a_block_that_is_too_short_has_a_result_and_one_warning_that_says_so(cli: Scripts) -> None:
+    done = cli(BLOCK.replace("60", "0.01"))
+    why = "the block ended after 0.0 s, before tuning began; put more of the training into it"
+    assert (done.returncode, json.loads(done.stdout)) == (0, untuned(why))
+    assert done.stderr == f"autocap: nothing was tuned: {why}\n"
+    assert not (cli.folder / "run").exists()
+
+
+def test_a_block_that_ends_before_a_baseline_is_measured_says_so_too(cli: Scripts) -> None:
+    script = cli.start(BLOCK)
+    cli.counts()
+    cli.stop()
+    assert script.wait(20) == 0
+    assert cli.said() == ENDED
+    said = [line for line in (cli.folder / "err").read_text().splitlines() if "nothing was tuned" in line]
+    assert len(said) == 1
+    assert re.fullmatch(
+        r"autocap: nothing was tuned: the block ended after \d+\.\d s, before the job was measured; put more of the "
+        "training into it",
+        said[0],
+    )
+
+
+def test_readmes_own_lines_print_a_result_where_nothing_can_be_tuned(cli: Scripts) -> None:
+    done = cli("with autocap.tune(metric='eds', k=2) as run:\n    pass\nprint(run.result.chosen)\n")
+    assert (done.returncode, done.stdout) == (0, "None\n")
+
+
+def test_what_kept_a_process_from_being_started_is_the_result_and_one_warning(cli: Scripts) -> None:
+    done = cli("def no(*a): raise OSError('no memory file')\nos.memfd_create = no\n" + BLOCK.replace("60", "0"))
+    assert json.loads(done.stdout) == untuned("no memory file")
+    assert done.stderr == "autocap: the job runs untuned: no memory file\n"
 
 
 @pytest.mark.parametrize("variable", ["LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"])
 def test_of_several_ranks_only_the_first_on_a_machine_starts_anything(cli: Scripts, variable: str) -> None:
     done = cli(BLOCK.replace("60", "0.1"), **{variable: "1"})
-    assert (done.returncode, done.stdout, done.stderr) == (0, "null\n", "")
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, OTHER_RANK, "")
     assert not (cli.folder / "run").exists()
 
 
@@ -196,7 +246,7 @@ def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts)
     cli.stop()
     assert launcher.wait(20) == 0
     told = [json.loads(line) for line in (cli.folder / "out").read_text().splitlines()]
-    assert sorted(told, key=str) == [None, ENDED]
+    assert sorted(told, key=str) == [OTHER_RANK, ENDED]
 
 
 def test_a_block_within_a_tuned_job_is_left_to_whoever_tunes_it(cli: Scripts) -> None:
@@ -205,7 +255,7 @@ def test_a_block_within_a_tuned_job_is_left_to_whoever_tunes_it(cli: Scripts) ->
     done = subprocess.run(
         [sys.executable, "-m", "autocap", *words], cwd=cli.folder, env=cli.env, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (0, "null\n")
+    assert (done.returncode, json.loads(done.stdout)) == (0, untuned("the job is being tuned already"))
     assert "autocap: this block is not tuned: the job is being tuned already" in done.stderr
 
 

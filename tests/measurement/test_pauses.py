@@ -10,7 +10,7 @@ from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNod
 from autocap.events import State
 from autocap.measurement.pauses import PauseWatch, far_longer
 from autocap.metrics import Metric
-from autocap.progress import StepProgress
+from autocap.progress import Mark, StepProgress
 from autocap.records import Reading, Sample, StepReading, TrialState
 from bench.simulation.jobs import Outcome, regret_pct, tune
 
@@ -106,3 +106,21 @@ def test_of_a_stretch_of_many_iterations_a_pause_makes_one_long() -> None:
     seconds = np.where(np.arange(20) % 4 == 3, 25.0, 5.0) + 0.1 * (np.arange(20) % 3)
     assert far_longer(seconds, iterations).tolist() == (np.arange(20) % 4 == 3).tolist()
     assert not far_longer(seconds, np.ones(20)).any()  # that many single ones are how the job goes
+
+
+@pytest.mark.parametrize(("period_s", "long_s"), [(0.1, 5.0), (1.0, 5.0), (8.0, 24.0)])
+def test_a_long_pause_is_one_of_five_seconds_and_of_three_usual_iterations(period_s: float, long_s: float) -> None:
+    watch = PauseWatch()
+    for number in range(1, 12):
+        watch.add(reading(number * period_s), (Mark(t_s=number * period_s, iterations=number),), "steps", (200.0,))
+        assert not watch.is_long
+    ended_s = 11 * period_s
+    for since_s in (long_s - 0.1, long_s + 0.1):
+        watch.add(reading(ended_s + since_s), (), "steps", (200.0,))
+        assert watch.is_long is (since_s > long_s)
+    watch.add(reading(ended_s + 30.0), (Mark(t_s=ended_s + 30.0, iterations=12.0),), "steps", (200.0,))
+    assert not watch.is_long
+
+
+def reading(t_s: float) -> Sample:
+    return Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))

@@ -288,3 +288,28 @@ def test_a_meter_that_has_died_fails_the_probe_with_that_reason() -> None:
     result, _ = drive(Probe((200.0,), RULES, own_cost), with_node(list(samples(seconds=90.0)), 1.0, power_w=None))
     assert result is not None
     assert result.reason == "for 60 s: the node's power is not known"
+
+
+@pytest.mark.parametrize("before_s", [1.0, 4.5], ids=["settling", "measuring"])
+def test_a_probe_goes_on_after_a_pause_with_other_caps_once_its_own_have_settled_again(before_s: float) -> None:
+    steps = int(before_s / 0.5)
+    trains = list(samples(seconds=before_s, power_w=200.0))
+    pauses = [replace(one, steps=trains[-1].steps) for one in samples(start_s=before_s, seconds=70.0, power_w=90.0)]
+    settles = list(samples(start_s=before_s + 70.0, seconds=2.0, power_w=500.0, count_from=steps))
+    again = list(samples(start_s=before_s + 72.0, seconds=30.0, power_w=200.0, count_from=steps + 4))
+    probe, meter, progress = Probe((200.0,), RULES, own_cost), Meter(), StepProgress()
+    result = None
+    for part, feed in enumerate([trains, pauses[1:], settles[1:], again[1:]]):
+        if part == 2:
+            probe.resume()
+        for sample in feed:
+            one = meter.of(sample, progress.marks(sample))
+            result = result or (None if part == 1 else probe.add(one))
+        assert part == 3 or result is None
+        assert part != 2 or not probe.collecting
+    assert result is not None
+    assert result.state is TrialState.COMPLETE
+    assert result.measurement is not None
+    assert result.measurement.power_w == pytest.approx(200.0)
+    assert result.measurement.period_s == pytest.approx(0.5)
+    assert result.measurement.iterations == 8

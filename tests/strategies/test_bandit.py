@@ -10,7 +10,7 @@ from autocap.strategies.bandit import Bandit
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
-from tests.doubles.curves import (
+from autocap.testing.curves import (
     CLIFF,
     FALLING,
     GRID,
@@ -23,7 +23,7 @@ from tests.doubles.curves import (
     search,
     trial_of,
 )
-from tests.strategies.contract import EDP, EDS, ENERGY, StrategyContract
+from autocap.testing.strategies import EDP, EDS, ENERGY, StrategyContract
 
 NOISE = 0.005
 

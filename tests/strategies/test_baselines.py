@@ -13,9 +13,9 @@ from autocap.strategies.base import StrategyLike
 from autocap.strategies.baselines import DepoGolden, DepoLinear, Gpoeo, ZeusScan
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import BUILTIN, find, option_values
+from autocap.testing.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search, trial_of
+from autocap.testing.strategies import ENERGY, StrategyContract
 from bench.simulation.jobs import tune
-from tests.doubles.curves import CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search, trial_of
-from tests.strategies.contract import ENERGY, StrategyContract
 
 Baseline = type[DepoGolden] | type[DepoLinear] | type[Gpoeo] | type[ZeusScan]
 WATT_BY_WATT = CapGrid.stepped(100, 260, 1)

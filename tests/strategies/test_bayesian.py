@@ -14,8 +14,8 @@ from autocap.records import Measurement, Trial
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
-from tests.doubles.curves import CLIFF, FALLING, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
-from tests.strategies.contract import EDP, EDS, ENERGY, StrategyContract
+from autocap.testing.curves import CLIFF, FALLING, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
+from autocap.testing.strategies import EDP, EDS, ENERGY, StrategyContract
 
 if TYPE_CHECKING:  # it loads torch, which would cost every process that collects the tests two seconds
     from autocap.strategies.bayesian import Bayesian

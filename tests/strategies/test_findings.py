@@ -6,7 +6,7 @@ import pytest
 from autocap.metrics import Metric
 from autocap.records import Trial, TrialState
 from autocap.strategies.findings import Finding, find_out, pool
-from tests.doubles.curves import FLAT, measured
+from autocap.testing.curves import FLAT, measured
 
 BASELINE = measured(FLAT, 250.0)
 BUDGET = Metric(name="energy", max_slowdown=0.05)

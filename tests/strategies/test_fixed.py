@@ -10,8 +10,8 @@ from autocap.records import Measurement, Trial
 from autocap.strategies.fixed import Fixed
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import option_values
-from tests.doubles.curves import CLIFF, GRID, measured, search
-from tests.strategies.contract import BUDGET, ENERGY, StrategyContract
+from autocap.testing.curves import CLIFF, GRID, measured, search
+from autocap.testing.strategies import BUDGET, ENERGY, StrategyContract
 
 BASELINE = measured(CLIFF, GRID[-1])
 

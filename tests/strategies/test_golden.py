@@ -10,8 +10,20 @@ from autocap.strategies.golden import Golden
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
-from tests.doubles.curves import CLIFF, FALLING, FLAT, GRID, PHYSICAL, RISING, Curve, Search, measured, search, trial_of
-from tests.strategies.contract import EDP, EDS, ENERGY, StrategyContract
+from autocap.testing.curves import (
+    CLIFF,
+    FALLING,
+    FLAT,
+    GRID,
+    PHYSICAL,
+    RISING,
+    Curve,
+    Search,
+    measured,
+    search,
+    trial_of,
+)
+from autocap.testing.strategies import EDP, EDS, ENERGY, StrategyContract
 
 
 def golden(

@@ -10,8 +10,8 @@ from autocap.strategies.grid import CapGrid
 from autocap.strategies.linear import Linear
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
-from tests.doubles.curves import BUMPY, CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search
-from tests.strategies.contract import EDP, EDS, ENERGY, StrategyContract
+from autocap.testing.curves import BUMPY, CLIFF, FALLING, GRID, PHYSICAL, RISING, Curve, Search, measured, search
+from autocap.testing.strategies import EDP, EDS, ENERGY, StrategyContract
 
 
 def linear(metric: Metric, baseline: Measurement, grid: CapGrid = GRID, **options: OptionScalar) -> Linear:

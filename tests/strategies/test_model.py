@@ -15,8 +15,8 @@ from autocap.strategies.model.residual import Observation
 from autocap.strategies.model.shapes import Floats, shapes
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
-from tests.doubles.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
-from tests.strategies.contract import BUDGET, EDP, EDS, ENERGY, StrategyContract
+from autocap.testing.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
+from autocap.testing.strategies import BUDGET, EDP, EDS, ENERGY, StrategyContract
 
 ED2P = Metric(name="ed2p")
 COST = Metric(name="cost", energy_price=0.3, hour_price=0.05)

@@ -12,8 +12,8 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.registry import BUILTIN, find, option_values
+from autocap.testing.strategies import METRICS
 from tests.doubles import arbitrary
-from tests.strategies.contract import METRICS
 
 milliwatts = st.integers(50_000, 500_000)
 

@@ -11,8 +11,8 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.base import Strategy
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import Option
-from tests.doubles.curves import FLAT, measured
-from tests.strategies.contract import ENERGY, StrategyContract
+from autocap.testing.curves import FLAT, measured
+from autocap.testing.strategies import ENERGY, StrategyContract
 
 GRID = CapGrid((100.0, 150.0, 200.0, 250.0))
 BASELINE = measured(FLAT, 250.0)

@@ -1,19 +1,22 @@
-"""What every strategy must do, also a stranger's: subclass StrategyContract, say how to make one, and run pytest.
+"""What every strategy must do, also a stranger's: subclass StrategyContract, name the class, and run pytest.
 
 class TestMine(StrategyContract):
-    def make(self, grid, metric, baseline, seed=0, history=()):
-        return Mine(grid=grid, metric=metric, baseline=baseline, …)
+    strategy = Mine
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from autocap.metrics import Metric
 from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
-from tests.doubles.curves import (
+from autocap.strategies.registry import StrategyFactory, option_values
+from autocap.strategies.shape import complaints
+from autocap.testing.curves import (
     BUMPY,
     CLIFF,
     FALLING,
@@ -45,7 +48,13 @@ every_size = pytest.mark.parametrize(
 
 
 class StrategyContract:
-    """The suite. `make` builds the strategy under test for a grid, a metric, a baseline, a seed and a history."""
+    """The suite. strategy: the class under test; options: those with other values than their defaults.
+
+    `make` builds it for a grid, a metric, a baseline, a seed and a history; a suite may have its own.
+    """
+
+    strategy: ClassVar[StrategyFactory | None] = None
+    options: ClassVar[Mapping[str, object]] = {}
 
     def make(
         self,
@@ -55,7 +64,18 @@ class StrategyContract:
         seed: int = 0,
         history: Sequence[Trial] = (),
     ) -> StrategyLike:
-        raise NotImplementedError
+        factory = self.strategy
+        assert factory is not None, "name the class: strategy = Mine"
+        assert complaints(factory) == [], "it has the shape of a strategy"
+        given = [(name, str(value)) for name, value in self.options.items()]
+        return factory(
+            grid=grid,
+            metric=metric,
+            baseline=baseline,
+            rng=np.random.default_rng(seed),
+            history=history,
+            options=option_values(factory, given),
+        )
 
     def run(
         self,
@@ -150,7 +170,7 @@ class StrategyContract:
     def test_it_recommends_nothing_that_was_only_pruned(self) -> None:
         baseline = measured(CLIFF, GRID[-1])
         strategy = self.make(GRID, ENERGY, baseline)
-        asks = []
+        asks: list[float] = []
         while len(asks) < 1000 and (cap_w := strategy.ask()) is not None:
             asks.append(cap_w)
             trial = trial_of(ENERGY, measured(CLIFF, cap_w, stated=0.01), baseline)

@@ -42,7 +42,7 @@ class Curve:
     def time_s(self, cap_w: float) -> float:
         above_static = (self.power_w(cap_w) / self.draw_w - self.static_share) / (1 - self.static_share)
         clock = max(above_static, 0.02) ** (1 / self.exponent)
-        return (self.memory_share + (1 - self.memory_share) / clock) * self.time_factor(cap_w)
+        return float((self.memory_share + (1 - self.memory_share) / clock) * self.time_factor(cap_w))
 
     def cost(self, metric: Metric, cap_w: float, reference_w: float = GRID[-1]) -> float:
         """The true cost of a cap against the baseline at reference_w."""
