@@ -12,6 +12,7 @@ from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, S
 from autocap.controller.budget import SlowdownBudget, objection
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import HoldPlan
+from autocap.controller.outlook import Outlook
 from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase, Waiting
 from autocap.controller.search import Search
 from autocap.errors import StrategyError
@@ -57,6 +58,7 @@ class Controller:
         self._progress, self._new_strategy = progress, new_strategy
         self.ended_because: str | None = None  # why the tuning ended before the job did
         self._started = self._seen_progress = False
+        self._counted_by: str | None = None  # a kind of progress
         self._out = Outbox(original_w)
         self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), until_s=config.wait_s)
         self._metering = Metering()
@@ -68,6 +70,7 @@ class Controller:
         self._failed_baselines = 0  # in a row
         self._history: tuple[Trial, ...] = ()  # of the searches before
         self._plan = HoldPlan(config.retune, sensor.settle_s)
+        self._said_long = False  # that a search takes long
 
     @property
     def state(self) -> State:
@@ -87,6 +90,7 @@ class Controller:
         marks, kind = self._progress.marks(sample), self._progress.kind
         metered = self._metering.meter(sample, marks, kind, self._out.caps_w)
         if marks:
+            self._count_by(kind)
             self._done = marks[-1].iterations
         if marks and not self._seen_progress:
             self._seen_progress = True
@@ -140,6 +144,23 @@ class Controller:
         self._tally()
         return out + self._out.actions
 
+    def _count_by(self, kind: str) -> None:
+        """Begin anew where iterations are counted by something else from now on: nothing that was measured can be
+        compared with what is to come."""
+        before, self._counted_by = self._counted_by, kind
+        if before in (None, kind) or isinstance(self._phase, Done):
+            return
+        self._out.warn(f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew")
+        self._seen_progress, self._history, self._totals = False, (), RunningTotals()
+        self._prober.rest()
+        self._out.set(self._out.original_w)
+        self._await_steadiness()
+
+    def _await_steadiness(self) -> None:
+        until_s = self._out.now_s + self._config.wait_s
+        self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=until_s)
+        self._out.enter(State.WAITING)
+
     # The phases, in their order.
 
     def _advance(self, metered: Metered) -> None:
@@ -161,7 +182,7 @@ class Controller:
 
     def _wait(self, waiting: Waiting, metered: Metered) -> None:
         steady = waiting.watch.add(metered)
-        if steady is None and metered.t_s < waiting.until_s:
+        if steady is None and metered.t_s < max(waiting.until_s, waiting.watch.fair_s):
             return
         if steady is None and waiting.watch.iterations == 0:
             self._fail(
@@ -169,6 +190,7 @@ class Controller:
                 "larger --wait if the job starts slowly, or call autocap.step() once an iteration"
             )
             return
+        self._prober.expect(waiting.watch.iteration_s)
         if steady is None:
             self._out.warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")
         self._totals.open()
@@ -186,6 +208,7 @@ class Controller:
             if doubt is not None:
                 self._out.warn(doubt)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
+            self._prober.expect(result.measurement.period_s)
             self._begin_search(result.measurement)
             return
         why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
@@ -194,17 +217,9 @@ class Controller:
             self._fail(why)
             return
         self._out.warn(f"{why}; waiting for steady activity again")
-        until_s = self._out.now_s + self._config.wait_s
-        self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=until_s)
-        self._out.enter(State.WAITING)
+        self._await_steadiness()
 
     def _begin_search(self, baseline: Measurement) -> None:
-        left = None if self._config.iterations is None else self._config.iterations - self._done
-        too_short = objection(left, baseline, self._settle_s)
-        if too_short is not None:
-            self._fail(too_short)
-            return
-        self._plan.begin_search(baseline, self._out.now_s)
         search = Search(
             lambda measured: self._new_strategy(measured, self._history),
             self._grid,
@@ -212,12 +227,22 @@ class Controller:
             baseline,
             self._config.prune_sigmas,
         )
+        outlook = Outlook(self._config, search, self._settle_s)
+        left = None if self._config.iterations is None else self._config.iterations - self._done
+        too_short = objection(left, baseline, self._settle_s, outlook.search_s if outlook.is_long else 0.0)
+        if too_short is not None:
+            self._fail(too_short)
+            return
+        self._plan.begin_search(baseline, self._out.now_s, outlook.stretch)
         if self._config.observe:
             first_w = search.ask()
             self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
             self._phase = Observing()
             self._out.enter(State.HOLDING)
             return
+        if outlook.is_long and not self._said_long:
+            self._said_long = True
+            self._out.warn(outlook.notice())
         budget = SlowdownBudget(
             self._config.metric.max_slowdown,
             self._totals,
@@ -233,6 +258,7 @@ class Controller:
             outbox=self._out,
             progress=self._progress,
             budget=budget,
+            stretch=outlook.stretch,
         )
         self._phase = Exploring(exploration=exploration)
         self._heed(self._phase, exploration.begin())

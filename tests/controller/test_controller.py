@@ -140,7 +140,8 @@ def test_a_job_that_ends_in_any_state_leaves_complete_totals(end_s: float) -> No
     outcome = tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=EDS), "golden", end_s=end_s)
     assert states(outcome)[-1] is State.DONE
     started = sum(isinstance(event, events.TrialStarted) for event in outcome.log.events)
-    assert started == len(outcome.trials)  # the one under way is told as failed
+    assert started - len(outcome.trials) in (0, 1)  # the one under way has not failed, and is left out
+    assert all(event.trial.state is not TrialState.FAILED for event in outcome.trials)
     tallies = [event for event in outcome.log.events if isinstance(event, events.Tally)]
     if tallies:
         last = tallies[-1]

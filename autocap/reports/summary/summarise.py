@@ -52,8 +52,9 @@ def summarise(events: Sequence[Event]) -> Summary:
     """The summary of a run's events, oldest first; the run need not have ended.
 
     `baseline` is the first one measured. `versus_baseline` compares with the last decision's interleaved windows,
-    or with the last baseline measured where there was none; nothing net is claimed of a job that was tuned
-    anew. Raises RunDirectoryError where not even the start of the run is there.
+    or with the last baseline measured where there was none; nothing net is claimed of a job that was tuned anew, or of
+    one that kept no cap: what it shows against the baseline is mostly how the machine has drifted. Raises
+    RunDirectoryError where not even the start of the run is there.
     """
     started = last_of(RunStarted, events)
     if started is None:
@@ -224,7 +225,7 @@ def _versus(
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
     of_gpus = relative_to(kept.of_gpus(), reference.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
-    extra_j, whole = (tally and not anew and net(tally, reference, metric)) or (None, None)
+    extra_j, whole = (tally and chosen and not anew and net(tally, reference, metric)) or (None, None)
     paid_back_s = break_even_s(tally, kept, reference, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
         **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),

@@ -1,0 +1,53 @@
+"""Where iterations are long: how long a search is going to take, and how much longer than usual its parts."""
+
+from autocap.config import TRIAL_SECONDS, TuneConfig
+from autocap.controller.search import Search
+
+_EDGES = 2  # iterations of a trial that do not count: the one that the change cuts, and one more
+_LIKELY_TRIALS = 8  # where the strategy does not say
+_CONFIRMING = 3  # windows
+REVISIT_TRIALS = 4  # after as many the baseline is measured again
+
+
+class Outlook:
+    """What the baseline tells of the trials to come. settle_s: of the sensor."""
+
+    def __init__(self, config: TuneConfig, search: Search, settle_s: float) -> None:
+        self._limit_s, self._fewest, self._search = config.trial_s, config.min_batches, search
+        self._iteration_s = search.first.period_s
+        self._iterations_s = (config.min_batches + _EDGES) * self._iteration_s
+        self._trial_s = settle_s + self._iterations_s  # at least
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a trial does not fit into the time that it may take."""
+        return self._trial_s > self._limit_s
+
+    @property
+    def stretch(self) -> float:
+        """How many times as long as usual a trial is, 1 where its iterations fit into the usual time. What is usually
+        waited between trials is to be so many times as long as well."""
+        return max(1.0, self._iterations_s / TRIAL_SECONDS)
+
+    @property
+    def search_s(self) -> float:
+        """Of trials that are as short as may be: they, the baselines between them and the confirmation, seconds."""
+        expected = self._search.expected_trials
+        trials = _LIKELY_TRIALS if expected is None else expected
+        return (trials + trials // REVISIT_TRIALS + _CONFIRMING) * self._trial_s
+
+    def notice(self) -> str:
+        """That the search takes long, and how long."""
+        return (
+            f"{self._fewest} iterations of {self._iteration_s:.3g} s do not fit into the {self._limit_s:g} s of a "
+            f"trial, so a trial takes about {_span(self._trial_s)} and the search up to about {_span(self.search_s)}"
+        )
+
+
+def _span(seconds: float) -> str:
+    """A span of time, in the unit that suits it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
