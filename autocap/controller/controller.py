@@ -184,15 +184,16 @@ class Controller:
         steady = waiting.watch.add(metered)
         if steady is None and metered.t_s < max(waiting.until_s, waiting.watch.fair_s):
             return
+        waited_s = self._config.wait_s + round(max(0.0, waiting.watch.fair_s - waiting.until_s))
         if steady is None and waiting.watch.iterations == 0:
             self._fail(
-                f"{self._progress.trouble or _DISTURBED} within {self._config.wait_s:g} s, so nothing is tuned; pass a "
+                f"{self._progress.trouble or _DISTURBED} within {waited_s:g} s, so nothing is tuned; pass a "
                 "larger --wait if the job starts slowly, or call autocap.step() once an iteration"
             )
             return
         self._prober.expect(waiting.watch.iteration_s)
         if steady is None:
-            self._out.warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")
+            self._out.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
         self._totals.open()
         self._measure_baseline(steady)
 

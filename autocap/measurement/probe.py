@@ -214,8 +214,8 @@ class Probe:
             return None
         needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
         too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
-        within = f"within {round(self._rules.longest_s, 1):g} s"
-        reason = f"only {too_few} {within}, {needed} are needed; pass a larger --trial-seconds"
+        longest_s = round(self._rules.longest_s, 1)
+        reason = f"only {too_few} within {longest_s:g} s, {needed} are needed; pass a larger --trial-seconds"
         return ProbeResult(state=TrialState.FAILED, reason=reason)
 
     def _disturbed(self, now_s: float, lasted_s: float, why: str) -> ProbeResult | None:

@@ -53,7 +53,7 @@ def summarise(events: Sequence[Event]) -> Summary:
 
     `baseline` is the first one measured. `versus_baseline` compares with the last decision's interleaved windows,
     or with the last baseline measured where there was none; nothing net is claimed of a job that was tuned anew, or of
-    one that kept no cap: what it shows against the baseline is mostly how the machine has drifted. Raises
+    one that in the end kept no cap: what it shows against the baseline is mostly how the machine has drifted. Raises
     RunDirectoryError where not even the start of the run is there.
     """
     started = last_of(RunStarted, events)
@@ -216,16 +216,21 @@ def _versus(
 ) -> VersusBaseline | None:
     """since_s: when the chosen cap began to be held."""
     tally, anew = last_of(Tally, events), _tuned_anew(events)
+    over = any(isinstance(event, Decided | RunEnded) or _is_done(event) for event in events)
     decided, last = last_of(Decided, events), last_of(BaselineMeasured, events)
     reference = (decided.baseline if decided else None) or (last.measurement if last else None)
     if reference is None:
         return None
     metric = metric_of(info)
     kept = chosen.measurement if chosen else None
+    baselines = [event.measurement for event in all_of(BaselineMeasured, events)]
     energy, time, cost = relative_to(kept, reference, metric) if kept else (None, None, None)
     of_gpus = relative_to(kept.of_gpus(), reference.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
-    extra_j, whole = (tally and chosen and not anew and net(tally, reference, metric)) or (None, None)
+    extra_j, whole = (tally and not anew and (chosen or not over) and net(tally, reference, metric, baselines)) or (
+        None,
+        None,
+    )
     paid_back_s = break_even_s(tally, kept, reference, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
         **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
@@ -252,6 +257,10 @@ def _changes(**ratios: Cost | None) -> dict[str, float | None]:
         found[f"{name}_pct"] = None if ratio is None else 100 * (ratio.value - 1)
         found[f"{name}_stderr_pct"] = None if ratio is None else 100 * ratio.stderr
     return found
+
+
+def _is_done(event: Event) -> bool:
+    return isinstance(event, StateEntered) and event.state is State.DONE
 
 
 def _tuned_anew(events: Sequence[Event]) -> bool:
