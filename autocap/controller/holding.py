@@ -68,7 +68,7 @@ class HoldPlan:
         self._searched_from_s = self._check_s = 0.0
         self._retry_s = _RETRY_S
 
-    def begin_search(self, baseline: Measurement, now_s: float, stretch: float) -> None:
+    def begin_search(self, baseline: Measurement, now_s: float, stretch: float = 1.0) -> None:
         """The baseline is looked at again so late for the first time that it costs a few thousandths at most. stretch:
         how many times as long as usual its trials are."""
         self.searches += 1

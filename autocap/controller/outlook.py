@@ -33,7 +33,7 @@ class Outlook:
     def search_s(self) -> float:
         """Of trials that are as short as may be: they, the baselines between them and the confirmation, seconds."""
         expected = self._search.expected_trials
-        trials = _LIKELY_TRIALS if expected is None else expected
+        trials = _LIKELY_TRIALS if expected is None else max(1, expected)
         return (trials + trials // REVISIT_TRIALS + _CONFIRMING) * self._trial_s
 
     def notice(self) -> str:

@@ -121,10 +121,3 @@ def test_steps_that_come_late_take_the_place_of_the_period_and_all_begins_anew()
     assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
     tally = [event for event in outcome.log.events if isinstance(event, events.Tally)][-1]
     assert tally.iterations == pytest.approx(outcome.device.true_iterations(tally.since_s, tally.t_s), abs=2)
-
-
-def test_a_trial_that_the_end_of_the_job_cuts_short_is_no_failed_one() -> None:
-    outcome = tune(job(0.25), TuneConfig(metric=EDS), "golden", end_s=13.0)
-    started = [event for event in outcome.log.events if isinstance(event, events.TrialStarted)]
-    assert len(started) == len(outcome.trials) + 1
-    assert outcome.trials == [] or outcome.trials[-1].trial.state is not TrialState.FAILED
