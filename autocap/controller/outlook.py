@@ -6,6 +6,7 @@ from autocap.controller.search import Search
 _EDGES = 2  # iterations of a trial that do not count: the one that the change cuts, and one more
 _LIKELY_TRIALS = 8  # where the strategy does not say
 _CONFIRMING = 3  # windows
+_WORTH_SAYING = 1.1
 REVISIT_TRIALS = 4  # after as many the baseline is measured again
 
 
@@ -20,8 +21,8 @@ class Outlook:
 
     @property
     def is_long(self) -> bool:
-        """Whether a trial does not fit into the time that it may take."""
-        return self._trial_s > self._limit_s
+        """Whether a trial does not fit into the time that it may take, by more than is worth a word."""
+        return self._trial_s > _WORTH_SAYING * self._limit_s
 
     @property
     def stretch(self) -> float:
