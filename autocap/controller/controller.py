@@ -9,7 +9,7 @@ from typing import assert_never
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, SearchAnew
-from autocap.controller.budget import SlowdownBudget, objection
+from autocap.controller.budget import SlowdownBudget
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import HoldPlan
 from autocap.controller.outlook import Outlook
@@ -70,7 +70,6 @@ class Controller:
         self._failed_baselines = 0  # in a row
         self._history: tuple[Trial, ...] = ()  # of the searches before
         self._plan = HoldPlan(config.retune, sensor.settle_s)
-        self._said_long = False  # that a search takes long
 
     @property
     def state(self) -> State:
@@ -182,9 +181,9 @@ class Controller:
 
     def _wait(self, waiting: Waiting, metered: Metered) -> None:
         steady = waiting.watch.add(metered)
-        if steady is None and metered.t_s < max(waiting.until_s, waiting.watch.fair_s):
+        if steady is None and metered.t_s < waiting.until_s + waiting.longer_s:
             return
-        waited_s = self._config.wait_s + round(max(0.0, waiting.watch.fair_s - waiting.until_s))
+        waited_s = self._config.wait_s + round(waiting.longer_s)
         if steady is None and waiting.watch.iterations == 0:
             self._fail(
                 f"{self._progress.trouble or _DISTURBED} within {waited_s:g} s, so nothing is tuned; pass a "
@@ -230,7 +229,7 @@ class Controller:
         )
         outlook = Outlook(self._config, search, self._settle_s)
         left = None if self._config.iterations is None else self._config.iterations - self._done
-        too_short = objection(left, baseline, self._settle_s, outlook.search_s if outlook.is_long else 0.0)
+        too_short = outlook.objection(left)
         if too_short is not None:
             self._fail(too_short)
             return
@@ -241,9 +240,9 @@ class Controller:
             self._phase = Observing()
             self._out.enter(State.HOLDING)
             return
-        if outlook.is_long and not self._said_long:
-            self._said_long = True
-            self._out.warn(outlook.notice())
+        takes_long = outlook.notice()
+        if takes_long is not None:
+            self._out.warn(takes_long)
         budget = SlowdownBudget(
             self._config.metric.max_slowdown,
             self._totals,

@@ -1,6 +1,7 @@
 """Where iterations are long: how long a search is going to take, and how much longer than usual its parts."""
 
 from autocap.config import TRIAL_SECONDS, TuneConfig
+from autocap.controller.budget import objection
 from autocap.controller.search import Search
 
 _EDGES = 2  # iterations of a trial that do not count: the one that the change cuts, and one more
@@ -15,7 +16,7 @@ class Outlook:
 
     def __init__(self, config: TuneConfig, search: Search, settle_s: float) -> None:
         self._limit_s, self._fewest, self._search = config.trial_s, config.min_batches, search
-        self._iteration_s = search.first.period_s
+        self._settle_s, self._iteration_s = settle_s, search.first.period_s
         self._iterations_s = (config.min_batches + _EDGES) * self._iteration_s
         self._trial_s = settle_s + self._iterations_s  # at least
 
@@ -37,8 +38,14 @@ class Outlook:
         trials = _LIKELY_TRIALS if expected is None else max(1, expected)
         return (trials + trials // REVISIT_TRIALS + _CONFIRMING) * self._trial_s
 
-    def notice(self) -> str:
-        """That the search takes long, and how long."""
+    def objection(self, left: float | None) -> str | None:
+        """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""
+        return objection(left, self._search.first, self._settle_s, self.search_s if self.is_long else 0.0)
+
+    def notice(self) -> str | None:
+        """That the search takes long, and how long; `None` where it does not."""
+        if not self.is_long:
+            return None
         return (
             f"{self._fewest} iterations of {self._iteration_s:.3g} s do not fit into the {self._limit_s:g} s of a "
             f"trial, so a trial takes about {_span(self._trial_s)} and the search up to about {_span(self.search_s)}"

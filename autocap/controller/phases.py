@@ -14,10 +14,16 @@ from autocap.measurement.steadiness import SteadinessWatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Activity is not steady yet. until_s: how long that is waited for, on the run's clock."""
+    """Activity is not steady yet. until_s: how long that is waited for, on the run's clock; longer where iterations
+    are long."""
 
     watch: SteadinessWatch
     until_s: float
+
+    @property
+    def longer_s(self) -> float:
+        """By how much."""
+        return max(0.0, self.watch.fair_s - self.until_s)
 
 
 class Baseline:
