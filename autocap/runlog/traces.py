@@ -21,6 +21,7 @@ Witness = tuple[Floats, Floats]
 
 _FEWEST_READINGS = 5
 _FEW_LEVELS = 0.2  # distinct values per change; under it values recur, so their changes say nothing of the sensor
+_MOST_WINDOWS = 10_000  # a week of minutes
 _MOST_UPDATES = 1e7  # a span beyond that many updates is a stray stamp, not a trace
 _LEAST_W = 1e-3  # less is no draw of anything
 _LEAST_APART_S = 1e-6  # readings; no sensor is as fast
@@ -51,7 +52,7 @@ class Trace:
     def split(self, window_s: float) -> list["Trace"]:
         """Consecutive parts of window_s seconds; the last may be shorter, and swallows a rest of a few readings.
 
-        Raises TraceError for windows shorter than the time between readings.
+        Raises TraceError for windows shorter than the time between readings, and for too many of them.
         """
         if window_s < self.update_s:
             raise TraceError(
@@ -60,6 +61,11 @@ class Trace:
             )
         span_s = self.end_s - self.start_s
         count = max(1, int(np.ceil((span_s - _FEWEST_READINGS * self.update_s) / window_s)))
+        if count > _MOST_WINDOWS:
+            raise TraceError(
+                f"windows of {window_s:g} s cut the trace's {span_s:.0f} s into {count} parts; at most {_MOST_WINDOWS} "
+                f"are looked at, pass --window {1.01 * span_s / _MOST_WINDOWS:.3g} or more"
+            )
         bounds_s = [self.start_s + window_s * number for number in range(count)] + [self.end_s]
         return [self._between(start_s, end_s) for start_s, end_s in pairwise(bounds_s)]
 

@@ -72,7 +72,7 @@ def patterns(random: Random, folder: Path, specimens: Specimens) -> Call:
 def commands(random: Random, folder: Path, specimens: Specimens) -> Call:
     """Commands to run that are none."""
     (folder / "script").write_bytes(
-        random.choice((b"", b"#!/nowhere\n", b"#!" + b"x" * 5000, b"\x7fELF", b"true\n", b"\0"))
+        random.choice((b"", b"#!/nowhere\n", b"#!" + b"x" * 5000, b"\x7fELF\0", b"true\n", b"\0"))
     )
     (folder / "script").chmod(random.choice((0o755, 0o755, 0o644)))
     os.mkfifo(folder / "fifo")

@@ -195,6 +195,19 @@ def test_windows_shorter_than_the_time_between_readings_are_refused(tmp_path: Pa
         trace.split(0.01)
 
 
+def test_more_windows_than_anybody_reads_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    stamps_s = [0.1 * row for row in range(100)] + [30_000 + 0.1 * row for row in range(9)]
+    rows = [f"{t_s},{200 + number % 7}" for number, t_s in enumerate(stamps_s)]
+    trace = read(written(tmp_path, "\n".join(["t_s,power_w", *rows])))
+    message = (
+        "windows of 1 s cut the trace's 30001 s into 30001 parts; at most 10000 are looked at, "
+        "pass --window 3.03 or more"
+    )
+    with pytest.raises(TraceError, match=f"^{message}$"):
+        trace.split(1.0)
+    assert len(trace.split(3.03)) <= 10_000
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none.csv"
     assert refused(path) == f"there is no file {path}; pass a CSV file with columns t_s,power_w"
