@@ -4,6 +4,7 @@ WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED w
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from autocap import events
@@ -25,7 +26,7 @@ from autocap.measurement.prober import Prober
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.totals import RunningTotals
 from autocap.measurement.window import Window
-from autocap.progress import Progress
+from autocap.progress import COUNTED, Progress
 from autocap.records import Measurement, Sample, SensorInfo, Trial
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
@@ -60,7 +61,7 @@ class Controller:
         self._started = self._seen_progress = False
         self._counted_by: str | None = None  # a kind of progress
         self._out = Outbox(original_w)
-        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), until_s=config.wait_s)
+        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), since_s=0.0, until_s=config.wait_s)
         self._metering = Metering()
         self._totals = RunningTotals()
         self._tallied_s = 0.0
@@ -112,7 +113,7 @@ class Controller:
         self._out.open(t_s)
         self._prober.again()
         if isinstance(self._phase, Waiting):
-            self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=self._phase.until_s)
+            self._phase = replace(self._phase, watch=SteadinessWatch(self._out.original_w))
         self._out.set_again()
         return self._out.actions
 
@@ -156,8 +157,8 @@ class Controller:
         self._await_steadiness()
 
     def _await_steadiness(self) -> None:
-        until_s = self._out.now_s + self._config.wait_s
-        self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=until_s)
+        watch, now_s = SteadinessWatch(self._out.original_w), self._out.now_s
+        self._phase = Waiting(watch=watch, since_s=now_s, until_s=now_s + self._config.wait_s)
         self._out.enter(State.WAITING)
 
     # The phases, in their order.
@@ -181,9 +182,10 @@ class Controller:
 
     def _wait(self, waiting: Waiting, metered: Metered) -> None:
         steady = waiting.watch.add(metered)
-        if steady is None and metered.t_s < waiting.until_s + waiting.longer_s:
+        longer_s = waiting.longer_s(counted=self._progress.kind in COUNTED)
+        if steady is None and metered.t_s < waiting.until_s + longer_s:
             return
-        waited_s = self._config.wait_s + round(waiting.longer_s)
+        waited_s = self._config.wait_s + round(longer_s)
         if steady is None and waiting.watch.iterations == 0:
             self._fail(
                 f"{self._progress.trouble or _DISTURBED} within {waited_s:g} s, so nothing is tuned; pass a "

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from autocap.measurement.energy import gpus_power_w
 from autocap.measurement.metering import Metered
 from autocap.measurement.window import Floats, Window
 from autocap.progress import Mark
@@ -12,6 +13,7 @@ _HALF_ITERATIONS = 4
 _HALF_SECONDS = 1.0
 _ALIKE = 0.10
 _SLOW = 1.5
+_COMPUTES = 1.5  # mean draw over the lowest; of a device at rest they are the same
 _FAIR = 4 * _HALF_ITERATIONS  # iterations in which a job may be expected to become steady
 
 
@@ -28,6 +30,7 @@ class SteadinessWatch:
         self._begun_s: float | None = None
         self._first: Mark | None = None
         self._latest: Mark | None = None  # of as many iterations as are a fair chance
+        self._least_w, self._sum_w, self._read = math.inf, 0.0, 0
 
     @property
     def fair_s(self) -> float:
@@ -39,6 +42,11 @@ class SteadinessWatch:
         if iterations <= 0:
             return self._first.t_s + _FAIR * (self._first.t_s - self._begun_s)
         return self._first.t_s + _FAIR * (self._latest.t_s - self._first.t_s) / iterations
+
+    @property
+    def is_at_first(self) -> bool:
+        """Whether no iteration has ended yet while the devices compute, so that the first one may be under way."""
+        return self._first is None and self._sum_w > _COMPUTES * self._read * self._least_w
 
     @property
     def iteration_s(self) -> float | None:
@@ -55,6 +63,9 @@ class SteadinessWatch:
         """The window of what was already steady, to begin the baseline with; `None` while it is not steady."""
         self._window.add(metered)
         self._begun_s = metered.t_s if self._begun_s is None else self._begun_s
+        draw_w = gpus_power_w(metered.sample)
+        if draw_w is not None:
+            self._least_w, self._sum_w, self._read = min(self._least_w, draw_w), self._sum_w + draw_w, self._read + 1
         if metered.marks:
             self._first = self._first or metered.marks[0]
             if self._latest is None or self._latest.iterations - self._first.iterations < _FAIR:

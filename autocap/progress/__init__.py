@@ -9,6 +9,8 @@ from typing import Protocol
 
 from autocap.records import Sample
 
+COUNTED = ("steps", "regex")  # kinds that say at once when an iteration has ended
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:

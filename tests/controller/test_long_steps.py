@@ -92,6 +92,23 @@ def test_no_more_is_waited_for_steadiness_than_a_job_of_such_steps_needs() -> No
     assert 8 * 60.0 < entered[1] < 1e3
 
 
+def test_a_first_step_that_takes_longer_than_the_wait_is_waited_for_while_the_device_computes() -> None:
+    slow_start = job(20.0, start_s=40.0, warm_up_iterations=4, warm_up_factor=5.0)
+    outcome = tuned(slow_start, TuneConfig(metric=EDS, wait_s=60.0))
+    assert outcome.device.true_ends_s()[0] > 120.0
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+
+
+def test_a_job_that_computes_and_counts_nothing_is_left_alone_at_last() -> None:
+    outcome = tuned(job(1000.0), TuneConfig(metric=EDS, wait_s=60.0))
+    assert states(outcome) == [State.WAITING, State.DONE]
+    assert outcome.wall_s == pytest.approx(300.0, abs=2.0)
+    assert warnings(outcome)[0].startswith(
+        "no optimiser step was seen within 300 s, so nothing is tuned; pass a larger"
+    )
+
+
 def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
     episodes = (Episode(every=40, duration_s=150.0, power=0.5),)
     outcome = tuned(job(15.0, episodes=episodes), TuneConfig(metric=EDS))
