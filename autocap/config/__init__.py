@@ -13,7 +13,7 @@ METRIC = "eds"
 TARGET_STDERR = 0.005
 TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
-STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it trusts a period in the power
+STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes do with a period in the power
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 STRATEGY = "model"
 NODE_POWER = "none"
@@ -85,7 +85,12 @@ class TuneConfig:
         _search("--target-stderr X%", values.percentage, "how well a trial is measured (default: 0.5%)"),
     ] = TARGET_STDERR
     trial_s: Annotated[
-        float, _search("--trial-seconds S", _seconds, f"time limit of one trial (default: {TRIAL_SECONDS:g})")
+        float,
+        _search(
+            "--trial-seconds S",
+            _seconds,
+            f"time limit of one trial, more where 8 iterations take longer (default: {TRIAL_SECONDS:g})",
+        ),
     ] = TRIAL_SECONDS
     wait_s: Annotated[
         float, _search("--wait S", _seconds, f"longest wait for steady activity (default: {WAIT_SECONDS:g})")

@@ -74,14 +74,16 @@ def _trained(tally: Tally) -> tuple[float, float]:
     return tally.iterations - tally.paused_iterations, tally.counted_s - tally.paused_s
 
 
-def objection(left: float | None, baseline: Measurement, settle_s: float) -> str | None:
-    """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""
+def objection(left: float | None, baseline: Measurement, settle_s: float, long_s: float = 0.0) -> str | None:
+    """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows. long_s: of a
+    search whose trials take long, what it may take up to."""
     if left is None:
         return None
     left_s = max(left, 0.0) * baseline.period_s
     search_s = _TRIALS * (settle_s + baseline.duration_s + 2 * baseline.period_s)  # windows as long as the baseline's
-    if left_s >= _TIMES * search_s:
+    if left_s >= max(_TIMES * search_s, long_s):
         return None
+    search_s = max(search_s, long_s)
     return (
         f"about {left_s:.0f} s of the job are left and a search takes about {search_s:.0f} s, so it would hardly pay "
         "back; nothing is tuned (leave out --iterations to search all the same)"

@@ -4,14 +4,16 @@ WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED w
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, SearchAnew
-from autocap.controller.budget import SlowdownBudget, objection
+from autocap.controller.budget import SlowdownBudget
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import HoldPlan
+from autocap.controller.outlook import Outlook
 from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase, Waiting
 from autocap.controller.search import Search
 from autocap.errors import StrategyError
@@ -24,7 +26,7 @@ from autocap.measurement.prober import Prober
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.totals import RunningTotals
 from autocap.measurement.window import Window
-from autocap.progress import Progress
+from autocap.progress import COUNTED, Progress
 from autocap.records import Measurement, Sample, SensorInfo, Trial
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
@@ -58,8 +60,9 @@ class Controller:
         self._progress, self._new_strategy = progress, new_strategy
         self.ended_because: str | None = None  # why the tuning ended before the job did
         self._started = self._seen_progress = False
+        self._counted_by: str | None = None  # a kind of progress
         self._out = Outbox(original_w)
-        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), until_s=config.wait_s)
+        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), since_s=0.0, until_s=config.wait_s)
         self._metering = Metering()
         self._totals = RunningTotals()
         self._tallied_s = 0.0
@@ -88,6 +91,7 @@ class Controller:
         marks, kind = self._progress.marks(sample), self._progress.kind
         metered = self._metering.meter(sample, marks, kind, self._out.decided_w)
         if marks:
+            self._count_by(kind)
             self._done = marks[-1].iterations
         if marks and not self._seen_progress:
             self._seen_progress = True
@@ -112,7 +116,7 @@ class Controller:
         self._out.open(t_s)
         self._prober.again()
         if isinstance(self._phase, Waiting):
-            self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=self._phase.until_s)
+            self._phase = replace(self._phase, watch=SteadinessWatch(self._out.original_w))
         self._out.set_again()
         return self._out.actions
 
@@ -153,6 +157,23 @@ class Controller:
         elif metered.long_pause and isinstance(self._phase, Exploring) and self._out.decided_w != self._phase.held_w:
             self._out.step_aside()
 
+    def _count_by(self, kind: str) -> None:
+        """Begin anew where iterations are counted by something else from now on: nothing that was measured can be
+        compared with what is to come."""
+        before, self._counted_by = self._counted_by, kind
+        if before in (None, kind) or isinstance(self._phase, Done):
+            return
+        self._out.warn(f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew")
+        self._seen_progress, self._history, self._totals = False, (), RunningTotals()
+        self._prober.rest()
+        self._out.set(self._out.original_w)
+        self._await_steadiness()
+
+    def _await_steadiness(self) -> None:
+        watch, now_s = SteadinessWatch(self._out.original_w), self._out.now_s
+        self._phase = Waiting(watch=watch, since_s=now_s, until_s=now_s + self._config.wait_s)
+        self._out.enter(State.WAITING)
+
     # The phases, in their order.
 
     def _advance(self, metered: Metered) -> None:
@@ -174,16 +195,19 @@ class Controller:
 
     def _wait(self, waiting: Waiting, metered: Metered) -> None:
         steady = waiting.watch.add(metered)
-        if steady is None and metered.t_s < waiting.until_s:
+        longer_s = waiting.longer_s(counted=self._progress.kind in COUNTED)
+        if steady is None and metered.t_s < waiting.until_s + longer_s:
             return
+        waited_s = self._config.wait_s + round(longer_s)
         if steady is None and waiting.watch.iterations == 0:
             why, advice = _DISTURBED, _UNDISTURBED
             if self._progress.trouble is not None:
                 why, advice = self._progress.trouble, self._progress.advice
-            self._fail(f"{why} within {self._config.wait_s:g} s, so nothing is tuned; {advice}")
+            self._fail(f"{why} within {waited_s:g} s, so nothing is tuned; {advice}")
             return
+        self._prober.expect(waiting.watch.iteration_s)
         if steady is None:
-            self._out.warn(f"activity was not steady within {self._config.wait_s:g} s; measuring it all the same")
+            self._out.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
         self._totals.open()
         self._measure_baseline(steady)
 
@@ -199,6 +223,7 @@ class Controller:
             if doubt is not None:
                 self._out.warn(doubt)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
+            self._prober.expect(result.measurement.period_s)
             self._begin_search(result.measurement)
             return
         why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
@@ -207,17 +232,9 @@ class Controller:
             self._fail(why)
             return
         self._out.warn(f"{why}; waiting for steady activity again")
-        until_s = self._out.now_s + self._config.wait_s
-        self._phase = Waiting(watch=SteadinessWatch(self._out.original_w), until_s=until_s)
-        self._out.enter(State.WAITING)
+        self._await_steadiness()
 
     def _begin_search(self, baseline: Measurement) -> None:
-        left = None if self._config.iterations is None else self._config.iterations - self._done
-        too_short = objection(left, baseline, self._settle_s)
-        if too_short is not None:
-            self._fail(too_short)
-            return
-        self._plan.begin_search(baseline, self._out.now_s)
         search = Search(
             lambda measured: self._new_strategy(measured, self._history),
             self._grid,
@@ -225,12 +242,22 @@ class Controller:
             baseline,
             self._config.prune_sigmas,
         )
+        outlook = Outlook(self._config, search, self._settle_s)
+        left = None if self._config.iterations is None else self._config.iterations - self._done
+        too_short = outlook.objection(left)
+        if too_short is not None:
+            self._fail(too_short)
+            return
+        self._plan.begin_search(baseline, self._out.now_s, outlook.stretch)
         if self._config.observe:
             first_w = search.ask()
             self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
             self._phase = Observing()
             self._out.enter(State.HOLDING)
             return
+        takes_long = outlook.notice()
+        if takes_long is not None:
+            self._out.warn(takes_long)
         budget = SlowdownBudget(
             self._config.metric.max_slowdown,
             self._totals,
@@ -246,6 +273,7 @@ class Controller:
             outbox=self._out,
             progress=self._progress,
             budget=budget,
+            stretch=outlook.stretch,
         )
         self._phase = Exploring(exploration=exploration)
         self._heed(self._phase, exploration.begin())

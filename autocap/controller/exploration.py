@@ -8,6 +8,7 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, Revert, RevertForNow, SearchAnew
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge
+from autocap.controller.outlook import REVISIT_TRIALS
 from autocap.controller.per_gpu.balancing import Balancing
 from autocap.controller.per_gpu.lowering import Lowering, response
 from autocap.controller.search import Search
@@ -18,16 +19,17 @@ from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.progress import Progress
-from autocap.records import Measurement, Trial, TrialState
+from autocap.records import Measurement, TrialState
 
-_REVISIT_TRIALS, _REVISIT_S = 4, 120.0  # the baseline is measured again after as many, or so long,
+_REVISIT_S = 120.0  # the baseline is measured again after so long, or so many trials,
 _STILL = 0.01  # and twice that whenever it has not moved by as much
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
 class Exploration:
-    """One search and its confirmation. budget: what trials may cost the job in time."""
+    """One search and its confirmation. budget: what trials may cost the job in time. stretch: how many times as long
+    as usual trials are."""
 
     def __init__(
         self,
@@ -38,10 +40,12 @@ class Exploration:
         outbox: Outbox,
         progress: Progress,
         budget: SlowdownBudget,
+        stretch: float = 1.0,
     ) -> None:
         self.search = search
         self._config, self._prober, self._out = config, prober, outbox
         self._progress, self._budget = progress, budget
+        self._revisit_s, self._fresh_s = stretch * _REVISIT_S, stretch * _FRESH_S
         self._step: Step = None
         self._since_baseline = 0  # trials
         self._patience = 1.0  # grows while the baseline stays where it is
@@ -88,14 +92,12 @@ class Exploration:
                 assert_never(self._step)
 
     def abandon(self, reason: str) -> None:
-        """Nothing more is measured; a trial that was under way has failed."""
+        """Nothing more is measured, as the job or its tuning has come to an end. A trial that was under way is left
+        out: it has not failed, and nobody knows what it would have shown."""
         match self._step:
-            case AtTrial(cap_w=cap_w):
-                unfinished = Trial(cap_w=cap_w, state=TrialState.FAILED, reason=reason)
-                self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=unfinished))
             case Balancing():
                 self._step.abandon(reason)
-            case None | Confirming():
+            case None | AtTrial() | Confirming():
                 pass
             case _:
                 assert_never(self._step)
@@ -108,7 +110,7 @@ class Exploration:
         if cap_w is None:
             return self._end_search()
         aged_s = self._out.now_s - self._baseline_s
-        if max(self._since_baseline / _REVISIT_TRIALS, aged_s / _REVISIT_S) >= self._patience:
+        if max(self._since_baseline / REVISIT_TRIALS, aged_s / self._revisit_s) >= self._patience:
             self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
             self._measure(self._out.original_w)
         else:
@@ -181,7 +183,7 @@ class Exploration:
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
-        if self._trial is None or self._out.now_s - self._trial[0] > _FRESH_S:
+        if self._trial is None or self._out.now_s - self._trial[0] > self._fresh_s:
             return None
         return self._trial[1] if self._trial[1].cap_w == self._out.every(cap_w) else None
 

@@ -66,11 +66,13 @@ class HoldPlan:
         self._retune, self._settle_s = retune, settle_s
         self.searches = 0
         self._searched_from_s = self._check_s = 0.0
+        self._retry_s = _RETRY_S
 
-    def begin_search(self, baseline: Measurement, now_s: float) -> None:
-        """The baseline is looked at again so late for the first time that it costs a few thousandths at most."""
+    def begin_search(self, baseline: Measurement, now_s: float, stretch: float = 1.0) -> None:
+        """The baseline is looked at again so late for the first time that it costs a few thousandths at most. stretch:
+        how many times as long as usual its trials are."""
         self.searches += 1
-        self._searched_from_s = now_s
+        self._searched_from_s, self._retry_s = now_s, stretch * _RETRY_S
         self._check_s = max(_CHECK_S, _CHECK_WINDOWS * baseline.duration_s)
 
     def begin_check(self) -> None:
@@ -87,6 +89,6 @@ class HoldPlan:
             settle_s=self._settle_s,
             # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
             rest_s=0.0 if checked else (self.searches - 1) * (now_s - self._searched_from_s),
-            retry_s=_RETRY_S * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
+            retry_s=self._retry_s * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
             check_s=self._check_s if anew and isinstance(decision, Keep) else None,
         )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.measurement.energy import gpus_power_w
-from autocap.progress import Mark
+from autocap.progress import COUNTED, Mark
 from autocap.records import Sample
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,6 @@ _SHORTEST_S = 1.0
 _LONG_S = 5.0
 _LOW = 0.6  # of the usual draw
 _DRAW_MEMORY = 0.02  # weight of a new reading in the usual draw
-_LIVE = ("steps", "regex")
 _MOST_IN_A_ROW = 3  # long iterations; more of them are how the job goes from here on
 
 
@@ -55,7 +54,7 @@ class PauseWatch:
         self.ended = False
         if caps_w != self._caps_w:
             self._caps_w, self._at_cap, self._low_since_s = caps_w, 0, None
-        if kind not in _LIVE:
+        if kind not in COUNTED:
             return
         self._feel(sample)
         if marks:

@@ -14,6 +14,7 @@ from autocap.records import Cost, Measurement, Trial, TrialLength, TrialState
 _GROWTH = 1.1
 _RETAKES = 3
 _CALM_S = 1.0  # after a disturbance
+_SLOWEST = 4.5  # times as long as at the limit found on arrival an iteration takes at the floor of some cards
 # Of the machine's readings since the cap settled: the first may still average over what was before.
 _NODE_UPDATES = 2
 
@@ -26,6 +27,8 @@ class ProbeRules:
     target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, without
     pauses of the job and disturbances, and longest time of disturbances. min_batches: fewest batch means. least_s,
     least_iterations: of the window, however exact it is. level: only once the job gets neither faster nor slower.
+    iteration_s: an iteration at the limits found on arrival, seconds, 0 while unknown: where so few fit into limit_s
+    that nothing could be measured, the probe goes on until it can be.
     """
 
     settle_s: float
@@ -36,6 +39,13 @@ class ProbeRules:
     least_s: float = 1.0
     least_iterations: int = 0
     level: bool = False
+    iteration_s: float = 0.0
+
+    @property
+    def longest_s(self) -> float:
+        """After which a probe ends in any case, seconds: the fewest iterations fit in at any cap."""
+        iterations = 1 + self.warm_up + max(self.min_batches, self.least_iterations)
+        return max(self.limit_s, self.settle_s + _SLOWEST * iterations * self.iteration_s)
 
     def lasting(self, length: TrialLength) -> "ProbeRules":
         """The same limit on time, but otherwise a window of this length."""
@@ -103,6 +113,7 @@ class Probe:
         self._node_updates = 0  # fresh readings of the machine since the cap has settled
         self._look_at = self._first_look
         self._retakes = 0
+        self._stretched = False
 
     def add(self, metered: Metered) -> ProbeResult | None:
         """Take in a sample; the result once there is one."""
@@ -207,12 +218,17 @@ class Probe:
             self._retakes += 1
             self._start_s, self._paused_s = self._last_s, 0.0
             return None
-        result = self._ended(TrialState.COMPLETE, f"time limit of {self._rules.limit_s:g} s")
+        stretched = f", stretched to {self._window.iterations:g} iterations" if self._stretched and self._window else ""
+        result = self._ended(TrialState.COMPLETE, f"time limit of {self._rules.limit_s:g} s{stretched}")
         if result is not None:
             return result
+        if elapsed_s < self._rules.longest_s:
+            self._stretched = True
+            return None
         needed, window = self._rules.min_batches, self._window or Window(self.caps_w)
         too_few = window.shortage(needed) or f"{window.iterations:g} iterations"
-        reason = f"only {too_few} within {self._rules.limit_s:g} s, {needed} are needed; pass a larger --trial-seconds"
+        longest_s = round(self._rules.longest_s, 1)
+        reason = f"only {too_few} within {longest_s:g} s, {needed} are needed; pass a larger --trial-seconds"
         return ProbeResult(state=TrialState.FAILED, reason=reason)
 
     def _disturbed(self, now_s: float, lasted_s: float, why: str) -> ProbeResult | None:

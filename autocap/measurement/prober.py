@@ -36,6 +36,11 @@ class Prober:
         """Whether samples count: the cap has settled, and nothing disturbs."""
         return self._probe is not None and self._probe.collecting
 
+    def expect(self, iteration_s: float | None) -> None:
+        """Leave every measurement from now on the time for iterations of so many seconds; `None` changes nothing."""
+        if iteration_s is not None:
+            self.rules = replace(self.rules, iteration_s=iteration_s)
+
     def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
         collected before."""

@@ -1,14 +1,20 @@
 """When is a job's activity steady? Start-up, data loading and kernel autotuning differ from steady training."""
 
+import math
+
 import numpy as np
 
+from autocap.measurement.energy import gpus_power_w
 from autocap.measurement.metering import Metered
 from autocap.measurement.window import Floats, Window
+from autocap.progress import Mark
 
 _HALF_ITERATIONS = 4
 _HALF_SECONDS = 1.0
 _ALIKE = 0.10
 _SLOW = 1.5
+_COMPUTES = 1.5  # mean draw over the lowest; of a device at rest they are the same
+_FAIR = 4 * _HALF_ITERATIONS  # iterations in which a job may be expected to become steady
 
 
 class SteadinessWatch:
@@ -21,6 +27,32 @@ class SteadinessWatch:
     def __init__(self, caps_w: tuple[float, ...]) -> None:
         self._caps_w = caps_w
         self._window = Window(caps_w)
+        self._begun_s: float | None = None
+        self._first: Mark | None = None
+        self._latest: Mark | None = None  # of as many iterations as are a fair chance
+        self._least_w, self._sum_w, self._read = math.inf, 0.0, 0
+
+    @property
+    def fair_s(self) -> float:
+        """Until when the job has had a fair chance to become steady, as far as the length of its iterations is known;
+        -inf before the first has ended. That one is taken to have lasted since the beginning."""
+        if self._begun_s is None or self._first is None or self._latest is None:
+            return -math.inf
+        iterations = self._latest.iterations - self._first.iterations
+        if iterations <= 0:
+            return self._first.t_s + _FAIR * (self._first.t_s - self._begun_s)
+        return self._first.t_s + _FAIR * (self._latest.t_s - self._first.t_s) / iterations
+
+    @property
+    def is_at_first(self) -> bool:
+        """Whether no iteration has ended yet while the devices compute, so that the first one may be under way."""
+        return self._first is None and self._sum_w > _COMPUTES * self._read * self._least_w
+
+    @property
+    def iteration_s(self) -> float | None:
+        """Mean time of the iterations seen, seconds; `None` where there were none."""
+        iterations = self._window.iterations
+        return self._window.span_s / iterations if iterations else None
 
     @property
     def iterations(self) -> float:
@@ -30,6 +62,14 @@ class SteadinessWatch:
     def add(self, metered: Metered) -> Window | None:
         """The window of what was already steady, to begin the baseline with; `None` while it is not steady."""
         self._window.add(metered)
+        self._begun_s = metered.t_s if self._begun_s is None else self._begun_s
+        draw_w = gpus_power_w(metered.sample)
+        if draw_w is not None:
+            self._least_w, self._sum_w, self._read = min(self._least_w, draw_w), self._sum_w + draw_w, self._read + 1
+        if metered.marks:
+            self._first = self._first or metered.marks[0]
+            if self._latest is None or self._latest.iterations - self._first.iterations < _FAIR:
+                self._latest = metered.marks[-1]
         if metered.disturbed is not None:
             self._window = Window(self._caps_w)
             return None

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from autocap.records import Sample
 
+COUNTED = ("steps", "regex")  # kinds that say at once when an iteration has ended
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
@@ -19,7 +21,7 @@ class Mark:
 
 
 LONGER = "pass a larger --wait if the job starts slowly"
-COUNTED = "have its iterations counted: start it with `autocap run`, or use autocap.tune in its script"
+HAVE_COUNTED = "have its iterations counted: start it with `autocap run`, or use autocap.tune in its script"
 
 
 class Progress(Protocol):
@@ -78,7 +80,7 @@ class SpeedProgress:
 
     kind = "speed"
     confidence = "low"
-    advice = COUNTED
+    advice = HAVE_COUNTED
 
     def __init__(self) -> None:
         self._first_hz: float | None = None
@@ -103,18 +105,23 @@ class SpeedProgress:
         return (Mark(t_s=sample.t_s, iterations=self._done),)
 
 
+_LATE_MARKS = 3  # a helper process that steps once on the way is no count of the job's iterations
+
+
 class BestProgress:
     """`auto`: the better source if it gives marks; the other one once it gave none for a while.
 
     better, other: of a child the steps and the period in the power; of a job that runs already the period and the
-    speed. within_s: how long the better one is waited for. Once one of them has given marks it stays with it: a count
-    that changes its meaning in the middle of a search would be worse than none.
+    speed. within_s: how long the better one is waited for. late: the better one is still listened to after that, as a
+    step may take longer, and is taken once it has counted a few times. Whoever uses the marks begins anew then, which
+    `kind` shows: a count that changes its meaning in the middle of a search would be worse than none.
     """
 
-    def __init__(self, better: Progress, other: Progress, within_s: float) -> None:
+    def __init__(self, better: Progress, other: Progress, within_s: float, *, late: bool = False) -> None:
         self._better, self._other, self._within_s = better, other, within_s
         self._first_s: float | None = None
         self._chosen: Progress | None = None
+        self._awaited = _LATE_MARKS if late else 0  # of the better one, until it takes the other's place
 
     @property
     def kind(self) -> str:
@@ -137,6 +144,12 @@ class BestProgress:
         return (self._chosen or self._better).advice
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
+        if self._chosen is self._other and self._awaited:
+            counted = self._better.marks(sample)
+            self._awaited -= bool(counted)
+            if not self._awaited:
+                self._chosen = self._better
+                return counted
         if self._chosen is not None:
             return self._chosen.marks(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s

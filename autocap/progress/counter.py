@@ -73,7 +73,7 @@ class IterationCounter:
         """What turns samples into marks."""
         match self._kind:
             case "auto":
-                return BestProgress(StepProgress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS)
+                return BestProgress(StepProgress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS, late=True)
             case "outside":
                 return BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS)
             case "steps":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.scenarios import step_lengths
 from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.runs import Row, play
 
@@ -30,8 +31,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed-base", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--quick", action="store_true", help="24 scenarios")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write what came of each")
+    parser.add_argument(
+        "--step-lengths", action="store_true", help="instead, plain jobs of 0.05 to 60 s a step: is each of them tuned?"
+    )
     args = parser.parse_args(argv)
     count = 24 if args.quick else args.count
+    if args.step_lengths:
+        return _step_lengths(range(args.seed_base, args.seed_base + count), args.json)
     begin_s = time.perf_counter()
     with ProcessPoolExecutor() as pool:
         rows = list(pool.map(_play, _cases(args.seed_base, count), chunksize=2))
@@ -41,6 +47,17 @@ def main(argv: Sequence[str]) -> int:
     if args.json is not None:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 0 if all(kept for _, kept in promises(rows)) else 1
+
+
+def _step_lengths(seeds: range, out: Path | None) -> int:
+    begin_s = time.perf_counter()
+    with ProcessPoolExecutor() as pool:
+        rows = list(pool.map(step_lengths.play, seeds))
+    print("\n".join(step_lengths.report(rows)))
+    print(f"\n{len(rows)} jobs, seeds {seeds[0]} to {seeds[-1]}, {time.perf_counter() - begin_s:.0f} s")
+    if out is not None:
+        out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return 0 if step_lengths.promised(rows) else 1
 
 
 def _cases(first: int, count: int) -> Iterator[tuple[int, bool, bool]]:

@@ -218,14 +218,16 @@ class _Truth:
         return 100 * float(beyond_s / alone_s[count - 1])
 
     def _aborted_s(self) -> float:
-        """The longest trial that was not completed, seconds."""
-        started_s, longest_s = 0.0, 0.0
+        """The longest trial that was not completed, seconds; the job may have ended in the middle of one."""
+        started_s, longest_s = None, 0.0
         for event in self._outcome.log.events:
             if isinstance(event, events.TrialStarted):
                 started_s = event.t_s
-            elif isinstance(event, events.TrialEnded) and event.trial.state is not TrialState.COMPLETE:
-                longest_s = max(longest_s, event.t_s - started_s)
-        return longest_s
+            elif isinstance(event, events.TrialEnded):
+                if started_s is not None and event.trial.state is not TrialState.COMPLETE:
+                    longest_s = max(longest_s, event.t_s - started_s)
+                started_s = None
+        return longest_s if started_s is None else max(longest_s, self._outcome.wall_s - started_s)
 
     def limits_back(self) -> bool:
         """Whether the limits are those found on arrival, or what somebody else has set."""

@@ -56,7 +56,7 @@ def test_auto_takes_the_steps_when_they_come_in_time() -> None:
     assert progress.kind == "steps"
 
 
-def test_auto_steps_down_to_the_period_when_no_step_comes_and_stays_there() -> None:
+def test_auto_steps_down_to_the_period_when_no_step_comes() -> None:
     progress = BestProgress(StepProgress(), Periodic(), within_s=20.0)
     first = next(i for i in range(1000) if progress.marks(at_clock(0.1 * i, 1e9)))
     assert first >= 200
@@ -64,3 +64,26 @@ def test_auto_steps_down_to_the_period_when_no_step_comes_and_stays_there() -> N
     for sample in samples(start_s=100.0, seconds=5.0):
         progress.marks(sample)
     assert progress.kind == "period"
+
+
+def test_auto_returns_to_the_steps_where_they_only_take_long() -> None:
+    progress = BestProgress(StepProgress(), Periodic(), within_s=20.0, late=True)
+    kinds = []
+    for sample in samples(seconds=300.0, period_s=60.0):
+        marks = progress.marks(at_clock(sample.t_s, 1e9) if sample.steps is None else _clocked(sample))
+        kinds += [progress.kind] * bool(marks)
+    assert kinds[0] == "period"
+    assert kinds[-3:] == ["steps"] * 3  # from the third on, once only
+    assert kinds == sorted(kinds)
+
+
+def test_auto_stays_with_the_period_where_something_stepped_once_on_the_way() -> None:
+    progress = BestProgress(StepProgress(), Periodic(), within_s=20.0, late=True)
+    for i in range(1000):
+        (sample,) = samples(start_s=0.1 * i, seconds=0.0, count_from=int(i > 500))
+        progress.marks(_clocked(sample))
+    assert progress.kind == "period"
+
+
+def _clocked(sample: Sample) -> Sample:
+    return Sample(t_s=sample.t_s, readings=at_clock(sample.t_s, 1e9).readings, steps=sample.steps)

@@ -198,7 +198,7 @@ def test_what_is_kept_without_a_gain_never_breaks_even() -> None:
     assert versus.break_even_s is None
 
 
-def test_without_a_kept_cap_only_the_cost_of_the_search_is_left() -> None:
+def test_without_a_kept_cap_nothing_is_claimed_net() -> None:
     put_back = Decided(
         t_s=150.0,
         cap_w=None,
@@ -213,7 +213,9 @@ def test_without_a_kept_cap_only_the_cost_of_the_search_is_left() -> None:
     assert summary.versus_baseline is not None
     assert summary.versus_baseline.energy_pct is None
     assert summary.versus_baseline.break_even_s is None
-    assert summary.versus_baseline.net_energy_j == pytest.approx(-5_000)
+    assert summary.versus_baseline.net_energy_j is None  # it would be what the machine has drifted meanwhile
+    assert summary.versus_baseline.net_metric_pct is None
+    assert summary.versus_baseline.net_metric_stderr_pct is None
 
 
 def test_the_last_decision_counts() -> None:
@@ -383,3 +385,31 @@ def test_a_metric_of_a_later_version_is_refused_without_quoting_it() -> None:
 def test_the_metrics_compared_are_those_of_the_contract() -> None:
     assert list(METRICS) == ["energy", "edp", "ed2p", "eds_1.5", "eds_2"]
     assert METRICS["eds_1.5"] == Metric(name="eds", k=1.5)
+
+
+def test_the_net_error_holds_how_far_the_baselines_of_the_run_drifted() -> None:
+    drifted = replace(BASELINE, start_s=100.0, energy_per_iteration_j=1.06 * BASELINE.energy_per_iteration_j)
+    kept = Decided(
+        t_s=150.0, cap_w=200.0, confirmed=True, reason="better", measurement=window(200.0, 80.0, 1.0), baseline=drifted
+    )
+    first, second = (BaselineMeasured(t_s=20.0, measurement=one) for one in (BASELINE, drifted))
+    still = with_metric("energy", second, kept, TALLY).versus_baseline
+    moved = with_metric("energy", first, second, kept, TALLY).versus_baseline
+    assert still is not None
+    assert moved is not None
+    assert still.net_metric_pct == moved.net_metric_pct
+    assert (still.net_metric_stderr_pct or 0.0) < 1.5
+    assert (moved.net_metric_stderr_pct or 0.0) > 3.0
+
+
+@pytest.mark.parametrize(
+    "ending", [StateEntered(t_s=60.0, state=State.DONE), RunEnded(t_s=60.0, ended_because="SIGTERM")]
+)
+def test_a_search_that_was_cut_short_claims_nothing_net(ending: Event) -> None:
+    searching = (BaselineMeasured(t_s=20.0, measurement=BASELINE), TALLY)
+    under_way, ended = with_metric("energy", *searching), with_metric("energy", *searching, ending)
+    assert under_way.versus_baseline is not None
+    assert under_way.versus_baseline.net_energy_j is not None
+    assert ended.versus_baseline is not None
+    assert ended.versus_baseline.net_energy_j is None
+    assert ended.versus_baseline.net_metric_pct is None

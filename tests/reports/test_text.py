@@ -172,6 +172,23 @@ def test_the_report_of_a_node_shows_its_figures_and_the_gpus_and_both_optima(of_
     assert f"(GPUs alone {of_node.versus_baseline.gpu_energy_pct:+.1f} ± " in whole
 
 
+def test_a_search_that_the_end_of_the_job_cuts_short_has_no_failed_trial_and_claims_nothing() -> None:
+    profile = profiles.load("quadro-rtx-6000/resnet50")
+    for end_s, said in (
+        (6.0, "no cap was kept, as the search ended before its first trial did"),
+        (13.0, "no cap was kept"),
+    ):
+        outcome = tune(
+            SimulatedJob(profile=profile), TuneConfig(metric=Metric(name="eds", k=2.0)), "golden", end_s=end_s
+        )
+        found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+        ended = RunEnded(t_s=outcome.wall_s, ended_because="SIGTERM", exit_status=143)
+        whole = "\n".join(lines(summarise([STARTED, found, *outcome.log.events, ended])))
+        assert f"{said}: the limit found on arrival was put back." in whole
+        assert "failed" not in whole
+        assert "net of the search" not in whole
+
+
 def test_the_idle_share_and_energy_as_on_another_machine_are_lines_of_their_own(
     of_node: Summary,
 ) -> None:

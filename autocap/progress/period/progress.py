@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from autocap.progress import COUNTED, LONGER, Mark
+from autocap.progress import HAVE_COUNTED, LONGER, Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.signals import CapSignals
@@ -62,8 +62,8 @@ class PeriodProgress:
     def advice(self) -> str:
         """A signal that does not repeat will not after a longer wait; one that was too short may."""
         if (self.trouble or "").endswith(_MORE_MAY_HELP):
-            return f"{LONGER}, or {COUNTED}"
-        return COUNTED if self._signals.clock_hz is None else f"pass --progress speed, or {COUNTED}"
+            return f"{LONGER}, or {HAVE_COUNTED}"
+        return HAVE_COUNTED if self._signals.clock_hz is None else f"pass --progress speed, or {HAVE_COUNTED}"
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)

@@ -128,10 +128,13 @@ def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric)
     )
 
 
-def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cost] | None:
+def net(
+    tally: Tally, baseline: Measurement, metric: Metric, baselines: Sequence[Measurement] = ()
+) -> tuple[float, Cost] | None:
     """Joules spent beyond as many iterations at the baseline, and the metric of the whole run with the baseline's
     error, over the time in which iterations were counted, pauses left out; `None` where that is too little of the run
-    to speak for it.
+    to speak for it. baselines: all of the run; how far they are from this one is a part of the error, as it shows how
+    far the machine has drifted.
     """
     iterations = tally.iterations - tally.paused_iterations
     seconds, joules = tally.counted_s - tally.paused_s, tally.counted_j - tally.paused_j
@@ -151,7 +154,10 @@ def net(tally: Tally, baseline: Measurement, metric: Metric) -> tuple[float, Cos
         time_energy_corr=0.0,
     )
     extra_j = joules - baseline.energy_per_iteration_j * iterations
-    return extra_j, metric.versus(whole, baseline)
+    cost = metric.versus(whole, baseline)
+    squares = [(metric.cost(one, baseline).value - 1) ** 2 for one in baselines]
+    drift = math.sqrt(sum(squares) / len(squares)) if squares else 0.0
+    return extra_j, Cost(value=cost.value, stderr=math.hypot(cost.stderr, cost.value * drift))
 
 
 def break_even_s(

@@ -158,8 +158,10 @@ class Changes:
 class VersusBaseline(Changes):
     """What tuning gained: the changes at the kept cap, `None` when no cap was kept, and those of the whole run.
 
-    net_energy_j: what the whole run spent beyond as many iterations at the baseline.
-    net_metric_pct: the metric of the whole run, search and all; its error is the baseline's.
+    net_energy_j: what the whole run spent beyond as many iterations at the baseline; `None` when in the end no cap was
+    kept.
+    net_metric_pct: the metric of the whole run, search and all; its error is the baseline's, drift
+    included.
     break_even_s: when the search had, or will have, paid for itself in the metric; `None` when it never does.
     gpu_energy_pct: as energy_pct for the GPUs alone, where energy is the machine's.
     """

@@ -53,8 +53,9 @@ def summarise(events: Sequence[Event]) -> Summary:
     """The summary of a run's events, oldest first; the run need not have ended.
 
     `baseline` is the first one measured. `versus_baseline` compares with the last decision's interleaved windows,
-    or with the last baseline measured where there was none; nothing net is claimed of a job that was tuned
-    anew. Raises RunDirectoryError where not even the start of the run is there.
+    or with the last baseline measured where there was none; nothing net is claimed of a job that was tuned anew, or of
+    one that in the end kept no cap: what it shows against the baseline is mostly how the machine has drifted. Raises
+    RunDirectoryError where not even the start of the run is there.
     """
     started = last_of(RunStarted, events)
     if started is None:
@@ -211,15 +212,18 @@ def _versus(
 ) -> VersusBaseline | None:
     """since_s: when the chosen cap began to be held."""
     tally, anew = last_of(Tally, events), _tuned_anew(events)
+    over = any(isinstance(event, Decided | RunEnded) or _is_done(event) for event in events)
     base = reference(events)
     if base is None:
         return None
     metric = metric_of(info)
     kept = chosen.measurement if chosen else None
+    baselines = [event.measurement for event in all_of(BaselineMeasured, events)]
     energy, time, cost = relative_to(kept, base, metric) if kept else (None, None, None)
     of_gpus = relative_to(kept.of_gpus(), base.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
-    extra_j, whole = (tally and not anew and net(tally, base, metric)) or (None, None)
+    claimed = tally is not None and not anew and (chosen is not None or not over)
+    extra_j, whole = (claimed and tally and net(tally, base, metric, baselines)) or (None, None)
     paid_back_s = break_even_s(tally, kept, base, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
         **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
@@ -246,6 +250,10 @@ def _changes(**ratios: Cost | None) -> dict[str, float | None]:
         found[f"{name}_pct"] = None if ratio is None else 100 * (ratio.value - 1)
         found[f"{name}_stderr_pct"] = None if ratio is None else 100 * ratio.stderr
     return found
+
+
+def _is_done(event: Event) -> bool:
+    return isinstance(event, StateEntered) and event.state is State.DONE
 
 
 def _tuned_anew(events: Sequence[Event]) -> bool:

@@ -164,7 +164,10 @@ def outcome(summary: Summary) -> str:
     if undecided(summary):
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
-        return "no cap was kept: the limit found on arrival was put back." if summary.trials else "no cap was tried."
+        if not summary.trials and not any(span.name == State.SEARCHING for span in summary.states):
+            return "no cap was tried."
+        ended = "" if summary.trials else ", as the search ended before its first trial did"
+        return f"no cap was kept{ended}: the limit found on arrival was put back."
     kept = f"kept {common_caps(summary.chosen.cap_w)} W"
     changed = changes(summary)
     if not changed:

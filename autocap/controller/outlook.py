@@ -1,0 +1,61 @@
+"""Where iterations are long: how long a search is going to take, and how much longer than usual its parts."""
+
+from autocap.config import TRIAL_SECONDS, TuneConfig
+from autocap.controller.budget import objection
+from autocap.controller.search import Search
+
+_EDGES = 2  # iterations of a trial that do not count: the one that the change cuts, and one more
+_LIKELY_TRIALS = 8  # where the strategy does not say
+_CONFIRMING = 3  # windows
+_WORTH_SAYING = 1.1
+REVISIT_TRIALS = 4  # after as many the baseline is measured again
+
+
+class Outlook:
+    """What the baseline tells of the trials to come. settle_s: of the sensor."""
+
+    def __init__(self, config: TuneConfig, search: Search, settle_s: float) -> None:
+        self._limit_s, self._fewest, self._search = config.trial_s, config.min_batches, search
+        self._settle_s, self._iteration_s = settle_s, search.first.period_s
+        self._iterations_s = (config.min_batches + _EDGES) * self._iteration_s
+        self._trial_s = settle_s + self._iterations_s  # at least
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a trial does not fit into the time that it may take, by more than is worth a word."""
+        return self._trial_s > _WORTH_SAYING * self._limit_s
+
+    @property
+    def stretch(self) -> float:
+        """How many times as long as usual a trial is, 1 where its iterations fit into the usual time. What is usually
+        waited between trials is to be so many times as long as well."""
+        return max(1.0, self._iterations_s / TRIAL_SECONDS)
+
+    @property
+    def search_s(self) -> float:
+        """Of trials that are as short as may be: they, the baselines between them and the confirmation, seconds."""
+        expected = self._search.expected_trials
+        trials = _LIKELY_TRIALS if expected is None else max(1, expected)
+        return (trials + trials // REVISIT_TRIALS + _CONFIRMING) * self._trial_s
+
+    def objection(self, left: float | None) -> str | None:
+        """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""
+        return objection(left, self._search.first, self._settle_s, self.search_s if self.is_long else 0.0)
+
+    def notice(self) -> str | None:
+        """That the search takes long, and how long; `None` where it does not."""
+        if not self.is_long:
+            return None
+        return (
+            f"{self._fewest} iterations of {self._iteration_s:.3g} s do not fit into the {self._limit_s:g} s of a "
+            f"trial, so a trial takes about {_span(self._trial_s)} and the search up to about {_span(self.search_s)}"
+        )
+
+
+def _span(seconds: float) -> str:
+    """A span of time, in the unit that suits it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,140 @@
+"""Iterations that last from seconds to a minute: a trial always fits what it needs, and the search says how long."""
+
+from dataclasses import replace
+
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.model.sensor import SensorModel
+from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode
+from autocap.events import State
+from autocap.metrics import Metric
+from autocap.progress import BestProgress, SpeedProgress, StepProgress
+from autocap.records import TrialState
+from bench.simulation.jobs import Outcome, regret_pct, tune
+from tests.controller.test_controller import caps_set, states, warnings
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+EDS = Metric(name="eds", k=2.0)
+SLOW_NODE = SimulatedNode(sensor=SensorModel(update_s=2.0, window_s=0.5))  # few samples, so that hours pass quickly
+
+
+def job(step_s: float, **settings: object) -> SimulatedJob:
+    profile = replace(RESNET50, default_time_s=step_s)
+    return replace(SimulatedJob(profile=profile), **settings)  # type: ignore[arg-type]
+
+
+def tuned(of: SimulatedJob, config: TuneConfig, **settings: object) -> Outcome:
+    return tune(of, config, "model", node=SLOW_NODE, stop_when_held=True, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step_s", [7.0, 20.0, 60.0])
+def test_a_job_of_long_steps_is_tuned_like_any_other(step_s: float) -> None:
+    outcome = tuned(job(step_s), TuneConfig(metric=EDS))
+    assert states(outcome)[:4] == [State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING]
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
+    assert all(event.trial.state is not TrialState.FAILED for event in outcome.trials)
+    assert outcome.wall_s < 13 * 11 * step_s + 600
+
+
+def test_a_search_that_takes_long_says_so_once_before_it_begins() -> None:
+    outcome = tuned(job(20.0, jitter=0.0), TuneConfig(metric=EDS))
+    said = (
+        "8 iterations of 20 s do not fit into the 60 s of a trial, so a trial takes about 3 min and the search up to "
+    )
+    assert warnings(outcome) == [said + "about 44 min"]
+    log = outcome.log.events
+    assert next(i for i, one in enumerate(log) if isinstance(one, events.Warned)) < next(
+        i for i, one in enumerate(log) if isinstance(one, events.TrialStarted)
+    )
+
+
+@pytest.mark.parametrize("step_s", [0.25, 4.0])
+def test_a_search_of_usual_length_says_nothing(step_s: float) -> None:
+    assert warnings(tuned(job(step_s), TuneConfig(metric=EDS))) == []
+
+
+def test_a_time_limit_that_is_too_short_for_eight_iterations_is_stretched_and_that_is_said_once() -> None:
+    outcome = tuned(job(2.0), TuneConfig(metric=EDS, trial_s=6.0))
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert len(warnings(outcome)) == 1
+    assert "do not fit into the 6 s of a trial, so a trial takes about 21 s" in warnings(outcome)[0]
+    reasons = {event.trial.reason for event in outcome.trials if event.trial.state is TrialState.COMPLETE}
+    assert reasons <= {None, "time limit of 6 s, stretched to 8 iterations"}
+
+
+def test_a_search_that_would_outlast_the_job_is_not_begun_and_says_why() -> None:
+    outcome = tuned(job(30.0, jitter=0.0, iterations=90), TuneConfig(metric=EDS, iterations=90))
+    assert states(outcome)[-2:] == [State.BASELINE, State.DONE]
+    assert caps_set(outcome) == []
+    assert warnings(outcome) == [
+        "about 2430 s of the job are left and a search takes about 3913 s, so it would hardly pay back; nothing is "
+        "tuned (leave out --iterations to search all the same)"
+    ]
+
+
+def test_a_long_job_is_searched_where_its_length_is_known() -> None:
+    outcome = tuned(job(8.0, iterations=200), TuneConfig(metric=EDS, iterations=200))
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+
+
+def test_no_more_is_waited_for_steadiness_than_a_job_of_such_steps_needs() -> None:
+    outcome = tune(
+        job(60.0, stall_chance=1.0, stall_s=60.0), TuneConfig(metric=EDS), "model", node=SLOW_NODE, end_s=1e3
+    )
+    entered = [event.t_s for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    assert 8 * 60.0 < entered[1] < 1e3
+
+
+def test_a_first_step_that_takes_longer_than_the_wait_is_waited_for_while_the_device_computes() -> None:
+    slow_start = job(20.0, start_s=40.0, warm_up_iterations=4, warm_up_factor=5.0)
+    outcome = tuned(slow_start, TuneConfig(metric=EDS, wait_s=60.0))
+    assert outcome.device.true_ends_s()[0] > 120.0
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+
+
+def test_a_job_that_computes_and_counts_nothing_is_left_alone_at_last() -> None:
+    outcome = tuned(job(1000.0), TuneConfig(metric=EDS, wait_s=60.0))
+    assert states(outcome) == [State.WAITING, State.DONE]
+    assert outcome.wall_s == pytest.approx(300.0, abs=2.0)
+    assert warnings(outcome)[0].startswith(
+        "no optimiser step was seen within 300 s, so nothing is tuned; pass a larger"
+    )
+
+
+def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
+    episodes = (Episode(every=40, duration_s=150.0, power=0.5),)
+    outcome = tuned(job(15.0, episodes=episodes), TuneConfig(metric=EDS))
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert states(outcome).count(State.PAUSED) == (int(outcome.device.true_ends_s().size) - 1) // 40
+
+
+class Periodic(SpeedProgress):
+    """Stands in for a period inside the step: marks from the first second on."""
+
+    kind = "period"
+
+
+def test_steps_that_come_late_take_the_place_of_the_period_and_all_begins_anew() -> None:
+    progress = BestProgress(StepProgress(), Periodic(), within_s=5.0, late=True)
+    outcome = tuned(job(10.0), TuneConfig(metric=EDS), progress=progress)
+    assert warnings(outcome)[0] == (
+        "iterations are counted by steps from now on, not by period any more, so all begins anew"
+    )
+    found = [event.kind for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    assert found == ["period", "steps"]
+    baselines = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    assert baselines[-1].period_s == pytest.approx(10.0, rel=0.05)
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert regret_pct(RESNET50, EDS, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
+    tally = [event for event in outcome.log.events if isinstance(event, events.Tally)][-1]
+    assert tally.iterations == pytest.approx(outcome.device.true_iterations(tally.since_s, tally.t_s), abs=2)
