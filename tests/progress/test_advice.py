@@ -9,7 +9,7 @@ from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
-from autocap.progress import COUNTED, LONGER, BestProgress, Progress, SpeedProgress, StepProgress
+from autocap.progress import HAVE_COUNTED, LONGER, BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import tune
@@ -28,7 +28,7 @@ def fed(progress: Progress, seconds: float, *, clock_hz: float | None = None) ->
 
 
 def test_a_signal_that_does_not_repeat_is_not_waited_for_longer() -> None:
-    for clock_hz, advice in ((None, COUNTED), (1.4e9, f"pass --progress speed, or {COUNTED}")):
+    for clock_hz, advice in ((None, HAVE_COUNTED), (1.4e9, f"pass --progress speed, or {HAVE_COUNTED}")):
         progress = fed(PeriodProgress(SENSOR), 60.0, clock_hz=clock_hz)
         assert (progress.trouble or "").startswith("no period in the power signal (")
         assert progress.advice == advice
@@ -38,7 +38,7 @@ def test_a_signal_that_does_not_repeat_is_not_waited_for_longer() -> None:
 def test_a_signal_that_is_still_too_short_is() -> None:
     progress = fed(PeriodProgress(SENSOR), 1.0)
     assert progress.trouble == "the power signal is still too short to tell a period"
-    assert progress.advice == f"{LONGER}, or {COUNTED}"
+    assert progress.advice == f"{LONGER}, or {HAVE_COUNTED}"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_neither_is_one_that_needs_only_more_cycles(trouble: str) -> None:
 def test_attach_without_period_and_clock_advises_to_have_iterations_counted() -> None:
     progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 30.0)
     assert (progress.trouble or "").endswith(", and the device does not report its SM clock")
-    assert progress.advice == COUNTED
+    assert progress.advice == HAVE_COUNTED
 
 
 def test_attach_that_waits_less_than_it_looks_for_a_period_is_told_of_the_speed() -> None:
@@ -66,7 +66,7 @@ def test_attach_that_waits_less_than_it_looks_for_a_period_is_told_of_the_speed(
 
 def test_steps_that_never_come_may_be_counted_by_hand() -> None:
     assert StepProgress().advice == f"{LONGER}, or call autocap.step() once an iteration"
-    assert SpeedProgress().advice == COUNTED
+    assert SpeedProgress().advice == HAVE_COUNTED
 
 
 def test_the_warning_of_a_job_that_is_not_tuned_ends_with_the_advice() -> None:
@@ -76,4 +76,4 @@ def test_the_warning_of_a_job_that_is_not_tuned_ends_with_the_advice() -> None:
     outcome = tune(job, config, "golden", node=SimulatedNode(sensor=PRESETS["turing"]), progress=progress, end_s=60.0)
     (warning,) = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
     assert warning.startswith("the period of ")
-    assert warning.endswith(f" within 30 s, so nothing is tuned; pass --progress speed, or {COUNTED}")
+    assert warning.endswith(f" within 30 s, so nothing is tuned; pass --progress speed, or {HAVE_COUNTED}")
