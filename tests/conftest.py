@@ -11,6 +11,9 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 # A fault of ours that becomes a sentence is to be seen with its traceback.
 os.environ["AUTOCAP_DEBUG"] = "1"
 
+# What is written to no terminal is as wide as it needs to be; a worker of several has the width of the first's terminal.
+os.environ.pop("COLUMNS", None)
+
 # Hundreds of processes import autocap: compiled once, not by each of them, even where Python is told to leave no trace.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -61,7 +61,10 @@ def test_it_is_shown_among_the_devices(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("fille", "unknown device 'fille'; choose one of auto, nvml, rapl, emulated[:PROFILE], file"),
+        (
+            "fille",
+            "unknown device 'fille' (did you mean file?); choose one of auto, nvml, rapl, emulated[:PROFILE], file",
+        ),
         ("nvml:0", "unknown device 'nvml:0'; choose one of auto, nvml, rapl"),
         ("auto:", "unknown device 'auto:'; choose one of auto, nvml, rapl"),
         ("file:", "name the file: --device file:PATH"),

@@ -119,7 +119,8 @@ def test_the_live_view_draws_no_escape_sequence_but_its_own(log: list[Event]) ->
             assert is_safe(plain)
             assert len(plain) <= 90
             seen += plain
-    assert all(map(is_safe, stream.getvalue().split("\n")))
+    fresh = re.compile(r" +\r")  # how a message of ours begins a line
+    assert all(map(is_safe, fresh.sub("", stream.getvalue()).split("\n")))
     assert r"\x1b]52" in seen, "nothing hostile was shown, so nothing was tested"
     assert "\x1b[" in "".join(drawn), "it has lost its colours"
 

@@ -106,5 +106,5 @@ def test_of_thousands_of_trials_a_report_shows_the_last(tmp_path: Path) -> None:
     trial = next(line for line in lines if b'"trial_ended"' in line and b"complete" in line)
     log.write_bytes(b"".join([*lines[:-1], trial * 400, lines[-1]]))
     (table, *_) = present_run(run, read_events(run)).document.tables
-    assert len(table.rows) == 303  # with the baseline, the kept cap, and a row for those that are left out
+    assert len(table.rows) == 304  # with the baselines, the kept cap, and a row for those that are left out
     assert table.rows[1][-1] == "102 earlier trials"
