@@ -11,7 +11,7 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 # A fault of ours that becomes a sentence is to be seen with its traceback.
 os.environ["AUTOCAP_DEBUG"] = "1"
 
-# What is written to no terminal is as wide as it needs to be; a worker of several has the width of the first's terminal.
+# What is written to no terminal is as wide as it needs to be; a worker of several has the width of a terminal.
 os.environ.pop("COLUMNS", None)
 
 # Hundreds of processes import autocap: compiled once, not by each of them, even where Python is told to leave no trace.

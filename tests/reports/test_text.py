@@ -183,7 +183,7 @@ def test_a_search_that_the_end_of_the_job_cuts_short_has_no_failed_trial_and_cla
         )
         found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
         ended = RunEnded(t_s=outcome.wall_s, ended_because="SIGTERM", exit_status=143)
-        whole = "\n".join(lines(summarise([started(), found, *outcome.log.events, ended])))
+        whole = "\n".join(lines(_summary([STARTED, found, *outcome.log.events, ended], f"cut short at {end_s} s")))
         assert f"{said}: the limit found on arrival was put back." in whole
         assert "failed" not in whole
         assert "net of the search" not in whole
