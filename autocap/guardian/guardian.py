@@ -20,11 +20,11 @@ from autocap.guardian.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.lock import DeviceLock
 from autocap.guardian.recovery import Fate, settle_locked
-from autocap.guardian.spare_descriptors import SpareDescriptors
 from autocap.guardian.state_dir import StateDir
 from autocap.guardian.watchdog import Duty
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id, own_identity
+from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.records import GpuInfo
 
 logger = logging.getLogger(__name__)

@@ -34,11 +34,11 @@ from autocap.guardian.journal import Entry, Journal, OtherSchema, decode
 from autocap.guardian.lock import DeviceLock, holder_pid
 from autocap.guardian.recovery import Fate, dies, settle_entry
 from autocap.guardian.restore import put_back
-from autocap.guardian.spare_descriptors import SpareDescriptors
 from autocap.guardian.state_dir import StateDir
 from autocap.guardian.vital_signs import HANG_S, Look, VitalSigns, is_hung
 from autocap.job.processes import ProcessId
 from autocap.job.shared_files import remove_dead
+from autocap.job.spare_descriptors import SpareDescriptors
 
 # What goes over the heartbeat (an entry follows its byte) and what comes back, a byte each. PUT_BACK is said before the
 # first limit is changed behind a silent controller's back: whoever finds a changed limit and reads the channel after

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.runlog.codec import decode, encode
 from bench.nvml_emulation.machine import Change, Machine
 
@@ -60,8 +61,8 @@ class FileBoard:
     def __init__(self, path: Path) -> None:
         self._path = path
         # A library has its device open; this stands in for it where a process may open nothing more.
-        self._spare = _opened()
-        weakref.finalize(self, _close, self._spare)
+        self._spare = SpareDescriptors(_DESCRIPTORS)
+        weakref.finalize(self, self._spare.close)
         self._seen: tuple[int, int] | None = None
         self._state: State | None = None
 
@@ -76,13 +77,16 @@ class FileBoard:
         status = os.stat(self._path)
         seen = (status.st_ino, status.st_mtime_ns)
         if self._state is None or seen != self._seen:
-            with self._descriptors():
-                self._seen, self._state = seen, decode(State, json.loads(self._path.read_text()))
+            with self._spare.lent():
+                self._seen, self._state = seen, self._load()
         return self._state
 
     def update(self, change: Callable[[State], State]) -> None:
-        with self._descriptors(), self._locked():
-            self._write(change(self.read()))
+        with self._spare.lent(), self._locked():
+            self._write(change(self._load()))
+
+    def _load(self) -> State:
+        return decode(State, json.loads(self._path.read_text()))
 
     def now_s(self) -> float:
         """The machine's own time."""
@@ -97,18 +101,6 @@ class FileBoard:
         return requested_mw(self.read(), gpu, self.now_s())
 
     @contextmanager
-    def _descriptors(self) -> Iterator[None]:
-        """Give up the spare descriptors for a moment."""
-        if not self._spare:  # an update reads as well
-            yield
-            return
-        _close(self._spare)
-        try:
-            yield
-        finally:
-            self._spare += _opened()
-
-    @contextmanager
     def _locked(self) -> Iterator[None]:
         with open(self._path.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -118,15 +110,6 @@ class FileBoard:
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         temporary.write_text(json.dumps(encode(state)))
         temporary.rename(self._path)
-
-
-def _opened() -> list[int]:
-    return [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(_DESCRIPTORS)]
-
-
-def _close(descriptors: list[int]) -> None:
-    while descriptors:
-        os.close(descriptors.pop())
 
 
 def requested(state: State, gpu: int, limit_mw: int, t_s: float) -> State:

@@ -12,24 +12,13 @@ import pytest
 from autocap.guardian import Guardian
 from autocap.guardian.held_file import HeldFile
 from autocap.guardian.journal import SUFFIX, Entry, Journal, file_name
-from autocap.guardian.spare_descriptors import SpareDescriptors
 from autocap.guardian.state_dir import StateDir
 from autocap.job.processes import boot_id, own_identity
+from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.records import GpuInfo
-from tests.doubles import file_device
 from tests.doubles.file_device import KeptLimits
 from tests.doubles.no_descriptors import no_descriptors
 from tests.guardian.test_watchdog import WITHIN_DEATH_S, at, controller, eventually, settled, wait_for, watchdogs
-
-
-@pytest.fixture
-def state_dir(tmp_path):
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def gpu(tmp_path):
-    return file_device.make(tmp_path)
 
 
 def guard(state_dir: Path, gpu: GpuInfo) -> Guardian:

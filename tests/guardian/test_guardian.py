@@ -23,16 +23,6 @@ NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID
 
 
 @pytest.fixture
-def state_dir(tmp_path):
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def gpu(tmp_path):
-    return file_device.make(tmp_path)
-
-
-@pytest.fixture
 def two_gpus(tmp_path):
     return file_device.make(tmp_path, 260.0, "gpu0"), file_device.make(tmp_path, 250.0, "gpu1")
 

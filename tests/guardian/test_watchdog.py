@@ -31,16 +31,6 @@ WITHIN_SILENCE_S = 2.0
 LOADED_S = 1.0  # what a test machine that is busy with something else may add
 
 
-@pytest.fixture
-def state_dir(tmp_path):
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def gpu(tmp_path):
-    return file_device.make(tmp_path)
-
-
 @contextmanager
 def controller(
     state_dir: Path, *gpus: GpuInfo, caps: str = "200,180", options: tuple[str, ...] = ()

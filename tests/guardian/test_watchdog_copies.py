@@ -35,16 +35,6 @@ from tests.guardian.test_watchdog import (
 DEAD = ProcessId(2**22 + 1, 1)  # above the largest PID
 
 
-@pytest.fixture
-def state_dir(tmp_path):
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def gpu(tmp_path):
-    return file_device.make(tmp_path)
-
-
 def _remove(path: Path) -> None:
     shutil.rmtree(path)
 
