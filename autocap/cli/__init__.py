@@ -15,6 +15,7 @@ from typing import NoReturn, Protocol
 from autocap.cli import command_words
 from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
+from autocap.config.option import taken_words
 from autocap.errors import AutocapError, UsageError
 from autocap.spelling import did_you_mean
 from autocap.streams import note
@@ -33,9 +34,11 @@ _COMMANDS = {
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
+    "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
     "help": ("autocap.cli.help:Help", "show this, or the options of one command"),
 }
 _WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one
+_WITH_SETTINGS = ("run", "attach", "sweep")  # the commands that files and variables hold settings for
 _UNLISTED = {"inside": ("autocap.cli.run:Inside", "what autocap.tune starts")}
 
 
@@ -138,11 +141,20 @@ def _dispatch(argv: list[str], streams: StandardStreams) -> int:
         words, child = words[:at], words[at + 1 :]
     args = parser.parse_args(words)
     args.child = child
+    if argv[0] in _WITH_SETTINGS:
+        from autocap.cli.settings import take
+
+        take(args, argv[0])
     if getattr(args, "verbose", False):
         log_everything()
     if command.is_session:
         streams.wait_for_nobody()
-    return command.run(args)
+    try:
+        return command.run(args)
+    except AutocapError as error:
+        if getattr(args, "taken", ()):  # else nobody would know where a value comes from
+            error.args = (f"{error} (with {taken_words(args.taken)})",)
+        raise
 
 
 def overview() -> Parser:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
+from autocap.config.option import TakenSetting
 from autocap.metrics import Metric
 from autocap.records import GpuInfo
 
@@ -73,6 +74,14 @@ class ProgramFound:
     name: str
     program: str
     plain: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsTaken:
+    """Which settings the command line did not give, where there are any."""
+
+    t_s: float
+    settings: tuple[TakenSetting, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +207,7 @@ class RunEnded:
 RunEvent = (
     RunStarted
     | ProgramFound
+    | SettingsTaken
     | DeviceFound
     | NodeMetered
     | IdleEstimated

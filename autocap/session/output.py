@@ -49,6 +49,7 @@ class RunOutput:
         self._mode = mode
         self._recorder = Recorder(self.directory, self._reporter, *self._exporters)
         self._recorder.event(self._run_started(plan, mode, pid))
+        tell_of_settings(self._config, self._recorder, self._clock.now())
         self._tell_of_node()
         for note in notes:
             self._recorder.warn(self._clock.now(), note)
@@ -95,6 +96,12 @@ class RunOutput:
             strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
             observe=self._config.tune.observe,
         )
+
+
+def tell_of_settings(config: RunConfig, recorder: Recorder, t_s: float) -> None:
+    """Which settings the command line did not give."""
+    if config.taken:
+        recorder.event(events.SettingsTaken(t_s=t_s, settings=config.taken))
 
 
 def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.NodeMetered:

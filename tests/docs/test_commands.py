@@ -91,8 +91,8 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in ("devices:Devices", "restore:Restore", "report:Report", "runs:Runs", "period:Period", "help:Help"):
-        monkeypatch.setattr(f"autocap.cli.{name.replace(':', '.')}.run", command)
+    for name in ("devices", "restore", "report", "runs", "period", "config", "help"):
+        monkeypatch.setattr(f"autocap.cli.{name}.{name.capitalize()}.run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
 

@@ -6,6 +6,7 @@ or never came to be. `summarise` makes it from the events.
 
 from dataclasses import dataclass
 
+from autocap.config.option import TakenSetting
 from autocap.events import MetricInfo, OptionValue
 from autocap.records import Measurement, TrialState
 
@@ -201,7 +202,8 @@ class Summary:
 
     Energy and power are the machine's where `node` is there, with the GPUs' part in each measurement's `gpu`, and else
     the GPUs'. best_by_metric_gpu: as best_by_metric, had the GPUs' energy alone been counted; empty without `node`.
-    versus_common: `None` unless a cap per GPU was asked for and looked for at the common cap held last.
+    versus_common: `None` unless a cap per GPU was asked for and looked for at the common cap held last. settings: what
+    the command line did not give.
     """
 
     schema: int = SCHEMA
@@ -227,6 +229,7 @@ class Summary:
     warnings: tuple[str, ...]
     node: NodeSummary | None = None
     best_by_metric_gpu: tuple[BestCap, ...] = ()
+    settings: tuple[TakenSetting, ...] = ()
 
     @property
     def emulated(self) -> bool:

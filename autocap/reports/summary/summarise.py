@@ -19,6 +19,7 @@ from autocap.events import (
     ProgressFound,
     RunEnded,
     RunStarted,
+    SettingsTaken,
     State,
     StateEntered,
     Tally,
@@ -61,6 +62,7 @@ def summarise(events: Sequence[Event]) -> Summary:
     if started is None:
         raise RunDirectoryError("the run has no start on record: it was killed before its first event was written")
     ended = last_of(RunEnded, events)
+    taken = last_of(SettingsTaken, events)
     baseline = next((event.measurement for event in all_of(BaselineMeasured, events)), None)
     progress = last_of(ProgressFound, events)
     measured, predicted = measured_trials(events), last_of(Predicted, events)
@@ -91,6 +93,7 @@ def summarise(events: Sequence[Event]) -> Summary:
         warnings=tuple(event.text for event in all_of(Warned, events)),
         node=node,
         best_by_metric_gpu=best_by_gpus(measured, baseline) if baseline and node else (),
+        settings=taken.settings if taken else (),
     )
 
 
