@@ -78,6 +78,10 @@ class CommandOption:
         """Its help in a command."""
         return self.help_in.get(command, self.help)
 
+    def usual_in(self, command: str) -> tuple[str, ...]:
+        """Its usual texts in a command: those that the help names there."""
+        return tuple(text for text in self.usual if text in self.help_of(command))
+
     def built_in(self, command: str) -> str | None:
         """What holds where nobody says otherwise, in the words of the help; `None` where that is nothing."""
         found = re.search(r"\(default: (.*)\)$", self.help_of(command))

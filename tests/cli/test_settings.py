@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import _WITH_SETTINGS, config, main, settings
+from autocap.cli import WITH_SETTINGS, config, main, settings
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.sweep import SweepConfig
@@ -282,4 +282,4 @@ def test_no_variable_means_two_things_and_every_one_is_known_and_explained() -> 
 
 
 def test_the_commands_that_have_settings_are_those_that_read_them() -> None:
-    assert set(_WITH_SETTINGS) == settings.COMMANDS.keys()
+    assert set(WITH_SETTINGS) == settings.COMMANDS.keys()
