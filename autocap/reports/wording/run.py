@@ -110,6 +110,7 @@ def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> 
         rows=tuple(rows),
         spare=(4, 2) if of_gpus else (),
         left=(0,),
+        folded=True,
     )
 
 
@@ -132,6 +133,7 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
         note="the baseline's are 1" + (f"; {_EMULATED}" if emulated else ""),
         titles=("cap W", "energy", "time", ""),
         rows=tuple(rows),
+        folded=True,
     )
 
 
@@ -150,7 +152,7 @@ def limits(device: DeviceSummary) -> Table:
         for gpu in device.gpus
     ]
     titles = ("GPU", "name", "range W", "default W", "found W", "left W", "the limit found on arrival")
-    return Table(heading="Power limits", titles=titles, rows=tuple(rows), page_only=True)
+    return Table(heading="Power limits", titles=titles, rows=tuple(rows), left=(1,), page_only=True, folded=True)
 
 
 def undecided(summary: Summary) -> bool:
