@@ -69,8 +69,9 @@ class Parsed(Exception):
 
 
 def words_of(line: str) -> tuple[dict[str, str], list[str]]:
-    """The variables in front of a command, and its words without sudo and the comment."""
+    """The variables in front of a command, and its words without sudo, the comment and where its output goes."""
     words = shlex.split(re.sub(r"\$\(which (\w+)\)", r"\1", line), comments=True)
+    words = words[: words.index(">")] if ">" in words else words
     variables = {}
     while re.match(r"[A-Z_]+=", words[0]):
         name, _, variables[name] = words.pop(0).partition("=")
@@ -91,7 +92,15 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in ("devices:Devices", "restore:Restore", "report:Report", "runs:Runs", "period:Period", "help:Help"):
+    for name in (
+        "devices:Devices",
+        "restore:Restore",
+        "report:Report",
+        "runs:Runs",
+        "period:Period",
+        "help:Help",
+        "dashboard:Dashboard",
+    ):
         monkeypatch.setattr(f"autocap.cli.{name.replace(':', '.')}.run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
