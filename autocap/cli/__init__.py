@@ -33,6 +33,7 @@ _COMMANDS = {
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
+    "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "help": ("autocap.cli.help:Help", "show this, or the options of one command"),
 }
 _WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one
@@ -155,7 +156,7 @@ def overview() -> Parser:
         usage="autocap [--version] [--help] COMMAND …",
     )
     parser.add_argument("--version", action="version", version=f"autocap {__version__}")
-    lines = [f"  {name:<9}{summary}" for name, (_, summary) in _COMMANDS.items()]
+    lines = [f"  {name:<11}{summary}" for name, (_, summary) in _COMMANDS.items()]
     parser.epilog = "\n".join(["commands:", *lines, "", "`autocap help COMMAND` shows a command's options."])
     parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
     return parser

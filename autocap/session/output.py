@@ -140,7 +140,7 @@ def _exporters(config: RunConfig, stack: ExitStack) -> list[Reporter]:
     if config.prometheus is None:
         return []
     try:
-        from autocap.reports.prometheus import Exporter
+        from autocap.reports.prometheus.exporter import Exporter
     except ImportError as error:
         raise ExporterError(
             f"--prometheus needs the package prometheus-client ({error}); install it with: "

@@ -82,4 +82,4 @@ def test_toml_can_be_read(block: Block) -> None:
 
 
 def test_every_block_says_what_it_is() -> None:
-    assert {block.language for block in ALL_BLOCKS} <= {"", "text", "python", "toml", "udev"}
+    assert {block.language for block in ALL_BLOCKS} <= {"", "text", "python", "toml", "udev", "yaml"}

@@ -18,7 +18,7 @@ from autocap.cli import main
 from autocap.errors import ExporterError
 from autocap.events import Decided, DeviceFound, Event, State, TrialStarted
 from autocap.records import Reading, Sample
-from autocap.reports.prometheus import Exporter
+from autocap.reports.prometheus.exporter import Exporter
 from tests.cli.test_cli import EMULATED, Cli
 from tests.cli.test_cli import until as eventually
 from tests.doubles.logs import STARTED, status_after, until, whole_log

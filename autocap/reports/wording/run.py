@@ -22,6 +22,7 @@ from autocap.reports.wording.numbers import change, common_caps, with_error, wit
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 BASELINE, BASELINE_AGAIN = "baseline", "baseline, measured again"  # the rows below are held against it
 _EMULATED = "emulated"  # in short
+NO_CAP_PAGE = "docs/no-cap-kept.md goes through the reasons"
 _MANY_PREDICTED = 8
 MOST_ROWS = 300  # of a table; a search takes some ten trials
 
@@ -161,15 +162,18 @@ def undecided(summary: Summary) -> bool:
     return summary.ended_because == UNFINISHED and summary.chosen is None and not held
 
 
-def outcome(summary: Summary) -> str:
-    """What was kept, and what it changes per iteration."""
+def outcome(summary: Summary, events: Sequence[Event]) -> str:
+    """What was kept, and what it changes per iteration; or why nothing was."""
     if undecided(summary):
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
         if not summary.trials and not any(span.name == State.SEARCHING for span in summary.states):
             return "no cap was tried."
+        decided = last_of(Decided, events)
+        if decided is not None and decided.cap_w is None:
+            return f"no cap was kept, the limit found on arrival was put back: {decided.reason} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
-        return f"no cap was kept{ended}: the limit found on arrival was put back."
+        return f"no cap was kept{ended}: the limit found on arrival was put back ({NO_CAP_PAGE})"
     kept = f"kept {common_caps(summary.chosen.cap_w)} W"
     changed = changes(summary)
     if not changed:
