@@ -26,12 +26,12 @@ def html(summary: Summary) -> str:
 
 def _parts(summary: Summary) -> Iterator[str]:
     yield f"<p><strong>{escape(headline(summary))}</strong></p>"
+    if summary.baseline is not None and summary.metric.name == "eds":
+        yield _line(f"{wording.meaning(summary.metric)}.")
     if summary.chosen is None:
-        why = summary.decided_because if summary.trials else None
-        yield _line(f"No cap kept: {why}" if why else f"Ended: {summary.ended_because}")
+        why = summary.decided_because
+        yield _line(f"Why: {why}" if why else f"Ended: {summary.ended_because}")
     if summary.baseline is not None:
-        if summary.metric.name == "eds":
-            yield _line(wording.meaning(summary.metric))
         yield _table(summary, summary.baseline)
         yield _line("Per iteration, against the baseline; ± is the standard error.")
     if summary.emulated:

@@ -82,7 +82,8 @@ def test_it_is_the_headline_the_metric_in_words_and_the_caps_with_what_became_of
 def test_where_no_cap_was_kept_it_says_why_and_claims_nothing() -> None:
     nothing = Decided(t_s=160.0, cap_w=None, confirmed=False, reason="not better beyond its error: eds 0.998")
     found = shown(summarise(decided(told(), nothing)))
-    assert found.text.startswith("No cap was keptNo cap kept: not better beyond its error: eds 0.998")
+    assert found.text.startswith("No cap was kepteds k=2 is 50 % energy")
+    assert "Why: not better beyond its error: eds 0.998" in found.text
     assert not re.search("saved|kept, confirmed|less energy", found.text)
 
 
