@@ -7,7 +7,7 @@ from typing import Annotated
 
 from autocap.config import values
 from autocap.config.option import CommandOption, Group
-from autocap.metrics import METRICS, Metric
+from autocap.metrics import METRICS, NO_RATES, Metric, Rates
 
 METRIC = "eds"
 TARGET_STDERR = 0.005
@@ -31,6 +31,7 @@ RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
 _TUNING = ("run", "attach")
+_RATED = (*_TUNING, "report")
 _metric, _caps, _device = (
     partial(CommandOption, Group.METRIC),
     partial(CommandOption, Group.SEARCH),
@@ -57,7 +58,12 @@ class TuneConfig:
         _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})"),
         _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
         _metric("--max-slowdown X%", values.percentage, "longest time per iteration allowed, against the baseline"),
-        _metric("--energy-price MONEY", values.not_negative("money per kWh"), "for the metric cost: money per kWh"),
+        _metric(
+            "--energy-price MONEY",
+            values.not_negative("money per kWh"),
+            "money per kWh, for the metric cost",
+            commands=("sweep",),
+        ),
         _metric(
             "--hour-price MONEY",
             values.not_negative("money per device hour"),
@@ -201,6 +207,29 @@ class RunConfig:
             help_in={"attach": f"{', '.join(PROGRESS_KINDS['attach'])} (default: {PROGRESS})"},
         ),
     ] = PROGRESS
+    rates: Annotated[
+        Rates,
+        _metric(
+            "--energy-price MONEY",
+            values.not_negative("money per kWh"),
+            "money per kWh: for the metric cost, and to say what was saved",
+            commands=_RATED,
+            help_in={"report": "money per kWh, instead of what the run was told"},
+        ),
+        _metric(
+            "--currency NAME",
+            values.currency,
+            "of that money: its sign or code, such as € or EUR",
+            commands=_RATED,
+        ),
+        _metric(
+            "--carbon G",
+            values.not_negative("grams of CO2 per kWh"),
+            "grams of CO₂ per kWh, to say what was saved",
+            commands=_RATED,
+            help_in={"report": "grams of CO₂ per kWh, instead of what the run was told"},
+        ),
+    ] = NO_RATES
     node_power: Annotated[
         str,
         _node(

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
-from autocap.metrics import Metric
+from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import GpuInfo
 
 JOB_ENDED, BLOCK_ENDED = "the job ended", "the tuned block ended"  # what a `ended_because` says where nothing else did
@@ -60,6 +60,7 @@ class RunStarted:
     strategy: str
     strategy_options: tuple[OptionValue, ...]
     observe: bool = False
+    rates: Rates = NO_RATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ _WIDE_PX, _NARROW_PX = 960.0, 358.0  # what a page leaves for a picture: on a de
 _CELL_PX = 16.0  # of a cell on a narrow page, around its text
 _DARK_PAGE = "--page:#141414;--rule:#333;--shade:#000c;--label:#ff8a3d;"
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
-_UNIT = re.compile(r"(?<=\d) (?=\S{1,3}(?:[ ,;:.)]|$))|(?<=±) ")  # nothing comes between a number and its unit
+_UNIT = re.compile(r"(?<=\d) (?=\S{1,3}(?:[ ,;:.)]|$))|(?<=±) | (?=CO₂)")  # a blank between a number and its unit
 
 
 def page(document: Document, pictures: Sequence[Picture]) -> str:
@@ -60,13 +60,13 @@ def _head(document: Document) -> Iterator[str]:
     yield f"<h1>{_whole(escape(document.headline))}</h1>"
     yield f'<p class="aim">{_sentence(document.aim)}</p>'
     for remark in document.remarks:
-        yield f'<p class="lede">{_sentence(remark)}</p>'
+        yield f'<p class="lede">{_MINUS.sub("−", _sentence(remark))}</p>'
     if document.label:
         yield f'<p class="emulated">{escape(document.label)}</p>'
     if document.facts:
         items = "".join(
-            f"<div><dt>{escape(fact.name)}</dt><dd>{_number(fact.value)}</dd>"
-            f'<dd class="note">{_number(fact.note)}</dd></div>'
+            f"<div><dt>{escape(fact.name)}</dt><dd>{_whole(_number(fact.value))}</dd>"
+            f'<dd class="note">{_whole(_number(fact.note))}</dd></div>'
             for fact in document.facts
         )
         yield f'<dl class="facts">{items}</dl>'

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
+from autocap.metrics import NO_RATES
 from autocap.reports import html, plots
 from autocap.reports.document import Document
 from autocap.reports.figures import pictures
@@ -87,10 +88,13 @@ def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
-    """What `result.json` holds, schema 1, with more keys where node power was counted or a cap per GPU looked for."""
+    """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted or a cap per
+    GPU was looked for."""
     result = _fields(summary)
     if summary.versus_common is None:
         del result["versus_common"]
+    if summary.rates == NO_RATES:
+        del result["rates"]
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},

@@ -94,6 +94,7 @@ class RunOutput:
             strategy=self._config.strategy,
             strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
             observe=self._config.tune.observe,
+            rates=self._config.rates,
         )
 
 

@@ -14,7 +14,7 @@ FONT_PX = 12.0
 _WIDTHS = {
     **dict.fromkeys(" !'(),-./:;I[]fijlrt|²", 0.4),
     **dict.fromkeys("ABCDGHKNOQRTUVXYZ", 0.77),
-    **dict.fromkeys("%@MW_mw±−–…×", 1.0),
+    **dict.fromkeys("%@MWmw_±−–…×", 1.0),
 }
 _OTHER_WIDTH, _BOLDER = 0.67, 1.1  # a digit of 12 pixels is 8 wide where glyphs are fitted to pixels
 _ASIAN = "\u2e80"  # from here on characters fill a square

@@ -7,6 +7,7 @@ from autocap.metrics import DEFAULT_K
 from autocap.records import Measurement
 from autocap.reports.document import Fact, Table
 from autocap.reports.summary.baselines import Row, rows
+from autocap.reports.summary.gains import changes_pct
 from autocap.reports.summary.record import (
     PREDICTED,
     BestCap,
@@ -21,6 +22,7 @@ from autocap.reports.wording.numbers import change, common_caps, with_error, wit
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 BASELINE, BASELINE_AGAIN = "baseline", "baseline, measured again"  # the rows below are held against it
+KEPT = "kept, confirmed"
 _EMULATED = "emulated"  # in short
 NO_CAP_PAGE = "docs/no-cap-kept.md goes through the reasons"
 _MANY_PREDICTED = 8
@@ -93,7 +95,7 @@ def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterat
     if chosen is not None and chosen.measurement is not None and shown:
         # The baseline of the last row is the one that `versus` compares with.
         cells = measured(chosen.measurement, shown[-1].baseline)
-        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), "kept, confirmed"
+        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), KEPT
 
 
 def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
@@ -304,8 +306,7 @@ def trial_cells(trial: TrialSummary, baseline: Measurement) -> list[str]:
 
 def measured(m: Measurement, baseline: Measurement) -> list[str]:
     """Watts, seconds and joules per iteration, and the change of energy and of time against the baseline, percent."""
-    energy = 100 * (m.energy_per_iteration_j / baseline.energy_per_iteration_j - 1)
-    time = 100 * (m.period_s / baseline.period_s - 1)
+    energy, time = changes_pct(m, baseline)
     return [
         f"{m.power_w:.1f}",
         with_rel_error(m.period_s, m.period_rel_stderr),
