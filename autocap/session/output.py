@@ -142,7 +142,7 @@ def _exporters(config: RunConfig, stack: ExitStack) -> list[Reporter]:
         return []
     try:
         from autocap.reports.prometheus.exporter import Exporter
-    except ImportError as error:
+    except ImportError as error:  # what the client itself may lack is named
         raise ExporterError(
             f"--prometheus needs the package prometheus-client ({error}); install it with: "
             "pip install 'autocap[prometheus]'"

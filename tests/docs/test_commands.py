@@ -10,7 +10,7 @@ to the settings that they mean, are
     autocap run             but for the two in RUN; they differ in options alone
     make                    `make -n`: the recipe's own commands are parsed in turn
     python -m bench         but for one; tests/bench runs them
-    python -m autocap.workloads, pytest, curl
+    python -m autocap.workloads, pytest, curl, docker
 """
 
 import argparse
@@ -30,7 +30,13 @@ from bench.__main__ import COMMANDS as BENCHMARKS
 from tests.cli.test_cli import Cli
 from tests.docs.pages import ALL_BLOCKS, PAGES, ROOT, Block, prose
 
-COMMANDS = [(block, line) for block in ALL_BLOCKS if block.language == "" for line in block.text.splitlines() if line]
+COMMANDS = [
+    (block, line)
+    for block in ALL_BLOCKS
+    if block.language == ""
+    for line in block.text.replace("\\\n", " ").splitlines()
+    if line
+]
 IDS = [f"{block.page}: {line}" for block, line in COMMANDS]
 RUN_DIR = "autocap-runs/20261121T193705Z-28029"
 STRATEGY_RUN = (
@@ -146,6 +152,11 @@ def check(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 if re.search(r"/autocap run", made):
                     check(made.replace("$PATH", "").replace(".venv/bin/autocap", "autocap"), monkeypatch)
                     check(made.partition(" -- ")[2], monkeypatch)
+        case ["docker", "build", "-f", "Containerfile", "-t", "autocap", "."]:
+            assert (ROOT / "Containerfile").exists()
+        case ["docker", "run", *words]:
+            # What stands behind the image; tests/test_container.py looks at what is in front of it.
+            check_autocap(words[len(words) - words[::-1].index("autocap") :], monkeypatch)
         case ["curl", "-s", "localhost:9101/metrics"]:
             pass  # the port of the command above it
         case words:
@@ -228,7 +239,7 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
 
 BY_MESSAGE = {ROOT / "docs" / name for name in ("no-cap-kept.md", "troubleshooting.md")}  # what begins with autocap
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
-FOREIGN = {"--cap-add", "--option"}  # options of other programs, and what stands for any
+FOREIGN = {"--cap-add", "--init", "--privileged", "--stop-timeout", "--option"}  # of other programs; any of ours
 
 
 def own_options() -> set[str]:

@@ -272,17 +272,6 @@ def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: 
         scrape(port)
 
 
-def test_without_its_package_the_exporter_says_what_to_install_before_the_child_starts(cli: Cli) -> None:
-    (cli.folder / "without").mkdir()
-    (cli.folder / "without" / "prometheus_client.py").write_text("raise ImportError('there is none')\n")
-    path = f"{cli.folder / 'without'}:{cli.env['PYTHONPATH']}"
-    done = cli("run", *EMULATED, "--prometheus", "9101", "--", "echo", "started", PYTHONPATH=path)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "--prometheus needs the package prometheus-client" in done.stderr
-    assert "pip install 'autocap[prometheus]'" in done.stderr
-
-
 @pytest.mark.parametrize("text", ["0", "65536", "x", "127.0.0.1:", "-1"])
 def test_what_is_no_port_is_a_usage_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *EMULATED, f"--prometheus={text}", "--", "true"]) == 2
