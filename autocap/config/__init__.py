@@ -15,6 +15,7 @@ TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
 STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes do with a period in the power
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
+PERIOD_AWAITED_SECONDS = 600.0  # the same, as long as a long one shows that needs more cycles
 STRATEGY = "model"
 NODE_POWER = "none"
 RETUNE = "auto"
