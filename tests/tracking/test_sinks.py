@@ -1,14 +1,19 @@
 """What each tracker's library is told: stand-ins of the few names that are used, and the libraries where they are."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from autocap.runlog.event_log import EVENTS, line_of
 from autocap.tracking.sink import Result, Row, Sink, joined_sink, new_sink
+from tests.doubles.told import told
 
 ROW = Row(t_s=12.5, unix_s=1_800_000_012.5, numbers={"autocap/power_w": 170.0, "autocap/phase": 2.0})
 LAST = Row(t_s=60.0, unix_s=1_800_000_060.0, numbers={"autocap/kept_cap_w": 160.0})
@@ -238,34 +243,52 @@ def test_tensorboard_gets_scalars_and_texts_in_the_run_directory(tmp_path: Path)
     assert [(one.tag, one.tensor.string_val) for one in words.summary.value] == [("autocap/verdict", [b"kept 160 W"])]
 
 
-def test_the_real_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
-    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    tell(new_sink("tensorboard", tmp_path))
-    read = reading.EventAccumulator(str(tmp_path / "tensorboard"))
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a run that has ended."""
+    without(monkeypatch)
+    made = tmp_path / "a-run"
+    made.mkdir()
+    (made / EVENTS).write_bytes(b"".join(map(line_of, told(emulated=False))))
+    return made
+
+
+def told_to(name: str, run_dir: Path, **env: str) -> None:
+    """The real library, in a process of its own as ever."""
+    if find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    words = [sys.executable, "-m", "autocap.tracking", name, str(run_dir)]
+    done = subprocess.run(words, env={**os.environ, **env}, cwd=run_dir.parent, capture_output=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_real_tensorboard_reads_what_was_written(run_dir: Path) -> None:
+    told_to("tensorboard", run_dir)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(run_dir / "tensorboard"))
     read.Reload()
-    (power,) = read.Scalars("autocap/power_w")
-    assert (power.step, power.value, power.wall_time) == (12, 170.0, 1_800_000_012.5)
-    (verdict,) = read.Tensors("autocap/verdict")
-    assert list(verdict.tensor_proto.string_val) == [b"kept 160 W"]
+    assert [(one.step, one.value) for one in read.Scalars("autocap/kept_cap_w")] == [(5600, 160.0)]
+    assert [one.value for one in read.Scalars("autocap/trial/cap_w")] == [160.0, 180.0, 120.0, 180.0, 160.0]
+    (kept,) = read.Tensors("autocap/kept")
+    assert list(kept.tensor_proto.string_val) == [b"160 W"]
 
 
-def test_the_real_mlflow_reads_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = pytest.importorskip("mlflow")
-    without(monkeypatch)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    tell(new_sink("mlflow", tmp_path / "a-run"))
-    (run,) = library.MlflowClient().search_runs(["0"])
+@pytest.mark.filterwarnings("ignore")
+def test_the_real_mlflow_reads_what_was_written(run_dir: Path) -> None:
+    place = f"sqlite:///{run_dir}/mlflow.db"
+    told_to("mlflow", run_dir, MLFLOW_TRACKING_URI=place)
+    from mlflow import MlflowClient
+
+    (run,) = MlflowClient(place).search_runs(["0"])
     assert (run.info.run_name, run.info.status) == ("a-run", "FINISHED")
-    assert run.data.metrics == {**ROW.numbers, **LAST.numbers}
-    assert run.data.tags.items() >= {("autocap/verdict", "kept 160 W"), ("autocap/metric", "eds")}
+    assert run.data.metrics["autocap/kept_cap_w"] == 160.0
+    assert run.data.tags.items() >= {("autocap/kept", "160 W"), ("autocap/metric", "eds")}
 
 
-def test_the_real_wandb_writes_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    without(monkeypatch)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    tell(new_sink("wandb", tmp_path / "a-run"))
-    (written,) = tmp_path.rglob("*.wandb")
-    assert b"a-run" in written.read_bytes()
-    assert b"autocap/power_w" in written.read_bytes()
+def test_the_real_wandb_writes_a_run_offline(run_dir: Path) -> None:
+    told_to("wandb", run_dir, WANDB_MODE="offline", WANDB_DIR=str(run_dir))
+    (written,) = run_dir.rglob("*.wandb")
+    for words in (b"a-run", b"autocap/trial/metric_stderr", b"24 % less energy"):
+        assert words in written.read_bytes()
