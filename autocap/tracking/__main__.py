@@ -14,7 +14,7 @@ from autocap.printable import printable
 from autocap.tracking.follow import follow
 from autocap.tracking.sink import new_sink
 
-_NICE = 19  # the job's own processes come first
+_NICE = 10  # the job's own processes come first
 _SERVICE = "WANDB_SERVICE"  # of a training script: a process of its own has a service of its own
 _LONGEST = 300  # characters of a reason
 
