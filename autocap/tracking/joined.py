@@ -34,24 +34,29 @@ class Joined:
             self._thread.start()
 
     def end(self, patience_s: float = PATIENCE_S) -> None:
-        """The run has ended: wait for its last numbers, but no longer than that."""
-        self._thread.join(patience_s)
+        """The run has ended, or never began: what was written by now is logged, and waited for no longer than that."""
         self._stop.set()
-        self._thread.join(self._every_s)
+        self._thread.join(patience_s)
         if self._thread.is_alive():
             log.warning(
                 "autocap: %s has not taken the run's last numbers within %g s, and is not waited for",
                 self.tracker, patience_s,
             )  # fmt: skip
 
+    @property
+    def _has_begun(self) -> bool:
+        """Whether the run has a log."""
+        return _identity(self._run_dir) not in (None, self._before)
+
     def _work(self) -> None:
         # Only here: what it needs would make the script wait when the block begins.
         from autocap.tracking.follow import follow
 
         try:
-            while _identity(self._run_dir) in (None, self._before):
-                if self._stop.wait(self._every_s):
-                    return
+            while not self._stop.wait(self._every_s) and not self._has_begun:
+                pass
+            if not self._has_begun:
+                return
             follow(self._run_dir, self._sink, self._stop, every_s=self._every_s)
         except Exception as error:  # noqa: BLE001 - whatever a library raises, the training goes on
             said = printable(f"{type(error).__name__}: {error}")
