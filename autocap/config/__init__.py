@@ -28,6 +28,7 @@ PROGRESS_KINDS = {  # what --progress may be
 }
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
 SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where --sample-hz does not say otherwise
+TRACKERS = ("wandb", "mlflow", "tensorboard")
 RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries its caps
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
@@ -141,7 +142,8 @@ class RunConfig:
 
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
-    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. step_map_fd: of the map in which a
+    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each
+    once or more often. step_map_fd: of the map in which a
     job that asked to be tuned counts its steps.
     """
 
@@ -283,4 +285,15 @@ class RunConfig:
             commands=_TUNING,
         ),
     ] = None
+    log_to: Annotated[
+        tuple[str, ...],
+        _running(
+            "--log-to TRACKER",
+            str,
+            f"log to {', '.join(TRACKERS)} as well; may be repeated",
+            choices=TRACKERS,
+            commands=_TUNING,
+            repeated=True,
+        ),
+    ] = ()
     step_map_fd: int | None = None
