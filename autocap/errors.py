@@ -83,5 +83,10 @@ class ExporterError(AutocapError):
     """The Prometheus exporter lacks its package, or cannot listen where it was told to."""
 
 
+class TrackerUnavailable(AutocapError):
+    """What --log-to names lacks its package, cannot be started, or has failed; of a run that goes on, only its logging
+    has ended."""
+
+
 class StrategyError(AutocapError):
     """A strategy asked for a cap off its grid, or recommended one it never measured."""

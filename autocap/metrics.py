@@ -25,6 +25,21 @@ _S_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a kilowatt-hour costs and emits, for reports; `None` where nobody said so.
+
+    energy_price: money per kWh. currency: its sign or code. carbon_g_per_kwh: grams of CO₂ per kWh.
+    """
+
+    energy_price: float | None = None
+    currency: str | None = None
+    carbon_g_per_kwh: float | None = None
+
+
+NO_RATES = Rates()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What every metric is made of: energy · e/e0 · (τ/τ0)^power + time · τ/τ0."""
 

@@ -1,8 +1,12 @@
-"""A wheel holds only `autocap/`, and works where a `strategies/` of somebody else's lies about."""
+"""A wheel holds only `autocap/`, reads right on the page of an index, and works where a `strategies/` of somebody
+else's lies about."""
 
+import email
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -62,6 +66,32 @@ def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
         if not {"strategies", "workloads"} & set(path.relative_to(ROOT / "autocap").parts[:1])
     }
     assert sources <= set(names)
+
+
+def test_the_page_of_an_index_has_the_readme_with_links_that_lead_somewhere(wheel: Path) -> None:
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    archive = zipfile.ZipFile(wheel)
+    metadata = email.message_from_string(
+        archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
+    )
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    described = str(metadata.get_payload())
+    assert described.splitlines()[0] == "# autocap"
+    links = re.findall(r"(!?)\[(?:[^][]|\[[^]]*\])*\]\(([^)]+)\)|<[^>]*(?:src|href)=\"([^\"]+)\"", described)
+    assert len(links) > 10
+    assert any(picture for picture, _, _ in links)
+    for picture, markdown, html in links:
+        link = markdown or html
+        assert link.startswith("https://"), f"{link} leads nowhere on the page of an index"
+        kind, _, path = link.removeprefix(f"{source}/").partition("/main/")
+        if link.startswith(source):
+            assert kind == ("raw" if picture else "blob")
+            assert (ROOT / path.partition("#")[0]).is_file(), f"{link}: there is no such file"
+    urls = dict(one.split(", ") for one in metadata.get_all("Project-URL"))
+    assert set(urls) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    assert all(url.startswith(source) for url in urls.values())
+    for named in (urls["Documentation"], urls["Changelog"]):
+        assert (ROOT / named.partition("/main/")[2]).exists()
 
 
 def test_an_installed_wheel_runs_beside_a_strategies_folder_of_somebody_elses(wheel: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -162,6 +163,8 @@ def _train(arguments: argparse.Namespace) -> int:
 
 def _record(arguments: argparse.Namespace) -> int:
     _config(_parser().parse_args(["train", *arguments.train]))  # says what is wrong before anything is started
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError(name="torch")
     job = [sys.executable, "-m", "autocap.workloads", "train", *arguments.train]
     return record(arguments.out, job, device=arguments.device, sample_hz=arguments.sample_hz)
 

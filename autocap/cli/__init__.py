@@ -36,6 +36,7 @@ COMMANDS = {
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
     "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
     "completion": ("autocap.cli.completion:Completion", "print what completes all this in bash, zsh or fish"),
+    "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "help": ("autocap.cli.help:Help", "show this, or the options of one command"),
 }
 WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one

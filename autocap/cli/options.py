@@ -10,7 +10,7 @@ from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
 from autocap.config.spacing import too_fine
 from autocap.errors import UsageError
-from autocap.metrics import DEFAULT_K, Metric
+from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
 from autocap.progress.regex import compile_pattern
 from autocap.spelling import did_you_mean
 
@@ -91,11 +91,10 @@ def observing() -> bool:
 def _made(args: argparse.Namespace, command: str) -> RunConfig:
     given = vars(args)
     _check_caps(given)
-    tune = record_from(
-        TuneConfig, command, given, metric=_metric(given), observe=given.get("observe", False) or observing()
-    )
-    taken = given.get("taken", ())
-    made = record_from(RunConfig, command, given, command=tuple(args.child or ()), tune=tune, taken=taken)
+    metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
+    tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())
+    job, taken = tuple(args.child or ()), given.get("taken", ())
+    made = record_from(RunConfig, command, given, command=job, tune=tune, rates=rates, taken=taken)
     devices.check_name(made.device)
     if made.node_power == made.device == "rapl":
         raise UsageError("--node-power rapl would count the packages of --device rapl again; drop one of them")
@@ -105,9 +104,26 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     return made
 
 
-def _metric(given: Mapping[str, Any]) -> Metric:
+def rates_of(given: Mapping[str, Any], known: Rates = NO_RATES) -> Rates:
+    """The rates that the options of `autocap run`, `attach` or `report` give, and where they do not, those known.
+
+    Raises UsageError for a currency without a price.
+    """
+    made = Rates(
+        energy_price=given.get("energy_price", known.energy_price),
+        currency=given.get("currency", known.currency),
+        carbon_g_per_kwh=given.get("carbon", known.carbon_g_per_kwh),
+    )
+    if made.currency is not None and made.energy_price is None:
+        raise UsageError(f"--currency {made.currency} is of the energy price; add --energy-price, or drop it")
+    return made
+
+
+def _metric(given: Mapping[str, Any], command: str) -> Metric:
     name = given.get("metric", config.METRIC)
     parameters = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
+    if name != "cost" and command != "sweep":  # there it is for the report
+        del parameters["energy_price"]
     if name == "eds" and parameters["k"] is None:
         parameters["k"] = DEFAULT_K
     try:

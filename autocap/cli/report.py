@@ -3,20 +3,25 @@
 import argparse
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autocap.cli import options
 from autocap.cli.numpy_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
+from autocap.config.option import Group
 from autocap.errors import RunDirectoryError, UsageError
-from autocap.events import Event
+from autocap.events import Event, RunStarted
 from autocap.runlog.directory import RUNS
 from autocap.streams import note, put, put_json
 from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
     from autocap.reports.summary.record import Summary
+
+_RATES = ("energy_price", "currency", "carbon")
 
 
 class Report:
@@ -44,6 +49,7 @@ class Report:
         parser.add_argument(
             "--follow", action="store_true", help="show a run that goes on, until it ends; then the report"
         )
+        options.declare(parser, "report", titles={Group.METRIC: "what a kWh costs and emits"})
 
     def run(self, args: argparse.Namespace) -> int:
         _check(args)
@@ -71,9 +77,11 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             f"report shows one run or compares two, and these are {len(args.directories)}; give at most two"
         )
-    for option in ("html", "plots", "follow"):
-        if len(args.directories) == 2 and getattr(args, option):
-            raise UsageError(f"--{option} is about one run, and these are two; give one, or leave the option out")
+    for option in ("html", "plots", "follow", *_RATES):
+        if len(args.directories) == 2 and getattr(args, option, None) not in (None, False):
+            raise UsageError(
+                f"--{option.replace('_', '-')} is about one run, and these are two; give one, or leave the option out"
+            )
 
 
 def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None:
@@ -82,6 +90,7 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
     from autocap.runlog.event_log import read_events
 
     events = _followed(directory, args.json, damaged) if args.follow else read_events(directory, damaged.append)
+    events = _rated(directory, events, args)
     report = presentation(directory, events)
     if args.html:
         note(f"wrote {rendering.write_page(directory, report)}")
@@ -93,6 +102,24 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
     elif not (args.html or args.plots):
         warnings = (f"warning: {warning}" for warning in report.document.warnings)
         put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)), *warnings)
+
+
+def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> list[Event]:
+    """The events with the rates that were given, in place of those that the run was told.
+
+    Raises RunDirectoryError for a sweep, UsageError for a currency without a price.
+    """
+    from autocap.sweep.summary import is_sweep
+
+    given = [f"--{name.replace('_', '-')}" for name in _RATES if hasattr(args, name)]
+    if given and is_sweep(events):
+        raise RunDirectoryError(f"{directory} is a sweep, whose report knows no rates; leave {given[0]} out")
+    return [
+        replace(event, rates=options.rates_of(vars(args), event.rates))
+        if given and isinstance(event, RunStarted)
+        else event
+        for event in events
+    ]
 
 
 def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from autocap.config import values
 from autocap.config.option import CommandOption, Group, TakenSetting
-from autocap.metrics import METRICS, Metric
+from autocap.metrics import METRICS, NO_RATES, Metric, Rates
 
 METRIC = "eds"
 TARGET_STDERR = 0.005
@@ -15,6 +15,7 @@ TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
 STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes do with a period in the power
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
+PERIOD_AWAITED_SECONDS = 600.0  # the same, as long as a long one shows that needs more cycles
 STRATEGY = "model"
 STRATEGIES = (STRATEGY, "golden", "linear", "bayesian", "bandit", "fixed")
 NODE_POWER = "none"
@@ -28,10 +29,12 @@ PROGRESS_KINDS = {  # what --progress may be
 }
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
 SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where --sample-hz does not say otherwise
+TRACKERS = ("wandb", "mlflow", "tensorboard")
 RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries its caps
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
 
 _TUNING = ("run", "attach")
+_RATED = (*_TUNING, "report")
 _metric, _caps, _device = (
     partial(CommandOption, Group.METRIC),
     partial(CommandOption, Group.SEARCH),
@@ -58,7 +61,12 @@ class TuneConfig:
         _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})", usual=tuple(METRICS)),
         _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
         _metric("--max-slowdown X%", values.percentage, "longest time per iteration allowed, against the baseline"),
-        _metric("--energy-price MONEY", values.not_negative("money per kWh"), "for the metric cost: money per kWh"),
+        _metric(
+            "--energy-price MONEY",
+            values.not_negative("money per kWh"),
+            "money per kWh, for the metric cost",
+            commands=("sweep",),
+        ),
         _metric(
             "--hour-price MONEY",
             values.not_negative("money per device hour"),
@@ -136,8 +144,9 @@ class RunConfig:
 
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
-    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. step_map_fd: of the map in which a
-    job that asked to be tuned counts its steps. taken: the settings that the command line does not give.
+    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each once or more
+    often. step_map_fd: of the map in which a job that asked to be tuned counts its steps. taken: the settings that the
+    command line does not give.
     """
 
     command: tuple[str, ...]
@@ -206,6 +215,29 @@ class RunConfig:
             usual=(PROGRESS, "steps", "period", "regex:", "speed"),
         ),
     ] = PROGRESS
+    rates: Annotated[
+        Rates,
+        _metric(
+            "--energy-price MONEY",
+            values.not_negative("money per kWh"),
+            "money per kWh: for the metric cost, and to say what was saved",
+            commands=_RATED,
+            help_in={"report": "money per kWh, instead of what the run was told"},
+        ),
+        _metric(
+            "--currency NAME",
+            values.currency,
+            "of that money: its sign or code, such as € or EUR",
+            commands=_RATED,
+        ),
+        _metric(
+            "--carbon G",
+            values.not_negative("grams of CO2 per kWh"),
+            "grams of CO₂ per kWh, to say what was saved",
+            commands=_RATED,
+            help_in={"report": "grams of CO₂ per kWh, instead of what the run was told"},
+        ),
+    ] = NO_RATES
     node_power: Annotated[
         str,
         _node(
@@ -260,5 +292,16 @@ class RunConfig:
             commands=_TUNING,
         ),
     ] = None
+    log_to: Annotated[
+        tuple[str, ...],
+        _running(
+            "--log-to TRACKER",
+            str,
+            f"log to {', '.join(TRACKERS)} as well; may be repeated",
+            choices=TRACKERS,
+            commands=_TUNING,
+            repeated=True,
+        ),
+    ] = ()
     step_map_fd: int | None = None
     taken: tuple[TakenSetting, ...] = ()

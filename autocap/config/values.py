@@ -24,6 +24,7 @@ _RANGES = {
     "seconds": (1e-3, 1e8),
     "money per kWh": (1e-9, 1e9),
     "money per device hour": (1e-9, 1e9),
+    "grams of CO2 per kWh": (1e-6, 1e6),
     "percent": (1e-6, 1e6),
 }
 LARGEST = 1e9  # of a number without a unit
@@ -220,6 +221,19 @@ def word(text: str) -> str:
     if "\0" in text:
         raise argparse.ArgumentTypeError(f"{shown(text)} holds a NUL character; leave it out")
     return text
+
+
+def currency(text: str) -> str:
+    """The sign or code of a currency, such as € or EUR."""
+    if not 1 <= len(text) <= _CURRENCY or not text.isprintable() or any(one.isspace() or one.isdigit() for one in text):
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is no currency; give its sign or code, such as € or EUR: at most {_CURRENCY} characters, "
+            "neither digits nor blanks"
+        )
+    return text
+
+
+_CURRENCY = 8  # characters
 
 
 def path(text: str) -> Path:

@@ -60,6 +60,7 @@ class Controller:
         self._progress, self._new_strategy = progress, new_strategy
         self.ended_because: str | None = None  # why the tuning ended before the job did
         self._started = self._seen_progress = False
+        self._noticed: str | None = None  # of the progress
         self._counted_by: str | None = None  # a kind of progress
         self._out = Outbox(original_w)
         self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), since_s=0.0, until_s=config.wait_s)
@@ -96,6 +97,9 @@ class Controller:
         if marks and not self._seen_progress:
             self._seen_progress = True
             self._out.announce(events.ProgressFound(t_s=sample.t_s, kind=kind, confidence=self._progress.confidence))
+        if isinstance(self._phase, Waiting) and self._progress.notice not in (None, self._noticed):
+            self._noticed = self._progress.notice
+            self._out.warn(self._noticed)
         idle_w = self._idle.add(metered, kind)
         if idle_w is not None:
             self._out.announce(events.IdleEstimated(t_s=sample.t_s, power_w=idle_w, seen_s=self._idle.seen_s))
@@ -196,6 +200,7 @@ class Controller:
     def _wait(self, waiting: Waiting, metered: Metered) -> None:
         steady = waiting.watch.add(metered)
         longer_s = waiting.longer_s(counted=self._progress.kind in COUNTED)
+        longer_s = max(longer_s, self._progress.worth_until_s - waiting.until_s)
         if steady is None and metered.t_s < waiting.until_s + longer_s:
             return
         waited_s = self._config.wait_s + round(longer_s)

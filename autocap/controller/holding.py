@@ -64,7 +64,7 @@ class HoldPlan:
 
     def __init__(self, retune: Retune, settle_s: float) -> None:
         self._retune, self._settle_s = retune, settle_s
-        self.searches = 0
+        self.searches = self._decisions = 0
         self._searched_from_s = self._check_s = 0.0
         self._retry_s = _RETRY_S
 
@@ -82,13 +82,15 @@ class HoldPlan:
     def hold(self, decision: Keep | Revert, now_s: float, *, checked: bool) -> Hold:
         """What begins with a decision. checked: its caps held before, and were only checked."""
         anew = self._retune != "never"
+        self._decisions += not checked
         return Hold(
             decision.reference,
             now_s,
             retune=self._retune,
             settle_s=self._settle_s,
-            # The first change is acted on at once; a job that keeps changing gets longer and longer rests.
-            rest_s=0.0 if checked else (self.searches - 1) * (now_s - self._searched_from_s),
+            # The first change of what was decided is acted on at once; a job that keeps changing gets longer and longer
+            # rests. A search that the job left behind, as while it warms up, decided nothing.
+            rest_s=0.0 if checked else (self._decisions - 1) * (now_s - self._searched_from_s),
             retry_s=self._retry_s * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
             check_s=self._check_s if anew and isinstance(decision, Keep) else None,
         )

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Self
 
 from autocap.config.option import TakenSetting
-from autocap.metrics import Metric
+from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import GpuInfo
 
 JOB_ENDED, BLOCK_ENDED = "the job ended", "the tuned block ended"  # what a `ended_because` says where nothing else did
@@ -61,6 +61,7 @@ class RunStarted:
     strategy: str
     strategy_options: tuple[OptionValue, ...]
     observe: bool = False
+    rates: Rates = NO_RATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,6 @@ from autocap.guardian.restore import Outcome, PutBack, put_back
 from autocap.guardian.state_dir import StateDir, default_path
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id
-from autocap.job.shared_files import remove_dead
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +54,10 @@ class Settled:
 
 
 def settle(state_dir: Path | None = None, *, observe: bool = False) -> list[Settled]:
-    """Go over all entries of the state directory and put back what dead owners left; remove their step maps.
+    """Go over all entries of the state directory and put back what dead owners left.
 
     observe: change nothing, and say what would be done. Raises GuardError where the directory is refused.
     """
-    if not observe:
-        remove_dead()
     with privileged():
         return _settle(default_path() if state_dir is None else state_dir, observe)
 

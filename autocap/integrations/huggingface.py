@@ -5,7 +5,12 @@ The hooks are those of transformers 4 and 5 (`TrainerCallback`).
 
 from typing import Any
 
-from transformers import TrainerCallback
+from autocap.integrations import missing
+
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:
+    raise missing(error, __name__, "transformers") from None
 
 from autocap.integrations.block import TunedTraining
 from autocap.progress.steps.map import step

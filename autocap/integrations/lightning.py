@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from autocap.integrations import missing
 from autocap.integrations.block import TunedTraining
 from autocap.progress.steps.map import step
 
@@ -17,7 +18,10 @@ else:
     # Two packages of the same: the one that the script has imported, else the one that is there.
     _LOADED = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
     _HOME = "pytorch_lightning" if _LOADED or find_spec("lightning") is None else "lightning.pytorch"
-    Callback = import_module(_HOME).Callback
+    try:
+        Callback = import_module(_HOME).Callback
+    except ModuleNotFoundError as error:
+        raise missing(error, __name__, "lightning", "pytorch_lightning") from None
 
 
 class TuneCallback(TunedTraining, Callback):  # type: ignore[misc]  # without Lightning its type is not known

@@ -69,6 +69,7 @@ def _untuned(block: Block, why: str) -> Summary:
         strategy=block.config.strategy,
         strategy_options=tuple(OptionValue(name=name, value=text) for name, text in block.config.strategy_options),
         observe=tune.observe,
+        rates=block.config.rates,
     )
     return summarise([started, RunEnded(t_s=block.seconds, ended_because=why)])
 

@@ -19,6 +19,7 @@ from datetime import datetime
 from multiprocessing import parent_process
 from pathlib import Path
 
+from autocap import tracking
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.option import CommandOption, options_of
@@ -30,6 +31,7 @@ from autocap.progress.steps.map import StepMap, are_counted, counted
 from autocap.reports.summary.record import Summary
 from autocap.runlog.directory import default_directory
 from autocap.spelling import did_you_mean
+from autocap.tracking.joined import joined
 
 log = logging.getLogger(__name__)
 # How torchrun and Lightning, mpirun and srun number the ranks of a machine, and say how many there are.
@@ -39,6 +41,7 @@ _COUNTS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_P
 # it prints is why it could not begin.
 _DETACHED = '"$@" >/proc/self/fd/{} & echo $!'
 _LONGEST_END_S = 10.0  # limits are back within 1 s; the report may take a moment
+_LOG_TO = "--log-to"
 _LOOK_EVERY_S = 0.02
 _LONGEST_REFUSAL = 4096  # bytes
 
@@ -56,9 +59,10 @@ class Tuned:
 
     def __init__(self, options: Mapping[str, OptionValue], *, first_rank: bool = True) -> None:
         """first_rank: whether this is not known to be a later rank of its machine. Raises UsageError for options that
-        are wrong by themselves."""
+        are wrong by themselves, TrackerUnavailable where `log_to` names one that is not installed."""
         words = _words(options)
         self._config = config = checked(words)
+        tracking.require(config.log_to)
         self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
         self.result = None  # type: ignore[assignment]  # whoever reads it after the block need not ask
         self._first_rank = first_rank
@@ -86,7 +90,8 @@ class Tuned:
                 step_map = stack.enter_context(StepMap.create())
                 refusal_fd = os.memfd_create("autocap-refusal")
                 stack.callback(os.close, refusal_fd)
-                tuner = stack.enter_context(AttachedJob(_start(self._job, step_map.fd, refusal_fd, self._words)))
+                words = self._words_without(self._log_here(stack))
+                tuner = stack.enter_context(AttachedJob(_start(self._job, step_map.fd, refusal_fd, words)))
                 stack.callback(self._end, tuner, refusal_fd)
                 stack.enter_context(counted(step_map))
             except (AutocapError, OSError, ValueError, subprocess.SubprocessError) as error:
@@ -109,10 +114,23 @@ class Tuned:
         if unsaid is not None and not self._config.quiet:
             log.warning("autocap: nothing was tuned: %s", unsaid)
 
+    def _log_here(self, stack: ExitStack) -> set[str]:
+        """Log to the trackers that have a run open in this script, until the stack closes; which they are. The process
+        that tunes logs to the others."""
+        found = joined(dict.fromkeys(self._config.log_to), self.directory)
+        for one in found:
+            one.start()
+            stack.callback(one.end)
+        return {one.tracker for one in found}
+
+    def _words_without(self, trackers: set[str]) -> list[str]:
+        dropped = {f"{_LOG_TO}={name}" for name in trackers}
+        return [word for word in self._words if word not in dropped]
+
     def _end(self, tuner: AttachedJob, refusal_fd: int) -> None:
         """End the process that tunes. refusal_fd: of the file in which it says why it could not begin."""
         self._died = tuner.poll() is not None
-        _end(tuner)
+        _end(tuner, _LONGEST_END_S + (tracking.PATIENCE_S if self._config.log_to else 0.0))
         self._why_not = os.pread(refusal_fd, _LONGEST_REFUSAL, 0).decode(errors="replace").strip() or None
 
 
@@ -187,14 +205,14 @@ def _start(job: int, map_fd: int, refusal_fd: int, words: Sequence[str]) -> int:
     return int(done.stdout)
 
 
-def _end(tuner: AttachedJob) -> None:
-    """Have the limits put back and the report written."""
+def _end(tuner: AttachedJob, longest_s: float) -> None:
+    """Have the limits put back and the report written, within so many seconds."""
     if tuner.poll() is None:
         with suppress(ProcessLookupError):
             os.kill(tuner.pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + _LONGEST_END_S
+    deadline_s = time.monotonic() + longest_s
     while tuner.poll() is None:
         if time.monotonic() > deadline_s:
-            log.warning("autocap: process %d, which tunes, has not ended within %g s", tuner.pid, _LONGEST_END_S)
+            log.warning("autocap: process %d, which tunes, has not ended within %g s", tuner.pid, longest_s)
             return
         time.sleep(_LOOK_EVERY_S)

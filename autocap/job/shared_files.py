@@ -78,16 +78,19 @@ def directories() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((Path("/dev/shm"), Path(temporary), Path("/tmp"))))
 
 
-def remove_dead(places: Sequence[Path] | None = None) -> None:
-    """Remove the files of dead makers: those of our own user, and everybody's where we are root.
+def remove_dead(places: Sequence[Path] | None = None, *, observe: bool = False) -> list[Path]:
+    """Remove the files of dead makers: those of our own user, and everybody's where we are root; which they were.
 
-    places: instead of `directories()`. Raises nothing, and waits for nobody.
+    places: instead of `directories()`. observe: only say which would be. Raises nothing, and waits for nobody.
     """
+    removed = []
     for directory in directories() if places is None else places:
         with suppress(OSError), _folder(directory) as folder:
             for name, status in islice(_ours(folder), _MOST_AT_ONCE):
                 with suppress(OSError):  # somebody else was first, or it is not to be had
-                    _remove_if_dead(folder, name, status)
+                    if _remove_if_dead(folder, name, status, observe=observe):
+                        removed.append(directory / name)
+    return removed
 
 
 def _ours(folder: int) -> Iterator[tuple[str, os.stat_result]]:
@@ -99,22 +102,26 @@ def _ours(folder: int) -> Iterator[tuple[str, os.stat_result]]:
                 yield name, status
 
 
-def _remove_if_dead(folder: int, name: str, status: os.stat_result) -> None:
+def _remove_if_dead(folder: int, name: str, status: os.stat_result, *, observe: bool) -> bool:
+    """Whether its maker was dead, so that it was removed, or would be."""
     with file_rights_of(status.st_uid, status.st_gid):
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         try:
-            if _same(os.fstat(fd), status) and _lock(fd):
-                _remove(folder, name, status)
+            if not _same(os.fstat(fd), status) or not _lock(fd):
+                return False
+            return _stands_for(folder, name, status) if observe else _remove(folder, name, status)
         finally:
             os.close(fd)
 
 
-def _remove(folder: int, name: str, status: os.stat_result) -> None:
+def _remove(folder: int, name: str, status: os.stat_result) -> bool:
     """Remove the name while it stands for that file, with no more than its owner's rights: between the look and the
-    removal the owner may put something else there."""
-    if _stands_for(folder, name, status):
-        with file_rights_of(status.st_uid, status.st_gid):
-            os.unlink(name, dir_fd=folder)
+    removal the owner may put something else there. Whether it did stand for it."""
+    if not _stands_for(folder, name, status):
+        return False
+    with file_rights_of(status.st_uid, status.st_gid):
+        os.unlink(name, dir_fd=folder)
+    return True
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Best first: `steps` (the job counts), `regex` (its output counts), `period` (fou
 `speed` (a proxy from the SM clock, of low confidence: where it is asked for, and for `attach` without a period).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +22,11 @@ class Mark:
 
 
 LONGER = "pass a larger --wait if the job starts slowly"
-HAVE_COUNTED = "have its iterations counted: start it with `autocap run`, or use autocap.tune in its script"
+HAVE_COUNTED = (
+    "have its iterations counted: start it with `autocap run` (without PyTorch with --progress regex:PATTERN, by the "
+    "lines that it prints), or use autocap.tune in its script"
+)
+NEVER_S = -math.inf  # a time that has always been over
 
 
 class Progress(Protocol):
@@ -43,6 +48,14 @@ class Progress(Protocol):
     def advice(self) -> str:
         """What may help where there are none, to stand behind the trouble: "call autocap.step() once an iteration"."""
 
+    @property
+    def worth_until_s(self) -> float:
+        """Until when, on the run's clock, it is worth waiting for marks, as something shows; `NEVER_S` otherwise."""
+
+    @property
+    def notice(self) -> str | None:
+        """What the user is to be told, once: what is waited for, or why a proxy must do; `None` for nothing."""
+
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
 
@@ -55,6 +68,8 @@ class StepProgress:
     """Counts what is counted elsewhere: optimiser steps, or lines of the job's output that match a pattern."""
 
     confidence = "high"
+    worth_until_s = NEVER_S
+    notice: str | None = None
 
     def __init__(self, kind: str = "steps", what: str = "optimiser step") -> None:
         self.kind = kind
@@ -81,6 +96,8 @@ class SpeedProgress:
     kind = "speed"
     confidence = "low"
     advice = HAVE_COUNTED
+    worth_until_s = NEVER_S
+    notice: str | None = None
 
     def __init__(self) -> None:
         self._first_hz: float | None = None
@@ -112,9 +129,10 @@ class BestProgress:
     """`auto`: the better source if it gives marks; the other one once it gave none for a while.
 
     better, other: of a child the steps and the period in the power; of a job that runs already the period and the
-    speed. within_s: how long the better one is waited for. late: the better one is still listened to after that, as a
-    step may take longer, and is taken once it has counted a few times. Whoever uses the marks begins anew then, which
-    `kind` shows: a count that changes its meaning in the middle of a search would be worse than none.
+    speed. within_s: how long the better one is waited for, and longer where it says that it is worth it. late: the
+    better one is still listened to after that, as a step may take longer, and is taken once it has counted a few times.
+    Whoever uses the marks begins anew then, which `kind` shows: a count that changes its meaning in the middle of a
+    search would be worse than none.
     """
 
     def __init__(self, better: Progress, other: Progress, within_s: float, *, late: bool = False) -> None:
@@ -122,6 +140,7 @@ class BestProgress:
         self._first_s: float | None = None
         self._chosen: Progress | None = None
         self._awaited = _LATE_MARKS if late else 0  # of the better one, until it takes the other's place
+        self._made_do: str | None = None  # why the other one was taken, where it is a proxy
 
     @property
     def kind(self) -> str:
@@ -139,9 +158,21 @@ class BestProgress:
 
     @property
     def advice(self) -> str:
-        if self._chosen is None and self._other.trouble is None:
+        if self._chosen is None and self._other.trouble is None and self._other.confidence == "high":
             return f"pass --progress {self._other.kind}, or a --wait above {self._within_s:g} s, after which it is used"
         return (self._chosen or self._better).advice
+
+    @property
+    def worth_until_s(self) -> float:
+        if self._chosen is not None:
+            return self._chosen.worth_until_s
+        return max(self._better.worth_until_s, self._other.worth_until_s)
+
+    @property
+    def notice(self) -> str | None:
+        if self._chosen is not None:
+            return self._made_do or self._chosen.notice
+        return self._better.notice or self._other.notice
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if self._chosen is self._other and self._awaited:
@@ -157,7 +188,12 @@ class BestProgress:
         if counted:
             self._chosen = self._better
             return counted
-        if found and sample.t_s - self._first_s >= self._within_s:
+        if found and sample.t_s >= max(self._first_s + self._within_s, self._better.worth_until_s):
             self._chosen = self._other
+            if self._other.confidence == "low":
+                self._made_do = (
+                    f"{self._better.trouble}, so iterations are counted by {self._other.kind}, with low confidence; "
+                    f"better {HAVE_COUNTED}"
+                )
             return found
         return ()

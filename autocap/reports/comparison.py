@@ -99,8 +99,12 @@ def _settings(one: Summary) -> Iterator[tuple[str, str]]:
     yield "device", _device(one)
     yield "limit found", f"{common_caps(known)} W" if known else "unknown"
     yield "metric", wording.asked_for(one.metric)
-    for name, price in (("energy price", one.metric.energy_price), ("hour price", one.metric.hour_price)):
-        yield name, "none" if price is None else f"{price:g}"
+    for name, rate in (
+        ("energy price", one.rates.energy_price),
+        ("hour price", one.metric.hour_price),
+        ("CO₂ per kWh", one.rates.carbon_g_per_kwh),
+    ):
+        yield name, "none" if rate is None else f"{rate:g}"
     yield "strategy", f"{one.strategy.name} ({options})" if options else one.strategy.name
     yield "iterations", "none" if one.progress is None else f"from {one.progress.kind}"
     yield "energy", _counted(one)

@@ -26,7 +26,7 @@ class Table:
 
     heading: above the table. note: what holds for all of it, such as that its power is modelled. spare: columns that go
     whole where there is no room for all, the first of them first; the others and the remarks stay. left: columns of
-    text. page_only: the text leaves it out.
+    text. page_only: the text leaves it out. folded: a page shows it when it is asked to.
     """
 
     heading: str
@@ -36,6 +36,7 @@ class Table:
     spare: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
     page_only: bool = False
+    folded: bool = False
 
     @property
     def title(self) -> str:

@@ -2,13 +2,14 @@
 
 Whatever comes from the run (its command, names, warnings) is escaped, and shown with escapes where a terminal would
 obey it: some copy from a page. Light and dark follow the reader's system; each picture is there for a wide page and
-for a narrow one, and the file shows the one that fits.
+for a narrow one, and the file shows the one that fits. What was not asked for is folded, and unfolded in print.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
+from itertools import starmap
 
 from autocap.reports.document import Document, Table
 from autocap.reports.figures import ink, svg
@@ -16,8 +17,10 @@ from autocap.reports.figures.ink import escape
 from autocap.reports.figures.model import Picture
 
 _WIDE_PX, _NARROW_PX = 960.0, 358.0  # what a page leaves for a picture: on a desk, and on a phone of 390 pixels
-_DARK_PAGE = "--page:#141414;--rule:#333;"
+_CELL_PX = 16.0  # of a cell on a narrow page, around its text
+_DARK_PAGE = "--page:#141414;--rule:#333;--shade:#000c;--label:#ff8a3d;"
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+_UNIT = re.compile(r"(?<=\d) (?=\S{1,3}(?:[ ,;:.)]|$))|(?<=±) | (?=CO₂)")  # a blank between a number and its unit
 
 
 def page(document: Document, pictures: Sequence[Picture]) -> str:
@@ -26,7 +29,7 @@ def page(document: Document, pictures: Sequence[Picture]) -> str:
         *_head(document),
         *_warnings(document.all_warnings),
         *map(_figure, pictures),
-        *map(_table, document.tables),
+        *starmap(_table, enumerate(document.tables)),
         _job(document.job),
         f"<footer>autocap {escape(document.version)}. Errors are standard errors; those of changes against the "
         "baseline include its own.</footer>",
@@ -54,16 +57,16 @@ def stylesheet() -> str:
 def _head(document: Document) -> Iterator[str]:
     """What the run was, what it came to, and the numbers that matter."""
     yield f'<p class="kicker">{escape(document.kicker)}</p>'
-    yield f"<h1>{escape(document.headline)}</h1>"
-    for remark in document.remarks:
-        yield f'<p class="lede">{_sentence(remark)}</p>'
+    yield f"<h1>{_whole(escape(document.headline))}</h1>"
     yield f'<p class="aim">{_sentence(document.aim)}</p>'
+    for remark in document.remarks:
+        yield f'<p class="lede">{_MINUS.sub("−", _sentence(remark))}</p>'
     if document.label:
         yield f'<p class="emulated">{escape(document.label)}</p>'
     if document.facts:
         items = "".join(
-            f"<div><dt>{escape(fact.name)}</dt><dd>{_number(fact.value)}</dd>"
-            f'<dd class="note">{_number(fact.note)}</dd></div>'
+            f"<div><dt>{escape(fact.name)}</dt><dd>{_whole(_number(fact.value))}</dd>"
+            f'<dd class="note">{_whole(_number(fact.note))}</dd></div>'
             for fact in document.facts
         )
         yield f'<dl class="facts">{items}</dl>'
@@ -78,26 +81,54 @@ def _warnings(warnings: Sequence[str]) -> list[str]:
 
 def _figure(picture: Picture) -> str:
     caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
-    return (
-        f'<h2>{escape(picture.title)}</h2><figure id="{escape(picture.name)}">{caption}'
+    figure = (
+        f'<figure id="{escape(picture.name)}">{caption}'
         f"{svg.render(picture, _WIDE_PX, 'wide')}{svg.render(picture, _NARROW_PX, 'narrow')}</figure>"
     )
+    return _section(f"<h2>{escape(picture.title)}</h2>", figure, folded=picture.folded)
 
 
-def _table(table: Table) -> str:
-    heading = escape(table.title)
-    titles = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.titles)
-    rows = "".join(map(_row, table.rows))
-    return (
-        f'<h2>{heading}</h2><div class="scroll" tabindex="0" role="region" aria-label="{heading}">'
-        f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>"
+def _table(number: int, table: Table) -> str:
+    """The columns that a narrow terminal would leave out stand behind the others, where a phone has to scroll to."""
+    *columns, remark = range(len(table.titles))
+    order = [*(one for one in columns if one not in table.spare), *reversed(table.spare), remark]
+    titles = "".join(_cell("th", "col", escape(table.titles[one]), left=one in table.left) for one in order)
+    rows = "".join(_row([row[one] for one in order], [one in table.left for one in order]) for row in table.rows)
+    name = f"table-{number}"
+    hint = '<p class="hint" aria-hidden="true">Scrolls sideways →</p>' if _natural_width(table) > _NARROW_PX else ""
+    return _section(
+        f'<h2 id="{name}">{escape(table.title)}</h2>',
+        f'{hint}<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}">'
+        f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>",
+        folded=table.folded,
     )
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Sequence[str], left: Sequence[bool]) -> str:
     kind = ' class="kept"' if cells[-1].startswith("kept") else ""
-    *numbers, remark = cells
-    return f"<tr{kind}>{''.join(f'<td>{_number(cell)}</td>' for cell in numbers)}<td>{escape(remark)}</td></tr>"
+    first, *numbers, remark = cells
+    head = _cell("th", "row", _number(first), left=left[0])
+    rest = "".join(_cell("td", "", _number(cell), left=one) for cell, one in zip(numbers, left[1:], strict=False))
+    return f"<tr{kind}>{head}{rest}<td>{escape(remark)}</td></tr>"
+
+
+def _cell(tag: str, scope: str, words: str, *, left: bool) -> str:
+    of_scope = f' scope="{scope}"' if scope else ""
+    of_class = ' class="left"' if left else ""
+    return f"<{tag}{of_scope}{of_class}>{words}</{tag}>"
+
+
+def _natural_width(table: Table) -> float:
+    """About how wide a table is on a narrow page where nothing in it is wrapped but its remarks, pixels."""
+    *columns, _ = zip(table.titles, *table.rows, strict=True)
+    remarks = max((ink.text_width(word) for row in table.rows for word in row[-1].split()), default=0.0)
+    return remarks + _CELL_PX + sum(max(map(ink.text_width, column)) + _CELL_PX for column in columns)
+
+
+def _section(heading: str, body: str, *, folded: bool) -> str:
+    if folded:
+        return f"<details><summary>{heading}</summary>{body}</details>"
+    return f"<section>{heading}{body}</section>"
 
 
 def _job(job: Sequence[tuple[str, str]]) -> str:
@@ -109,7 +140,12 @@ def _job(job: Sequence[tuple[str, str]]) -> str:
 
 def _sentence(text: str) -> str:
     """A clause as a sentence, escaped."""
-    return escape(text[:1].upper() + text[1:] + ("" if text.endswith(".") else "."))
+    return _whole(escape(text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")))
+
+
+def _whole(text: str) -> str:
+    """With no-break spaces inside numbers."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def _number(text: str) -> str:

@@ -20,7 +20,7 @@ def run_document(summary: Summary, events: Sequence[Event]) -> Document:
     aim = f"{aim}ended: {summary.ended_because}"
     return Document(
         kicker=f"autocap {summary.mode} · {wording.device(summary)}",
-        headline=headline(summary, events),
+        headline=headline(summary),
         remarks=(*wording.remarks(events), *wording.per_gpu(summary), *of_node, *at_rest),
         aim=aim,
         label=wording.EMULATED if summary.emulated else "",
@@ -36,7 +36,7 @@ def _body(
     summary: Summary, events: Sequence[Event], intent: Sequence[str], at_rest: Sequence[str]
 ) -> Iterator[Sentences | Table]:
     label = f" ({wording.EMULATED})" if summary.emulated else ""
-    heading = [headline(summary, events), f"{wording.device(summary)}{label}", *intent]
+    heading = [headline(summary), f"{wording.device(summary)}{label}", *intent]
     if summary.device is None:
         heading = [f"{shlex.join(summary.command)}: not tuned: {summary.ended_because}"]
     if summary.baseline is None:
@@ -44,7 +44,7 @@ def _body(
     else:
         yield Sentences(lines=tuple(heading))
         yield wording.trials(summary, events)
-        result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
+        result = [wording.outcome(summary, events), *wording.per_gpu(summary), *wording.savings(summary)]
         yield Sentences(lines=(*result, *wording.expectation(events), *at_rest))
         if summary.node is not None:
             yield node_wording.of_gpus(summary, events)

@@ -9,14 +9,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
 from autocap.errors import RunDirectoryError
-from autocap.events import Event
+from autocap.events import Event, RunEnded
 from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.input_file import MIB, InputRefused, open_input, pieces_of
@@ -30,6 +30,7 @@ _MOST_PARSED = 100_000  # lines, besides tallies: of a search every ten minutes 
 _FIRST = 1 << 16  # bytes, in which the first line has room as a rule
 _TALLY = b'{"event": "tally"'
 _MOST_AT_ONCE = 64 * MIB  # of what was added to a log that is followed
+_LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the file
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +195,11 @@ def locked(log: FileIO, run_dir: Path) -> FileIO:
     return log
 
 
+def has_ended(events: Sequence[Event]) -> bool:
+    """Whether the end of a run is among its events."""
+    return any(isinstance(event, RunEnded) for event in events)
+
+
 class EventTail:
     """The events of a run, as they are written by whoever runs it; a context manager.
 
@@ -237,6 +243,21 @@ class EventTail:
         self._lines.warn()
         self.last_s = found[-1].t_s if found else self.last_s
         return found
+
+    def looks(self, wait: Callable[[], bool]) -> Iterator[list[Event]]:
+        """What was added, look by look, until the run has ended, nobody writes its log any more, or `wait` says so.
+
+        wait: called between two looks; whether to look again after the next one. Raises as `read`.
+        """
+        orphaned, goes_on = 0, True
+        while True:
+            abandoned = self.is_orphaned  # before the last look at what was written
+            new = self.read()
+            yield new
+            orphaned = orphaned + 1 if abandoned and not new else 0
+            if has_ended(new) or orphaned == _LOOKS_AT_AN_ORPHAN or not goes_on:
+                return
+            goes_on = wait()
 
     @property
     def now_s(self) -> float:

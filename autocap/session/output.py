@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 
-from autocap import events
+from autocap import events, tracking
 from autocap.clock import Clock
 from autocap.config import RunConfig
 from autocap.devices.base import PowerSource
-from autocap.errors import ExporterError, RunDirectoryError
+from autocap.errors import ExporterError, RunDirectoryError, TrackerUnavailable
 from autocap.events import MetricInfo, OptionValue
 from autocap.reports import rendering, text
 from autocap.reports.live import terminal
@@ -19,6 +19,7 @@ from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder
 from autocap.session.tuning import SearchPlan
 from autocap.streams import put_json
+from autocap.tracking.process import Tracker, await_end
 from autocap.version import __version__
 
 
@@ -26,15 +27,18 @@ class RunOutput:
     """Opened before the job starts, so that what cannot be written or served is refused by then. A context manager."""
 
     def __init__(self, config: RunConfig, clock: Clock, node: PowerSource | None = None) -> None:
-        """node: of the machine's power, where that counts. Raises ExporterError and RunDirectoryError."""
+        """node: of the machine's power, where that counts. Raises ExporterError, TrackerUnavailable and
+        RunDirectoryError."""
         self._config, self._clock, self._node = config, clock, node
         self._stack = ExitStack()
         self._started = datetime.now().astimezone()
+        tracking.require(config.log_to)
         with ExitStack() as opened:
             self._exporters = _exporters(config, opened)
             self.directory = opened.enter_context(RunDirectory.create(config.out, config.force, self._started))
             self._stack = opened.pop_all()
         self._reporter = Reporter()
+        self._trackers: list[Tracker] = []
 
     def __enter__(self) -> "RunOutput":
         return self
@@ -47,11 +51,12 @@ class RunOutput:
         self._reporter = terminal.for_stream(sys.stderr, quiet=self._config.quiet)
         self._stack.callback(self._reporter.close)
         self._mode = mode
-        self._recorder = Recorder(self.directory, self._reporter, *self._exporters)
+        unlogged = self._start_trackers()
+        self._recorder = Recorder(self.directory, self._reporter, *self._exporters, *self._trackers)
         self._recorder.event(self._run_started(plan, mode, pid))
         tell_of_settings(self._config, self._recorder, self._clock.now())
         self._tell_of_node()
-        for note in notes:
+        for note in (*notes, *unlogged):
             self._recorder.warn(self._clock.now(), note)
         return self._recorder
 
@@ -65,6 +70,20 @@ class RunOutput:
             self._report()
         except Exception as error:  # noqa: BLE001 - the job has its exit status by now
             self._reporter.say([f"warning: there is no report: {self._recorder.reason(error)}"])
+        self._reporter.say([f"warning: {trouble}" for trouble in await_end(self._trackers)])
+
+    def _start_trackers(self) -> list[str]:
+        """Sentences on those that cannot be started: the job runs by now."""
+        unlogged = []
+        for name in dict.fromkeys(self._config.log_to):
+            try:
+                tracker = Tracker(name, self.directory.path)
+            except TrackerUnavailable as error:
+                unlogged.append(str(error))
+                continue
+            self._stack.callback(tracker.close)
+            self._trackers.append(tracker)
+        return unlogged
 
     def _report(self) -> None:
         report = rendering.present_run(self.directory.path, self._recorder.events)
@@ -95,6 +114,7 @@ class RunOutput:
             strategy=self._config.strategy,
             strategy_options=tuple(OptionValue(name=name, value=value) for name, value in plan.options.items()),
             observe=self._config.tune.observe,
+            rates=self._config.rates,
         )
 
 
@@ -147,8 +167,8 @@ def _exporters(config: RunConfig, stack: ExitStack) -> list[Reporter]:
     if config.prometheus is None:
         return []
     try:
-        from autocap.reports.prometheus import Exporter
-    except ImportError as error:
+        from autocap.reports.prometheus.exporter import Exporter
+    except ImportError as error:  # what the client itself may lack is named
         raise ExporterError(
             f"--prometheus needs the package prometheus-client ({error}); install it with: "
             "pip install 'autocap[prometheus]'"

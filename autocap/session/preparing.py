@@ -56,8 +56,8 @@ def tell_of_command(config: RunConfig, command: JobCommand, recorder: Recorder, 
 def settle_leftovers(*, observe: bool) -> list[str]:
     """Put back what dead runs left, on whatever device, unless nothing is to be set; sentences on it. Their step maps
     are removed either way, as under --observe there is no watchdog to do so."""
+    remove_dead()
     if observe:
-        remove_dead()
         return []
     try:
         return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]

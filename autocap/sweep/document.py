@@ -8,7 +8,7 @@ from autocap.events.sweep import DISCARDED
 from autocap.metrics import Metric
 from autocap.records import Measurement
 from autocap.reports.document import Document, Fact, Sentences, Table
-from autocap.reports.figures.caps import Curve, caps, front_of, tradeoff, with_own
+from autocap.reports.figures.caps import Curve, caps, front_of, own_name, tradeoff, with_own
 from autocap.reports.figures.model import Picture
 from autocap.reports.rendering import Presentation
 from autocap.reports.summary.gains import METRICS, Measured, costs_by_cap, relative_to
@@ -70,6 +70,7 @@ def curve_of(panel: Panel, metric: Metric) -> Curve | None:
     return Curve(
         name=panel.curve,
         metrics=metrics,
+        asked_for=own_name(metric),
         baseline_w=base.cap_w,
         measured=measured,
         kept=next((one for one in measured if one.cap_w == best != base.cap_w), None),
@@ -83,7 +84,7 @@ def _pictures(summary: SweepSummary) -> Iterator[Picture]:
     note = run_wording.EMULATED if summary.plan.emulated else ""
     if any(len(curve.measured) > 1 for curve in curves):
         yield tradeoff(curves, note, of="run", kept=f"best by {run_wording.asked_for(summary.metric)}")
-        yield caps(curves, note, of="run")
+        yield from caps(curves, note, of="run")
 
 
 def _headline(summary: SweepSummary) -> str:

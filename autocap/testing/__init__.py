@@ -8,10 +8,12 @@ class TestMine(StrategyContract):
 
 try:
     import pytest
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if error.name != "pytest":
+        raise
     raise ImportError(
-        f"autocap.testing needs the package pytest ({error}); install it with: pip install 'autocap[testing]'"
-    ) from error
+        "autocap.testing needs the package pytest; install it with: pip install 'autocap[testing]'"
+    ) from None
 
 pytest.register_assert_rewrite("autocap.testing.devices", "autocap.testing.strategies")  # so that a failure shows why
 

@@ -26,8 +26,8 @@ _WARM = (
     *("autocap.cli.runs", "autocap.cli.recorded_runs", "autocap.cli.help", "autocap.reports.comparison"),
     *("autocap.cli.period", "autocap.cli.follow", "autocap.session.modes", "autocap.sweep.session"),
     *("autocap.reports.rendering", "autocap.reports.text", "autocap.reports.live.terminal", "autocap.devices.nvml"),
-    *("autocap.reports.prometheus", "autocap.devices.rapl", "autocap.devices.emulated", "autocap.runlog.traces"),
-    *("autocap.progress.regex", "bench.strategies.command"),
+    *("autocap.reports.prometheus.exporter", "autocap.devices.rapl", "autocap.devices.emulated"),
+    *("autocap.runlog.traces", "autocap.progress.regex", "bench.strategies.command"),
 )
 
 

@@ -5,16 +5,17 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.scenarios import step_lengths
 from bench.scenarios.cases import constrained, draw, starved
-from bench.scenarios.runs import Row, play
+from bench.scenarios.runs import Floats, Row, play
 
 _CLOSE_PCT, _OVER_PCT = 1.5, 0.5
 _WITHIN = 60  # iterations
@@ -87,25 +88,27 @@ def promises(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
 
 
 def _kept(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """The promises of what is decided, with and without a limit on slowdown."""
+    """The promises of what is decided, with and without a limit on slowdown, as far as there are jobs to tell."""
     limited = [row for row in rows if row.constrained]
     free = [row for row in rows if not row.constrained]
     held = [row for row in free if row.regret_pct is not None]
-    regrets = np.array([row.regret_pct for row in held])
-    over = np.array([row.over_pct for row in rows if row.over_pct is not None])
-    close = _share(regrets <= _CLOSE_PCT)
     yield f"jobs that lasted beyond CONFIRMING: {len(held)} of {len(free)}", True
-    yield (
-        (
-            f"kept cap within {_CLOSE_PCT:g} % of the best: {100 * close:.1f} % of them (95 % aimed at); mean "
-            f"{regrets.mean():.2f} %, worst {regrets.max():.2f} %"
-        ),
-        close >= 0.95,
-    )
-    yield (
-        f"kept cap above the arrival limit's cost: worst {over.max():+.2f} % (+{_OVER_PCT:g} % allowed)",
-        bool(over.max() <= _OVER_PCT),
-    )
+    regrets = _known(row.regret_pct for row in held)
+    if regrets.size:
+        close = _share(regrets <= _CLOSE_PCT)
+        yield (
+            (
+                f"kept cap within {_CLOSE_PCT:g} % of the best: {100 * close:.1f} % of them (95 % aimed at); mean "
+                f"{regrets.mean():.2f} %, worst {regrets.max():.2f} %"
+            ),
+            close >= 0.95,
+        )
+    over = _known(row.over_pct for row in rows)
+    if over.size:
+        yield (
+            f"kept cap above the arrival limit's cost: worst {over.max():+.2f} % (+{_OVER_PCT:g} % allowed)",
+            bool(over.max() <= _OVER_PCT),
+        )
     due = [row for row in rows if row.due and row.jitter <= _CALM]
     soon = [row for row in due if row.noticed_after is not None and row.noticed_after <= _WITHIN]
     yield (
@@ -120,33 +123,42 @@ def _kept(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
         (f"searches anew without a change: {retunes} in {quiet:.0f} iterations at a held cap (fewer than 1 in {_PER})"),
         retunes * _PER < max(quiet, 1),
     )
-    off = np.array([row.saving_off for row in rows if row.saving_off is not None])
-    within = _share(np.abs(off) <= 2)
-    yield (
-        (
-            f"reported saving within two standard errors of the truth: {100 * within:.1f} % of {len(off)} "
-            "(90 % aimed at)"
-        ),
-        within >= 0.90,
-    )
-    excess = np.array([row.excess_pct for row in rows if row.excess_pct is not None])
-    yield (
-        (
-            f"--max-slowdown 5 %: {len(excess)} jobs, {int(np.sum(excess > 0))} beyond it, worst {excess.max():+.2f} % "
-            "(after one aborted trial)"
-        ),
-        bool(excess.max() <= 0),
-    )
-    allowed = np.array([row.regret_pct for row in limited if row.regret_pct is not None])
-    yield (
-        f"    kept cap above the best that is truly allowed: mean {allowed.mean():.2f} %, worst {allowed.max():.2f} %, "
-        f"within {_CLOSE_PCT:g} % in {100 * _share(allowed <= _CLOSE_PCT):.1f} % of {len(allowed)}",
-        True,
-    )
+    off = _known(row.saving_off for row in rows)
+    if off.size:
+        within = _share(np.abs(off) <= 2)
+        yield (
+            (
+                f"reported saving within two standard errors of the truth: {100 * within:.1f} % of {len(off)} "
+                "(90 % aimed at)"
+            ),
+            within >= 0.90,
+        )
+    excess = _known(row.excess_pct for row in rows)
+    if excess.size:
+        yield (
+            (
+                f"--max-slowdown 5 %: {len(excess)} jobs, {int(np.sum(excess > 0))} beyond it, worst "
+                f"{excess.max():+.2f} % (after one aborted trial)"
+            ),
+            bool(excess.max() <= 0),
+        )
+    allowed = _known(row.regret_pct for row in limited)
+    if allowed.size:
+        yield (
+            f"    kept cap above the best that is truly allowed: mean {allowed.mean():.2f} %, worst "
+            f"{allowed.max():.2f} %, within {_CLOSE_PCT:g} % in {100 * _share(allowed <= _CLOSE_PCT):.1f} % of "
+            f"{len(allowed)}",
+            True,
+        )
 
 
-def _share(kept: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
-    return float(np.mean(kept)) if kept.size else 1.0
+def _known(values: Iterable[float | None]) -> Floats:
+    """Those that are, shape (n,); a few jobs may have none, and then there is nothing to promise."""
+    return np.array([value for value in values if value is not None], dtype=np.float64)
+
+
+def _share(kept: NDArray[np.bool_]) -> float:
+    return float(np.mean(kept))
 
 
 def report(rows: Sequence[Row]) -> Iterator[str]:

@@ -25,7 +25,7 @@ _BOUNDS_S = (0.0, 1.0, 6.0, 20.0, np.inf)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
     """What came of one job. step_s: its time per step. kept_w: `None` where no cap was kept. regret_pct: the kept
-    cap's true cost above the best cap's. search_s: until then. said: the last warning."""
+    cap's true cost above the best cap's. search_s: from its start until then. said: the last warning."""
 
     seed: int
     profile: str
@@ -77,7 +77,8 @@ def play(seed: int) -> StepRow:
 
 def report(rows: Sequence[StepRow]) -> Iterator[str]:
     """A Markdown table by step length, and the jobs that were not tuned well."""
-    yield "| s a step | jobs | kept a cap | within 1 % of the best | regret, mean / worst % | search, mean min |"
+    quality = "kept a cap | within 1 % of the best | regret, mean / worst %"
+    yield f"| s a step | jobs | {quality} | min, median / p90 / longest |"
     yield "|---|---|---|---|---|---|"
     for low_s, high_s in pairwise(_BOUNDS_S):
         yield from _line(f"{low_s:g} to {high_s:g}", [row for row in rows if low_s <= row.step_s < high_s])
@@ -102,8 +103,9 @@ def _good(row: StepRow) -> bool:
 def _line(name: str, rows: Sequence[StepRow]) -> Iterator[str]:
     regrets = [row.regret_pct for row in rows if row.regret_pct is not None]
     if regrets:
-        minutes = float(np.mean([row.search_s for row in rows])) / 60
+        median, most = np.quantile([row.search_s for row in rows], [0.5, 0.9]) / 60
+        longest = max(row.search_s for row in rows) / 60
         yield (
             f"| {name} | {len(rows)} | {len(regrets)} | {sum(map(_good, rows))} | {np.mean(regrets):.2f} / "
-            f"{max(regrets):.2f} | {minutes:.0f} |"
+            f"{max(regrets):.2f} | {median:.1f} / {most:.1f} / {longest:.1f} |"
         )

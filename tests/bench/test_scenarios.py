@@ -55,6 +55,16 @@ def test_each_promise_that_is_broken_is_said(worse: Row, words: str) -> None:
     assert any(line.startswith("✗") for line in report([worse, LIMITED]))
 
 
+def test_of_too_few_jobs_only_what_they_tell_is_said() -> None:
+    ended_early = replace(KEPT, held=False, regret_pct=None, over_pct=None, saving_off=None, due=False)
+    for rows in ([ended_early], [KEPT], [LIMITED], [replace(ended_early, starved=True)]):
+        assert broken(*rows) == []
+        assert "nan" not in "".join(report(rows))
+    said = [text for text, _ in promises([ended_early])]
+    assert said[0] == "jobs that lasted beyond CONFIRMING: 0 of 1"
+    assert not [text for text in said if "worst" in text]
+
+
 def test_a_job_slower_than_allowed_is_said() -> None:
     (said,) = broken(KEPT, replace(LIMITED, excess_pct=0.1))
     assert said.startswith("--max-slowdown 5 %: 1 jobs, 1 beyond it, worst +0.10 %")

@@ -41,6 +41,7 @@ RESULT = Result(
         metric_pct=-7.2,
         metric_stderr_pct=0.2,
         net_energy_j=-2.155e4,
+        net_energy_stderr_j=210.0,
         net_metric_pct=-6.0,
         net_metric_stderr_pct=0.2,
         break_even_s=100.0,

@@ -1,5 +1,6 @@
 """The files of the step counter, as a run leaves them: none, whatever it died of or its job did to its own."""
 
+import json
 import os
 import shutil
 import signal
@@ -29,9 +30,12 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("sudo", [{}, pytest.param(SUDO, marks=needs_root)], ids=["as a user", "under sudo"])
-def test_what_a_run_that_no_watchdog_knew_leaves_is_removed_by_restore(
-    folder: Path, sudo: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_what_a_run_that_no_watchdog_knew_leaves_is_removed_by_restore_which_says_so(
+    folder: Path, sudo: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    def said_of(path: str) -> list[str]:
+        return [line for line in capfd.readouterr().out.splitlines() if path in line]
+
     home = folder / "home"
     home.mkdir()
     if sudo:
@@ -54,6 +58,7 @@ def test_what_a_run_that_no_watchdog_knew_leaves_is_removed_by_restore(
         child, path = run.stdout.readline().split()
         assert main(["restore"]) == 0
         assert os.path.exists(path)  # its maker lives
+        assert said_of(path) == []
         run.kill()
         run.wait()
         os.kill(int(child), signal.SIGKILL)
@@ -61,9 +66,14 @@ def test_what_a_run_that_no_watchdog_knew_leaves_is_removed_by_restore(
     monkeypatch.setenv("AUTOCAP_OBSERVE", "1")
     assert main(["restore"]) == 1
     assert os.path.exists(path)
+    says = f"{path}: the step counter's file of a run that was killed"
+    assert said_of(path) == [f"{says}, would be removed"]
     monkeypatch.delenv("AUTOCAP_OBSERVE")
-    assert main(["restore"]) == 0
+    assert main(["restore", "--json"]) == 0
     assert not os.path.exists(path)
+    (line,) = said_of(path)
+    said = {"uuid": None, "outcome": "removed", "sentence": f"{says}, removed"}
+    assert said in json.loads(line)
 
 
 def test_a_job_that_puts_a_directory_in_the_place_of_its_map_ends_with_its_own_status(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.holding import Hold
+from autocap.controller.actions import Keep
+from autocap.controller.holding import Hold, HoldPlan
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob, WorkloadChange
 from autocap.events import State
@@ -146,15 +147,31 @@ def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are
     assert tallies[-1].exploration_s > searched.exploration_s  # what it costs is counted
 
 
-def test_a_change_is_acted_on_only_after_the_rest() -> None:
-    hold, metering, said_s = Hold(REFERENCE, 0.0, retune="auto", settle_s=0.0, rest_s=60.0), Metering(), None
+def acted_on_s(hold: Hold, since_s: float) -> float | None:
+    """When a job that takes twice its time from the beginning on is tuned anew."""
+    metering = Metering()
     for number in range(1, 200):
-        t_s = number * 1.0  # twice the time that the reference has
+        t_s = since_s + number
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=200.0 * t_s),))
         metered = metering.meter(sample, (Mark(t_s=t_s, iterations=float(number)),), "steps", (260.0,))
-        if hold.why_anew(metered) and said_s is None:
-            said_s = t_s
-    assert said_s == 60.0
+        if hold.why_anew(metered):
+            return t_s
+    return None
+
+
+def test_a_change_is_acted_on_only_after_the_rest() -> None:
+    assert acted_on_s(Hold(REFERENCE, 0.0, retune="auto", settle_s=0.0, rest_s=60.0), 0.0) == 60.0
+
+
+def test_a_search_that_came_to_no_decision_gives_the_first_one_no_rest() -> None:
+    plan = HoldPlan("auto", settle_s=0.0)
+    plan.begin_search(REFERENCE, 0.0)  # the job was still warming up
+    plan.begin_search(REFERENCE, 100.0)
+    first = acted_on_s(plan.hold(Keep(caps_w=(260.0,), reference=REFERENCE), 160.0, checked=False), 160.0)
+    assert first is not None
+    assert first < 180.0
+    plan.begin_search(REFERENCE, 200.0)
+    assert acted_on_s(plan.hold(Keep(caps_w=(260.0,), reference=REFERENCE), 260.0, checked=False), 260.0) == 320.0
 
 
 def test_pauses_of_the_job_are_no_change_of_the_workload() -> None:

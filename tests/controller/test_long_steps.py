@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from autocap import events
-from autocap.config import TuneConfig
+from autocap.config import PERIOD_WITHIN_SECONDS, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import SensorModel
 from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import BestProgress, SpeedProgress, StepProgress
+from autocap.progress.period.progress import PeriodProgress
 from autocap.records import TrialState
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from tests.controller.test_controller import caps_set, states, warnings
@@ -115,6 +116,26 @@ def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
     assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert states(outcome).count(State.PAUSED) == (int(outcome.device.true_ends_s().size) - 1) // 40
+
+
+BRISK_NODE = SimulatedNode(sensor=SensorModel(update_s=0.25, window_s=0.1))
+
+
+def test_attach_waits_for_a_long_cycle_that_shows_and_says_how_long() -> None:
+    progress = BestProgress(PeriodProgress(BRISK_NODE.sensor.info()), SpeedProgress(), PERIOD_WITHIN_SECONDS)  # type: ignore[union-attr]
+    config = TuneConfig(metric=EDS, wait_s=60.0)
+    outcome = tune(job(9.0, jitter=0.001), config, "model", node=BRISK_NODE, progress=progress, end_s=600.0)
+    assert warnings(outcome)[0] == (
+        "a period of about 9 s shows in the power; 12 cycles are needed to count by it, about 55 s more, which are "
+        "waited for (600 s at most)"
+    )
+    found = [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    assert [(event.kind, event.confidence) for event in found] == [("period", "high")]
+    assert found[0].t_s < 13 * 9.0
+    measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    assert measured[0].period_s == pytest.approx(9.0, rel=0.01)
+    assert outcome.trials
+    assert all(event.trial.state is not TrialState.FAILED for event in outcome.trials)
 
 
 class Periodic(SpeedProgress):

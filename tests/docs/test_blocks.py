@@ -93,4 +93,4 @@ def test_the_example_settings_are_read(command: str, tmp_path: Path, monkeypatch
 
 
 def test_every_block_says_what_it_is() -> None:
-    assert {block.language for block in ALL_BLOCKS} <= {"", "text", "python", "toml", "udev"}
+    assert {block.language for block in ALL_BLOCKS} <= {"", "text", "python", "toml", "udev", "yaml"}

@@ -10,7 +10,7 @@ to the settings that they mean, are
     autocap run             but for the two in RUN; they differ in options alone
     make                    `make -n`: the recipe's own commands are parsed in turn
     python -m bench         but for one; tests/bench runs them
-    python -m autocap.workloads, pytest, curl
+    python -m autocap.workloads, pytest, curl, docker
 """
 
 import argparse
@@ -30,7 +30,13 @@ from bench.__main__ import COMMANDS as BENCHMARKS
 from tests.cli.test_cli import Cli
 from tests.docs.pages import ALL_BLOCKS, PAGES, ROOT, Block, prose
 
-COMMANDS = [(block, line) for block in ALL_BLOCKS if block.language == "" for line in block.text.splitlines() if line]
+COMMANDS = [
+    (block, line)
+    for block in ALL_BLOCKS
+    if block.language == ""
+    for line in block.text.replace("\\\n", " ").splitlines()
+    if line
+]
 IDS = [f"{block.page}: {line}" for block, line in COMMANDS]
 RUN_DIR = "autocap-runs/20261121T193705Z-28029"
 STRATEGY_RUN = (
@@ -69,8 +75,9 @@ class Parsed(Exception):
 
 
 def words_of(line: str) -> tuple[dict[str, str], list[str]]:
-    """The variables in front of a command, and its words without sudo and the comment."""
+    """The variables in front of a command, and its words without sudo, the comment and where its output goes."""
     words = shlex.split(re.sub(r"\$\(which (\w+)\)", r"\1", line), comments=True)
+    words = words[: words.index(">")] if ">" in words else words
     variables = {}
     while re.match(r"[A-Z_]+=", words[0]):
         name, _, variables[name] = words.pop(0).partition("=")
@@ -91,7 +98,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in ("devices", "restore", "report", "runs", "period", "config", "completion", "help"):
+    for name in ("devices", "restore", "report", "runs", "period", "config", "completion", "dashboard", "help"):
         monkeypatch.setattr(f"autocap.cli.{name}.{name.capitalize()}.run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
@@ -137,6 +144,11 @@ def check(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 if re.search(r"/autocap run", made):
                     check(made.replace("$PATH", "").replace(".venv/bin/autocap", "autocap"), monkeypatch)
                     check(made.partition(" -- ")[2], monkeypatch)
+        case ["docker", "build", "-f", "Containerfile", "-t", "autocap", "."]:
+            assert (ROOT / "Containerfile").exists()
+        case ["docker", "run", *words]:
+            # What stands behind the image; tests/test_container.py looks at what is in front of it.
+            check_autocap(words[len(words) - words[::-1].index("autocap") :], monkeypatch)
         case ["curl", "-s", "localhost:9101/metrics"]:
             pass  # the port of the command above it
         case words:
@@ -217,8 +229,9 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
 
 # Commands and options in running text.
 
+BY_MESSAGE = {ROOT / "docs" / name for name in ("no-cap-kept.md", "troubleshooting.md")}  # what begins with autocap
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
-FOREIGN = {"--cap-add", "--option"}  # options of other programs, and what stands for any
+FOREIGN = {"--cap-add", "--init", "--privileged", "--stop-timeout", "--option"}  # of other programs; any of ours
 
 
 def own_options() -> set[str]:
@@ -256,7 +269,7 @@ def test_a_benchmark_in_the_text_takes_its_options(span: str, monkeypatch: pytes
 def test_every_command_in_the_text_is_one_of_ours() -> None:
     for page, span in SPANS:
         match words_of(span)[1] if span.startswith("sudo ") else span.split():
-            case ["autocap", name, *_] if re.fullmatch(r"[a-z]+", name) and page.name != "troubleshooting.md":
+            case ["autocap", name, *_] if re.fullmatch(r"[a-z]+", name) and page not in BY_MESSAGE:
                 assert name in autocap.cli.COMMANDS | autocap.cli.UNLISTED, f"{page.name}: {span}"
             case ["python", "-m", "bench", name, *_] if re.fullmatch(r"[a-z]+", name):
                 assert name in BENCHMARKS, f"{page.name}: {span}"

@@ -7,7 +7,7 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, RunStarted
-from autocap.metrics import Metric
+from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import Sample
 from autocap.runlog.directory import RunDirectory
 from bench.simulation.jobs import Log, tune
@@ -28,7 +28,7 @@ class _Kept(Log):
         self.samples.append(sample)
 
 
-def record(path: Path, *, observe: bool = False, strategy: str = "model") -> Path:
+def record(path: Path, *, observe: bool = False, strategy: str = "model", rates: Rates = NO_RATES) -> Path:
     """Tune a job on the simulated device and keep what it said in a run directory."""
     config = TuneConfig(metric=Metric(name="eds", k=2.0), observe=observe)
     log = _Kept()
@@ -47,6 +47,7 @@ def record(path: Path, *, observe: bool = False, strategy: str = "model") -> Pat
             strategy=strategy,
             strategy_options=(),
             observe=observe,
+            rates=rates,
         ),
         DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=gpus, original_w=(260.0,)),
     ]

@@ -302,7 +302,7 @@ tell(run.result)
     [
         ({"k": 0.5}, "k is 0.5; EDS needs a finite k above 1"),
         ({"metric": "foo"}, "unknown metric 'foo'"),
-        ({"nosuch": 1}, "autocap.tune has no option nosuch; choose cap_step, caps, device, energy_price"),
+        ({"nosuch": 1}, "autocap.tune has no option nosuch; choose cap_step, caps, carbon, currency, device"),
         ({"help": True}, "autocap.tune has no option help; choose"),
         ({"observe": "yes"}, "observe is True or False, not 'yes'"),
         ({"gpus": True}, "gpus: it takes a value, as --gpus LIST does"),

@@ -52,8 +52,11 @@ def test_it_is_private_allocated_not_inheritable_and_gone_when_it_is_closed(file
 
 def test_what_a_killed_maker_left_is_removed(tmp_path: Path) -> None:
     path = dead(tmp_path)
-    remove_dead([tmp_path])
+    assert remove_dead([tmp_path], observe=True) == [path]
+    assert path.exists()
+    assert remove_dead([tmp_path]) == [path]
     assert not path.exists()
+    assert remove_dead([tmp_path]) == []
 
 
 def test_what_a_living_maker_has_stays_though_it_is_another_process(file: SharedFile, tmp_path: Path) -> None:

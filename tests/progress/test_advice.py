@@ -9,7 +9,7 @@ from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS
 from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
-from autocap.progress import HAVE_COUNTED, LONGER, BestProgress, Progress, SpeedProgress, StepProgress
+from autocap.progress import HAVE_COUNTED, LONGER, NEVER_S, BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import tune
@@ -58,10 +58,24 @@ def test_attach_without_period_and_clock_advises_to_have_iterations_counted() ->
     assert progress.advice == HAVE_COUNTED
 
 
-def test_attach_that_waits_less_than_it_looks_for_a_period_is_told_of_the_speed() -> None:
-    progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 30.0, clock_hz=1.4e9)
+def test_an_aperiodic_signal_is_given_up_in_time_with_what_would_help() -> None:
+    progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 59.0, clock_hz=1.4e9)
     assert "None" not in (progress.trouble or "")
-    assert progress.advice == "pass --progress speed, or a --wait above 60 s, after which it is used"
+    assert progress.advice == f"pass --progress speed, or {HAVE_COUNTED}"
+    assert (progress.worth_until_s, progress.notice) == (NEVER_S, None)
+    progress = fed(BestProgress(PeriodProgress(SENSOR), SpeedProgress(), 60.0), 62.0, clock_hz=1.4e9)
+    assert progress.kind == "speed"
+    assert (progress.notice or "").startswith("no period in the power signal (")
+    assert (progress.notice or "").endswith(
+        f", so iterations are counted by speed, with low confidence; better {HAVE_COUNTED}"
+    )
+
+
+def test_run_that_waits_less_than_it_looks_for_steps_is_told_of_the_period() -> None:
+    counted = SpeedProgress()
+    counted.kind, counted.confidence = "period", "high"
+    progress = fed(BestProgress(StepProgress(), counted, 20.0), 10.0, clock_hz=1.4e9)
+    assert progress.advice == "pass --progress period, or a --wait above 20 s, after which it is used"
 
 
 def test_steps_that_never_come_may_be_counted_by_hand() -> None:

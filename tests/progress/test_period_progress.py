@@ -1,6 +1,7 @@
 """Tuning from the power signal alone, on the simulated device."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from autocap import events
 from autocap.clock import VirtualClock
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
-from autocap.devices.model.sensor import PRESETS
+from autocap.devices.model.sensor import PRESETS, SensorModel
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
 from autocap.progress.period.progress import PeriodProgress
@@ -136,3 +137,17 @@ def test_a_period_that_gets_shorter_at_a_lower_cap_is_not_the_jobs_own_for_good(
     assert troubles[0] is None
     assert troubles[1] == "the period went to 0.90 times its length with the cap: it is not the job's own cycle"
     assert troubles[2] == troubles[1]
+
+
+def test_a_long_cycle_is_still_counted_after_ten_minutes_at_a_cap() -> None:
+    clock, sensor = VirtualClock(), SensorModel(update_s=0.5, window_s=0.1)
+    profile = replace(profiles.load("tesla-v100/resnet50"), default_time_s=8.0)
+    device = SimulatedDevice(clock, SimulatedJob(profile=profile, jitter=0.001), SimulatedNode(sensor=sensor), seed=1)
+    progress = PeriodProgress(device.sensor)
+    late_s = []
+    while clock.now() < 600.0:
+        clock.wait_until(clock.now() + 0.25)
+        late_s += [clock.now() - mark.t_s for mark in progress.marks(Sample(t_s=clock.now(), readings=device.read()))]
+    assert progress.trouble is None
+    assert len(late_s) == pytest.approx(600 / 8.0, abs=10)
+    assert max(late_s[15:]) < 60.0  # no stretch of half the readings was forgotten before it was counted

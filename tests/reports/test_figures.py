@@ -1,14 +1,17 @@
 """What the pictures of a run show, before anything is drawn, and the SVG that is drawn of it."""
 
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from typing import TypeVar
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib.ft2font import FT2Font
 
 from autocap.events import Event, Warned
 from autocap.records import Cost
-from autocap.reports.figures import pictures, svg
+from autocap.reports.figures import ink, pictures, svg
 from autocap.reports.figures.caps import Curve, caps, of_run, tradeoff
 from autocap.reports.figures.layout import Box, beside, place, spanning, tick_labels, ticks
 from autocap.reports.figures.model import Axis, Band, Line, Mark, Picture, Plot, Points, Rows
@@ -21,6 +24,7 @@ from autocap.runlog.event_log import read_events
 from tests.doubles.recorded import record
 
 _M = TypeVar("_M", bound=Mark)
+FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +60,11 @@ def a_curve(name: str) -> Curve:
         for cap_w in (110.0, 160.0, 210.0, 260.0)
     )
     front = np.array([(row.costs[TIME].value, row.costs["energy"].value) for row in reversed(rows)])
-    return Curve(name=name, metrics=METRICS, baseline_w=(260.0,), measured=rows, front=front)
+    return Curve(name=name, metrics=METRICS, asked_for="eds_2", baseline_w=(260.0,), measured=rows, front=front)
 
 
 def test_a_run_has_its_timeline_its_trade_off_and_its_costs_by_cap(drawn: dict[str, Picture]) -> None:
-    assert list(drawn) == ["timeline", "search", "tradeoff", "caps"]
+    assert list(drawn) == ["timeline", "search", "tradeoff", "caps", "other-metrics"]
     assert all(picture.note == "EMULATED power: modelled, not measured" for picture in drawn.values())
 
 
@@ -138,9 +142,11 @@ def test_measured_and_predicted_caps_are_told_apart_and_only_the_measured_have_e
 
 
 def test_every_metric_has_a_panel_against_the_cap_with_errors_and_the_prediction(drawn: dict[str, Picture]) -> None:
-    shown = plots(drawn["caps"])
-    assert [plot.title for plot in shown] == ["energy", "time", "EDP", "ED²P", "EDS(1.5)", "EDS(2)"]
-    for plot in shown:
+    asked_for, others = plots(drawn["caps"]), plots(drawn["other-metrics"])
+    assert [plot.title for plot in asked_for] == ["energy", "time", "EDS(2)"]
+    assert [plot.title for plot in others] == ["EDP", "ED²P", "EDS(1.5)"]
+    assert [name for name, picture in drawn.items() if picture.folded] == ["search", "other-metrics"]
+    for plot in (*asked_for, *others):
         assert plot.x.label == "cap, W"
         measured = named(plot, Points)["measured"]
         assert measured.y[np.argmax(measured.x)] == 1.0  # the baseline
@@ -150,9 +156,10 @@ def test_every_metric_has_a_panel_against_the_cap_with_errors_and_the_prediction
 
 def test_a_sweep_has_one_panel_for_each_network_or_gpu_set() -> None:
     curves = [a_curve("GPU 0"), a_curve("GPU 0,1"), a_curve("GPU 0-3")]
-    for picture in (tradeoff(curves, ""), caps(curves, "")):
+    (together,) = caps(curves, "")
+    for picture in (tradeoff(curves, ""), together):
         assert [plot.title for plot in plots(picture)] == ["GPU 0", "GPU 0,1", "GPU 0-3"]
-    shown = named(plots(caps(curves, ""))[0], Points)
+    shown = named(plots(together)[0], Points)
     assert list(shown) == ["energy", "time", "EDP", "EDS(1.5)", "EDS(2)"]
     styles = {(points.style.colour, points.style.marker) for points in shown.values()}
     assert len({colour for colour, _ in styles}) == len({marker for _, marker in styles}) == len(shown)
@@ -168,6 +175,20 @@ def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_
     assert of_run(summarise(events[:3]), events[:3]) is None
 
 
+def extent(element: ElementTree.Element) -> tuple[float, float]:
+    """Where a text begins and ends, pixels, in DejaVu Sans: the widest font that a browser is likely to take."""
+    bold = element.attrib.get("class") in ("head", "note")
+    font = FT2Font(str(FONTS / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")))
+    font.set_size(ink.FONT_PX, 72)
+    font.set_text(element.text or "", 0)
+    width = font.get_width_height()[0] / 64
+    left = (
+        float(element.attrib["x"])
+        - {"start": 0.0, "middle": 0.5, "end": 1.0}[element.attrib.get("text-anchor", "start")] * width
+    )
+    return left, left + width
+
+
 @pytest.mark.parametrize("width", [960, 358])
 def test_the_svg_is_well_formed_names_itself_and_stays_on_its_page(drawn: dict[str, Picture], width: int) -> None:
     for picture in drawn.values():
@@ -177,10 +198,24 @@ def test_the_svg_is_well_formed_names_itself_and_stays_on_its_page(drawn: dict[s
         assert "EMULATED" in "".join(element.text or "" for element in root.iter("text"))
         height = float(root.attrib["viewBox"].split()[3])
         for element in root.iter("text"):
-            assert 0 <= float(element.attrib["x"]) <= width + 1
+            left, right = extent(element)
+            assert 0 <= left < right <= width, element.text
             assert 0 <= float(element.attrib["y"]) <= height
         assert "nan" not in text
         assert "inf" not in text.replace("info", "")
+
+
+@pytest.mark.parametrize("width", [960, 358])
+@pytest.mark.parametrize("high", [0.0007, 0.152, 10.0, 31_000.0, 2.5e6])
+@pytest.mark.parametrize("title", [None, "a sweep with a name far longer than its panel is wide, " * 4])
+def test_no_number_on_an_axis_and_no_title_is_cut_off(width: int, high: float, title: str | None) -> None:
+    axis = Axis(label="time per iteration, s", low=0.79 * high, high=high)
+    for share, one_x in ((1.0, True), (1.6, True), (1.0, False)):
+        panels = tuple(Plot(title=title, x=axis, y=axis, marks=(), share=share) for _ in range(3))
+        picture = Picture(name="numbers", title="", caption="", panels=panels, columns=3, one_x=one_x)
+        for element in ElementTree.fromstring(svg.render(picture, width, "wide")).iter("text"):
+            left, right = extent(element)
+            assert 0 <= left < right <= width, element.text
 
 
 def test_few_readings_stay_as_they_are_and_gaps_are_not_drawn_across() -> None:

@@ -15,7 +15,7 @@ from autocap.cli import main
 from autocap.config import RunConfig, TuneConfig
 from autocap.errors import RunDirectoryError
 from autocap.events import RunEnded, RunStarted, Warned
-from autocap.metrics import Metric
+from autocap.metrics import Metric, Rates
 from autocap.reports import rendering
 from autocap.reports.live.plain import PlainLines
 from autocap.reports.rendering import present_run
@@ -33,6 +33,12 @@ VISIBLE = """[...document.querySelectorAll('figure')].map(figure => {
     const shown = [...figure.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect()).filter(box => box.width);
     return [shown.length, shown[0].left, shown[0].right, shown[0].height];
 })"""
+UNFOLD = "document.querySelectorAll('details').forEach(details => { details.open = true; }), true"
+CUT_OFF = """[...document.querySelectorAll('svg text')].filter(text => {
+    const box = text.getBoundingClientRect(), page = text.ownerSVGElement.getBoundingClientRect();
+    return box.width && (box.left < page.left || box.right > page.right);
+}).map(text => text.textContent)"""
+SCROLLING = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).length"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +97,7 @@ def test_the_page_needs_nothing_but_itself_and_takes_nothing_of_the_run_for_mark
 
 
 def test_the_page_says_what_was_kept_what_it_saves_and_what_the_search_took_with_errors(run: Path) -> None:
-    text = re.sub(r"<[^>]*>", " ", page_of(run))
+    text = re.sub(r"<[^>]*>", " ", page_of(run)).replace("\N{NO-BREAK SPACE}", " ")
     assert re.search(r"\d+ W instead of 260 W: \d+ % less energy, \d+ % more time; saved [\d.]+ Wh in this run", text)
     assert re.search(r"energy per iteration \(emulated\)\s+−\d+\.\d ± \d\.\d %", text)
     assert re.search(r"time per iteration\s+\+\d+\.\d ± \d\.\d %", text)
@@ -173,6 +179,58 @@ def test_the_command_writes_the_page_says_where_and_leaves_stdout_to_what_was_as
     assert json.loads(capsys.readouterr().out)["schema"] == 1
 
 
+def test_rates_of_the_report_stand_in_for_those_of_the_run_on_every_form_of_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started, *rest = read_events(run)
+    assert isinstance(started, RunStarted)
+    rates = Rates(energy_price=0.3, currency="€", carbon_g_per_kwh=380.0)
+    with RunDirectory.create(tmp_path / "rated", False, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
+        for event in (replace(started, rates=rates), *rest):
+            directory.append(event)
+
+    def report(*words: str) -> str:
+        assert main(["report", str(tmp_path / "rated"), *words]) == 0
+        return capsys.readouterr().out
+
+    told = r"saved [\d.]+ Wh, [\d.]+ € and [\d.]+ g CO₂ in this run"
+    assert re.search(told, report())
+    assert json.loads(report("--json"))["rates"] == {
+        "energy_price": 0.3,
+        "currency": "€",
+        "carbon_g_per_kwh": 380.0,
+    }
+    report("--html", "--carbon", "900", "--currency", "kr")
+    page = (tmp_path / "rated" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert re.search(r"<h1>.* Wh, [\d.]+ kr and [\d.]+ g CO₂ in this run", page)
+    assert "rates" not in present_run(run, [started, *rest]).result
+    assert main(["report", str(run), str(run), "--carbon", "380"]) == 2
+    assert "--carbon is about one run, and these are two" in capsys.readouterr().err
+    assert main(["report", str(run), "--currency", "€"]) == 2
+    assert "--currency € is of the energy price; add --energy-price, or drop it" in capsys.readouterr().err
+
+
+def test_what_was_not_asked_for_is_folded_and_every_table_can_be_reached_and_has_a_name(run: Path) -> None:
+    page = page_of(run)
+    folded = re.findall(r"<details><summary><h2[^>]*>([^<]+)", page)
+    assert [title.partition(" (")[0].partition(":")[0] for title in folded] == [
+        *("The search alone", "The metrics that were not asked for", "Best cap by metric", "Pareto front"),
+        "Power limits",
+    ]
+    named = re.findall(r'<div class="scroll" tabindex="0" role="region" aria-labelledby="([^"]+)">', page)
+    assert len(named) == page.count("<table>")
+    assert set(named) <= set(checked(page).ids)
+    assert page.count('<th scope="row"') == page.count("<tr") - page.count("<thead>")
+    columns = re.findall(r'<th scope="col">([^<]*)</th>', page)
+    assert columns[:7] == ["cap W", "eds", "energy %", "time %", "W", "s/iter", "J/iter"], "what decides comes first"
+
+
+def test_eds_is_explained_before_any_value_of_it(run: Path) -> None:
+    text = re.sub(r"<[^>]*>", " ", page_of(run)[page_of(run).index("<h1>") :]).replace("\N{NO-BREAK SPACE}", " ")
+    assert text.index("eds k=2 (50 % energy + 50 % time") < text.index("eds 0.")
+    assert "expected" not in text[: text.index("The job")]
+
+
 @needs_chromium
 def test_a_browser_shows_every_figure_asks_nobody_and_complains_of_nothing(run: Path, tmp_path: Path) -> None:
     assert CHROMIUM is not None
@@ -191,8 +249,14 @@ def test_a_browser_shows_every_figure_asks_nobody_and_complains_of_nothing(run: 
                 }
                 assert [event for event in chromium.events if event[0] in said] == []
                 assert chromium.ask("document.documentElement.scrollWidth") <= width
+                folded = chromium.ask("document.documentElement.scrollHeight")
+                chromium.ask(UNFOLD)
+                assert folded < 0.7 * chromium.ask("document.documentElement.scrollHeight")
+                assert chromium.ask("document.documentElement.scrollWidth") <= width
+                assert chromium.ask(CUT_OFF) == []
+                assert chromium.ask(SCROLLING) == 0 or width < 720
                 shown = chromium.ask(VISIBLE)
-                assert len(shown) == 4
+                assert len(shown) == 5
                 for count, left, right, height in shown:
                     assert count == 1
                     assert 0 <= left < right <= width

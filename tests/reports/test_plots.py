@@ -1,13 +1,11 @@
 """Pictures of a run as files."""
 
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from autocap.reports import plots, rendering
-from autocap.reports.plots import PlotsUnavailable
 from autocap.reports.rendering import present_run
 from autocap.runlog.directory import PICTURES
 from autocap.runlog.event_log import read_events
@@ -45,11 +43,3 @@ def test_a_killed_run_has_pictures_of_what_there_is(run: Path) -> None:
         "timeline.png",
         "timeline.svg",
     ]
-
-
-def test_without_matplotlib_a_sentence_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(
-        PlotsUnavailable, match=r"plots need matplotlib; install it with `pip install 'autocap\[plots\]'`"
-    ):
-        list(rendering.write_plots(run, present_run(run, read_events(run))))

@@ -18,7 +18,7 @@ from autocap.cli import main
 from autocap.errors import ExporterError
 from autocap.events import Decided, DeviceFound, Event, State, TrialStarted
 from autocap.records import Reading, Sample
-from autocap.reports.prometheus import Exporter
+from autocap.reports.prometheus.exporter import Exporter
 from tests.cli.test_cli import EMULATED, Cli
 from tests.cli.test_cli import until as eventually
 from tests.doubles.logs import STARTED, status_after, until, whole_log
@@ -270,17 +270,6 @@ def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: 
     run.wait(20)
     with pytest.raises(urllib.error.URLError):
         scrape(port)
-
-
-def test_without_its_package_the_exporter_says_what_to_install_before_the_child_starts(cli: Cli) -> None:
-    (cli.folder / "without").mkdir()
-    (cli.folder / "without" / "prometheus_client.py").write_text("raise ImportError('there is none')\n")
-    path = f"{cli.folder / 'without'}:{cli.env['PYTHONPATH']}"
-    done = cli("run", *EMULATED, "--prometheus", "9101", "--", "echo", "started", PYTHONPATH=path)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "--prometheus needs the package prometheus-client" in done.stderr
-    assert "pip install 'autocap[prometheus]'" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "x", "127.0.0.1:", "-1"])

@@ -6,6 +6,7 @@ import pytest
 
 from autocap.events import BaselineMeasured, Decided, State, StateEntered, TrialStarted, Warned
 from autocap.events.run import MetricInfo
+from autocap.metrics import Rates
 from autocap.reports.document import Table
 from autocap.reports.rendering import present_run
 from autocap.reports.run_document import run_document
@@ -78,7 +79,7 @@ def test_the_best_so_far_is_of_this_search_and_within_the_limit_on_slowdown() ->
 
 
 def said(events: list, metric: MetricInfo | None = None) -> str:
-    return headline(summarise(events), events)
+    return headline(summarise(events))
 
 
 def test_the_headline_says_what_changed_and_what_the_whole_run_saved() -> None:
@@ -88,6 +89,22 @@ def test_the_headline_says_what_changed_and_what_the_whole_run_saved() -> None:
     assert said(told()).endswith("search included (emulated)")
     price = MetricInfo(name="cost", energy_price=0.3)
     assert "; saved 67 Wh (0.020 at 0.3 per kWh) in this run, search included" in said(told(price, emulated=False))
+
+
+@pytest.mark.parametrize(
+    ("rates", "saved"),
+    [
+        (Rates(energy_price=0.3, currency="€", carbon_g_per_kwh=380.0), "67 Wh, 0.020 € and 25 g CO₂"),
+        (Rates(energy_price=0.3, carbon_g_per_kwh=380.0), "67 Wh (0.020 at 0.3 per kWh) and 25 g CO₂"),
+        (Rates(energy_price=300.0, currency="kr"), "67 Wh and 20 kr"),
+        (Rates(carbon_g_per_kwh=38_000.0), "67 Wh and 2.5 kg CO₂"),
+        (Rates(energy_price=0.0, currency="€", carbon_g_per_kwh=0.0), "67 Wh"),
+        (Rates(energy_price=1e-9, currency="€"), "67 Wh and 6.7e-11 €"),
+    ],
+)
+def test_the_headline_has_money_and_carbon_where_a_kilowatt_hour_has_them(rates: Rates, saved: str) -> None:
+    started, *rest = told(emulated=False)
+    assert said([replace(started, rates=rates), *rest]).endswith(f"; saved {saved} in this run, search included")
 
 
 def test_the_headline_claims_nothing_that_could_not_be_measured() -> None:
@@ -116,7 +133,8 @@ def test_what_the_run_saved_is_said_with_its_sign_or_not_at_all(joules: float, s
 
 
 def test_without_a_kept_cap_nothing_is_claimed() -> None:
-    events = told()
+    started, *rest = told()
+    events = [replace(started, rates=Rates(energy_price=0.3, currency="€", carbon_g_per_kwh=380.0)), *rest]
     place = next(place for place, event in enumerate(events) if isinstance(event, Decided))
     events[place] = Decided(t_s=160.0, cap_w=None, confirmed=False, reason="no better")
     assert said(events) == "No cap was kept"

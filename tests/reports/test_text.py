@@ -12,7 +12,7 @@ from autocap.config.option import TakenSetting
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.devices.simulated.meter import SimulatedMeter
-from autocap.events import DeviceFound, Event, NodeMetered, ProgramFound, RunEnded, SettingsTaken, Warned
+from autocap.events import Decided, DeviceFound, Event, NodeMetered, ProgramFound, RunEnded, SettingsTaken, Warned
 from autocap.metrics import Metric
 from autocap.records import Sample
 from autocap.reports import text
@@ -59,6 +59,14 @@ def test_the_report_shows_every_trial_the_kept_cap_and_the_net_saving_with_error
     assert summary.chosen is not None
     assert f"kept {summary.chosen.cap_w[0]:g} W: energy -" in whole
     assert "net of the search: -" in whole
+
+
+def test_a_report_without_a_kept_cap_says_why_and_where_to_read_on(summary: Summary) -> None:
+    put_back = Decided(t_s=800.0, cap_w=None, confirmed=False, reason="not better beyond its error: eds 1.00 ± 0.01")
+    *before, end = EVENTS[summary.started_at]
+    whole = "\n".join(lines(_summary([*before, put_back, end], "put back")))
+    said = "no cap was kept, the limit found on arrival was put back: not better beyond its error: eds 1.00 ± 0.01"
+    assert f"{said} (docs/no-cap-kept.md goes through the reasons)" in whole
 
 
 def test_emulated_power_is_labelled_wherever_it_is_shown(summary: Summary) -> None:
@@ -185,7 +193,7 @@ def test_a_search_that_the_end_of_the_job_cuts_short_has_no_failed_trial_and_cla
         found = DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
         ended = RunEnded(t_s=outcome.wall_s, ended_because="SIGTERM", exit_status=143)
         whole = "\n".join(lines(_summary([STARTED, found, *outcome.log.events, ended], f"cut short at {end_s} s")))
-        assert f"{said}: the limit found on arrival was put back." in whole
+        assert f"{said}: the limit found on arrival was put back (docs/no-cap-kept.md goes through" in whole
         assert "failed" not in whole
         assert "net of the search" not in whole
 

@@ -440,8 +440,8 @@ def test_the_result_has_the_keys_of_schema_1_and_no_others(tmp_path: Path) -> No
 
     assert keys() == [
         *("schema", "autocap_version", "mode", "command", "pid", "started_at", "ended_because", "device", "metric"),
-        *("strategy", "progress", "baseline", "trials", "chosen", "best_by_metric", "pareto", "totals"),
-        *("versus_baseline", "states", "warnings"),
+        *("strategy", "progress", "baseline", "trials", "chosen", "decided_because", "best_by_metric", "pareto"),
+        *("totals", "versus_baseline", "states", "warnings"),
     ]
     assert whole["schema"] == 1
     assert keys("device") == ["kind", "emulated", "gpus"]
@@ -456,7 +456,9 @@ def test_the_result_has_the_keys_of_schema_1_and_no_others(tmp_path: Path) -> No
     }
     assert keys("progress") == ["kind", "confidence"]
     assert keys("baseline") == keys("trials", 0, "measurement") == keys("chosen", "measurement") == MEASUREMENT_KEYS
-    assert keys("trials", 0) == ["cap_w", "state", "reason", "cost", "cost_stderr", "measurement"]
+    assert keys("trials", 0) == [
+        *("cap_w", "state", "reason", "cost", "cost_stderr", "energy_pct", "time_pct", "measurement"),
+    ]
     assert keys("chosen") == ["cap_w", "confirmed", "measurement"]
     assert keys("best_by_metric") == ["energy", "edp", "ed2p", "eds_1.5", "eds_2"]
     assert keys("best_by_metric", "energy") == ["cap_w", "cost", "cost_stderr", "source"]
@@ -464,7 +466,7 @@ def test_the_result_has_the_keys_of_schema_1_and_no_others(tmp_path: Path) -> No
     assert keys("totals") == ["wall_s", "energy_j", "iterations", "exploration_s", "exploration_energy_j"]
     assert keys("versus_baseline") == [
         *("energy_pct", "energy_stderr_pct", "time_pct", "time_stderr_pct", "metric_pct", "metric_stderr_pct"),
-        *("net_energy_j", "net_metric_pct", "net_metric_stderr_pct", "break_even_s"),
+        *("net_energy_j", "net_energy_stderr_j", "net_metric_pct", "net_metric_stderr_pct", "break_even_s"),
     ]
     assert keys("states", 0) == ["name", "start_s", "end_s"]
 

@@ -1,12 +1,9 @@
 """The suite itself: what it is given, and that it finds what is wrong."""
 
-import sys
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-import autocap.testing
 from autocap.records import Trial
 from autocap.strategies import Strategy
 from autocap.strategies.linear import Linear
@@ -55,11 +52,3 @@ def test_a_strategy_that_breaks_the_contract_fails_with_what_it_breaks(kind: typ
     suite = type("Suite", (StrategyContract,), {"strategy": kind, "options": {"step": 40} if kind is Careless else {}})
     with pytest.raises(AssertionError, match=message):
         suite().run(CLIFF)
-
-
-def test_without_pytest_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pytest", None)
-    with pytest.raises(
-        ImportError, match=r"autocap\.testing needs the package pytest .*; install it with: pip install "
-    ):
-        exec(Path(autocap.testing.__file__).read_text(), {})

@@ -123,27 +123,6 @@ def test_list_gives_scripts_the_published_sizes_and_operations_of_every_network(
     assert (rows["resnet50"]["batch_size"], rows["resnet50"]["image_size"]) == (128, 224)
 
 
-def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = (
-        "import sys; sys.modules['torch'] = None; "
-        "from autocap.workloads.__main__ import main; sys.exit(main(sys.argv[1:]))"
-    )
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-
-
-def test_help_needs_no_torch() -> None:
-    assert without_torch("train", "--help").returncode == 0
-
-
-@pytest.mark.parametrize("arguments", [("list",), ("train", "resnet18")])
-def test_a_missing_torch_is_explained_in_one_line(arguments: tuple[str, ...]) -> None:
-    process = without_torch(*arguments)
-
-    assert process.returncode == 1
-    assert process.stderr.count("\n") == 1
-    assert "this needs PyTorch: pip install 'autocap[workloads]'" in process.stderr
-
-
 @pytest.fixture
 def threads_put_back() -> Iterator[None]:
     import torch

@@ -9,9 +9,11 @@ import math
 
 import numpy as np
 
-from autocap.progress import HAVE_COUNTED, LONGER, Mark
+from autocap.config import PERIOD_AWAITED_SECONDS, PERIOD_WITHIN_SECONDS
+from autocap.progress import HAVE_COUNTED, LONGER, NEVER_S, Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
 from autocap.progress.period.estimate import Floats
+from autocap.progress.period.glimpse import glimpse
 from autocap.progress.period.signals import CapSignals
 from autocap.records import Sample, SensorInfo
 
@@ -22,7 +24,11 @@ _FIRST_LOOK_S = 4.0
 # A stretch is looked at again when it has grown to so many times its length: rarely while nothing is known, which is
 # when a look costs most; often once a look only counts along, since a trial cannot end before the next one.
 _GROWTH_BLIND, _GROWTH, _GROWTH_SURE = 1.6, 1.4, 1.2
-_KEPT_S = 90.0  # of readings, at a cap that is held for long
+_KEPT_S, _KEPT_CYCLES = 90.0, 30.0  # of readings, whichever is longer, at a cap that is held for long
+_GLIMPSE_S = 0.95 * PERIOD_WITHIN_SECONDS  # of readings: just before something else may be taken instead
+# Cycles at which a pattern that shows is looked at: when it may be seen, be learned, and be learned from more. No look
+# sees much of what the one before saw, so that two of them say more than one.
+_LOOKS, _LEAST_GROWTH = (8.6, 12.8, 20.0), 1.3
 _AT_ARRIVAL = (0.93, 1.07)  # how far the period may move at the limit where the waveform was learned
 _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four times
 _SAME = 0.015  # how well two looks must agree
@@ -52,6 +58,11 @@ class PeriodProgress:
         self._mistakes = 0  # looks that speak against what was learned
         self._refuted: str | None = None  # for good
         self._look_at_s = _FIRST_LOOK_S  # seconds of readings before the next look
+        self._first_s: float | None = None  # the first sample
+        self._looked_s = 0.0  # seconds of readings at the last look
+        self._shows_s: float | None = None  # the period of a pattern that shows, and is not known well enough yet
+        self.worth_until_s = NEVER_S
+        self.notice: str | None = None
         self._marked: Mark | None = None  # the last one
         self._marked_here = False  # at this cap
         self._period_s = 0.0  # then
@@ -70,14 +81,51 @@ class PeriodProgress:
         if caps != self._caps:
             self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
         self._signals.take(sample)
-        span_s = self._signals.span_s
-        if span_s < self._look_at_s:
-            return ()
-        marks = self._look()
-        if span_s > _KEPT_S:  # what a cap that is held for long shows is known well enough
-            self._signals.shorten()
-        self._look_at_s = max(self._signals.span_s * self._growth, _FIRST_LOOK_S)
+        self._first_s = sample.t_s if self._first_s is None else self._first_s
+        marks: tuple[Mark, ...] = ()
+        if self._signals.span_s >= self._look_at_s:
+            marks = self._look()
+            period_s = max(self._period_s, self._shows_s or 0.0)
+            if self._signals.span_s > max(_KEPT_S, _KEPT_CYCLES * period_s):
+                self._signals.shorten()  # what a cap that is held for long shows is known well enough
+            self._looked_s = self._signals.span_s
+            self._look_at_s = max(self._looked_s * self._growth, _FIRST_LOOK_S)
+            self._await_more(sample.t_s)
+        elif self._looked_s < _GLIMPSE_S <= self._signals.span_s and self._template is None and self._shows_s is None:
+            self._shows_s = self._glimpse()
+            self._await_more(sample.t_s)
+        self._tell(sample.t_s)
         return marks
+
+    def _await_more(self, now_s: float) -> None:
+        """Where a pattern shows, look again when that may tell more, and let that be waited for."""
+        self.worth_until_s = NEVER_S
+        if self._shows_s is None or self._first_s is None:
+            return
+        looks_s = [cycles * self._shows_s for cycles in _LOOKS]
+        later_s = [look_s for look_s in looks_s if look_s >= _LEAST_GROWTH * self._looked_s]
+        if later_s:
+            self._look_at_s = later_s[0]
+            more_s = max(0.0, later_s[0] - self._signals.span_s) + self._sensor.update_s
+            self.worth_until_s = min(now_s + more_s, self._first_s + PERIOD_AWAITED_SECONDS)
+
+    def _tell(self, now_s: float) -> None:
+        """What is waited for, once that takes longer than a period is usually looked for."""
+        left_s = 0.0 if self._shows_s is None else _LOOKS[1] * self._shows_s - self._signals.span_s
+        if self.notice is None and left_s > 0 and now_s - (self._first_s or 0.0) >= PERIOD_WITHIN_SECONDS:
+            self.notice = (
+                f"a period of about {self._shows_s:.2g} s shows in the power; {_FEWEST_CYCLES:.0f} cycles are needed "
+                f"to count by it, about {left_s:.0f} s more, which are waited for "
+                f"({PERIOD_AWAITED_SECONDS:g} s at most)"
+            )
+
+    def _glimpse(self) -> float | None:
+        """The period of a long pattern that more cycles may make known, seconds; `None` where none shows."""
+        signal = self._signals.signal(self._signals.liveliest())
+        if signal is None or len(signal[0]) < _FEWEST_READINGS:
+            return None
+        t_s, power_w, update_s, window_s = signal
+        return glimpse(t_s, power_w, update_s=update_s, window_s=window_s)
 
     @property
     def _growth(self) -> float:
@@ -112,14 +160,16 @@ class PeriodProgress:
                 return ()
             witnesses = self._signals.witnesses(device)
             estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witnesses=witnesses)
-            before_s = self._seen_s
+            before_s, self._shows_s = self._seen_s, None
             self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
             self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device)
-            if self.trouble is not None:
-                return ()
-            self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
+            if self.trouble is None:
+                self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
+                self.trouble = _NOT_FOLLOWED if self._template is None else None
             if self._template is None:
-                self.trouble = _NOT_FOLLOWED
+                if self._signals.span_s >= _GLIMPSE_S:
+                    may_do = (self.trouble or "").endswith(_MORE_MAY_HELP)
+                    self._shows_s = estimate.period_s if may_do else self._glimpse()
                 return ()
             self._device, self._learned_at = device, self._caps
             self._learned_clock_hz = self._signals.clock_hz

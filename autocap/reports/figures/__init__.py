@@ -20,5 +20,5 @@ def pictures(summary: Summary, events: Sequence[Event], samples: Samples) -> lis
     note = EMULATED if summary.device.emulated else ""
     curve = of_run(summary, events)
     known = [] if curve is None or len(curve.measured) + len(curve.predicted) < 2 else [curve]
-    shown = [tradeoff(known, note), caps(known, note)] if known else []
+    shown = [tradeoff(known, note), *caps(known, note)] if known else []
     return [*timelines(summary, events, samples, note), *shown]

@@ -2,7 +2,7 @@
 energy against time (fig. 1)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,13 +41,15 @@ _MOST_TRIALS = 1000  # the last; a search takes some ten
 class Curve:
     """The caps of one job: costs over the baseline's, TIME and those of `metrics`, by cap, lowest first.
 
-    name: of the network or GPU set, where there are several. measured: the baseline's among them. kept: the cap that
+    name: of the network or GPU set, where there are several. asked_for: the one of the metrics that was to be
+    minimised. measured: the baseline's among them. kept: the cap that
     the search came to, `None` where there is none; of it energy and time are known, of a run's against its own
     interleaved windows. front: time and energy of the caps that none beats in both, by rising time, shape (n, 2).
     """
 
     name: str
     metrics: Mapping[str, Metric]
+    asked_for: str
     baseline_w: tuple[float, ...]
     measured: tuple[CapCosts, ...]
     predicted: tuple[CapCosts, ...] = ()
@@ -59,13 +61,15 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
     """The curve of a run; `None` before its baseline was measured."""
     if summary.baseline is None:
         return None
-    metrics = with_own(metric_of(summary.metric))
+    metric = metric_of(summary.metric)
+    metrics = with_own(metric)
     measured = measured_trials(events)[-_MOST_TRIALS:]
     common = [one for one in measured if len(set(one.measurement.cap_w)) == 1]  # a cap per GPU is off it
     predicted = last_of(Predicted, events)
     return Curve(
         name="",
         metrics=metrics,
+        asked_for=own_name(metric),
         baseline_w=summary.baseline.cap_w,
         measured=costs_by_cap(common, summary.baseline, metrics),
         predicted=costs_predicted(predicted.caps if predicted else (), summary.baseline, metrics),
@@ -76,8 +80,13 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
 
 def with_own(metric: Metric) -> dict[str, Metric]:
     """The metrics that every report has, and the one that was asked for."""
-    name = metric.name if metric.k is None else f"eds_{metric.k:g}"
+    name = own_name(metric)
     return dict(METRICS) if name in METRICS else {**METRICS, name: metric}
+
+
+def own_name(metric: Metric) -> str:
+    """What `with_own` calls the metric that was asked for."""
+    return metric.name if metric.k is None else f"eds_{metric.k:g}"
 
 
 def front_of(points: Sequence[ParetoPoint]) -> Floats:
@@ -109,23 +118,33 @@ def _ratio(change_pct: float, stderr_pct: float | None) -> Cost:
     return Cost(value=1 + change_pct / 100, stderr=np.nan if stderr_pct is None else stderr_pct / 100)
 
 
-def caps(curves: Sequence[Curve], note: str, *, of: str = "iteration") -> Picture:
-    """One curve: a panel a metric. Several: a panel each, its metrics together. note, of: as in `tradeoff`."""
-    if len(curves) == 1:
-        panels = tuple(_of_metric(curves[0], name) for name in _names(curves[0]))
-        remark = (
-            " Dashed lines are predicted, with the standard deviation of the prediction." if curves[0].predicted else ""
-        )
-    else:
-        panels, remark = tuple(_of_curve(curve) for curve in curves), ""
-    return Picture(
-        name="caps",
-        title="What each cap costs",
-        caption=f"Per {of}, over the baseline's: below 1 is better. Points are measured, with standard errors.{remark}",
-        panels=panels,
-        columns=_COLUMNS if len(curves) == 1 else 2,
-        note=note,
+def caps(curves: Sequence[Curve], note: str, *, of: str = "iteration") -> tuple[Picture, ...]:
+    """One curve: a panel each for energy, time and the metric that was asked for, and a picture of the other metrics.
+    Several: a panel each, its metrics together. note, of: as in `tradeoff`."""
+    caption = f"Per {of}, over the baseline's: below 1 is better. Points are measured, with standard errors."
+    known = Picture(name="caps", title="What each cap costs", caption=caption, panels=(), note=note)
+    if len(curves) > 1:
+        return (replace(known, panels=tuple(_of_curve(curve) for curve in curves), columns=2),)
+    (curve,) = curves
+    if curve.predicted:
+        caption += " Dashed lines are predicted, with the standard deviation of the prediction."
+    known = replace(known, caption=caption, columns=_COLUMNS)
+    asked_for = dict.fromkeys((ENERGY, TIME, curve.asked_for))
+    others = [name for name in curve.metrics if name not in asked_for]
+    return (
+        replace(known, panels=_of_metrics(curve, asked_for)),
+        replace(
+            known,
+            name="other-metrics",
+            title="The metrics that were not asked for",
+            panels=_of_metrics(curve, others),
+            folded=True,
+        ),
     )
+
+
+def _of_metrics(curve: Curve, names: Iterable[str]) -> tuple[Plot, ...]:
+    return tuple(_of_metric(curve, name) for name in names)
 
 
 def _names(curve: Curve) -> list[str]:

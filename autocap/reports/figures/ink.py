@@ -1,6 +1,8 @@
 """SVG elements as text. Colours are CSS variables, so that one file suits light and dark pages."""
 
 import html
+from collections.abc import Iterator
+from itertools import accumulate
 
 import numpy as np
 
@@ -8,13 +10,20 @@ from autocap.printable import printable
 from autocap.reports.figures.model import Colour, Floats, Marker, Style
 
 FONT_PX = 12.0
-_CHARACTER = 0.61  # of the font size: the mean width of a character of a wide sans-serif font
+# Widths of characters as a share of the font size, in DejaVu Sans: wider than what most systems show a page in.
+_WIDTHS = {
+    **dict.fromkeys(" !'(),-./:;I[]fijlrt|²", 0.4),
+    **dict.fromkeys("ABCDGHKNOQRTUVXYZ", 0.77),
+    **dict.fromkeys("%@MWmw_±−–…×", 1.0),
+}
+_OTHER_WIDTH, _BOLDER = 0.67, 1.1  # a digit of 12 pixels is 8 wide where glyphs are fitted to pixels
+_ASIAN = "\u2e80"  # from here on characters fill a square
 _RADIUS = 4.0
 
 CSS = "\n".join(
     [
         "svg text{font:12px system-ui,sans-serif;fill:var(--ink);font-variant-numeric:tabular-nums}",
-        "svg .quiet{fill:var(--muted)}svg .note{fill:var(--vermilion);font-weight:600}svg .head{font-weight:600}",
+        "svg .quiet{fill:var(--muted)}svg .note{fill:var(--label);font-weight:600}svg .head{font-weight:600}",
         "svg .halo{paint-order:stroke;stroke:var(--page);stroke-width:3px;stroke-linejoin:round}",
         "svg .grid{stroke:var(--rule);stroke-width:1}svg .axis{stroke:var(--muted);stroke-width:1}",
         "svg .line{fill:none;stroke-linejoin:round}svg .band{fill-opacity:.22}svg .bar{fill-opacity:.38}",
@@ -28,7 +37,7 @@ CSS = "\n".join(
 
 
 def variables(*, dark: bool) -> str:
-    """The declarations of the colours that `CSS` uses, but for `--page` and `--rule`."""
+    """The declarations of the colours that `CSS` uses, but for those of the page itself."""
     return "".join(f"--{colour.name.lower()}:{colour.dark if dark else colour.light};" for colour in Colour)
 
 
@@ -37,9 +46,22 @@ def escape(words: str) -> str:
     return html.escape(printable(words))
 
 
-def text_width(text: str) -> float:
-    """About how wide a text is, pixels."""
-    return _CHARACTER * FONT_PX * len(text)
+def text_width(text: str, *, bold: bool = False) -> float:
+    """How wide a text is at most, about, pixels."""
+    return sum(_widths(text, bold=bold))
+
+
+def fitted(text: str, width: float, *, bold: bool = False) -> str:
+    """As much of a text as there is room for, pixels; an ellipsis for the rest."""
+    if text_width(text, bold=bold) <= width:
+        return text
+    ends = accumulate(_widths(text, bold=bold), initial=text_width("…", bold=bold))
+    return f"{text[: sum(end <= width for end in ends) - 1].rstrip()}…"
+
+
+def _widths(text: str, *, bold: bool) -> Iterator[float]:
+    size = FONT_PX * (_BOLDER if bold else 1.0)
+    return (size * _WIDTHS.get(character, 1.0 if character > _ASIAN else _OTHER_WIDTH) for character in text)
 
 
 def text(x: float, y: float, words: str, *, kind: str = "", anchor: str = "start") -> str:

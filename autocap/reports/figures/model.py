@@ -154,7 +154,7 @@ Panel = Plot | Rows
 class Picture:
     """name: of its file. caption: what is to be seen, in a sentence or two. columns: panels side by side where there is
     room. one_x: the panels stand above each other and share the x axis of the last. note: put into the picture itself,
-    such as that power is emulated."""
+    such as that power is emulated. folded: a page shows it when it is asked to."""
 
     name: str
     title: str
@@ -163,6 +163,7 @@ class Picture:
     columns: int = 1
     one_x: bool = False
     note: str = ""
+    folded: bool = False
 
     @property
     def plots(self) -> tuple[Plot, ...]:

@@ -17,6 +17,7 @@ _ROW = 18.0  # pixels from one row of bars to the next
 _TICK, _AXIS_LABEL = 16.0, 16.0  # heights of the numbers along an axis, and of what they are
 _SWATCH = 22.0  # width of a mark's sample in a key
 _BAR = 12.0
+_BESIDE, _SLACK = 6.0, 4.0  # between an axis and what stands to its left; between that and the edge
 _PER_Y_TICK, _PER_X_TICK = 34.0, 70.0
 _LABEL_HEIGHT, _LABEL_GAP, _MARKER = 12.0, 7.0, 5.0
 _NARROW = 560  # pixels; narrower than this, panels stand below each other
@@ -52,13 +53,18 @@ def _said(picture: Picture) -> str:
 
 def _above_each_other(picture: Picture, top: float, width: float, name: str) -> _Drawn:
     """Panels with one x axis, whose numbers stand below the last."""
-    left, out, box = _left(picture.panels), list[str](), None
-    for number, panel in enumerate(picture.panels):
+    heights = [
+        _ROW * len(panel.rows) if isinstance(panel, Rows) else panel.share * _HEIGHTS[width < _NARROW]
+        for panel in picture.panels
+    ]
+    left = max(map(_left, picture.panels, heights), default=0.0)
+    right = width - _overhang(picture.panels[-1].x, width - left)
+    out, box = list[str](), None
+    for number, (panel, height) in enumerate(zip(picture.panels, heights, strict=True)):
         if isinstance(panel, Plot):
             head, top = _head(panel, 0.0, top, width, keyed=True)
             out += head
-        height = _ROW * len(panel.rows) if isinstance(panel, Rows) else panel.share * _HEIGHTS[width < _NARROW]
-        box = Box(left=left, top=top, right=width - 8, bottom=top + height)
+        box = Box(left=left, top=top, right=right, bottom=top + height)
         out += _axes(panel, box, f"{name}-{number}")
         top = box.bottom + _LINE / 2
     if box is not None:
@@ -77,7 +83,9 @@ def _in_columns(picture: Picture, top: float, width: float, name: str) -> _Drawn
             top = bottom
         x = (number % columns) * (column + _GAP)
         head, start = _head(panel, x, top, column, keyed=not picture.common_key)
-        box = Box(left=x + _left([panel]), top=start, right=x + column - 8, bottom=start + height)
+        left = x + _left(panel, height)
+        right = x + column - _overhang(panel.x, x + column - left)
+        box = Box(left=left, top=start, right=right, bottom=start + height)
         out += [*head, *_axes(panel, box, f"{name}-{number}"), *_x_axis(panel.x, box)]
         bottom = max(bottom, box.bottom + _TICK + _AXIS_LABEL + _GAP)
     return out, bottom
@@ -87,26 +95,35 @@ def _axes(panel: Panel, box: Box, name: str) -> list[str]:
     return _rows(panel, box) if isinstance(panel, Rows) else _plot(panel, box, name)
 
 
-def _left(panels: Sequence[Panel]) -> float:
-    """The room that numbers and names need to the left of the axes."""
-    words = list[str]()
-    for panel in panels:
-        if isinstance(panel, Rows):
-            words += [row.name for row in panel.rows]
-        else:
-            words += tick_labels(ticks(panel.y, 5))
-    return max(map(ink.text_width, words), default=0.0) + 10
+def _left(panel: Panel, height: float) -> float:
+    """The room that the numbers or names of a panel so high need to the left of its axes."""
+    words = [row.name for row in panel.rows] if isinstance(panel, Rows) else tick_labels(_y_ticks(panel, height))
+    return max(map(ink.text_width, words), default=0.0) + _BESIDE + _SLACK
+
+
+def _y_ticks(plot: Plot, height: float) -> list[float]:
+    return ticks(plot.y, max(2, int(height / _PER_Y_TICK)))
+
+
+def _x_ticks(axis: Axis, width: float) -> list[float]:
+    return ticks(axis, max(2, int(width / _PER_X_TICK)))
+
+
+def _overhang(axis: Axis, width: float) -> float:
+    """The room that a number at the right end of an axis about so wide needs beyond it."""
+    return max(8.0, max(map(ink.text_width, tick_labels(_x_ticks(axis, width))), default=0.0) / 2 + 1)
 
 
 def _head(plot: Plot, x: float, top: float, width: float, *, keyed: bool) -> _Drawn:
     """Title, what the y axis says, and the key, above the axes; and where the axes may begin."""
-    first, kind = (plot.title, "head") if plot.title else (plot.y.label, "quiet")
+    bold = plot.title is not None
+    first = ink.fitted(plot.title or plot.y.label, width, bold=bold)
     top += _LINE
-    out = [ink.text(x, top - 4, first, kind=kind)]
+    out = [ink.text(x, top - 4, first, kind="head" if bold else "quiet")]
     if keyed:
-        key, top = _key(plot.key, x, x + ink.text_width(first) + 18, top, width)
+        key, top = _key(plot.key, x, x + ink.text_width(first, bold=bold) + 18, top, width)
         out += key
-    if plot.title:
+    if bold:
         top += _LINE
         out.append(ink.text(x, top - 4, plot.y.label, kind="quiet"))
     return out, top + 6
@@ -148,7 +165,7 @@ def _rows(panel: Rows, box: Box) -> list[str]:
     frame = _Frame(box=box, x=panel.x, y=Axis(label="", low=0, high=1))
     for number, row in enumerate(panel.rows):
         y = box.top + number * _ROW
-        out.append(ink.text(box.left - 8, y + 10, row.name, anchor="end"))
+        out.append(ink.text(box.left - _BESIDE, y + 10, row.name, anchor="end"))
         for bar in row.bars:
             start, end = frame.at_x(np.array([bar.start, bar.end])).tolist()
             out.append(ink.bar(start, y, max(end - start, 1.5), _BAR, row.style, hollow=bar.hollow))
@@ -164,10 +181,10 @@ def _plot(panel: Plot, box: Box, name: str) -> list[str]:
         f'<clipPath id="{name}"><rect x="{box.left:.1f}" y="{box.top - 6:.1f}" width="{box.right - box.left + 8:.1f}" '
         f'height="{box.bottom - box.top + 12:.1f}"/></clipPath>'
     ]
-    places = ticks(panel.y, max(2, int((box.bottom - box.top) / _PER_Y_TICK)))
+    places = _y_ticks(panel, box.bottom - box.top)
     for y, label in zip(frame.at_y(np.array(places)).tolist(), tick_labels(places), strict=True):
         out.append(ink.rule("grid", box.left, y, box.right, y))
-        out.append(ink.text(box.left - 6, y + 4, label, anchor="end"))
+        out.append(ink.text(box.left - _BESIDE, y + 4, label, anchor="end"))
     out.append(f'<g clip-path="url(#{name})">')
     for mark in panel.marks:
         out += _mark(mark, frame)
@@ -177,7 +194,7 @@ def _plot(panel: Plot, box: Box, name: str) -> list[str]:
 def _x_axis(axis: Axis, box: Box) -> list[str]:
     """Numbers along an axis, and what they are."""
     width = box.right - box.left
-    places = ticks(axis, max(2, int(width / _PER_X_TICK)))
+    places = _x_ticks(axis, width)
     out = [ink.rule("axis", box.left, box.bottom, box.right, box.bottom)]
     for place_, label in zip(places, tick_labels(places), strict=True):
         x = box.left + width * (place_ - axis.low) / (axis.high - axis.low)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -76,7 +76,8 @@ def timelines(summary: Summary, events: Sequence[Event], samples: Samples, note:
     searched_s = _search(summary.states)
     if searched_s is None or searched_s[1] - searched_s[0] > _SEARCH_SHARE * end_s:
         return [whole]
-    return [whole, _timeline("search", "The search alone", summary, events, samples, searched_s, note)]
+    alone = _timeline("search", "The search alone", summary, events, samples, searched_s, note)
+    return [whole, replace(alone, folded=True)]
 
 
 def _search(states: Sequence[StateSpan]) -> tuple[float, float] | None:

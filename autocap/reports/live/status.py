@@ -13,6 +13,7 @@ from autocap.reports.document import Table
 from autocap.reports.summary.gains import TIME, costs_by_cap
 from autocap.reports.summary.record import MEASURED, BestCap, Summary
 from autocap.reports.summary.summarise import measured_trials, metric_of, summarise
+from autocap.reports.wording.headline import headline
 from autocap.reports.wording.run import trials
 
 
@@ -63,6 +64,11 @@ class Status:
             except RunDirectoryError:
                 self._summary = (self.version, None)
         return self._summary[1]
+
+    @property
+    def headline(self) -> str:
+        """What the run has come to by now, in one sentence; nothing before the first event."""
+        return "" if self.summary is None else headline(self.summary, self._events)
 
     def rows(self, most: int) -> Table | None:
         """The table of the report, with so many of its latest rows; `None` before there is a baseline."""

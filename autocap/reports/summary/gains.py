@@ -128,13 +128,21 @@ def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric)
     )
 
 
+def changes_pct(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:
+    """Energy and time per iteration against the baseline's, percent."""
+    return (
+        100 * (measurement.energy_per_iteration_j / baseline.energy_per_iteration_j - 1),
+        100 * (measurement.period_s / baseline.period_s - 1),
+    )
+
+
 def net(
     tally: Tally, baseline: Measurement, metric: Metric, baselines: Sequence[Measurement] = ()
-) -> tuple[float, Cost] | None:
-    """Joules spent beyond as many iterations at the baseline, and the metric of the whole run with the baseline's
+) -> tuple[Cost, Cost] | None:
+    """Joules spent beyond as many iterations at the baseline, and the metric of the whole run, both with the baseline's
     error, over the time in which iterations were counted, pauses left out; `None` where that is too little of the run
-    to speak for it. baselines: all of the run; how far they are from this one is a part of the error, as it shows how
-    far the machine has drifted.
+    to speak for it. baselines: all of the run; how far they are from this one is a part of the metric's error, as it
+    shows how far the machine has drifted.
     """
     iterations = tally.iterations - tally.paused_iterations
     seconds, joules = tally.counted_s - tally.paused_s, tally.counted_j - tally.paused_j
@@ -153,11 +161,12 @@ def net(
         energy_rel_stderr=0.0,
         time_energy_corr=0.0,
     )
-    extra_j = joules - baseline.energy_per_iteration_j * iterations
+    at_baseline_j = baseline.energy_per_iteration_j * iterations
+    extra = Cost(value=joules - at_baseline_j, stderr=at_baseline_j * baseline.energy_rel_stderr)
     cost = metric.versus(whole, baseline)
     squares = [(metric.cost(one, baseline).value - 1) ** 2 for one in baselines]
     drift = math.sqrt(sum(squares) / len(squares)) if squares else 0.0
-    return extra_j, Cost(value=cost.value, stderr=math.hypot(cost.stderr, cost.value * drift))
+    return extra, Cost(value=cost.value, stderr=math.hypot(cost.stderr, cost.value * drift))
 
 
 def break_even_s(

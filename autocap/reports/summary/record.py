@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autocap.config.option import TakenSetting
 from autocap.events import MetricInfo, OptionValue
+from autocap.metrics import NO_RATES, Rates
 from autocap.records import Measurement, TrialState
 
 SCHEMA = 1
@@ -85,13 +86,16 @@ class ProgressSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSummary:
-    """One trial. cost: the chosen metric, 1 at the baseline, its error without the baseline's own."""
+    """One trial. cost: the chosen metric, 1 at the baseline, its error without the baseline's own. energy_pct,
+    time_pct: per iteration, against the baseline of its time; negative is less."""
 
     cap_w: tuple[float, ...]
     state: TrialState
     reason: str | None
     cost: float | None
     cost_stderr: float | None
+    energy_pct: float | None
+    time_pct: float | None
     measurement: Measurement | None
 
 
@@ -159,15 +163,15 @@ class Changes:
 class VersusBaseline(Changes):
     """What tuning gained: the changes at the kept cap, `None` when no cap was kept, and those of the whole run.
 
-    net_energy_j: what the whole run spent beyond as many iterations at the baseline; `None` when in the end no cap was
-    kept.
-    net_metric_pct: the metric of the whole run, search and all; its error is the baseline's, drift
-    included.
+    net_energy_j: what the whole run spent beyond as many iterations at the baseline, with the baseline's error; `None`
+    when in the end no cap was kept. net_metric_pct: the metric of the whole run, search and all; its error is the
+    baseline's, drift included.
     break_even_s: when the search had, or will have, paid for itself in the metric; `None` when it never does.
     gpu_energy_pct: as energy_pct for the GPUs alone, where energy is the machine's.
     """
 
     net_energy_j: float | None
+    net_energy_stderr_j: float | None
     net_metric_pct: float | None
     net_metric_stderr_pct: float | None
     break_even_s: float | None
@@ -202,8 +206,8 @@ class Summary:
 
     Energy and power are the machine's where `node` is there, with the GPUs' part in each measurement's `gpu`, and else
     the GPUs'. best_by_metric_gpu: as best_by_metric, had the GPUs' energy alone been counted; empty without `node`.
-    versus_common: `None` unless a cap per GPU was asked for and looked for at the common cap held last. settings: what
-    the command line did not give.
+    decided_because: why the last decision kept its cap, or none; `None` before it. versus_common: `None` unless a cap
+    per GPU was asked for and looked for at the common cap held last. settings: what the command line did not give.
     """
 
     schema: int = SCHEMA
@@ -215,11 +219,13 @@ class Summary:
     ended_because: str
     device: DeviceSummary | None
     metric: MetricInfo
+    rates: Rates = NO_RATES
     strategy: StrategySummary
     progress: ProgressSummary | None
     baseline: Measurement | None
     trials: tuple[TrialSummary, ...]
     chosen: ChosenSummary | None
+    decided_because: str | None = None
     best_by_metric: tuple[BestCap, ...]
     pareto: tuple[ParetoPoint, ...]
     totals: Totals | None
@@ -230,6 +236,12 @@ class Summary:
     node: NodeSummary | None = None
     best_by_metric_gpu: tuple[BestCap, ...] = ()
     settings: tuple[TakenSetting, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from autocap.reports.notebook import html  # which is made of what is defined here
+
+        return html(self)
 
     @property
     def emulated(self) -> bool:

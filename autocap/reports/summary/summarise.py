@@ -27,10 +27,19 @@ from autocap.events import (
     Warned,
 )
 from autocap.events.search import PerGpuDecided, PerGpuTried
-from autocap.metrics import Metric
+from autocap.metrics import Metric, Rates
 from autocap.records import Cost, Trial, TrialState
 from autocap.reports.summary.baselines import reference, with_baselines
-from autocap.reports.summary.gains import Measured, best_by_gpus, best_by_metric, break_even_s, net, pareto, relative_to
+from autocap.reports.summary.gains import (
+    Measured,
+    best_by_gpus,
+    best_by_metric,
+    break_even_s,
+    changes_pct,
+    net,
+    pareto,
+    relative_to,
+)
 from autocap.reports.summary.node import node_summary
 from autocap.reports.summary.record import (
     ChosenSummary,
@@ -64,7 +73,7 @@ def summarise(events: Sequence[Event]) -> Summary:
     ended = last_of(RunEnded, events)
     taken = last_of(SettingsTaken, events)
     baseline = next((event.measurement for event in all_of(BaselineMeasured, events)), None)
-    progress = last_of(ProgressFound, events)
+    progress, decided = last_of(ProgressFound, events), last_of(Decided, events)
     measured, predicted = measured_trials(events), last_of(Predicted, events)
     expected = predicted.caps if predicted else ()
     chosen, since_s = _kept_last(events, _device_count(events))
@@ -79,11 +88,13 @@ def summarise(events: Sequence[Event]) -> Summary:
         ended_because=ended.ended_because if ended else UNFINISHED,
         device=_device(events),
         metric=started.metric,
+        rates=_rates(started),
         strategy=StrategySummary(name=started.strategy, options=started.strategy_options),
         progress=ProgressSummary(kind=progress.kind, confidence=progress.confidence) if progress else None,
         baseline=baseline,
         trials=tuple(_trials(events)),
         chosen=chosen,
+        decided_because=decided.reason if decided else None,
         best_by_metric=best_by_metric(measured, baseline, expected) if baseline else (),
         pareto=pareto(measured, baseline, expected) if baseline else (),
         totals=_totals(last_of(Tally, events)),
@@ -95,6 +106,12 @@ def summarise(events: Sequence[Event]) -> Summary:
         best_by_metric_gpu=best_by_gpus(measured, baseline) if baseline and node else (),
         settings=taken.settings if taken else (),
     )
+
+
+def _rates(started: RunStarted) -> Rates:
+    """As they were given; a run that minimised money was told its price, also by an autocap that kept no rates."""
+    price = started.rates.energy_price
+    return replace(started.rates, energy_price=started.metric.energy_price if price is None else price)
 
 
 def all_of(kind: type[_E], events: Sequence[Event]) -> list[_E]:
@@ -137,7 +154,7 @@ def _device(events: Sequence[Event]) -> DeviceSummary | None:
 def _trials(events: Sequence[Event]) -> Iterator[TrialSummary]:
     """Those of common caps and those of caps per GPU, oldest first."""
     devices = _device_count(events)
-    for event in events:
+    for event, baseline in with_baselines(events):
         if isinstance(event, TrialEnded):
             trial: Trial | PerGpuTried = event.trial
             measured, state = trial.measurement, event.trial.state
@@ -146,12 +163,16 @@ def _trials(events: Sequence[Event]) -> Iterator[TrialSummary]:
             trial, cap_w, state = event, event.cap_w, TrialState.COMPLETE
         else:
             continue
+        window = trial.measurement
+        energy_pct, time_pct = changes_pct(window, baseline) if window and baseline else (None, None)
         yield TrialSummary(
             cap_w=cap_w,
             state=state,
             reason=trial.reason,
             cost=trial.cost,
             cost_stderr=trial.cost_stderr,
+            energy_pct=energy_pct,
+            time_pct=time_pct,
             measurement=trial.measurement,
         )
 
@@ -226,11 +247,12 @@ def _versus(
     of_gpus = relative_to(kept.of_gpus(), base.of_gpus(), metric)[0] if kept and kept.gpu else None
     # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
     claimed = tally is not None and not anew and (chosen is not None or not over)
-    extra_j, whole = (claimed and tally and net(tally, base, metric, baselines)) or (None, None)
+    extra, whole = (claimed and tally and net(tally, base, metric, baselines)) or (None, None)
     paid_back_s = break_even_s(tally, kept, base, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
         **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
-        net_energy_j=extra_j,
+        net_energy_j=None if extra is None else extra.value,
+        net_energy_stderr_j=None if extra is None else extra.stderr,
         break_even_s=paid_back_s,
     )
 

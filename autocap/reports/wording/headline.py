@@ -1,19 +1,18 @@
 """What a run came to in one sentence, for people; its errors stand in the table and the facts."""
 
 import math
-from collections.abc import Sequence
 
-from autocap.events import Event
-from autocap.reports.summary.baselines import reference
+from autocap.metrics import Rates
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import common_caps
 
 _SIGMAS = 2.0  # of a change that is smaller nothing is said but that it could not be told from none
 _J_PER_KWH = 3.6e6
+_TINY = 1e-4  # whatever is smaller has an exponent
 
 
-def headline(summary: Summary, events: Sequence[Event]) -> str:
+def headline(summary: Summary) -> str:
     """The kept cap and the one before, the changes per iteration, and what the whole run saved, the search included."""
     if summary.device is None:
         return "Not tuned"
@@ -23,7 +22,7 @@ def headline(summary: Summary, events: Sequence[Event]) -> str:
         return "No cap was kept" if summary.trials else "No cap was tried"
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
     instead = f" instead of {common_caps(found)} W" if found else ""
-    parts = [_changes(summary), _saved(summary, events)]
+    parts = [_changes(summary), _saved(summary)]
     label = " (emulated)" if summary.modelled and any(parts) else ""
     said = "; ".join(part for part in parts if part)
     return f"{common_caps(summary.chosen.cap_w)} W{instead}{': ' if said else ''}{said}{label}"
@@ -47,20 +46,37 @@ def _change(name: str, percent: float, stderr: float | None) -> str:
     return f"{size} % {'less' if percent < 0 else 'more'} {name}"
 
 
-def _saved(summary: Summary, events: Sequence[Event]) -> str:
-    """In kWh, and in money where energy has a price; nothing where that is not known."""
-    versus, totals, base = summary.versus_baseline, summary.totals, reference(events)
-    if versus is None or versus.net_energy_j is None or totals is None or base is None or not summary.trials:
+def _saved(summary: Summary) -> str:
+    """In kWh, in money where energy has a price, and in CO₂ where it emits some; nothing where that is not known."""
+    versus = summary.versus_baseline
+    if versus is None or versus.net_energy_j is None or not summary.trials:
         return ""
-    joules = versus.net_energy_j
+    joules, stderr_j = versus.net_energy_j, versus.net_energy_stderr_j
     # What the baseline would have used is known no better than the baseline.
-    stderr_j = base.energy_per_iteration_j * base.energy_rel_stderr * totals.iterations
-    if not abs(joules) > _SIGMAS * stderr_j:
+    if stderr_j is None or not abs(joules) > _SIGMAS * stderr_j:
         return "in this run, search included, no measurable saving"
-    price = summary.metric.energy_price
-    money = f" ({_rounded(abs(joules) / _J_PER_KWH * price)} at {price:g} per kWh)" if price else ""
-    amount = f"{_energy(abs(joules))}{money}"
+    *amounts, last = _amounts(abs(joules), summary.rates)
+    amount = f"{', '.join(amounts)} and {last}" if amounts else last
     return f"{'saved' if joules < 0 else 'used'} {amount}{'' if joules < 0 else ' more'} in this run, search included"
+
+
+def _amounts(joules: float, rates: Rates) -> list[str]:
+    kwh, price, carbon_g = joules / _J_PER_KWH, rates.energy_price or 0.0, rates.carbon_g_per_kwh or 0.0
+    found = [_energy(joules)]
+    if price > 0 and rates.currency is not None:
+        found.append(f"{_rounded(kwh * price)} {rates.currency}")
+    elif price > 0:
+        found[0] += f" ({_rounded(kwh * price)} at {price:g} per kWh)"
+    if carbon_g > 0:
+        found.append(f"{_carbon(kwh * carbon_g)} CO₂")
+    return found
+
+
+def _carbon(grams: float) -> str:
+    for size, unit in ((1e6, "t"), (1e3, "kg")):
+        if grams >= size:
+            return f"{_rounded(grams / size)} {unit}"
+    return f"{_rounded(grams)} g"
 
 
 def _energy(joules: float) -> str:
@@ -74,4 +90,6 @@ def _rounded(value: float) -> str:
     """To two digits, and to the whole where there are more before the point."""
     if value <= 0:
         return "0"
+    if value < _TINY:
+        return f"{value:.2g}"
     return f"{value:.{max(0, 1 - math.floor(math.log10(value)))}f}"

@@ -7,6 +7,7 @@ from autocap.metrics import DEFAULT_K
 from autocap.records import Measurement
 from autocap.reports.document import Fact, Table
 from autocap.reports.summary.baselines import Row, rows
+from autocap.reports.summary.gains import changes_pct
 from autocap.reports.summary.record import (
     PREDICTED,
     BestCap,
@@ -21,7 +22,9 @@ from autocap.reports.wording.numbers import change, common_caps, with_error, wit
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 BASELINE, BASELINE_AGAIN = "baseline", "baseline, measured again"  # the rows below are held against it
+KEPT = "kept, confirmed"
 _EMULATED = "emulated"  # in short
+NO_CAP_PAGE = "docs/no-cap-kept.md goes through the reasons"
 _MANY_PREDICTED = 8
 MOST_ROWS = 300  # of a table; a search takes some ten trials
 
@@ -92,7 +95,7 @@ def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterat
     if chosen is not None and chosen.measurement is not None and shown:
         # The baseline of the last row is the one that `versus` compares with.
         cells = measured(chosen.measurement, shown[-1].baseline)
-        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), "kept, confirmed"
+        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), KEPT
 
 
 def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
@@ -110,6 +113,7 @@ def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> 
         rows=tuple(rows),
         spare=(4, 2) if of_gpus else (),
         left=(0,),
+        folded=True,
     )
 
 
@@ -132,6 +136,7 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
         note="the baseline's are 1" + (f"; {_EMULATED}" if emulated else ""),
         titles=("cap W", "energy", "time", ""),
         rows=tuple(rows),
+        folded=True,
     )
 
 
@@ -150,7 +155,7 @@ def limits(device: DeviceSummary) -> Table:
         for gpu in device.gpus
     ]
     titles = ("GPU", "name", "range W", "default W", "found W", "left W", "the limit found on arrival")
-    return Table(heading="Power limits", titles=titles, rows=tuple(rows), page_only=True)
+    return Table(heading="Power limits", titles=titles, rows=tuple(rows), left=(1,), page_only=True, folded=True)
 
 
 def undecided(summary: Summary) -> bool:
@@ -159,15 +164,18 @@ def undecided(summary: Summary) -> bool:
     return summary.ended_because == UNFINISHED and summary.chosen is None and not held
 
 
-def outcome(summary: Summary) -> str:
-    """What was kept, and what it changes per iteration."""
+def outcome(summary: Summary, events: Sequence[Event]) -> str:
+    """What was kept, and what it changes per iteration; or why nothing was."""
     if undecided(summary):
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
         if not summary.trials and not any(span.name == State.SEARCHING for span in summary.states):
             return "no cap was tried."
+        decided = last_of(Decided, events)
+        if decided is not None and decided.cap_w is None:
+            return f"no cap was kept, the limit found on arrival was put back: {decided.reason} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
-        return f"no cap was kept{ended}: the limit found on arrival was put back."
+        return f"no cap was kept{ended}: the limit found on arrival was put back ({NO_CAP_PAGE})"
     kept = f"kept {common_caps(summary.chosen.cap_w)} W"
     changed = changes(summary)
     if not changed:
@@ -298,8 +306,7 @@ def trial_cells(trial: TrialSummary, baseline: Measurement) -> list[str]:
 
 def measured(m: Measurement, baseline: Measurement) -> list[str]:
     """Watts, seconds and joules per iteration, and the change of energy and of time against the baseline, percent."""
-    energy = 100 * (m.energy_per_iteration_j / baseline.energy_per_iteration_j - 1)
-    time = 100 * (m.period_s / baseline.period_s - 1)
+    energy, time = changes_pct(m, baseline)
     return [
         f"{m.power_w:.1f}",
         with_rel_error(m.period_s, m.period_rel_stderr),

@@ -1,0 +1,181 @@
+"""What is exported, declared once: the exporter serves these metrics, and the dashboard shows them.
+
+Those of a GPU have the labels `uuid`, `gpu` (its index) and `emulated` (`true`: the power is modelled). Iterations,
+state and savings are those of the job, and the same for each of its GPUs. What is unknown is left out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from autocap.events import State
+from autocap.printable import printable
+from autocap.reports.live.status import Status
+from autocap.reports.summary.record import VersusBaseline
+
+GPU_LABELS = ("uuid", "gpu", "emulated")
+
+Value = float | Mapping[str, str] | Mapping[str, bool]
+
+
+class Kind(Enum):
+    """What a metric's value is."""
+
+    GAUGE = "gauge"  # a number that goes up and down
+    COUNTER = "counter"  # a number that only grows
+    STATES = "states"  # by state, whether it holds
+    INFO = "info"  # names
+
+
+class Unit(Enum):
+    """Of a number."""
+
+    WATT = "watt"
+    JOULE = "joule"
+    SECOND = "second"
+    RATIO = "ratio"
+    ITERATION = "iteration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """name: as it is served. meaning: a sentence. panel: the heading under which it is drawn, short: its name there.
+
+    unit: `None` of what is no number. labels: of the whole. more: labels that the values of states or names add.
+    values: one a GPU, or one alone where it is the job's; `None` what is unknown.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    panel: str
+    short: str
+    unit: Unit | None = None
+    labels: tuple[str, ...] = GPU_LABELS
+    more: tuple[str, ...] = ()
+    of_job: bool = False
+    values: Callable[[Status], Sequence[Value | None]]
+
+
+def label_values(status: Status, labels: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Those of each GPU, or of the run where there are no labels; nothing before they are known."""
+    if not labels:
+        return [()]
+    if status.device is None:
+        return []
+    emulated = "true" if status.device.emulated else "false"
+    return [(printable(gpu.uuid), str(gpu.index), emulated) for gpu in status.device.gpus]
+
+
+def _run_info(status: Status) -> list[Mapping[str, str] | None]:
+    started = status.started
+    if started is None:
+        return [None]
+    about = {
+        "version": started.autocap_version,
+        "mode": started.mode,
+        "metric": started.metric.name,
+        "strategy": started.strategy,
+    }
+    return [{name: printable(value) for name, value in about.items()}]
+
+
+def _gpu_info(status: Status) -> list[Mapping[str, str] | None]:
+    device = status.device
+    if device is None:
+        return []
+    return [{"name": printable(gpu.name), "kind": printable(device.kind)} for gpu in device.gpus]
+
+
+def _saving(change_pct: float | None) -> list[float | None]:
+    """The saving that a change in percent is, as a ratio."""
+    return [None if change_pct is None else -change_pct / 100]
+
+
+def _error(stderr_pct: float | None) -> list[float | None]:
+    return [None if stderr_pct is None else stderr_pct / 100]
+
+
+def _so_far(status: Status, read: Callable[[VersusBaseline], float | None]) -> float | None:
+    versus = status.summary.versus_baseline if status.summary else None
+    return None if versus is None else read(versus)
+
+
+def _of_kept(status: Status, read: Callable[[VersusBaseline], float | None]) -> float | None:
+    kept = status.decided is not None and status.decided.cap_w is not None
+    return _so_far(status, read) if kept else None
+
+
+_SAVED, _EXPECTED = "Saved so far, the search included", "What the kept cap saves, as confirmed"
+
+METRICS = (
+    Metric(
+        name="autocap_run_info", kind=Kind.INFO, panel="Run", short="run", labels=(), of_job=True, values=_run_info,
+        meaning="The run: what is minimised, and how.", more=("version", "mode", "metric", "strategy"),
+    ),
+    Metric(
+        name="autocap_gpu_info", kind=Kind.INFO, panel="GPUs", short="GPU", values=_gpu_info,
+        meaning="The GPUs of the job.", more=("name", "kind"),
+    ),
+    Metric(
+        name="autocap_state", kind=Kind.STATES, panel="State", short="state", more=("autocap_state",), of_job=True,
+        meaning="State of the tuning.",
+        values=lambda status: [{state.value: state is status.state for state in State}],
+    ),
+    Metric(
+        name="autocap_cap_watts", kind=Kind.GAUGE, unit=Unit.WATT, panel="Cap and draw", short="cap",
+        meaning="Power limit requested.", values=lambda status: status.caps_w,
+    ),
+    Metric(
+        name="autocap_power_watts", kind=Kind.GAUGE, unit=Unit.WATT, panel="Cap and draw", short="draw",
+        meaning="Draw of the GPU.", values=lambda status: status.power_w,
+    ),
+    Metric(
+        name="autocap_iteration_seconds", kind=Kind.GAUGE, unit=Unit.SECOND, panel="Time per iteration", short="time",
+        meaning="Time per iteration.", of_job=True, values=lambda status: [status.period_s],
+    ),
+    Metric(
+        name="autocap_net_energy_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_SAVED, short="energy",
+        meaning="Energy saved so far, the search included, over what as many iterations at the baseline use.",
+        of_job=True, values=lambda status: [status.saved_share],
+    ),
+    Metric(
+        name="autocap_net_metric_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_SAVED, short="metric",
+        meaning="The metric's saving so far, the search included, over the baseline's.",
+        of_job=True, values=lambda status: _saving(_so_far(status, lambda versus: versus.net_metric_pct)),
+    ),
+    Metric(
+        name="autocap_net_metric_saving_stderr_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_SAVED,
+        short="standard error of the metric", meaning="Standard error of the metric's saving so far.",
+        of_job=True, values=lambda status: _error(_so_far(status, lambda versus: versus.net_metric_stderr_pct)),
+    ),
+    Metric(
+        name="autocap_expected_energy_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED, short="energy",
+        meaning="Energy that the kept cap saves per iteration, as confirmed.",
+        of_job=True, values=lambda status: _saving(_of_kept(status, lambda versus: versus.energy_pct)),
+    ),
+    Metric(
+        name="autocap_expected_energy_saving_stderr_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED,
+        short="standard error of the energy", meaning="Standard error of the energy that the kept cap saves.",
+        of_job=True, values=lambda status: _error(_of_kept(status, lambda versus: versus.energy_stderr_pct)),
+    ),
+    Metric(
+        name="autocap_expected_metric_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED, short="metric",
+        meaning="What the kept cap saves per iteration in the metric, as confirmed.",
+        of_job=True, values=lambda status: _saving(_of_kept(status, lambda versus: versus.metric_pct)),
+    ),
+    Metric(
+        name="autocap_expected_metric_saving_stderr_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED,
+        short="standard error of the metric", meaning="Standard error of what the kept cap saves in the metric.",
+        of_job=True, values=lambda status: _error(_of_kept(status, lambda versus: versus.metric_stderr_pct)),
+    ),
+    Metric(
+        name="autocap_energy_joules_total", kind=Kind.COUNTER, unit=Unit.JOULE, panel="Energy since tuning began",
+        short="energy", meaning="Energy used since tuning began.", values=lambda status: status.energies_j,
+    ),
+    Metric(
+        name="autocap_iterations_total", kind=Kind.COUNTER, unit=Unit.ITERATION, panel="Iterations", short="iterations",
+        meaning="Iterations of the job since its activity was steady.", of_job=True,
+        values=lambda status: [0.0 if status.tally is None else status.tally.iterations],
+    ),
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""A run in the experiment tracker of its user: Weights & Biases, MLflow or TensorBoard.
+
+A tracker may hang, print, ask for a password, or take seconds to be imported. So whoever talks to one follows the run
+directory, as `autocap report --follow` does, and nobody waits for it: it is a process of its own (`process`), or, where
+the training script itself has a run of that tracker open, a thread beside it (`joined`). What is logged is the same
+for all (`rows`); a module a tracker says it in that tracker's words (`sink`).
+"""
+
+import sys
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+from autocap.errors import TrackerUnavailable
+
+PATIENCE_S = 10.0  # with all the processes that log a run, at its end
+
+
+def require(trackers: Iterable[str]) -> None:
+    """Raises TrackerUnavailable where the package of one of them is not installed. A tracker, its package and our extra
+    have one name. Imports none of them."""
+    for name in trackers:
+        if not _is_installed(name):
+            raise TrackerUnavailable(
+                f"--log-to {name} needs the package {name}; install it with: pip install 'autocap[{name}]'"
+            )
+
+
+def _is_installed(package: str) -> bool:
+    """W&B keeps its files in folders called wandb, which Python would take for packages without modules."""
+    if package in sys.modules:
+        return True
+    found = find_spec(package)
+    return found is not None and found.origin is not None
