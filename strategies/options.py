@@ -1,14 +1,14 @@
 """The options of a strategy: name, meaning, kind and default."""
 
 import re
+from argparse import ArgumentTypeError
 from dataclasses import dataclass
 
-from autocap.config.values import LARGEST, number_or_none, plain, shown
+from autocap.config.values import LARGEST, number_or_none, plain, shown, truth
 from autocap.errors import UsageError
 
 OptionScalar = str | int | float | bool | None
 _WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
-_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,10 @@ class Option:
     def parse(self, text: str) -> OptionScalar:
         """The value that `text` means. Raises UsageError with what is allowed."""
         if self.kind is bool:
-            if text.lower() not in _BOOLEANS:
-                raise UsageError(f"strategy option {self.name} is '{text}'; it takes true or false")
-            return _BOOLEANS[text.lower()]
+            try:
+                return truth(text)
+            except ArgumentTypeError:
+                raise UsageError(f"strategy option {self.name} is '{text}'; it takes true or false") from None
         if self.kind is str:
             if self.choices and text not in self.choices:
                 raise UsageError(f"strategy option {self.name} is '{text}'; it takes {', '.join(self.choices)}")

@@ -14,6 +14,9 @@ os.environ["AUTOCAP_DEBUG"] = "1"
 # What is written to no terminal is as wide as it needs to be; a worker of several has the width of a terminal.
 os.environ.pop("COLUMNS", None)
 
+# Nobody's own settings: those of whoever runs the tests are theirs. (Under sudo their home counts instead.)
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
+
 # Hundreds of processes import autocap: compiled once, not by each of them, even where Python is told to leave no trace.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -15,6 +15,7 @@ from typing import NoReturn, Protocol
 from autocap.cli import command_words
 from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
+from autocap.config.option import taken_words
 from autocap.errors import AutocapError, UsageError
 from autocap.spelling import did_you_mean
 from autocap.streams import note
@@ -24,7 +25,7 @@ DEBUG_VARIABLE = "AUTOCAP_DEBUG"  # has an internal fault shown with its traceba
 _MOST_WORDS = 1000  # argparse takes seconds for ten times as many
 
 # name -> module:class and the line that `autocap --help` shows.
-_COMMANDS = {
+COMMANDS = {
     "run": ("autocap.cli.run:Run", "start a command and tune its power caps while it runs"),
     "attach": ("autocap.cli.run:Attach", "tune a job that runs already"),
     "sweep": ("autocap.cli.sweep:Sweep", "run a command under every cap, and compare what they cost"),
@@ -34,10 +35,13 @@ _COMMANDS = {
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
     "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
+    "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
+    "completion": ("autocap.cli.completion:Completion", "print what completes all this in bash, zsh or fish"),
     "help": ("autocap.cli.help:Help", "show this, or the options of one command"),
 }
-_WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one
-_UNLISTED = {"inside": ("autocap.cli.run:Inside", "what autocap.tune starts")}
+WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one
+WITH_SETTINGS = ("run", "attach", "sweep")  # the commands that files and variables hold settings for
+UNLISTED = {"inside": ("autocap.cli.run:Inside", "what autocap.tune starts")}
 
 
 class Command(Protocol):
@@ -132,18 +136,27 @@ def _require_trusted() -> None:
 def _dispatch(argv: list[str], streams: StandardStreams) -> int:
     command, parser = parser_of(overview().parse_args(argv[:1]).command)
     words, child = argv[1:], None
-    if argv[0] in _WITH_A_JOB:
+    if argv[0] in WITH_A_JOB:
         words, child = command_words.split(words, parser)
     elif command.is_session and "--" in words:
         at = words.index("--")
         words, child = words[:at], words[at + 1 :]
     args = parser.parse_args(words)
     args.child = child
+    if argv[0] in WITH_SETTINGS:
+        from autocap.cli.settings import take
+
+        take(args, argv[0])
     if getattr(args, "verbose", False):
         log_everything()
     if command.is_session:
         streams.wait_for_nobody()
-    return command.run(args)
+    try:
+        return command.run(args)
+    except AutocapError as error:
+        if getattr(args, "taken", ()):  # else nobody would know where a value comes from
+            error.args = (f"{error} (with {taken_words(args.taken)})",)
+        raise
 
 
 def overview() -> Parser:
@@ -156,7 +169,7 @@ def overview() -> Parser:
         usage="autocap [--version] [--help] COMMAND …",
     )
     parser.add_argument("--version", action="version", version=f"autocap {__version__}")
-    lines = [f"  {name:<11}{summary}" for name, (_, summary) in _COMMANDS.items()]
+    lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
     parser.epilog = "\n".join(["commands:", *lines, "", "`autocap help COMMAND` shows a command's options."])
     parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
     return parser
@@ -164,10 +177,10 @@ def overview() -> Parser:
 
 def parser_of(name: str) -> tuple[Command, Parser]:
     """A command and the parser of its options. Raises UsageError where there is no such command."""
-    if name not in _COMMANDS | _UNLISTED:
-        meant = did_you_mean(name, _COMMANDS)
-        raise UsageError(f"unknown command '{name}'{meant}; choose one of {', '.join(_COMMANDS)}")
-    module, _, cls = (_COMMANDS | _UNLISTED)[name][0].partition(":")
+    if name not in COMMANDS | UNLISTED:
+        meant = did_you_mean(name, COMMANDS)
+        raise UsageError(f"unknown command '{name}'{meant}; choose one of {', '.join(COMMANDS)}")
+    module, _, cls = (COMMANDS | UNLISTED)[name][0].partition(":")
     command: Command = getattr(import_module(module), cls)()
     parser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False)
     command.prepare_parser(parser)

@@ -14,6 +14,8 @@ from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
 from autocap.progress.regex import compile_pattern
 from autocap.spelling import did_you_mean
 
+_NO_CONFIG = "take no settings from autocap.toml and AUTOCAP_* variables"
+
 
 def declare(
     parser: argparse.ArgumentParser,
@@ -29,11 +31,13 @@ def declare(
             added = parser.add_argument_group((titles or {}).get(group, group.value))
             for option in of_group:
                 _add(added, option, command)
+            if group is Group.RUNNING:
+                added.add_argument("--no-config", action="store_true", help=_NO_CONFIG)
 
 
 def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
     flags = (option.flag,) if option.short is None else (option.short, option.flag)
-    text = option.help_in.get(command, option.help).replace("%", "%%")
+    text = option.help_of(command).replace("%", "%%")
     kind: dict[str, Any]  # argparse's own signature
     if option.read is None:
         kind = {"action": "store_const", "const": option.const}
@@ -89,7 +93,8 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     _check_caps(given)
     metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
     tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())
-    made = record_from(RunConfig, command, given, command=tuple(args.child or ()), tune=tune, rates=rates)
+    taken = given.get("taken", ())
+    made = record_from(RunConfig, command, given, command=tuple(args.child or ()), tune=tune, rates=rates, taken=taken)
     devices.check_name(made.device)
     if made.node_power == made.device == "rapl":
         raise UsageError("--node-power rapl would count the packages of --device rapl again; drop one of them")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from autocap.config import values
-from autocap.config.option import CommandOption, Group
+from autocap.config.option import CommandOption, Group, TakenSetting
 from autocap.metrics import METRICS, NO_RATES, Metric, Rates
 
 METRIC = "eds"
@@ -17,6 +17,7 @@ STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes 
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 PERIOD_AWAITED_SECONDS = 600.0  # the same, as long as a long one shows that needs more cycles
 STRATEGY = "model"
+STRATEGIES = (STRATEGY, "golden", "linear", "bayesian", "bandit", "fixed")
 NODE_POWER = "none"
 RETUNE = "auto"
 DEVICE = "auto"
@@ -57,7 +58,7 @@ class TuneConfig:
 
     metric: Annotated[
         Metric,
-        _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})"),
+        _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})", usual=tuple(METRICS)),
         _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
         _metric("--max-slowdown X%", values.percentage, "longest time per iteration allowed, against the baseline"),
         _metric(
@@ -120,6 +121,7 @@ class TuneConfig:
             values.retune,
             "auto (when the workload has changed), never, or after so many seconds; SIGUSR1 asks for it too "
             f"(default: {RETUNE})",
+            usual=("auto", "never"),
         ),
     ] = RETUNE
     observe: Annotated[
@@ -143,8 +145,8 @@ class RunConfig:
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
     idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each
-    once or more often. step_map_fd: of the map in which a
-    job that asked to be tuned counts its steps.
+    once or more often. step_map_fd: of the map in which a job that asked to be tuned counts its steps. taken: the
+    settings that the command line does not give.
     """
 
     command: tuple[str, ...]
@@ -153,8 +155,9 @@ class RunConfig:
         _search(
             "--strategy NAME",
             values.word,
-            "model, golden, linear, bayesian, bandit, fixed, a registered plug-in, or package.module:Class "
-            f"(default: {STRATEGY})",
+            f"{', '.join(STRATEGIES)}, a registered plug-in, or package.module:Class (default: {STRATEGY})",
+            usual=STRATEGIES,
+            runs_code=".*:",
         ),
     ] = STRATEGY
     strategy_options: Annotated[
@@ -173,6 +176,7 @@ class RunConfig:
             values.word,
             "auto, nvml, rapl (CPU packages), emulated[:PROFILE], or KIND[:ARG] of a registered plug-in "
             f"(default: {DEVICE})",
+            usual=(DEVICE, "nvml", "rapl", "emulated"),
         ),
     ] = DEVICE
     shared_gpu: Annotated[
@@ -208,6 +212,7 @@ class RunConfig:
             f"{', '.join(PROGRESS_KINDS['run'])} (default: {PROGRESS})",
             commands=_TUNING,
             help_in={"attach": f"{', '.join(PROGRESS_KINDS['attach'])} (default: {PROGRESS})"},
+            usual=(PROGRESS, "steps", "period", "regex:", "speed"),
         ),
     ] = PROGRESS
     rates: Annotated[
@@ -241,6 +246,8 @@ class RunConfig:
             "count the machine's energy, not the GPUs' alone: watts or rapl (are added to the GPUs'), ipmi or "
             "command:CMD (a meter of the whole machine, which prints watts, a line a reading), none "
             f"(default: {NODE_POWER})",
+            usual=(NODE_POWER, "rapl", "ipmi", "command:"),
+            runs_code="command:",
         ),
     ] = NODE_POWER
     idle_w: Annotated[
@@ -297,3 +304,4 @@ class RunConfig:
         ),
     ] = ()
     step_map_fd: int | None = None
+    taken: tuple[TakenSetting, ...] = ()

@@ -43,6 +43,7 @@ class SweepConfig:
             "each and shows it to the command in CUDA_VISIBLE_DEVICES (default: those which that names already, or the "
             "only GPU there is)",
             commands=_SWEEP,
+            between=";",
         ),
     ] = None
     repeats: Annotated[int, _runs("--repeats N", values.repeats, f"runs of each cap (default: {REPEATS})")] = REPEATS

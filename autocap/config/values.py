@@ -256,6 +256,16 @@ _PATH_BYTES, _NAME_BYTES = 4095, 255  # as Linux has them
 _NAMES = 200  # one in another: each may have to be made, held open, and removed
 
 
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def truth(text: str) -> bool:
+    """`true`, `yes` or `1`, or their opposites."""
+    if text.lower() not in _TRUTHS:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is neither true nor false; give one of {', '.join(_TRUTHS)}")
+    return _TRUTHS[text.lower()]
+
+
 def retune(text: str) -> float | str:
     """When to tune anew: auto, never, or seconds."""
     return text if text in ("auto", "never") else positive("seconds", ", or auto, or never")(text)

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
+from autocap.config.option import TakenSetting
 from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import GpuInfo
 
@@ -74,6 +75,14 @@ class ProgramFound:
     name: str
     program: str
     plain: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsTaken:
+    """Which settings the command line did not give, where there are any."""
+
+    t_s: float
+    settings: tuple[TakenSetting, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +208,7 @@ class RunEnded:
 RunEvent = (
     RunStarted
     | ProgramFound
+    | SettingsTaken
     | DeviceFound
     | NodeMetered
     | IdleEstimated

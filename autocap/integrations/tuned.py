@@ -5,6 +5,7 @@ beat, and would die with the script before it has put a limit back. The process 
 emulated device stops the whole job), and ends with it.
 """
 
+import argparse
 import logging
 import os
 import re
@@ -155,16 +156,10 @@ def _words_of(option: CommandOption, value: OptionValue) -> list[str]:
         if value is not True:
             raise UsageError(f"{option.keyword} is True or False, not {value!r}")
         return [option.flag]
-    match value:
-        case True:
-            raise UsageError(f"{option.keyword} takes a value, as {option.usage} does")
-        case str() | int() | float() | Path():
-            values = [str(value)]
-        case Mapping():
-            values = [f"{key}={of_key}" for key, of_key in value.items()]
-        case _:
-            values = list(map(str, value))
-    return [f"{option.flag}={text}" for text in (values if option.repeated else [",".join(values)])]
+    try:
+        return [f"{option.flag}={text}" for text in option.texts(value)]
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{option.keyword}: {error}") from None
 
 
 def _is_another_rank() -> bool:

@@ -75,6 +75,35 @@ def replaceable(path: str) -> str | None:
     return None
 
 
+def writer_of(fd: int, uid: int) -> str | None:
+    """Who else than root and that user could have written an open file, as a clause; `None` for nobody.
+
+    More is asked than of an installation: a group is theirs where it has their name and nobody else in it.
+    """
+    status = os.fstat(fd)
+    if status.st_uid not in (0, uid):
+        return f"it belongs to user {status.st_uid}"
+    if status.st_mode & stat.S_IWOTH:
+        return "any user can write it"
+    if not status.st_mode & stat.S_IWGRP:
+        return None
+    if _has_acl(fd):
+        return "whoever its access control list names can write it"
+    return None if status.st_gid == 0 or _is_own(status.st_gid, uid) else f"group {status.st_gid} can write it"
+
+
+def _is_own(gid: int, uid: int) -> bool:
+    """Whether it is the group that a user's account was made with, and holds nobody else."""
+    import grp
+    import pwd
+
+    try:
+        group, name = grp.getgrgid(gid), pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return False
+    return group.gr_name == name and set(group.gr_mem) <= {name}
+
+
 def _clause(who: str, place: str) -> str:
     return f"{who} can write {place}"
 
@@ -152,9 +181,10 @@ def _writer(place: str, status: os.stat_result, of_user: InvokingUser | None, *,
     return None if status.st_gid == 0 or private or _is_empty(status.st_gid) else f"group {status.st_gid}"
 
 
-def _has_acl(place: str) -> bool:
+def _has_acl(place: str | int) -> bool:
+    """place: a path, or an open descriptor."""
     try:
-        return _ACL in os.listxattr(place, follow_symlinks=False)
+        return _ACL in (os.listxattr(place) if isinstance(place, int) else os.listxattr(place, follow_symlinks=False))
     except OSError:  # a file system without
         return False
 

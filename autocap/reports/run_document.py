@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
+from autocap.config.option import taken_words
 from autocap.events import Event
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
@@ -43,7 +44,7 @@ def _body(
     else:
         yield Sentences(lines=tuple(heading))
         yield wording.trials(summary, events)
-        result = [wording.outcome(summary, events), *wording.per_gpu(summary), *wording.savings(summary)]
+        result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
         yield Sentences(lines=(*result, *wording.expectation(events), *at_rest))
         if summary.node is not None:
             yield node_wording.of_gpus(summary, events)
@@ -62,6 +63,8 @@ def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]
     yield "ended", summary.ended_because
     yield "process", "unknown" if summary.pid is None else str(summary.pid)
     yield "strategy", f"{summary.strategy.name} ({options})" if options else summary.strategy.name
+    if summary.settings:
+        yield "settings", taken_words(summary.settings)
     if summary.progress is not None:
         yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"
     for sentence in wording.expectation(events):

@@ -10,12 +10,12 @@ import os
 import re
 import select
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autocap.errors import AutocapError
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 _CHUNK = MIB
 _STREAM = re.compile(r"/dev/stdin|(?:/dev/fd|/proc/(?:self|thread-self)/fd)/(\d{1,9})")
 _KINDS = {
@@ -58,26 +58,30 @@ def _checked(fd: int, path: Path, allowed: tuple[int, ...]) -> int:
     raise InputRefused(f"{path} is {_KINDS.get(kind, 'no file')}; pass a file")
 
 
-def pieces_of(path: Path, most_bytes: int) -> Iterator[bytes]:
+def pieces_of(path: Path, most_bytes: int, check: Callable[[int], None] | None = None) -> Iterator[bytes]:
     """What the file holds, piece by piece; it is opened when the first is asked for.
 
-    Raises, then or later, what `open_input` does, and InputRefused where there are more bytes.
+    check: is given the descriptor before anything is read, and may raise. Raises, then or later, what `open_input`
+    does, and InputRefused where there are more bytes.
     """
     fd = open_input(path)
     try:
+        if check is not None:
+            check(fd)
         left = most_bytes
         while piece := _read(fd, path):
             left -= len(piece)
             if left < 0:
-                raise InputRefused(f"{path} holds more than {most_bytes // MIB} MiB, the most that is read of a file")
+                most = f"{most_bytes // MIB} MiB" if most_bytes >= MIB else f"{most_bytes // KIB} KiB"
+                raise InputRefused(f"{path} holds more than {most}, the most that is read of a file")
             yield piece
     finally:
         os.close(fd)
 
 
-def read_input(path: Path, most_bytes: int) -> bytes:
+def read_input(path: Path, most_bytes: int, check: Callable[[int], None] | None = None) -> bytes:
     """All that the file holds. Raises as `pieces_of`."""
-    return b"".join(pieces_of(path, most_bytes))
+    return b"".join(pieces_of(path, most_bytes, check))
 
 
 def _read(fd: int, path: Path) -> bytes:

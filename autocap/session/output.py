@@ -54,6 +54,7 @@ class RunOutput:
         unlogged = self._start_trackers()
         self._recorder = Recorder(self.directory, self._reporter, *self._exporters, *self._trackers)
         self._recorder.event(self._run_started(plan, mode, pid))
+        tell_of_settings(self._config, self._recorder, self._clock.now())
         self._tell_of_node()
         for note in (*notes, *unlogged):
             self._recorder.warn(self._clock.now(), note)
@@ -115,6 +116,12 @@ class RunOutput:
             observe=self._config.tune.observe,
             rates=self._config.rates,
         )
+
+
+def tell_of_settings(config: RunConfig, recorder: Recorder, t_s: float) -> None:
+    """Which settings the command line did not give."""
+    if config.taken:
+        recorder.event(events.SettingsTaken(t_s=t_s, settings=config.taken))
 
 
 def node_metered(node: PowerSource, config: RunConfig, t_s: float) -> events.NodeMetered:

@@ -22,7 +22,7 @@ from autocap.reports import text
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.runlog.directory import SWEEP, RunDirectory
 from autocap.runlog.event_log import read_events
-from autocap.session.output import hand_out, node_metered
+from autocap.session.output import hand_out, node_metered, tell_of_settings
 from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
 from autocap.session.recorder import Recorder
 from autocap.session.rights import lent_rights
@@ -68,6 +68,7 @@ def sweep(config: SweepConfig, clock: SignalClock) -> int:
                 runs_left=schedule.left,
             )
         )
+        tell_of_settings(config.run, recorder, clock.now())
         tell_of_command(config.run, command, recorder, clock.now())
         if node is not None:
             recorder.event(node_metered(node, config.run, clock.now()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cli import _COMMANDS, _WITH_A_JOB, main, parser_of
+from autocap.cli import COMMANDS, WITH_A_JOB, main, parser_of
 from autocap.cli.command_words import split
 from autocap.errors import UsageError
 from tests.cli.test_cli import Cli, Here, cli, here, require_refused
@@ -89,7 +89,7 @@ def test_a_command_without_two_dashes_is_run_and_its_options_are_its_own(here: H
 
 
 def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
-    assert set(_WITH_A_JOB) == {"run", "sweep"}
+    assert set(WITH_A_JOB) == {"run", "sweep"}
     require_refused(cli, here("attach", "--pid", "1", "python", "x.py"), 2, "unrecognized arguments: python x.py (see")
 
 
@@ -124,9 +124,7 @@ def test_what_was_probably_meant_is_said(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "same"), [(["help"], ["--help"])] + [(["help", n], [n, "--help"]) for n in _COMMANDS]
-)
+@pytest.mark.parametrize(("words", "same"), [(["help"], ["--help"])] + [(["help", n], [n, "--help"]) for n in COMMANDS])
 def test_help_is_a_command(words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     shown = capsys.readouterr().out
@@ -151,7 +149,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("runs") / "run")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["help"], *([name, "--help"] for name in _COMMANDS)])
+@pytest.mark.parametrize("words", [["--help"], ["help"], *([name, "--help"] for name in COMMANDS)])
 def test_help_is_readable_where_the_terminal_knows_ascii_alone(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

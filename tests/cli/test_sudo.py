@@ -249,6 +249,29 @@ def test_the_command_is_the_one_beside_autocap_and_finds_what_is_there(
     assert json.loads((machine.home / "out" / "result.json").read_text())["warnings"] == []
 
 
+def test_settings_are_read_as_the_user_from_files_of_theirs_or_roots_alone(machine: Machine, sudo: Sudo) -> None:
+    here = machine.home / "autocap.toml"
+    words = ("run", "--device", "emulated", "--", "true")
+    here.symlink_to(machine.secret / "file")
+    assert sudo(*words, "--no-config").returncode == 0, "nor is it seen"
+    here.unlink()
+    (machine.home / "own.toml").write_text("metric = 'nonsense'")
+    here.symlink_to(machine.home / "own.toml")
+    for uid, gid, mode, refused in (
+        (0, 0, 0o664, "unknown metric 'nonsense'"),
+        (USER.uid, USER.gid, 0o644, "unknown metric 'nonsense'"),
+        (0, 0, 0o600, "autocap.toml cannot be read: Permission denied"),
+        (USER.uid + 1, USER.gid, 0o644, f"is not to be trusted, as it belongs to user {USER.uid + 1}"),
+        (USER.uid, USER.gid, 0o666, "is not to be trusted, as any user can write it"),
+        (USER.uid, USER.gid, 0o664, f"is not to be trusted, as group {USER.gid} can write it"),
+    ):
+        os.chown(here, uid, gid)
+        here.chmod(mode)
+        done = sudo(*words)
+        assert (done.returncode, refused in done.stderr) == (2, True), done.stderr
+    assert machine.untouched()
+
+
 def test_the_internal_command_is_refused_and_touches_nothing(machine: Machine, sudo: Sudo) -> None:
     words = ("inside", "--pid", str(os.getpid()))
     done = sudo(*words, "--step-map-fd", "5", "--out", str(machine.secret / "out"))

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from autocap.cli import settings
 from tests.cli.test_cli import Cli, until
 from tests.docs.pages import ALL_BLOCKS, Block
 
@@ -78,7 +79,17 @@ def test_python_compiles(block: Block) -> None:
 
 @pytest.mark.parametrize("block", [block for block in ALL_BLOCKS if block.language == "toml"], ids=str)
 def test_toml_can_be_read(block: Block) -> None:
-    assert tomllib.loads(block.text)["project"]["entry-points"]
+    read = tomllib.loads(block.text)
+    assert "project" not in read or read["project"]["entry-points"]
+
+
+@pytest.mark.parametrize("command", settings.COMMANDS)
+def test_the_example_settings_are_read(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = (block for block in ALL_BLOCKS if block.page == "docs/configuration.md" and block.language == "toml")
+    (tmp_path / "autocap.toml").write_text(example.text)
+    monkeypatch.chdir(tmp_path)
+    _, here = settings.layers(command)
+    assert here["gpus"].text == ("0;0,1" if command == "sweep" else "0,1")
 
 
 def test_every_block_says_what_it_is() -> None:

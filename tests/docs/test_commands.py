@@ -98,16 +98,8 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in (
-        "devices:Devices",
-        "restore:Restore",
-        "report:Report",
-        "runs:Runs",
-        "period:Period",
-        "help:Help",
-        "dashboard:Dashboard",
-    ):
-        monkeypatch.setattr(f"autocap.cli.{name.replace(':', '.')}.run", command)
+    for name in ("devices", "restore", "report", "runs", "period", "dashboard", "config", "completion", "help"):
+        monkeypatch.setattr(f"autocap.cli.{name}.{name.capitalize()}.run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1
 
@@ -245,7 +237,7 @@ FOREIGN = {"--cap-add", "--init", "--privileged", "--stop-timeout", "--option"} 
 def own_options() -> set[str]:
     """Every option of every program of ours."""
     found = set()
-    for reference, _ in autocap.cli._COMMANDS.values():
+    for reference, _ in autocap.cli.COMMANDS.values():
         module, _, cls = reference.partition(":")
         parser = argparse.ArgumentParser()
         getattr(import_module(module), cls)().prepare_parser(parser)
@@ -278,7 +270,7 @@ def test_every_command_in_the_text_is_one_of_ours() -> None:
     for page, span in SPANS:
         match words_of(span)[1] if span.startswith("sudo ") else span.split():
             case ["autocap", name, *_] if re.fullmatch(r"[a-z]+", name) and page not in BY_MESSAGE:
-                assert name in autocap.cli._COMMANDS | autocap.cli._UNLISTED, f"{page.name}: {span}"
+                assert name in autocap.cli.COMMANDS | autocap.cli.UNLISTED, f"{page.name}: {span}"
             case ["python", "-m", "bench", name, *_] if re.fullmatch(r"[a-z]+", name):
                 assert name in BENCHMARKS, f"{page.name}: {span}"
             case ["python", "-m", module, *_] if module.startswith("bench."):

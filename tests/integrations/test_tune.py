@@ -305,7 +305,7 @@ tell(run.result)
         ({"nosuch": 1}, "autocap.tune has no option nosuch; choose cap_step, caps, carbon, currency, device"),
         ({"help": True}, "autocap.tune has no option help; choose"),
         ({"observe": "yes"}, "observe is True or False, not 'yes'"),
-        ({"gpus": True}, "gpus takes a value, as --gpus LIST does"),
+        ({"gpus": True}, "gpus: it takes a value, as --gpus LIST does"),
         ({"max_slowdown": "x"}, "argument --max-slowdown: 'x' is not a number"),
         (
             {"progress": "regex:x"},

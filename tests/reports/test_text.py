@@ -8,10 +8,20 @@ from pathlib import Path
 import pytest
 
 from autocap.config import TuneConfig
+from autocap.config.option import TakenSetting
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.devices.simulated.meter import SimulatedMeter
-from autocap.events import Decided, DeviceFound, Event, NodeMetered, ProgramFound, RunEnded, Warned
+from autocap.events import (
+    Decided,
+    DeviceFound,
+    Event,
+    NodeMetered,
+    ProgramFound,
+    RunEnded,
+    SettingsTaken,
+    Warned,
+)
 from autocap.metrics import Metric
 from autocap.records import Sample
 from autocap.reports import text
@@ -217,6 +227,15 @@ def test_what_is_counted_is_said_when_it_begins() -> None:
     words = Wording()
     metered = NodeMetered(t_s=0.0, source="350 W", whole=False, refresh_s=0.0, idle_w=None, standard_idle_w=None)
     assert words.line(metered) == "energy is the whole node's, the GPUs' and this beside them: 350 W"
+
+
+def test_settings_are_told_source_by_source() -> None:
+    here = [
+        TakenSetting(name=name, value=value, source="./autocap.toml") for name, value in (("k", "2"), ("wait", "9"))
+    ]
+    long = TakenSetting(name="strategy", value="x" * 70, source="AUTOCAP_STRATEGY")
+    said = Wording().line(SettingsTaken(t_s=0.0, settings=(here[0], long, here[1])))
+    assert said == f"settings taken: k 2, wait 9 from ./autocap.toml; strategy {'x' * 60}… from AUTOCAP_STRATEGY"
 
 
 def test_the_program_is_named_where_sudos_path_gives_another() -> None:

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from autocap.events import Decided, DeviceFound, Event, ProgramFound, State, StateEntered, Warned
+from autocap.events import Decided, DeviceFound, Event, ProgramFound, SettingsTaken, State, StateEntered, Warned
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
 from autocap.reports.live.plain import PlainLines, Reporter
@@ -45,7 +45,7 @@ class LiveView(PlainLines):
     def event(self, event: Event) -> None:
         self._status.event(event)
         line = self._words.line(event)
-        kept = isinstance(event, Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound)
+        kept = isinstance(event, Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | SettingsTaken)
         # What is searched for says what the metric in the view means.
         if line is not None and (kept or (isinstance(event, StateEntered) and event.state is State.SEARCHING)):
             self.say([line])

@@ -6,6 +6,7 @@ or never came to be. `summarise` makes it from the events.
 
 from dataclasses import dataclass
 
+from autocap.config.option import TakenSetting
 from autocap.events import MetricInfo, OptionValue
 from autocap.metrics import NO_RATES, Rates
 from autocap.records import Measurement, TrialState
@@ -206,7 +207,7 @@ class Summary:
     Energy and power are the machine's where `node` is there, with the GPUs' part in each measurement's `gpu`, and else
     the GPUs'. best_by_metric_gpu: as best_by_metric, had the GPUs' energy alone been counted; empty without `node`.
     decided_because: why the last decision kept its cap, or none; `None` before it. versus_common: `None` unless a cap
-    per GPU was asked for and looked for at the common cap held last.
+    per GPU was asked for and looked for at the common cap held last. settings: what the command line did not give.
     """
 
     schema: int = SCHEMA
@@ -234,6 +235,7 @@ class Summary:
     warnings: tuple[str, ...]
     node: NodeSummary | None = None
     best_by_metric_gpu: tuple[BestCap, ...] = ()
+    settings: tuple[TakenSetting, ...] = ()
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""

@@ -19,6 +19,7 @@ from autocap.events import (
     ProgressFound,
     RunEnded,
     RunStarted,
+    SettingsTaken,
     State,
     StateEntered,
     Tally,
@@ -70,6 +71,7 @@ def summarise(events: Sequence[Event]) -> Summary:
     if started is None:
         raise RunDirectoryError("the run has no start on record: it was killed before its first event was written")
     ended = last_of(RunEnded, events)
+    taken = last_of(SettingsTaken, events)
     baseline = next((event.measurement for event in all_of(BaselineMeasured, events)), None)
     progress, decided = last_of(ProgressFound, events), last_of(Decided, events)
     measured, predicted = measured_trials(events), last_of(Predicted, events)
@@ -102,6 +104,7 @@ def summarise(events: Sequence[Event]) -> Summary:
         warnings=tuple(event.text for event in all_of(Warned, events)),
         node=node,
         best_by_metric_gpu=best_by_gpus(measured, baseline) if baseline and node else (),
+        settings=taken.settings if taken else (),
     )
 
 

@@ -1,6 +1,7 @@
 """Events in words."""
 
 from autocap import events
+from autocap.config.option import taken_words
 from autocap.config.values import shown
 from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
@@ -33,6 +34,8 @@ class Wording:
             case events.ProgramFound(name=name, program=program, plain=plain):
                 other = "has none" if plain is None else f"gives {plain}"
                 return f"command {shown(name)} is {program} here; sudo's own PATH {other}"
+            case events.SettingsTaken(settings=settings):
+                return f"settings taken: {taken_words(settings)}"
             case events.DeviceFound():
                 return self._device(event)
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):

@@ -164,16 +164,16 @@ def undecided(summary: Summary) -> bool:
     return summary.ended_because == UNFINISHED and summary.chosen is None and not held
 
 
-def outcome(summary: Summary, events: Sequence[Event]) -> str:
+def outcome(summary: Summary) -> str:
     """What was kept, and what it changes per iteration; or why nothing was."""
     if undecided(summary):
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
         if not summary.trials and not any(span.name == State.SEARCHING for span in summary.states):
             return "no cap was tried."
-        decided = last_of(Decided, events)
-        if decided is not None and decided.cap_w is None:
-            return f"no cap was kept, the limit found on arrival was put back: {decided.reason} ({NO_CAP_PAGE})"
+        if summary.decided_because is not None:
+            why = summary.decided_because
+            return f"no cap was kept, the limit found on arrival was put back: {why} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
         return f"no cap was kept{ended}: the limit found on arrival was put back ({NO_CAP_PAGE})"
     kept = f"kept {common_caps(summary.chosen.cap_w)} W"

@@ -1,0 +1,84 @@
+"""`autocap config`."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from autocap.cli import settings, settings_file
+from autocap.config.option import CommandOption
+from autocap.streams import put, put_json
+from autocap.streams.terminal import columns, encoding_of
+
+_PLAIN_WIDTH = 160  # characters, where the reader is no terminal
+BUILT_IN = "built-in"
+
+
+class Config:
+    """Show every setting of a command, and where it comes from: the options that are given here as well, a variable
+    AUTOCAP_…, ./autocap.toml, the user's own file, or what is built in.
+
+    COMMAND is run, attach or sweep, and may be followed by options of it: `autocap config run --metric energy`.
+    """
+
+    is_session = False
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = "autocap config [COMMAND [options]] [--json]"
+        parser.add_argument(
+            "command", metavar="COMMAND", nargs="?", choices=tuple(settings.COMMANDS), default="run",
+            help="run, attach or sweep (default: run)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--json", action="store_true",
+            help="print {command, files, settings}; of each setting option, value, source, and why it is unused",
+        )  # fmt: skip
+        for option in _of_any_command().values():
+            flags = (option.flag,) if option.short is None else (option.short, option.flag)
+            # A value as text: what it means is the command's to say.
+            action = "store_true" if option.read is None else "append" if option.repeated else "store"
+            parser.add_argument(*flags, action=action, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+    def run(self, args: argparse.Namespace) -> int:
+        given = {keyword: value for keyword, value in vars(args).items() if keyword in _of_any_command()}
+        found = settings.settled([settings.from_command_line(args.command, given), *settings.layers(args.command)])
+        rows = [_row(option, args.command, found.get(key)) for key, option in settings.options(args.command).items()]
+        files = {path: settings_file.is_there(path) for path in settings_file.paths()}
+        if args.json:
+            put_json({"command": args.command, "files": files, "settings": [asdict(row) for row in rows]})
+        else:
+            _show(args.command, rows, files)
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """value: its text, `None` where nothing is set and nothing built in. unused: why it has no say, or nothing."""
+
+    option: str
+    value: str | None
+    source: str
+    unused: str
+
+
+def _of_any_command() -> dict[str, CommandOption]:
+    found = {key: option for command in settings.COMMANDS for key, option in settings.options(command).items()}
+    return {key: option for key, option in found.items() if key != "json"}  # which is this command's own
+
+
+def _row(option: CommandOption, command: str, setting: settings.Setting | None) -> _Row:
+    if setting is None:
+        return _Row(option=option.name, value=option.built_in(command), source=BUILT_IN, unused="")
+    return _Row(option=option.name, value=setting.text, source=setting.source, unused=setting.unused)
+
+
+def _show(command: str, rows: Sequence[_Row], files: Mapping[str, bool]) -> None:
+    from autocap.reports.document import Table
+    from autocap.reports.text import table_lines
+
+    cells = [
+        (row.option, row.value or "–", f"{row.source}{f'; no say: {row.unused}' * bool(row.unused)}") for row in rows
+    ]
+    table = Table(heading="", titles=(f"autocap {command}", "value", "from"), rows=tuple(cells), left=(0, 1))
+    put(*table_lines(table, columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)))
+    put(*(f"{path} {'is read' if there else 'is not there'}" for path, there in files.items()))

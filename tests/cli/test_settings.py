@@ -1,0 +1,285 @@
+"""Settings from variables and from files: which has its say, what is refused, and what `autocap config` shows."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autocap.cli import WITH_SETTINGS, config, main, settings
+from autocap.cli.run import checked
+from autocap.config import RunConfig
+from autocap.config.sweep import SweepConfig
+from tests.cli.test_cli import Cli, Here, cli, here
+from tests.docs.pages import ROOT, text
+
+__all__ = ["cli", "here"]
+VARIABLE = re.compile(r"\bAUTOCAP_[A-Z]\w*")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, beside one of the user's own settings."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    (tmp_path / "own" / "autocap").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def write(place: Path) -> Callable[..., Path]:
+    def written(words: str, *, own: bool = False) -> Path:
+        path = (place.parent / "own" / "autocap" if own else place) / "autocap.toml"
+        path.write_text(words)
+        return path
+
+    return written
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
+    """The run that a command line comes to, with everything that is set elsewhere."""
+
+    def of(line: str) -> RunConfig:
+        found: list[RunConfig] = []
+
+        def session(config: RunConfig | SweepConfig, *_: object) -> int:
+            found.append(config.run if isinstance(config, SweepConfig) else config)
+            return 0
+
+        for name in ("session.modes.run", "session.modes.attach", "sweep.session.sweep"):
+            monkeypatch.setattr(f"autocap.{name}", session)
+        assert main(line.split()) == 0
+        return found[0]
+
+    return of
+
+
+Made = Callable[..., RunConfig]
+
+
+def test_the_command_line_goes_before_variables_and_they_before_files(
+    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("trial-seconds = 10\nwait = 10\nsample-hz = 10\nstrategy = 'golden'\n", own=True)
+    write("trial-seconds = 20\nwait = 20\nsample-hz = 20\n")
+    monkeypatch.setenv("AUTOCAP_TRIAL_SECONDS", "30")
+    monkeypatch.setenv("AUTOCAP_WAIT", "30")
+    run = made("run --trial-seconds 40 -- true")
+    assert (run.tune.trial_s, run.tune.wait_s, run.sample_hz, run.strategy) == (40.0, 30.0, 20.0, "golden")
+    sources = {one.name: one.source for one in run.taken}
+    own = f"{os.environ['XDG_CONFIG_HOME']}/autocap/autocap.toml"
+    assert sources == {"wait": "AUTOCAP_WAIT", "sample-hz": "./autocap.toml", "strategy": own}
+
+
+def test_a_commands_table_goes_before_what_holds_for_all(write: Write, made: Made) -> None:
+    write("metric = 'energy'\nwait = 20\n[attach]\nmetric = 'edp'\n[sweep]\nrepeats = 2\ngpus = ['0', '0,1']\n")
+    assert made("run -- true").tune.metric.name == "energy"
+    attached = made("attach --pid 1")
+    assert (attached.tune.metric.name, attached.tune.wait_s) == ("edp", 20.0)
+    assert made("sweep -- true").tune.wait_s != 20.0, "a sweep has no --wait"
+
+
+def test_every_kind_of_value_is_read_as_on_the_command_line(write: Write, made: Made) -> None:
+    write(
+        "max-slowdown = '5%'\ncaps = [200, 150.5]\ngpus = [1, '3-4']\nretune = 300\nquiet = true\nforce = false\n"
+        "prometheus = 9101\nout = 'there'\n[strategy-option]\ntolerance = 3\n"
+    )
+    run = made("run --strategy golden -- true")
+    assert run.tune.metric.max_slowdown == 0.05
+    assert (run.tune.caps_w, run.gpus, run.tune.retune) == ((150.5, 200.0), ("1", "3", "4"), 300.0)
+    assert (run.quiet, run.force, run.prometheus, run.out) == (True, False, ("127.0.0.1", 9101), Path("there"))
+    assert run.strategy_options == ()  # of another strategy
+
+
+def test_a_variable_is_read_as_on_the_command_line(made: Made, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (
+        ("STRATEGY_OPTION", "a=1 b=2"),
+        ("QUIET", "yes"),
+        ("FORCE", "0"),
+        ("CAPS", "100,150"),
+        ("K", ""),
+    ):
+        monkeypatch.setenv(f"AUTOCAP_{name}", value)
+    run = made("run -- true")
+    assert (run.strategy_options, run.quiet, run.force) == ((("a", "1"), ("b", "2")), True, False)
+    assert run.tune.caps_w == (100.0, 150.0)
+    assert run.tune.metric.k == 2.0
+
+
+@pytest.mark.parametrize(
+    ("variable", "line", "observes"),
+    [("1", "", True), ("false", "", True), ("0", "", False), ("0", "--observe", True), ("1", "--no-config", True)],
+)
+def test_the_variable_that_forbids_to_set_anything_does_so_whatever_else_is_said(
+    variable: str, line: str, observes: bool, write: Write, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("observe = true\n")
+    monkeypatch.setenv("AUTOCAP_OBSERVE", variable)
+    assert made(f"run {line} -- true").tune.observe is observes
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "unused"),
+    [
+        ("k = 1.5", "--metric energy", {"k": "the metric is energy"}),
+        ("energy-price = 0.3\nhour-price = 1", "", dict.fromkeys(["energy-price", "hour-price"], "the metric is eds")),
+        ("energy-price = 0.3", "--metric cost", {}),
+        ("cap-step = 10", "--caps 100,150", {"cap-step": "caps is given instead"}),
+        ("caps = [100]", "--cap-step 10", {"caps": "cap-step is given instead"}),
+        ("idle-power = 90", "", {"idle-power": "no power of the node is read"}),
+        ("idle-power = 90\nnode-power = 100", "", {}),
+        ("strategy-option = {points = 5}", "--strategy golden", {"strategy-option": "the strategy is golden"}),
+        ("strategy-option = {tolerance = 5}\nstrategy = 'golden'", "--strategy golden", {}),
+    ],
+)
+def test_what_is_about_something_else_has_no_say(
+    words: str, line: str, unused: dict[str, str], write: Write, capsys: pytest.CaptureFixture[str], made: Made
+) -> None:
+    write(words)
+    assert main(["config", "run", *line.split(), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["option"]: row["unused"] for row in found["settings"] if row["unused"]} == unused
+    run = made(f"run {line} -- true")
+    assert not unused.keys() & {one.name for one in run.taken}
+
+
+def test_settings_are_shown_with_where_they_come_from(
+    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("metric = 'cost'\n")
+    write("energy-price = 0.3\n", own=True)
+    monkeypatch.setenv("AUTOCAP_WAIT", "30")
+    assert main(["config", "run", "--per-gpu", "--strategy-option", "points=5"]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    own = f"{os.environ['XDG_CONFIG_HOME']}/autocap/autocap.toml"
+    assert rows["metric"].split() == ["cost", "./autocap.toml"]
+    assert rows["energy-price"].split() == ["0.3", own]
+    assert rows["wait"].split() == ["30", "AUTOCAP_WAIT"]
+    assert rows["per-gpu"].split() == ["yes", "command", "line"]
+    assert rows["strategy-option"].split() == ["points=5", "command", "line"]
+    assert rows["trial-seconds"].split() == ["60", config.BUILT_IN]
+    assert rows["./autocap.toml"] == rows[own] == "is read"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("\nmetrik = 'eds'", "./autocap.toml, line 2: there is no option 'metrik' (did you mean metric?); `auto"),
+        ("max_slowdown = 5", "line 1: there is no option 'max_slowdown' (did you mean max-slowdown?)"),
+        ("[atach]\nk = 2", "line 1: there is no option 'atach' (did you mean attach?)"),
+        ("[run]\nrepeats = 2", "line 2: autocap run has no option 'repeats'; `autocap help run` lists them"),
+        ("[sweep]\n\nrepeats = 0", "line 3: repeats: '0' is not a whole number above 0, at most 1000"),
+        ("[sweep]\norder = 'up'", "line 2: order: unknown value 'up'; choose random, descending"),
+        ("wait = true", "line 1: wait: it takes a value, as --wait S does"),
+        ("wait = 2026-01-01", "line 1: wait: datetime.date(2026, 1, 1) is neither text nor number"),
+        ("quiet = 'yes'", "line 1: quiet: it is true or false, not"),
+        ("wait = [1, 2]", "line 1: wait: '1,2' is not a number; give a number above 0, in seconds"),
+        ("wait = nan", "line 1: wait: 'nan' is not finite"),
+        ("run = 5", "line 1: there is no option 'run'"),
+        ("metric = eds", "./autocap.toml is no TOML: Invalid value (at line 1, column 10)"),
+        ("a = " + "[" * 5000, "./autocap.toml is no TOML: too deeply nested"),
+        ("#" * 70_000, "autocap.toml holds more than 64 KiB"),
+        ("\udcff", "./autocap.toml is no UTF-8 text"),
+        ("strategy = 'my.code:Search'", "line 1: strategy 'my.code:Search' has code run, which a folder may"),
+        ("[attach]\nnode-power = 'command:sh'", "line 2: node-power 'command:sh' has code run"),
+        ("metric = 'edz'", "unknown metric 'edz' (did you mean eds?); choose one of energy, edp, ed2p, eds, cost ("),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_file_is_one_line_that_says_where(
+    words: str, message: str, place: Path, cli: object, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("autocap.toml").write_bytes(words.encode(errors="surrogateescape"))
+    done = here("run", "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert re.fullmatch(r"autocap: .+\n", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("AUTOCAP_K", "x", "AUTOCAP_K: 'x' is not a number; give a finite number"),
+        ("AUTOCAP_QUIET", "maybe", "AUTOCAP_QUIET: 'maybe' is neither true nor false; give one of true, yes, 1"),
+        ("AUTOCAP_METRIK", "eds", "'AUTOCAP_METRIK' is no variable of autocap's (did you mean AUTOCAP_METRIC?); unset"),
+        ("AUTOCAP_OBSERV", "1", "(did you mean AUTOCAP_OBSERVE?)"),
+        ("AUTOCAP_METRIC", "edp", "k belongs to the metric eds, not to edp (with metric edp from AUTOCAP_METRIC)"),
+    ],
+)
+def test_what_is_wrong_in_a_variable_is_one_line_that_names_it(
+    variable: str, value: str, message: str, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    done = here("run", "--k", "3", "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o646, 0o606])
+def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(
+    mode: int, write: Write, made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("metric = 'energy'").chmod(mode)
+    for command in ("run -- true", "config"):
+        assert main(command.split()) == 2
+        refused = "./autocap.toml is not to be trusted, as any user can write it; make it your own, with `chmod go-w`"
+        assert refused in capsys.readouterr().err
+    assert made("run --no-config -- true").taken == ()
+
+
+def test_a_file_that_is_none_is_never_opened(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("autocap.toml")
+    assert main(["run", "--", "true"]) == 2
+    assert "autocap.toml is a named pipe; pass a file; make it a plain file" in capsys.readouterr().err
+
+
+def test_the_users_own_file_may_have_code_run(write: Write, made: Made) -> None:
+    write("strategy = 'my.code:Search'", own=True)
+    assert made("run -- true").strategy == "my.code:Search"
+
+
+def test_a_script_takes_its_settings_from_nowhere_else(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("metric = 'nonsense'")
+    monkeypatch.setenv("AUTOCAP_METRIC", "energy")
+    assert checked(["--k=3"]).tune.metric.k == 3.0
+
+
+def test_other_commands_read_no_file(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write("nonsense").chmod(0o666)
+    assert main(["runs"]) == 0
+
+
+def test_a_run_records_what_was_taken(cli: Cli, here: Here) -> None:
+    Path("autocap.toml").write_text("observe = true\nwait = 9\n")
+    done = here("run", "--device", "emulated", "--out", "run", "--json", "--", "true")
+    assert done.returncode == 0
+    assert "autocap: settings taken: observe yes, wait 9 from ./autocap.toml\n" in done.stderr
+    taken = [
+        {"name": "observe", "value": "yes", "source": "./autocap.toml"},
+        {"name": "wait", "value": "9", "source": "./autocap.toml"},
+    ]
+    assert cli.events("settings_taken")[0]["settings"] == taken
+    assert json.loads(done.stdout.splitlines()[-1])["settings"] == taken
+    assert "observe yes, wait 9 from ./autocap.toml" in (cli.folder / "run" / "report.html").read_text()
+
+
+def test_no_variable_means_two_things_and_every_one_is_known_and_explained() -> None:
+    keywords = {keyword.upper() for command in settings.COMMANDS for keyword in settings.options(command)}
+    assert not keywords & set(settings.OTHER_VARIABLES)
+    known = {settings.PREFIX + name for name in (*keywords, *settings.OTHER_VARIABLES)}
+    folders = (ROOT / name for name in ("autocap", "strategies", "workloads", "bench", "tests"))
+    code = {name for folder in folders for path in folder.rglob("*.py") for name in VARIABLE.findall(path.read_text())}
+    assert code - {"AUTOCAP_METRIK", "AUTOCAP_OBSERV"} <= known
+    page = text(ROOT / "docs" / "configuration.md")
+    for name in ("OBSERVE", "DEBUG", "STATE_DIR", "SYSFS"):
+        assert f"`AUTOCAP_{name}" in page
+
+
+def test_the_commands_that_have_settings_are_those_that_read_them() -> None:
+    assert set(WITH_SETTINGS) == settings.COMMANDS.keys()
