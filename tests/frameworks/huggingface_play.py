@@ -81,7 +81,7 @@ def trainer(stage: Stage, script: Script, *callbacks: TrainerCallback) -> Traine
 
 
 def tuned() -> None:
-    stage, count = Stage("tuned")
+    stage = Stage("tuned")
     tune, count = TuneCallback(**stage.options), Count(stage)
     trainer(stage, Script(stage), count, tune).train()
     stage.tell(tune.result, **count.facts, iterations=tune.result.totals.iterations)
