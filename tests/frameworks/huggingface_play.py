@@ -17,7 +17,6 @@ from tests.frameworks.net import Net
 from tests.frameworks.stage import Failure, Script, Stage
 
 _ACCUMULATED = 2  # batches a step
-_STEPS = 400  # of several ranks, which have to end together
 
 
 class Model(torch.nn.Module):
@@ -48,14 +47,15 @@ class Follow(TrainerCallback):
 
 
 class Count(TrainerCallback):
-    """At the end of a training, what was counted and what there was to count; before the callback that tunes."""
+    """What was counted by the end of a training. Stands before the callback that tunes."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.facts: dict[str, object] = {}
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.facts = {"steps": state.global_step, "counted": self.stage.counted()}
+        if self.stage.is_counted:
+            self.facts = {"counted": self.stage.counted()}
 
 
 def trainer(stage: Stage, script: Script, *callbacks: TrainerCallback) -> Trainer:
@@ -83,8 +83,8 @@ def trainer(stage: Stage, script: Script, *callbacks: TrainerCallback) -> Traine
 def tuned() -> None:
     stage = Stage("tuned")
     tune, count = TuneCallback(**stage.options), Count(stage)
-    trainer(stage, Script(stage), count, tune).train()
-    stage.tell(tune.result, **count.facts, iterations=tune.result.totals.iterations)
+    steps = trainer(stage, Script(stage), count, tune).train().global_step
+    stage.tell(tune.result, steps=steps, **count.facts, iterations=tune.result.totals.iterations)
 
 
 def failed() -> None:
@@ -129,18 +129,24 @@ def without_gpu() -> None:
 def plain() -> None:
     stage = Stage("run")
     count = Count(stage)
-    trainer(stage, Script(stage), count).train()
-    stage.tell(**count.facts)
+    steps = trainer(stage, Script(stage), count).train().global_step
+    stage.tell(steps=steps, **count.facts)
     trainer(stage, Script(stage, fails=True)).train()
 
 
 def rank() -> None:
     stage = Stage("run")
-    tune = TuneCallback(**stage.options)
-    trained = trainer(stage, Script(stage, seen_all=lambda: False), tune)
-    trained.args.max_steps = _STEPS
+
+    def all_seen() -> bool:
+        """Whether the first rank has seen the baseline begin: all end at the same step."""
+        flag = torch.tensor(float("BASELINE" in stage.states()))
+        torch.distributed.broadcast(flag, 0)
+        return bool(flag)
+
+    tune, count = TuneCallback(**stage.options), Count(stage)
+    trained = trainer(stage, Script(stage, seen_all=all_seen), count, tune)
     steps = trained.train().global_step
-    stage.tell(tune.result, steps=steps, ranks=trained.args.world_size)
+    stage.tell(tune.result, steps=steps, **count.facts, ranks=trained.args.world_size)
 
 
 def main() -> None:

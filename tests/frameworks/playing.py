@@ -41,6 +41,11 @@ class Played:
     def states(self, run: str) -> list[object]:
         return [event["state"] for event in self.events(run, "state_entered")]
 
+    def require_paused(self, run: str) -> None:
+        """A validation in the middle of the search was a pause."""
+        states = self.states(run)
+        assert "PAUSED" in states[states.index("SEARCHING") :]
+
     @property
     def limit_w(self) -> float:
         return json.loads((self.folder / GPU).read_text())["requested_w"]

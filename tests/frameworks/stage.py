@@ -105,8 +105,9 @@ class Script:
         """An iteration begins."""
         if time.monotonic() > self._deadline_s:
             raise self._stage.in_vain()
-        if self._fails and self._stage.on_trial() and self._not_before():
-            raise Failure(f"at {self._stage.limit_w():g} W")
+        limit_w = self._stage.limit_w()
+        if self._fails and limit_w != ARRIVAL_W and self._not_before():
+            raise Failure(f"at {limit_w:g} W")
 
     @property
     def wants_validation(self) -> bool:

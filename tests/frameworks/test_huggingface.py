@@ -32,7 +32,7 @@ def test_the_callback_counts_update_steps_and_sees_the_evaluation_as_a_pause(ins
     (facts,) = inside.told["tuned"]
     assert facts["counted"] == facts["steps"]
     assert 0 < facts["iterations"] <= facts["steps"]
-    assert inside.states("tuned") == ["WAITING", "BASELINE", "SEARCHING", "PAUSED", "SEARCHING", "DONE"]
+    inside.require_paused("tuned")
     assert (facts["ended_because"], facts["limit_w"]) == ("the tuned block ended", 260.0)
 
 
@@ -49,7 +49,7 @@ def test_a_training_that_fails_ends_its_tuning_though_no_hook_is_called(
 def test_a_block_ends_with_the_failure_in_the_middle_of_a_search(inside: Played) -> None:
     (facts,) = inside.told["block"]
     assert facts["said"] != "at 260 W"
-    assert inside.states("block") == ["WAITING", "BASELINE", "SEARCHING", "DONE"]
+    assert "SEARCHING" in inside.states("block")
     assert (facts["ended_because"], facts["limit_w"]) == ("the tuned block ended", 260.0)
 
 
@@ -68,8 +68,7 @@ def test_after_all_that_nothing_is_left(inside: Played) -> None:
 def test_under_run_the_steps_of_a_script_are_counted_and_its_failure_is_its_own(under_run: Played) -> None:
     (facts,) = under_run.told["run"]
     assert facts["counted"] == facts["steps"]
-    states = under_run.states("run")
-    assert states[:4] == ["WAITING", "BASELINE", "SEARCHING", "PAUSED"]
+    under_run.require_paused("run")
     assert under_run.status == 1
     assert "tests.frameworks.stage.Failure: at " in under_run.err
     assert under_run.events("run", "run_ended")[0]["exit_status"] == 1
@@ -78,11 +77,9 @@ def test_under_run_the_steps_of_a_script_are_counted_and_its_failure_is_its_own(
 
 def test_of_two_ranks_the_first_has_both_tuned(launched: Played) -> None:
     assert launched.status == 0
-    assert [(facts["steps"], facts["ranks"]) for facts in launched.told["run"]] == [(400, 2)] * 2
-    assert sorted(str(facts["ended_because"]) for facts in launched.told["run"]) == [
-        "another rank has the job tuned",
-        "the tuned block ended",
-    ]
+    first, other = sorted(launched.told["run"], key=lambda facts: "counted" not in facts)
+    assert first["counted"] == first["steps"] == other["steps"]
+    assert (first["ended_because"], first["ranks"]) == ("the tuned block ended", 2)
+    assert (other["ended_because"], other["ranks"]) == ("another rank has the job tuned", 2)
     assert launched.events("run", "run_started")[0]["pid"] == launched.pid
-    assert launched.states("run")[:2] == ["WAITING", "BASELINE"]
     launched.require_untouched()

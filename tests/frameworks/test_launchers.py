@@ -21,7 +21,7 @@ def require_counted_once(played: Played) -> None:
 def test_under_run_torchrun_is_counted_once_and_a_rank_that_fails_leaves_no_cap(tmp_path: Path) -> None:
     played = play(tmp_path, *RUN, on_file(tmp_path), "--", *TORCHRUN, "fails")
     require_counted_once(played)
-    assert played.states("run")[:4] == ["WAITING", "BASELINE", "SEARCHING", "PAUSED"]
+    played.require_paused("run")
     assert played.status == 1
     assert "the last rank has failed" in played.err
     played.require_untouched()
@@ -30,7 +30,7 @@ def test_under_run_torchrun_is_counted_once_and_a_rank_that_fails_leaves_no_cap(
 def test_of_the_ranks_of_torchrun_the_first_has_all_tuned(tmp_path: Path) -> None:
     played = play(tmp_path, *TORCHRUN, "block")
     require_counted_once(played)
-    assert played.states("run")[:4] == ["WAITING", "BASELINE", "SEARCHING", "PAUSED"]
+    played.require_paused("run")
     said = {facts["rank"]: facts["ended_because"] for facts in played.told["run"]}
     assert said == {0: "the tuned block ended", 1: "another rank has the job tuned"}
     assert played.events("run", "run_started")[0]["pid"] == played.pid
@@ -49,6 +49,6 @@ def test_without_a_gpu_torchrun_goes_on_untuned_and_unharmed(tmp_path: Path) -> 
 def test_under_run_accelerate_is_counted_once_and_ends_as_it_would(tmp_path: Path) -> None:
     played = play(tmp_path, *RUN, on_file(tmp_path), "--", *ACCELERATE, "-m", RANKS, "accelerate")
     require_counted_once(played)
-    assert played.states("run")[:4] == ["WAITING", "BASELINE", "SEARCHING", "PAUSED"]
+    played.require_paused("run")
     assert played.status == 0
     played.require_untouched()
