@@ -2,14 +2,16 @@
 # make test    the tests
 # make lint    formatting, lint and types
 # make venv    only install, into .venv
+# make test-frameworks    the tests with Hugging Face, Lightning, accelerate and torchrun, which it installs
 #
 # PYTHON=python3.12 picks the interpreter for .venv (3.11 or later).
 
 PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+FRAMEWORKS := $(VENV)/.frameworks
 
-.PHONY: demo test lint venv
+.PHONY: demo test test-frameworks lint venv
 
 venv: $(INSTALLED)
 
@@ -36,6 +38,15 @@ demo: venv
 
 test: venv
 	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
+
+# Apart, as importing them takes longer than all the other tests together. Where they cannot be installed, as without a
+# network, what needs them is skipped.
+test-frameworks: venv
+	@test $(FRAMEWORKS) -nt $(INSTALLED) || { \
+	    $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	        -e '.[workloads,dev,frameworks]' && touch $(FRAMEWORKS) || \
+	    echo "the frameworks cannot be installed here; their tests are skipped" >&2; }
+	$(VENV)/bin/python -m pytest tests/frameworks -rs -n 2 --dist loadfile
 
 lint: venv
 	$(VENV)/bin/ruff format --check .
