@@ -94,7 +94,7 @@ def _add_what(train: argparse.ArgumentParser) -> None:
         "--iteration-seconds",
         type=seconds,
         metavar="S",
-        help="measure first, and train with the batch size whose forward and backward passes take about S seconds here",
+        help="measure first, and take the batch size whose forward and backward passes last about S seconds here",
     )
     train.add_argument(
         "--image-size",
@@ -173,7 +173,7 @@ def _sized(config: TrainConfig, iteration_s: float) -> TrainConfig:
     from autocap.workloads.rehearsal import sized
 
     found = sized(config, iteration_s)
-    print(f"batch size {found.batch_size}  {found.seconds:.3g} s forward and backward, measured here", flush=True)
+    print(f"batch size {found.batch_size}  about {found.seconds:.2g} s forward and backward, undisturbed", flush=True)
     return replace(config, batch_size=found.batch_size)
 
 

@@ -38,7 +38,7 @@ def test_the_batch_size_found_trains_as_if_it_had_been_passed_and_finding_it_mak
     first, found = trained(capfd, "--iteration-seconds", "1e-9")  # no machine is as fast, so it is the smallest
 
     assert len(optimizer_steps) == 3
-    assert re.fullmatch(r"batch size 2  \S+ s forward and backward, measured here", first)
+    assert re.fullmatch(r"batch size 2  about \S+ s forward and backward, undisturbed", first)
     _, passed = trained(capfd, "--batch-size", "2")
     timed = {"seconds", "images_per_s", "peak_memory_bytes"}
     assert {key: found[key] for key in found.keys() - timed} == {key: passed[key] for key in passed.keys() - timed}
