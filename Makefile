@@ -29,7 +29,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 # dozens of iterations. One thread: with two on two cores, torch's threads wait for each other whenever anything else
 # wants a core. Energy and short trials: where others use the machine time scatters twice as much as energy, and two caps
 # can be compared only soon one after the other. A time limit rather than a number of iterations: two minutes are enough
-# on any machine for a search, also for one that has to begin anew, but not for another one after a decision.
+# for a search, also for one that begins anew, but not for another one after a decision.
 demo: venv
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/autocap run \
 	    --device emulated:quadro-rtx-6000/resnet50 --metric energy --target-stderr 2% --trial-seconds 4 \
