@@ -185,18 +185,18 @@ def outcome(summary: Summary) -> str:
 
 
 def changes(summary: Summary) -> list[tuple[str, str]]:
-    """Energy, time and metric of the kept cap per iteration against the baseline's, each as name and number."""
+    """Energy, time and, where it is another, the metric of the kept cap per iteration against the baseline's, each as
+    name and number."""
     versus = summary.versus_baseline
     if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
         return []
     energy = change(versus.energy_pct, versus.energy_stderr_pct)
     if versus.gpu_energy_pct is not None:
         energy += f" (GPUs alone {change(versus.gpu_energy_pct, versus.gpu_energy_stderr_pct)})"
-    return [
-        ("energy", energy),
-        ("time", change(versus.time_pct, versus.time_stderr_pct)),
-        (summary.metric.name, change(versus.metric_pct, versus.metric_stderr_pct)),
-    ]
+    changed = [("energy", energy), ("time", change(versus.time_pct, versus.time_stderr_pct))]
+    if summary.metric.name != "energy":
+        changed.append((summary.metric.name, change(versus.metric_pct, versus.metric_stderr_pct)))
+    return changed
 
 
 def net(summary: Summary) -> tuple[str, str] | None:
