@@ -117,12 +117,12 @@ def _text(first: Layer, keyword: str, otherwise: str) -> str:
 
 def _from_variables(command: str) -> Layer:
     own = {name: options(name) for name in COMMANDS}
-    known = {PREFIX + keyword.upper() for one in own.values() for keyword in one}
-    known |= {PREFIX + name for name in OTHER_VARIABLES}
+    known = {keyword.upper() for one in own.values() for keyword in one} | set(OTHER_VARIABLES)
     for variable in os.environ:
-        meant = "" if variable in known or not variable.startswith(PREFIX) else did_you_mean(variable, known)
-        if meant:
-            raise UsageError(f"{shown(variable)} is no variable of autocap's{meant}; unset it, or give it that name")
+        name = variable.removeprefix(PREFIX)
+        meant = "" if name in known or name == variable else did_you_mean(name, known)
+        if meant:  # any other is a stranger's
+            raise UsageError(f"{shown(variable)} is no {PREFIX}… variable{meant}; unset it, or give it that name")
     layer = {}
     for keyword, option in own[command].items():
         variable = PREFIX + keyword.upper()

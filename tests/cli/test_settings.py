@@ -207,8 +207,12 @@ def test_what_is_wrong_in_a_file_is_one_line_that_says_where(
     [
         ("AUTOCAP_K", "x", "AUTOCAP_K: 'x' is not a number; give a finite number"),
         ("AUTOCAP_QUIET", "maybe", "AUTOCAP_QUIET: 'maybe' is neither true nor false; give one of true, yes, 1"),
-        ("AUTOCAP_METRIK", "eds", "'AUTOCAP_METRIK' is no variable of autocap's (did you mean AUTOCAP_METRIC?); unset"),
-        ("AUTOCAP_OBSERV", "1", "(did you mean AUTOCAP_OBSERVE?)"),
+        (
+            "AUTOCAP_METRIK",
+            "eds",
+            "'AUTOCAP_METRIK' is no AUTOCAP_… variable (did you mean METRIC?); unset",
+        ),
+        ("AUTOCAP_OBSERV", "1", "(did you mean OBSERVE?)"),
         ("AUTOCAP_METRIC", "edp", "k belongs to the metric eds, not to edp (with metric edp from AUTOCAP_METRIC)"),
     ],
 )
@@ -248,6 +252,12 @@ def test_a_script_takes_its_settings_from_nowhere_else(write: Write, monkeypatch
     write("metric = 'nonsense'")
     monkeypatch.setenv("AUTOCAP_METRIC", "energy")
     assert checked(["--k=3"]).tune.metric.k == 3.0
+
+
+def test_a_variable_of_a_strangers_is_left_alone(made: Made, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HELPER", "BUILD", "LICENCE_SERVER", "X"):
+        monkeypatch.setenv(f"AUTOCAP_{name}", "1")
+    assert made("run -- true").taken == ()
 
 
 def test_other_commands_read_no_file(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Completion in bash, 4.4 or later; of a fresh one, without the package bash-completion."""
+"""Completion in bash, 4.4 or later, with and without the package bash-completion."""
 
 from collections.abc import Sequence
 from shlex import quote
@@ -101,11 +101,25 @@ _autocap() {
     fi
 }
 
-# The command of a job, which begins at that word of the line: a program, then files. Nothing of ours.
+# The command of a job, which begins at that word of the line: as by itself where the package bash-completion is
+# there, else a program, then files. Nothing of ours.
 _autocap_job() {
-    local command=$1 begin=$2 one
+    local IFS=$' \t\n' command=$1 begin=$2 one at=0 joined
     shift 2
     _autocap_value "$command job" >/dev/null || return
+    if declare -F _command_offset >/dev/null; then
+        for one in "${@:1:begin}"; do
+            joined=
+            while [[ $joined != "$one" ]] && (( at <= COMP_CWORD )); do
+                joined+=${COMP_WORDS[at]}  # which are split at : and = as well
+                (( ++at ))
+            done
+        done
+        if (( at <= COMP_CWORD )); then
+            _command_offset "$at"
+            return
+        fi
+    fi
     local word=${!#}
     compopt -o filenames 2>/dev/null
     while IFS= read -r one; do COMPREPLY+=("$one"); done < <(
