@@ -9,8 +9,8 @@ from dataclasses import replace
 from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.comparison import PerGpuComparison
-from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown
+from autocap.controller.comparison import MOST_PER_GPU, PerGpuComparison
+from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
@@ -20,6 +20,7 @@ from autocap.measurement.prober import Prober
 from autocap.records import Cost, Measurement, Sample
 
 _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
+MOST_WINDOWS = 1 + 2 * (MOST_TRIALS + MOST_PER_GPU)  # each at caps per GPU has one at the common cap after it
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
 
 
