@@ -20,7 +20,10 @@ from autocap.measurement.prober import Prober
 from autocap.records import Cost, Measurement, Sample
 
 _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
-MOST_WINDOWS = 1 + 2 * (MOST_TRIALS + MOST_PER_GPU)  # each at caps per GPU has one at the common cap after it
+# Each window at caps per GPU has one at the common cap after it. Most: what was accepted last is refused when it is
+# confirmed, and so is all that was accepted before.
+USUAL_WINDOWS = 1 + 2 * (MOST_TRIALS + MOST_PER_GPU)
+MOST_WINDOWS = 1 + 2 * MOST_TRIALS * (1 + MOST_PER_GPU)
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
 
 
