@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autocap.cli import main
@@ -17,6 +18,7 @@ from autocap.errors import RunDirectoryError
 from autocap.events import RunEnded, RunStarted, Warned
 from autocap.metrics import Metric, Rates
 from autocap.reports import rendering
+from autocap.reports.html import stylesheet
 from autocap.reports.live.plain import PlainLines
 from autocap.reports.rendering import present_run
 from autocap.runlog.directory import EVENTS, SAMPLES, RunDirectory
@@ -225,6 +227,25 @@ def test_what_was_not_asked_for_is_folded_and_every_table_can_be_reached_and_has
     assert page.count('<th scope="row"') == page.count("<tr") - page.count("<thead>")
     columns = re.findall(r'<th scope="col">([^<]*)</th>', page)
     assert columns[:7] == ["cap W", "eds", "energy %", "time %", "W", "s/iter", "J/iter"], "what decides comes first"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#rgb` or `#rrggbb`, as WCAG 2 defines it."""
+    digits = colour.removeprefix("#")
+    pairs = [2 * digit for digit in digits] if len(digits) == 3 else [digits[at : at + 2] for at in (0, 2, 4)]
+    shares = [int(pair, 16) / 255 for pair in pairs]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_colour_of_text_stands_out_enough_from_the_page(dark: bool) -> None:
+    light, _, after = stylesheet().partition("@media screen and (prefers-color-scheme:dark)")
+    colours = dict(re.findall(r"--(\w+):\s*(#\w+)", after if dark else light))
+    page = luminance(colours["page"])
+    for name in ("ink", "muted", "label"):
+        brighter, darker = sorted((luminance(colours[name]), page), reverse=True)
+        assert (brighter + 0.05) / (darker + 0.05) >= 4.5, name
 
 
 def test_eds_is_explained_before_any_value_of_it(run: Path) -> None:
