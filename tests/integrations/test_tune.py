@@ -195,6 +195,13 @@ def test_readmes_own_lines_print_a_result_where_nothing_can_be_tuned(cli: Script
     assert (done.returncode, done.stdout) == (0, "None\n")
 
 
+def test_a_notebook_shows_why_nothing_was_tuned_and_the_result_knows_its_rates(cli: Scripts) -> None:
+    script = "with autocap.tune(energy_price=0.3, currency='€', carbon=380, quiet=True) as run:\n    pass\n"
+    done = cli(f"{script}print(run.result.rates.currency, run.result._repr_html_())\n")
+    assert done.stdout.startswith('€ <div class="autocap-result"><p><strong>Not tuned</strong></p>')
+    assert "the block ended after" in done.stdout
+
+
 def test_what_kept_a_process_from_being_started_is_the_result_and_one_warning(cli: Scripts) -> None:
     done = cli("def no(*a): raise OSError('no memory file')\nos.memfd_create = no\n" + BLOCK.replace("60", "0"))
     assert json.loads(done.stdout) == untuned("no memory file")
