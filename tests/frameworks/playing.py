@@ -87,7 +87,7 @@ def play(folder: Path, *words: str) -> Played:
 
 
 def require(*names: str) -> None:
-    """Skip the module where a framework is not installed."""
+    """Skip the module, or the test, where a framework is not installed."""
     for name in names:
         if find_spec(name) is None:  # importing it here would take seconds
             reason = f"{name} is not installed; `make test-frameworks` installs what can be"

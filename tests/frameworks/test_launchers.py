@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.frameworks.playing import ACCELERATE, RUN, Played, on_file, play, require
 
-require("torch", "accelerate")
+require("torch")
 
 RANKS = "tests.frameworks.ranks_play"
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", RANKS)
@@ -47,6 +47,7 @@ def test_without_a_gpu_torchrun_goes_on_untuned_and_unharmed(tmp_path: Path) -> 
 
 
 def test_under_run_accelerate_is_counted_once_and_ends_as_it_would(tmp_path: Path) -> None:
+    require("accelerate")
     played = play(tmp_path, *RUN, on_file(tmp_path), "--", *ACCELERATE, "-m", RANKS, "accelerate")
     require_counted_once(played)
     played.require_paused("run")
