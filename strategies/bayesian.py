@@ -20,14 +20,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import ClassVar
 
-import optuna
-from optuna.distributions import IntDistribution
-from optuna.samplers import BaseSampler, GPSampler, TPESampler
-
+from autocap.blas_threads import one_thread
 from autocap.errors import UsageError
 from autocap.records import Trial
 from autocap.strategies.base import STRIDE, Strategy
 from autocap.strategies.options import Option
+
+with one_thread():  # scipy comes with it
+    import optuna
+    from optuna.distributions import IntDistribution
+    from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
 _HAS_TORCH = find_spec("torch") is not None
 if _HAS_TORCH:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
+
+from autocap.distributions import chi_square_above
 
 Floats = NDArray[np.float64]
 _FEWEST_POINTS = 5  # a quadratic through fewer leaves next to nothing to judge its fit by
@@ -43,4 +44,4 @@ def _quadratic_at_zero(x: Floats, y: Floats, stderr: Floats) -> tuple[float, flo
     design = np.vander(x, 3, increasing=True) * weight[:, None]
     coefficients = np.linalg.lstsq(design, y * weight, rcond=None)[0]
     residuals = y * weight - design @ coefficients
-    return float(coefficients[0]), float(chdtrc(len(x) - 3, residuals @ residuals))
+    return float(coefficients[0]), chi_square_above(len(x) - 3, float(residuals @ residuals))

@@ -15,7 +15,9 @@ STDLIB = frozenset(sys.stdlib_module_names)
 WORDS = (
     "version",
     "printable",
+    "blas_threads",
     "spelling",
+    "distributions",
     "errors",
     "clock",
     "records",
@@ -46,7 +48,7 @@ ROOMS = {
 APART = {"devices": {"nvml", "rapl", "node", "emulated", "simulated"}, "progress": {"steps", "regex", "period"}}
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(printable|spelling|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
+    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"

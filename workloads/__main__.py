@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -84,11 +84,18 @@ def _parser() -> argparse.ArgumentParser:
 def _add_what(train: argparse.ArgumentParser) -> None:
     train.add_argument("network", metavar="NETWORK", help=", ".join(NETWORKS))
     train.add_argument("--device", choices=DEVICES, default="auto", help="auto: a GPU if torch sees one")
-    train.add_argument(
+    batch = train.add_mutually_exclusive_group()
+    batch.add_argument(
         "--batch-size",
         type=integer(1, 1 << 20),
         metavar="N",
         help="samples per step and process (default: the papers')",
+    )
+    batch.add_argument(
+        "--iteration-seconds",
+        type=seconds,
+        metavar="S",
+        help="measure first, and take the batch size whose forward and backward passes last about S seconds here",
     )
     train.add_argument(
         "--image-size",
@@ -155,10 +162,20 @@ def _train(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     from autocap.workloads.train import train
 
+    if arguments.iteration_seconds is not None:
+        config = _sized(config, arguments.iteration_seconds)
     result = train(config, _print_line)
     if result is not None:
         print(json.dumps(asdict(result), allow_nan=False), flush=True)
     return 0
+
+
+def _sized(config: TrainConfig, iteration_s: float) -> TrainConfig:
+    from autocap.workloads.rehearsal import sized
+
+    found = sized(config, iteration_s)
+    print(f"batch size {found.batch_size}  about {found.seconds:.2g} s forward and backward, undisturbed", flush=True)
+    return replace(config, batch_size=found.batch_size)
 
 
 def _record(arguments: argparse.Namespace) -> int:

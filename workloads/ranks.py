@@ -34,6 +34,11 @@ class Ranks:
         return bool(said.item())
 
 
+def processes() -> int:
+    """How many torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def joined(device_name: str) -> Iterator[tuple[Ranks, torch.device]]:
     """Join the other processes that torchrun started, if any, and leave them at the end; this process's device.
@@ -43,7 +48,7 @@ def joined(device_name: str) -> Iterator[tuple[Ranks, torch.device]]:
     ranks = Ranks(
         rank=int(os.environ.get("RANK", "0")),
         local=int(os.environ.get("LOCAL_RANK", "0")),
-        size=int(os.environ.get("WORLD_SIZE", "1")),
+        size=processes(),
     )
     device = _device(device_name, ranks.local)
     if ranks.size == 1:

@@ -33,12 +33,17 @@ class Step:
             self._model = torch.compile(self._model)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self.gradients(inputs, targets)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        return loss
+
+    def gradients(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss on a batch, and its gradients in place of the former ones; no optimiser step."""
         self._model.train()
         loss = self._loss(inputs, targets)
         self._optimizer.zero_grad()
         torch.autograd.backward(self._scaler.scale(loss))
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
         return loss.detach()
 
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:

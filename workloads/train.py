@@ -17,6 +17,7 @@ from autocap.workloads.config import TrainConfig
 from autocap.workloads.host import HostShare
 from autocap.workloads.ranks import Ranks, joined
 from autocap.workloads.step import Step
+from autocap.workloads.trouble import explained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +89,8 @@ def train(config: TrainConfig, report: Callable[[Line], None]) -> TrainResult | 
         config.epoch_iterations(ranks.size)
         torch.manual_seed(config.seed)
         torch.backends.cudnn.benchmark = True  # shapes never change
-        try:
+        with explained(config, device):
             return _Training(config, ranks, device, report).run()
-        except RuntimeError as error:
-            explained = _explained(error, config, device)
-            if explained is None:
-                raise
-            raise WorkloadError(explained) from error
 
 
 class _Training:
@@ -180,22 +176,6 @@ class _Training:
 
 def _ignore(line: Line) -> None:
     """Only rank 0 reports."""
-
-
-def _explained(error: RuntimeError, config: TrainConfig, device: torch.device) -> str | None:
-    """One sentence on an error of torch's that a user can do something about; `None` for any other."""
-    text = str(error)
-    # On the CPU torch has no exception of its own for this, only its allocator's name in the text.
-    if isinstance(error, torch.cuda.OutOfMemoryError) or "DefaultCPUAllocator" in text:
-        return (
-            f"memory of {device.type} does not hold {config.network.name} at {config.batch_size} samples of size "
-            f"{config.image_size}; pass a smaller --batch-size or --image-size"
-        )
-    if "DataLoader worker" in text:
-        return f"{text.splitlines()[0]}; pass fewer --workers, or give shared memory (/dev/shm) more room"
-    if config.compiled and type(error).__module__.startswith("torch."):
-        return f"--compile: {text.splitlines()[0]}; leave it out, or install what is missing"
-    return None
 
 
 def _finite(loss: Tensor) -> float | None:

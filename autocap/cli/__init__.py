@@ -34,9 +34,9 @@ COMMANDS = {
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
+    "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
     "completion": ("autocap.cli.completion:Completion", "print what completes all this in bash, zsh or fish"),
-    "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "help": ("autocap.cli.help:Help", "show this, or the options of one command"),
 }
 WITH_A_JOB = ("run", "sweep")  # the commands behind whose options stands another one

@@ -93,8 +93,8 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     _check_caps(given)
     metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
     tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())
-    job, taken = tuple(args.child or ()), given.get("taken", ())
-    made = record_from(RunConfig, command, given, command=job, tune=tune, rates=rates, taken=taken)
+    taken = given.get("taken", ())
+    made = record_from(RunConfig, command, given, command=tuple(args.child or ()), tune=tune, rates=rates, taken=taken)
     devices.check_name(made.device)
     if made.node_power == made.device == "rapl":
         raise UsageError("--node-power rapl would count the packages of --device rapl again; drop one of them")

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autocap.cli.numpy_threads import one_thread
+from autocap.blas_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.errors import AutocapError

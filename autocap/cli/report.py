@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autocap.blas_threads import one_thread
 from autocap.cli import options
-from autocap.cli.numpy_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.config.option import Group

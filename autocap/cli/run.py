@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autocap.cli import Parser, options
-from autocap.cli.numpy_threads import session_clock
+from autocap.cli.session_clock import session_clock
 from autocap.config import RunConfig, values
 from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user

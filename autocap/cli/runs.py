@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from autocap.cli.numpy_threads import one_thread
+from autocap.blas_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.runlog.directory import RUNS

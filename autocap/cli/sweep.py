@@ -4,7 +4,7 @@ import argparse
 from pathlib import PurePath
 
 from autocap.cli import options
-from autocap.cli.numpy_threads import session_clock
+from autocap.cli.session_clock import session_clock
 from autocap.config import DESCENDING, RANDOM
 from autocap.config.option import Group, record_from
 from autocap.config.sweep import SweepConfig

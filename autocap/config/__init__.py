@@ -144,9 +144,9 @@ class RunConfig:
 
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
-    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each once or more
-    often. step_map_fd: of the map in which a job that asked to be tuned counts its steps. taken: the settings that the
-    command line does not give.
+    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each
+    once or more often. step_map_fd: of the map in which a job that asked to be tuned counts its steps. taken: the
+    settings that the command line does not give.
     """
 
     command: tuple[str, ...]

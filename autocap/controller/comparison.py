@@ -16,7 +16,7 @@ _ROUNDS = 3
 _ENERGY = Metric(name="energy")
 _NEGLIGIBLE = 0.0005  # of the time per iteration: less is not worth telling from noise
 _SURE = 2.0  # standard errors
-_FEWEST_PER_GPU, _MOST_PER_GPU = 3, 6  # rounds for a verdict on caps per GPU
+_FEWEST_PER_GPU, MOST_PER_GPU = 3, 6  # rounds for a verdict on caps per GPU
 _EXACT = 0.0008  # an error of the time at which no more are needed
 # Two windows of the cap, each measured to √2 of the target, together reach the target.
 WINDOW_ERROR = math.sqrt(2)
@@ -127,7 +127,7 @@ class PerGpuComparison(Comparison):
     @property
     def settled(self) -> bool:
         """Whether there are rounds enough for a verdict."""
-        return self.rounds >= _MOST_PER_GPU or (self.rounds >= _FEWEST_PER_GPU and self.time.stderr <= _EXACT)
+        return self.rounds >= MOST_PER_GPU or (self.rounds >= _FEWEST_PER_GPU and self.time.stderr <= _EXACT)
 
     def hindrance(self) -> str | None:
         """Why the caps tried must not be kept: time grows beyond noise; `None` where it does not."""

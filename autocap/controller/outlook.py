@@ -2,6 +2,7 @@
 
 from autocap.config import TRIAL_SECONDS, TuneConfig
 from autocap.controller.budget import objection
+from autocap.controller.per_gpu.balancing import MOST_WINDOWS, USUAL_WINDOWS
 from autocap.controller.search import Search
 
 _EDGES = 2  # iterations of a trial that do not count: the one that the change cuts, and one more
@@ -17,6 +18,7 @@ class Outlook:
     def __init__(self, config: TuneConfig, search: Search, settle_s: float) -> None:
         self._limit_s, self._fewest, self._search = config.trial_s, config.min_batches, search
         self._settle_s, self._iteration_s = settle_s, search.first.period_s
+        self._balances = config.per_gpu and len(search.first.cap_w) > 1
         self._iterations_s = (config.min_batches + _EDGES) * self._iteration_s
         self._trial_s = settle_s + self._iterations_s  # at least
 
@@ -33,7 +35,8 @@ class Outlook:
 
     @property
     def search_s(self) -> float:
-        """Of trials that are as short as may be: they, the baselines between them and the confirmation, seconds."""
+        """For a common cap, of trials that are as short as may be: they, the baselines between them and the
+        confirmation, seconds."""
         expected = self._search.expected_trials
         trials = _LIKELY_TRIALS if expected is None else max(1, expected)
         return (trials + trials // REVISIT_TRIALS + _CONFIRMING) * self._trial_s
@@ -46,9 +49,12 @@ class Outlook:
         """That the search takes long, and how long; `None` where it does not."""
         if not self.is_long:
             return None
+        usual_s, most_s = USUAL_WINDOWS * self._trial_s, MOST_WINDOWS * self._trial_s
+        more = f"; a cap per GPU takes about {_span(usual_s)} more, {_span(most_s)} at most" if self._balances else ""
         return (
             f"{self._fewest} iterations of {self._iteration_s:.3g} s do not fit into the {self._limit_s:g} s of a "
-            f"trial, so a trial takes about {_span(self._trial_s)} and the search up to about {_span(self.search_s)}"
+            f"trial, so a trial takes about {_span(self._trial_s)} and the search up to about "
+            f"{_span(self.search_s)}{more}"
         )
 
 

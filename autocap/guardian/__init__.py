@@ -1,7 +1,20 @@
 """Whatever changes a cap holds a Guardian: lock, journal, watchdog process, restore."""
 
-from autocap.guardian.guarded_limit import ForeignLimit, Restored
-from autocap.guardian.guardian import Guardian
-from autocap.guardian.recovery import UNSETTLED, Fate, Settled, settle
+from importlib import import_module
+
+TYPE_CHECKING = False  # as in autocap/__init__.py
+if TYPE_CHECKING:
+    from autocap.guardian.guarded_limit import ForeignLimit, Restored
+    from autocap.guardian.guardian import Guardian
+    from autocap.guardian.recovery import UNSETTLED, Fate, Settled, settle
 
 __all__ = ["UNSETTLED", "Fate", "ForeignLimit", "Guardian", "Restored", "Settled", "settle"]
+
+_MODULES = {"Guardian": "guardian", "ForeignLimit": "guarded_limit", "Restored": "guarded_limit"}  # the rest: recovery
+
+
+def __getattr__(name: str) -> object:
+    """The public names, imported when they are first asked for: a watchdog needs few, and is to be there soon."""
+    if name not in __all__:
+        raise AttributeError(f"module 'autocap.guardian' has no attribute '{name}'")
+    return getattr(import_module(f"autocap.guardian.{_MODULES.get(name, 'recovery')}"), name)

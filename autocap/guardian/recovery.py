@@ -3,7 +3,6 @@
 Always under the device's lock, so of two that come at once one does it and the other finds nothing to do.
 """
 
-import logging
 import os
 import time
 from contextlib import suppress
@@ -20,8 +19,6 @@ from autocap.guardian.restore import Outcome, PutBack, put_back
 from autocap.guardian.state_dir import StateDir, default_path
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId, boot_id
-
-logger = logging.getLogger(__name__)
 
 _DYING_S = 0.2
 _LOCK_WAIT_S = 0.5  # a watchdog that restores at this moment is soon done
@@ -127,7 +124,9 @@ def settle_entry(journal: Journal, entry: Entry, port: LimitPort | None = None) 
     try:
         done = _reach(entry, port)
     except Exception as error:  # whatever a device's library raises, the entry stays for the next try
-        logger.debug("%s could not be put back", uuid, exc_info=True)
+        import logging  # of which a watchdog has no use
+
+        logging.getLogger(__name__).debug("%s could not be put back", uuid, exc_info=True)
         sentence = f"{uuid}: {entry.original_w:g} W could not be put back: {error}; run `autocap restore` again"
         return Settled(uuid=uuid, outcome=Fate.FAILED, sentence=sentence)
     journal.delete(uuid)

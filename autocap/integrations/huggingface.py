@@ -19,12 +19,12 @@ from autocap.progress.steps.map import step
 class TuneCallback(TunedTraining, TrainerCallback):  # type: ignore[misc]  # without transformers its type is not known
     """Takes the options of `autocap.tune`. An iteration is an update step, however many batches it accumulates.
 
-    A training that fails calls no hook. A cap on trial is then taken back within seconds, as in any pause; a cap that
-    was kept stays until the process ends or trains again. A block of `autocap.tune` ends with the failure.
+    A training that fails calls no hook. It is noticed by its call not being there any more, and ends within 3 s; a
+    block of `autocap.tune` ends with the failure.
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._begin(first_rank=state.is_local_process_zero)
+        self._begin(first_rank=state.is_local_process_zero, silent_in="transformers.trainer")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         step()

@@ -101,6 +101,11 @@ class Tuned:
             self._stack = stack.pop_all()
         return self
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether, of a block that has begun, a process was started that tunes it."""
+        return self._why_not is None
+
     def __exit__(self, *error: object) -> None:
         if os.getpid() != self._pid:
             return

@@ -17,6 +17,8 @@ from autocap.reports.figures.ink import escape
 from autocap.reports.figures.model import Picture
 
 _WIDE_PX, _NARROW_PX = 960.0, 358.0  # what a page leaves for a picture: on a desk, and on a phone of 390 pixels
+_LONG = 32  # characters of a remark, which more lines are made of
+_USUAL = 0.95  # of the width that a text has at most
 _CELL_PX = 16.0  # of a cell on a narrow page, around its text
 _DARK_PAGE = "--page:#141414;--rule:#333;--shade:#000c;--label:#ff8a3d;"
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
@@ -109,7 +111,8 @@ def _row(cells: Sequence[str], left: Sequence[bool]) -> str:
     first, *numbers, remark = cells
     head = _cell("th", "row", _number(first), left=left[0])
     rest = "".join(_cell("td", "", _number(cell), left=one) for cell, one in zip(numbers, left[1:], strict=False))
-    return f"<tr{kind}>{head}{rest}<td>{escape(remark)}</td></tr>"
+    folds = ' class="long"' if len(remark) > _LONG else ""
+    return f"<tr{kind}>{head}{rest}<td{folds}>{escape(remark)}</td></tr>"
 
 
 def _cell(tag: str, scope: str, words: str, *, left: bool) -> str:
@@ -119,10 +122,10 @@ def _cell(tag: str, scope: str, words: str, *, left: bool) -> str:
 
 
 def _natural_width(table: Table) -> float:
-    """About how wide a table is on a narrow page where nothing in it is wrapped but its remarks, pixels."""
-    *columns, _ = zip(table.titles, *table.rows, strict=True)
-    remarks = max((ink.text_width(word) for row in table.rows for word in row[-1].split()), default=0.0)
-    return remarks + _CELL_PX + sum(max(map(ink.text_width, column)) + _CELL_PX for column in columns)
+    """About how wide a table is on a narrow page, pixels; of a long remark, that of its lines."""
+    columns = list(zip(table.titles, *table.rows, strict=True))
+    words = sum(max(ink.text_width(cell[:_LONG]) for cell in column) for column in columns)
+    return _USUAL * words + _CELL_PX * (len(columns) - 0.5)  # the first has nothing to its left
 
 
 def _section(heading: str, body: str, *, folded: bool) -> str:

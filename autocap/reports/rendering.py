@@ -88,15 +88,15 @@ def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
 
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
-    """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted, a cap per
-    GPU was looked for, or a setting taken from a file or variable."""
+    """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted, a cap per GPU
+    was looked for, or a setting taken from a file or variable."""
     result = _fields(summary)
     if summary.versus_common is None:
         del result["versus_common"]
-    if not summary.settings:
-        del result["settings"]
     if summary.rates == NO_RATES:
         del result["rates"]
+    if not summary.settings:
+        del result["settings"]
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},

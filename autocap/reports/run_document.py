@@ -44,7 +44,7 @@ def _body(
     else:
         yield Sentences(lines=tuple(heading))
         yield wording.trials(summary, events)
-        result = [wording.outcome(summary, events), *wording.per_gpu(summary), *wording.savings(summary)]
+        result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
         yield Sentences(lines=(*result, *wording.expectation(events), *at_rest))
         if summary.node is not None:
             yield node_wording.of_gpus(summary, events)

@@ -13,8 +13,8 @@ from operator import attrgetter
 from statistics import fmean
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
+from autocap.distributions import student_above
 from autocap.events.sweep import DISCARDED, FinishedRun, Used
 from autocap.measurement.batches import BatchErrors
 from autocap.records import Measurement
@@ -23,6 +23,7 @@ _Energy = Callable[[Used], float]  # joules of a run
 _COUNTED: _Energy = attrgetter("counted_j")
 _OF_GPUS: _Energy = attrgetter("gpus_j")
 _SIGMAS = 4.0
+_BY_CHANCE = 0.5 * math.erfc(_SIGMAS / math.sqrt(2))  # how often a normal is so far on one side
 _FEWEST_LIKE = 3  # with two repeats nobody can say which of them is wrong
 _LEAST_J = 1e-9
 _LEAST_SCATTER = 1e-3  # of times, relative: what starting a process takes varies by more than runs that agree exactly
@@ -112,7 +113,6 @@ def _outlier(runs: Sequence[FinishedRun]) -> LeftOut | None:
     dof = sum(len(logs) - 1 for logs in groups.values()) - 1
     if dof < 1:
         return None
-    limit = -float(stdtrit(dof, ndtr(-_SIGMAS)))
     found: tuple[float, FinishedRun] | None = None
     for cap_w, logs in groups.items():
         n = len(logs)
@@ -122,10 +122,10 @@ def _outlier(runs: Sequence[FinishedRun]) -> LeftOut | None:
             apart = abs(float(log_time - logs.mean())) * n / (n - 1)  # from the mean of the others
             others = max(0.0, squares - apart**2 * (n - 1) / n)
             scatter = max(math.sqrt(others / dof), _LEAST_SCATTER)
-            beyond = apart / (scatter * math.sqrt(n / (n - 1))) / limit
-            if beyond > max(1.0, found[0] if found else 0.0):
+            beyond = apart / (scatter * math.sqrt(n / (n - 1)))
+            if beyond > (found[0] if found else 0.0):
                 found = beyond, finished
-    if found is None:
+    if found is None or student_above(dof, found[0]) >= _BY_CHANCE:
         return None
     return LeftOut(finished=found[1], reason="its time is more than 4 sigma from that of the other runs of its cap")
 

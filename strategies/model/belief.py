@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
+from autocap.distributions import normal_below
 from autocap.metrics import Terms
 from autocap.records import Prediction
 from autocap.strategies.model.residual import JITTER, LEAST_ERROR, POWER, TIME, Observation, Posterior, condition
@@ -99,7 +99,7 @@ class Belief:
     def chance_within(self, slowdown: float) -> Floats:
         """The probability that a cap is no slower than this, shape (caps,)."""
         spread = np.sqrt(np.maximum(self.time.variance, JITTER))
-        return np.asarray(self.weight @ ndtr((np.log(slowdown) - self.time.mean) / spread))
+        return np.asarray(self.weight @ normal_below((np.log(slowdown) - self.time.mean) / spread))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,4 +178,4 @@ class Costs:
 def _above_zero(mean: Floats, spread: Floats) -> Floats:
     """E[max(0, x)] of a normal x."""
     z = mean / spread
-    return np.asarray(mean * ndtr(z) + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
+    return np.asarray(mean * normal_below(z) + spread * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))

@@ -287,10 +287,12 @@ def test_the_childs_status_output_and_streams_are_its_own(cli: Cli, here: Here, 
 
 
 def test_auto_without_a_device_runs_the_child_untuned_with_one_warning_and_says_why(cli: Cli) -> None:
-    done = cli("run", "--out", "run", "--json", "--", "true")
+    rates = ("--energy-price", "0.3", "--currency", "€", "--carbon", "380")
+    done = cli("run", "--out", "run", *rates, "--json", "--", "true")
     assert done.stderr.count("warning") == 1
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["device"] is None
+    assert result["rates"] == {"energy_price": 0.3, "currency": "€", "carbon_g_per_kwh": 380.0}
     assert result["ended_because"].startswith("no device to tune")
     assert result == json.loads((cli.folder / "run" / "result.json").read_text())
 

@@ -45,7 +45,8 @@ def test_one_meter_reads_the_node_through_the_whole_sweep(metered: Cli) -> None:
     assert [one["metric"] for one in panel["best_by_metric_gpu"]] == [one["metric"] for one in panel["best_by_metric"]]
     assert done.stderr.count("energy is the whole node's, as its meter reads it: command:") == 1
     assert "The GPUs' part of " in done.stderr
-    assert "t rest the node draws 700 W" in (metered.folder / "run" / "report.html").read_text()
+    page = (metered.folder / "run" / "report.html").read_text()
+    assert "t rest the node draws 700 W" in page.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_a_meter_that_dies_costs_its_run_and_ends_the_sweep_which_goes_on_with_that_source_alone(

@@ -54,6 +54,14 @@ def test_a_search_that_takes_long_says_so_once_before_it_begins() -> None:
     )
 
 
+def test_what_a_cap_per_gpu_takes_is_said_with_it_where_there_are_several() -> None:
+    config, several = TuneConfig(metric=EDS, per_gpu=True), replace(SLOW_NODE, gpus=2)
+    for node, more in ((several, "; a cap per GPU takes about 97 min more, 6.3 h at most"), (SLOW_NODE, "")):
+        outcome = tune(job(20.0, jitter=0.0), config, "model", node=node, end_s=600.0)
+        (said,) = warnings(outcome)
+        assert said.endswith(f"the search up to about 44 min{more}")
+
+
 @pytest.mark.parametrize("step_s", [0.25, 4.0])
 def test_a_search_of_usual_length_says_nothing(step_s: float) -> None:
     assert warnings(tuned(job(step_s), TuneConfig(metric=EDS))) == []
@@ -141,7 +149,7 @@ def test_attach_waits_for_a_long_cycle_that_shows_and_says_how_long() -> None:
 class Periodic(SpeedProgress):
     """Stands in for a period inside the step: marks from the first second on."""
 
-    kind = "period"
+    kind, confidence = "period", "high"
 
 
 def test_steps_that_come_late_take_the_place_of_the_period_and_all_begins_anew() -> None:

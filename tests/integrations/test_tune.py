@@ -168,8 +168,9 @@ def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_
 
 def test_a_block_that_is_too_short_has_a_result_and_one_warning_that_says_so(cli: Scripts) -> None:
     done = cli(BLOCK.replace("60", "0.01"))
-    why = "the block ended after 0.0 s, before tuning began; put more of the training into it"
-    assert (done.returncode, json.loads(done.stdout)) == (0, untuned(why))
+    mode, why, kind = json.loads(done.stdout)
+    assert (done.returncode, mode, kind) == (0, "tune", None)
+    assert re.fullmatch(r"the block ended after \d+\.\d s, before tuning began; put more of the training into it", why)
     assert done.stderr == f"autocap: nothing was tuned: {why}\n"
     assert not (cli.folder / "run").exists()
 
@@ -192,6 +193,13 @@ def test_a_block_that_ends_before_a_baseline_is_measured_says_so_too(cli: Script
 def test_readmes_own_lines_print_a_result_where_nothing_can_be_tuned(cli: Scripts) -> None:
     done = cli("with autocap.tune(metric='eds', k=2) as run:\n    pass\nprint(run.result.chosen)\n")
     assert (done.returncode, done.stdout) == (0, "None\n")
+
+
+def test_a_notebook_shows_why_nothing_was_tuned_and_the_result_knows_its_rates(cli: Scripts) -> None:
+    script = "with autocap.tune(energy_price=0.3, currency='€', carbon=380, quiet=True) as run:\n    pass\n"
+    done = cli(f"{script}print(run.result.rates.currency, run.result._repr_html_())\n")
+    assert done.stdout.startswith('€ <div class="autocap-result"><p><strong>Not tuned</strong></p>')
+    assert "the block ended after" in done.stdout
 
 
 def test_what_kept_a_process_from_being_started_is_the_result_and_one_warning(cli: Scripts) -> None:

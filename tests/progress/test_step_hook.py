@@ -163,7 +163,7 @@ class TestCounter:
             for _ in range(4):
                 counter.optimizer_stepped(optimizer)
             counter.step()
-        assert count(step_map) == 4 + 1 + 10
+        assert count(step_map) == 4 + 10  # by optimisers the first was counted as it went, and is not counted again
 
     def test_while_another_process_takes_a_slot_steps_are_counted_and_published_later(
         self, counter: step_hook.StepCounter, step_map: StepMap
@@ -398,7 +398,7 @@ class TestStepsByHand:
 
     def test_they_share_the_slot_of_the_optimiser_s_steps(self, tiny_torch: Path, step_map: StepMap) -> None:
         run(step_map.environment(plain(PYTHONPATH=str(tiny_torch))), "-c", TRAIN + "import autocap; autocap.step()")
-        assert count(step_map) == 6
+        assert count(step_map) == 5  # the step by hand ends the fifth iteration, which has counted
         assert slots_taken(step_map) == 1
 
     def test_outside_a_run_nothing_happens(self) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autocap.cli import main
@@ -17,6 +18,7 @@ from autocap.errors import RunDirectoryError
 from autocap.events import RunEnded, RunStarted, Warned
 from autocap.metrics import Metric, Rates
 from autocap.reports import rendering
+from autocap.reports.html import stylesheet
 from autocap.reports.live.plain import PlainLines
 from autocap.reports.rendering import present_run
 from autocap.runlog.directory import EVENTS, SAMPLES, RunDirectory
@@ -38,7 +40,8 @@ CUT_OFF = """[...document.querySelectorAll('svg text')].filter(text => {
     const box = text.getBoundingClientRect(), page = text.ownerSVGElement.getBoundingClientRect();
     return box.width && (box.left < page.left || box.right > page.right);
 }).map(text => text.textContent)"""
-SCROLLING = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).length"
+SCROLLING = """[...document.querySelectorAll('.scroll')].map(one => [
+    one.scrollWidth > one.clientWidth, one.previousElementSibling?.className == 'hint'])"""
 
 
 @pytest.fixture(scope="module")
@@ -220,9 +223,29 @@ def test_what_was_not_asked_for_is_folded_and_every_table_can_be_reached_and_has
     named = re.findall(r'<div class="scroll" tabindex="0" role="region" aria-labelledby="([^"]+)">', page)
     assert len(named) == page.count("<table>")
     assert set(named) <= set(checked(page).ids)
+    assert page.count("Scrolls sideways") == 2, "the caps and the limits; the rest has room on a phone"
     assert page.count('<th scope="row"') == page.count("<tr") - page.count("<thead>")
     columns = re.findall(r'<th scope="col">([^<]*)</th>', page)
     assert columns[:7] == ["cap W", "eds", "energy %", "time %", "W", "s/iter", "J/iter"], "what decides comes first"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#rgb` or `#rrggbb`, as WCAG 2 defines it."""
+    digits = colour.removeprefix("#")
+    pairs = [2 * digit for digit in digits] if len(digits) == 3 else [digits[at : at + 2] for at in (0, 2, 4)]
+    shares = [int(pair, 16) / 255 for pair in pairs]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_colour_of_text_stands_out_enough_from_the_page(dark: bool) -> None:
+    light, _, after = stylesheet().partition("@media screen and (prefers-color-scheme:dark)")
+    colours = dict(re.findall(r"--(\w+):\s*(#\w+)", after if dark else light))
+    page = luminance(colours["page"])
+    for name in ("ink", "muted", "label"):
+        brighter, darker = sorted((luminance(colours[name]), page), reverse=True)
+        assert (brighter + 0.05) / (darker + 0.05) >= 4.5, name
 
 
 def test_eds_is_explained_before_any_value_of_it(run: Path) -> None:
@@ -254,7 +277,8 @@ def test_a_browser_shows_every_figure_asks_nobody_and_complains_of_nothing(run: 
                 assert folded < 0.7 * chromium.ask("document.documentElement.scrollHeight")
                 assert chromium.ask("document.documentElement.scrollWidth") <= width
                 assert chromium.ask(CUT_OFF) == []
-                assert chromium.ask(SCROLLING) == 0 or width < 720
+                for scrolls, says_so in chromium.ask(SCROLLING):
+                    assert scrolls == (says_so and width < 720)
                 shown = chromium.ask(VISIBLE)
                 assert len(shown) == 5
                 for count, left, right, height in shown:

@@ -12,7 +12,16 @@ from autocap.config.option import TakenSetting
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.devices.simulated.meter import SimulatedMeter
-from autocap.events import Decided, DeviceFound, Event, NodeMetered, ProgramFound, RunEnded, SettingsTaken, Warned
+from autocap.events import (
+    Decided,
+    DeviceFound,
+    Event,
+    NodeMetered,
+    ProgramFound,
+    RunEnded,
+    SettingsTaken,
+    Warned,
+)
 from autocap.metrics import Metric
 from autocap.records import Sample
 from autocap.reports import text
@@ -179,6 +188,8 @@ def test_the_report_of_a_node_shows_its_figures_and_the_gpus_and_both_optima(of_
     assert f"{of_gpus.cap_w[0]:g}" in best[2:]
     assert of_node.versus_baseline is not None
     assert f"(GPUs alone {of_node.versus_baseline.gpu_energy_pct:+.1f} ± " in whole
+    (kept,) = (line for line in shown if line.startswith("kept "))
+    assert kept.count("energy") == 1, "which is the metric as well"
 
 
 def test_a_search_that_the_end_of_the_job_cuts_short_has_no_failed_trial_and_claims_nothing() -> None:

@@ -51,6 +51,14 @@ def status_of(arguments: tuple[str, ...]) -> int | str | None:
         ),
         (("train", "resnet18", "--host-phase", "nan"), "'nan' is not a share"),
         (("train", "resnet18", "--seconds", "0"), "argument --seconds: '0' is not a number of seconds above 0"),
+        (
+            ("train", "resnet18", "--iteration-seconds", "0"),
+            "argument --iteration-seconds: '0' is not a number of seconds",
+        ),
+        (
+            ("train", "resnet18", "--iteration-seconds", "1", "--batch-size", "8"),
+            "argument --batch-size: not allowed with argument --iteration-seconds",
+        ),
         (("train", "resnet18", "--device", "tpu"), "argument --device: invalid choice: 'tpu'"),
         (("train", "vgg16", "--image-size", "31"), "--image-size 31 is too small for vgg16; pass 32 pixels or more"),
         (

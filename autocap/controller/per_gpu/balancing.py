@@ -9,8 +9,8 @@ from dataclasses import replace
 from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.comparison import PerGpuComparison
-from autocap.controller.per_gpu.lowering import Caps, Lowering, Shown
+from autocap.controller.comparison import MOST_PER_GPU, PerGpuComparison
+from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
@@ -20,6 +20,10 @@ from autocap.measurement.prober import Prober
 from autocap.records import Cost, Measurement, Sample
 
 _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
+# Each window at caps per GPU has one at the common cap after it. Most: what was accepted last is refused when it is
+# confirmed, and so is all that was accepted before.
+USUAL_WINDOWS = 1 + 2 * (MOST_TRIALS + MOST_PER_GPU)
+MOST_WINDOWS = 1 + 2 * MOST_TRIALS * (1 + MOST_PER_GPU)
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
 
 

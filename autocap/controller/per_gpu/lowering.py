@@ -28,7 +28,7 @@ from autocap.strategies.grid import CapGrid
 Caps = tuple[float, ...]
 Floats = NDArray[np.float64]
 
-_MOST_TRIALS = 8
+MOST_TRIALS = 8
 _WAITING = (0.3, 0.6)  # w, low and high: a GPU that waits in a collective spins, an idle one draws an eighth
 _LEAST_BUSY = 0.1
 _FARTHEST = 0.15  # of a card's cap in one step, in ln
@@ -117,7 +117,7 @@ class Lowering:
 
     def ask(self) -> Caps | None:
         """The caps to try next, `None` when no card is left that seems to wait, or enough was tried."""
-        while self._next and self._trials < _MOST_TRIALS:
+        while self._next and self._trials < MOST_TRIALS:
             caps_w = self._next.pop(0)
             if caps_w != self.best and not self._hopeless(caps_w):
                 return caps_w

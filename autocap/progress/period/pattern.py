@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from autocap.progress.period.candidates import fourier
 from autocap.progress.period.estimate import Bools, Floats
@@ -261,11 +260,6 @@ def _phase_at(u: Floats, knots: Floats, path: Floats) -> Floats:
 
 
 def _inverse(matrix: Floats) -> tuple[Floats, float]:
-    """Inverse and log determinant of a positive definite matrix, by Cholesky. Raises LinAlgError for any other."""
-    factor, failed = dpotrf(matrix)
-    if failed:
-        raise np.linalg.LinAlgError("the matrix is not positive definite")
-    upper = dpotri(factor)[0]  # the other triangle is zero
-    inverse = upper + upper.T
-    np.fill_diagonal(inverse, np.diag(upper))
-    return inverse, 2 * float(np.sum(np.log(np.diag(factor))))
+    """Inverse and log determinant of a positive definite matrix. Raises LinAlgError for any other."""
+    factor = np.linalg.cholesky(matrix)
+    return np.asarray(np.linalg.inv(matrix)), 2 * float(np.sum(np.log(np.diag(factor))))

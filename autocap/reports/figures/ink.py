@@ -12,9 +12,11 @@ from autocap.reports.figures.model import Colour, Floats, Marker, Style
 FONT_PX = 12.0
 # Widths of characters as a share of the font size, in DejaVu Sans: wider than what most systems show a page in.
 _WIDTHS = {
-    **dict.fromkeys(" !'(),-./:;I[]fijlrt|²", 0.4),
+    **dict.fromkeys(" !',.:;I[]ijl|", 0.35),
+    **dict.fromkeys("()-/frt²", 0.42),
     **dict.fromkeys("ABCDGHKNOQRTUVXYZ", 0.77),
-    **dict.fromkeys("%@MWmw_±−–…×", 1.0),
+    **dict.fromkeys("%@MWmw_…", 1.0),
+    **dict.fromkeys("±−×", 0.85),
 }
 _OTHER_WIDTH, _BOLDER = 0.67, 1.1  # a digit of 12 pixels is 8 wide where glyphs are fitted to pixels
 _ASIAN = "\u2e80"  # from here on characters fill a square

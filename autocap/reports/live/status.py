@@ -68,7 +68,7 @@ class Status:
     @property
     def headline(self) -> str:
         """What the run has come to by now, in one sentence; nothing before the first event."""
-        return "" if self.summary is None else headline(self.summary, self._events)
+        return "" if self.summary is None else headline(self.summary)
 
     def rows(self, most: int) -> Table | None:
         """The table of the report, with so many of its latest rows; `None` before there is a baseline."""

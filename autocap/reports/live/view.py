@@ -115,10 +115,9 @@ def _expected(status: Status, summary: Summary) -> list[str]:
     if decided is not None and versus is not None and summary.chosen is not None:
         energy = change(versus.energy_pct, versus.energy_stderr_pct)
         time = change(versus.time_pct, versus.time_stderr_pct)
-        return [
-            f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: energy {energy}, time {time}",
-            f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}",
-        ]
+        confirmed = f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: energy {energy}, time {time}"
+        of_metric = f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}"
+        return [confirmed] if metric == "energy" else [confirmed, of_metric]
     best = status.best
     if best is None:
         return []

@@ -164,16 +164,16 @@ def undecided(summary: Summary) -> bool:
     return summary.ended_because == UNFINISHED and summary.chosen is None and not held
 
 
-def outcome(summary: Summary, events: Sequence[Event]) -> str:
+def outcome(summary: Summary) -> str:
     """What was kept, and what it changes per iteration; or why nothing was."""
     if undecided(summary):
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
         if not summary.trials and not any(span.name == State.SEARCHING for span in summary.states):
             return "no cap was tried."
-        decided = last_of(Decided, events)
-        if decided is not None and decided.cap_w is None:
-            return f"no cap was kept, the limit found on arrival was put back: {decided.reason} ({NO_CAP_PAGE})"
+        if summary.decided_because is not None:
+            why = summary.decided_because
+            return f"no cap was kept, the limit found on arrival was put back: {why} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
         return f"no cap was kept{ended}: the limit found on arrival was put back ({NO_CAP_PAGE})"
     kept = f"kept {common_caps(summary.chosen.cap_w)} W"
@@ -185,18 +185,18 @@ def outcome(summary: Summary, events: Sequence[Event]) -> str:
 
 
 def changes(summary: Summary) -> list[tuple[str, str]]:
-    """Energy, time and metric of the kept cap per iteration against the baseline's, each as name and number."""
+    """Energy, time and, where it is another, the metric of the kept cap per iteration against the baseline's, each as
+    name and number."""
     versus = summary.versus_baseline
     if versus is None or versus.energy_pct is None or versus.time_pct is None or versus.metric_pct is None:
         return []
     energy = change(versus.energy_pct, versus.energy_stderr_pct)
     if versus.gpu_energy_pct is not None:
         energy += f" (GPUs alone {change(versus.gpu_energy_pct, versus.gpu_energy_stderr_pct)})"
-    return [
-        ("energy", energy),
-        ("time", change(versus.time_pct, versus.time_stderr_pct)),
-        (summary.metric.name, change(versus.metric_pct, versus.metric_stderr_pct)),
-    ]
+    changed = [("energy", energy), ("time", change(versus.time_pct, versus.time_stderr_pct))]
+    if summary.metric.name != "energy":
+        changed.append((summary.metric.name, change(versus.metric_pct, versus.metric_stderr_pct)))
+    return changed
 
 
 def net(summary: Summary) -> tuple[str, str] | None:

@@ -88,16 +88,18 @@ class StepCounter:
             self.stop()
 
     def step(self) -> None:
-        """Count an iteration by hand. From the first one on, optimiser steps no longer count."""
+        """Count an iteration by hand. From the first one on, optimiser steps no longer count; those before it, which
+        this iteration was made of, have counted it already."""
         if not self._usable:
             return
         try:
+            counted_already = not self._explicit and self._published > 0
             if not self._explicit:
                 self._explicit, self._automatic = True, False
                 if self._map is not None:
                     at = self._at - STEP_OFFSET + EXPLICIT_OFFSET
                     self._map[at : at + 8] = (1).to_bytes(8, sys.byteorder)
-            self._publish(self._published + 1)
+            self._publish(self._published if counted_already else self._published + 1)
         except Exception:  # noqa: BLE001  # never into the child
             self.stop()
 
