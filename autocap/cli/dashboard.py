@@ -2,7 +2,7 @@
 
 import argparse
 
-from autocap.cli.numpy_threads import one_thread
+from autocap.blas_threads import one_thread
 from autocap.streams import put_json
 
 
