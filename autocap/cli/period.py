@@ -146,7 +146,14 @@ def _estimate(part: "Trace") -> "PeriodEstimate":
     from autocap.progress.period import detect
 
     # What a reading averages over is not in the trace, so it counts as unknown.
-    return detect(part.t_s, part.power_w, update_s=part.update_s, window_s=0.0, witnesses=part.witnesses)
+    return detect(
+        part.t_s,
+        part.power_w,
+        update_s=part.update_s,
+        window_s=0.0,
+        counted=part.counted,
+        witnesses=part.witnesses,
+    )
 
 
 def _record(part: "Trace", estimate: "PeriodEstimate") -> dict[str, str | float | bool | None]:

@@ -1,8 +1,8 @@
 """Reading a recorded power trace: CSV, plain or gzipped, from a logger of the user's or from a run directory.
 
 Columns `t_s` and `power_w` are needed. Those of our own `samples.csv.gz` are used where they are there: `read_t_s` is
-the reading's own stamp, `energy_j` and `utilisation` are second witnesses. Several devices have `power_w` for their
-sum and the others numbered (`read_t_s_0`, …). All other columns are ignored.
+the reading's own stamp, `energy_j` and `utilisation` are second views of the job. Several devices have `power_w` for
+their sum and the others numbered (`read_t_s_0`, …). All other columns are ignored.
 """
 
 import re
@@ -37,7 +37,8 @@ class Trace:
     """The fresh readings of a trace, or of a part of it.
 
     start_s, end_s: the stretch it covers. t_s, power_w: each reading once, stamps ascending, shape (n,). update_s: how
-    often the sensor gave a fresh one. witnesses: other signals of the same job, each as (stamps, values).
+    often the sensor gave a fresh one. counted: mean power between two moves of the energy counter, as (stamps,
+    values). witnesses: other signals of the same job, likewise.
     notes: what was left out, and why.
     """
 
@@ -46,6 +47,7 @@ class Trace:
     t_s: Floats
     power_w: Floats
     update_s: float
+    counted: Witness | None = None
     witnesses: tuple[Witness, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -77,8 +79,11 @@ class Trace:
             return t_s[inside], values[inside]
 
         t_s, power_w = part(self.t_s, self.power_w)
+        counted = None if self.counted is None else part(*self.counted)
         witnesses = tuple(part(*witness) for witness in self.witnesses)
-        return replace(self, start_s=start_s, end_s=end_s, t_s=t_s, power_w=power_w, witnesses=witnesses)
+        return replace(
+            self, start_s=start_s, end_s=end_s, t_s=t_s, power_w=power_w, counted=counted, witnesses=witnesses
+        )
 
 
 def read(path: Path) -> Trace:
@@ -120,7 +125,8 @@ def read(path: Path) -> Trace:
         t_s=stamps_s,
         power_w=watts,
         update_s=update_s,
-        witnesses=_witnesses(columns),
+        counted=_counted(columns),
+        witnesses=() if (utilisation := _polled(columns, "utilisation")) is None else (utilisation,),
         notes=_notes(rows, int(np.sum(~usable)), backward, columns),
     )
 
@@ -174,22 +180,25 @@ def _middle(values: Floats) -> float:
     return float(np.mean(np.sort(values)[quarter : len(values) - quarter]))
 
 
-def _witnesses(columns: Columns) -> tuple[Witness, ...]:
-    """Power from the steps of the energy counter, and utilisation, each at the time it was polled."""
-    t_s = columns.values["t_s"]
-    polled: dict[str, Witness] = {}
-    for name in ("energy_j", "utilisation"):
-        values = columns.joined(name)
-        if values is not None:
-            known = np.isfinite(t_s) & np.isfinite(values)
-            polled[name] = t_s[known], values[known]
-    if "energy_j" in polled:
-        at_s, counter_j = polled["energy_j"]
-        moved = np.flatnonzero(np.diff(counter_j) > 0) + 1
-        steps_s, steps_j = np.diff(at_s[moved]), np.diff(counter_j[moved])
-        forward = (steps_s > 0) & (steps_j > 0)
-        polled["energy_j"] = at_s[moved][1:][forward], steps_j[forward] / steps_s[forward]
-    return tuple(polled.values())
+def _polled(columns: Columns, name: str) -> Witness | None:
+    """A column's known values, each at the time it was polled."""
+    t_s, values = columns.values["t_s"], columns.joined(name)
+    if values is None:
+        return None
+    known = np.isfinite(t_s) & np.isfinite(values)
+    return t_s[known], values[known]
+
+
+def _counted(columns: Columns) -> Witness | None:
+    """Power from the steps of the energy counter."""
+    polled = _polled(columns, "energy_j")
+    if polled is None:
+        return None
+    at_s, counter_j = polled
+    moved = np.flatnonzero(np.diff(counter_j) > 0) + 1
+    steps_s, steps_j = np.diff(at_s[moved]), np.diff(counter_j[moved])
+    forward = (steps_s > 0) & (steps_j > 0)
+    return at_s[moved][1:][forward], steps_j[forward] / steps_s[forward]
 
 
 def _notes(rows: int, gaps: int, backward: int, columns: Columns) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS, SensorModel
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
+from autocap.progress.period.beat import Seen, counter_says
 from autocap.progress.period.progress import PeriodProgress
-from autocap.progress.period.signals import is_alias
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import Outcome, regret_pct, tune
 
@@ -83,16 +83,20 @@ def sampled(period_s: float, window_s: float, step_s: float) -> tuple[np.ndarray
 def test_the_beat_of_a_fast_cycle_with_the_sampling_is_an_alias() -> None:
     beat_s = 1 / (1 / 0.1 - 1 / 0.113)
     readings, counted = sampled(0.113, 0.025, 0.1), sampled(0.113, 0.1, 0.1)
-    assert is_alias(beat_s, *readings, 0.025, *counted)
+    assert counter_says(beat_s, *readings, *counted, window_s=0.025) is Seen.NO
+    assert counter_says(beat_s, *readings, *counted, window_s=0.0) is Seen.NO
 
 
 @pytest.mark.parametrize("period_s", [0.35, 0.87, 3.0])
 def test_a_real_period_is_seen_by_the_counter_as_well(period_s: float) -> None:
-    assert not is_alias(period_s, *sampled(period_s, 0.025, 0.1), 0.025, *sampled(period_s, 0.1, 0.1))
+    readings, counted = sampled(period_s, 0.025, 0.1), sampled(period_s, 0.1, 0.1)
+    assert counter_says(period_s, *readings, *counted, window_s=0.025) is Seen.YES
+    assert counter_says(period_s, *readings, *counted, window_s=0.0) is Seen.UNCLEAR  # of an unknown sensor
 
 
 def test_a_counter_as_coarse_as_the_sensor_cannot_tell() -> None:
-    assert not is_alias(0.87, *sampled(0.113, 0.1, 0.1), 0.1, *sampled(0.113, 0.1, 0.1))
+    readings = sampled(0.113, 0.1, 0.1)
+    assert counter_says(0.87, *readings, *readings, window_s=0.1) is Seen.UNCLEAR
 
 
 def followed(node: SimulatedNode, caps_w: Sequence[float], seconds: float, interval_s: float) -> PeriodProgress:

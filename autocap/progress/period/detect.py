@@ -1,10 +1,12 @@
 """The absolute question: does the power signal repeat, and how long is a cycle?"""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from autocap.progress.period import candidates
+from autocap.progress.period.beat import Seen, Witness, counter_says, unlike_a_beat
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
@@ -33,17 +35,23 @@ _BETTER = 0.10
 _MUCH_BETTER = 0.50
 _WITNESS_REPEATS = 0.10
 
-Witness = tuple[Floats, Floats]
-
 
 def detect(
-    t_s: Floats, power_w: Floats, *, update_s: float, window_s: float = 0.0, witnesses: Sequence[Witness] = ()
+    t_s: Floats,
+    power_w: Floats,
+    *,
+    update_s: float,
+    window_s: float = 0.0,
+    counted: Witness | None = None,
+    witnesses: Sequence[Witness] = (),
 ) -> PeriodEstimate:
     """Look for a period in readings with their own stamps.
 
     t_s, power_w: fresh readings only, ascending, shape (n,), seconds and watts. update_s, window_s: of the sensor; 0
-    for a window that is not known. witnesses: other signals of the same job, each as (stamps, values): differences of
-    the energy counter, utilisation, PCIe traffic; any that repeats at the same period verifies it.
+    for a window that is not known. counted: mean power between two moves of the energy counter, as (stamps, values),
+    each at the later move. witnesses: other signals of the same job: utilisation, PCIe traffic. A period is verified
+    where a beat with a faster load is excluded, by the counter or by the readings of a known sensor, and the counter or
+    a witness repeats with it; a witness alone verifies nothing, since it may be sampled along with the power.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
     if series is None:
@@ -51,7 +59,7 @@ def detect(
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, "no stretch of the signal repeats the one before it")
-    return _judged(refined(fit, series, period_of(fit)), series, update_s, witnesses)
+    return _judged(refined(fit, series, period_of(fit)), series, _Seeing(update_s, window_s, counted, witnesses))
 
 
 def search(series: Series, *, shortest_s: float) -> Fit | None:
@@ -105,17 +113,24 @@ def period_of(fit: Fit) -> float:
     return kept_spans(fit).period_s
 
 
-def _judged(fit: Fit, series: Series, update_s: float, witnesses: Sequence[Witness]) -> PeriodEstimate:
+@dataclass(frozen=True, slots=True)
+class _Seeing:
+    """The sensor, and what there is beside its readings."""
+
+    update_s: float
+    window_s: float
+    counted: Witness | None
+    witnesses: Sequence[Witness]
+
+
+def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     spans = kept_spans(fit)
     found = doubt(fit, series)
-    verdict, reason = (Verdict.PERIODIC, "the signal repeats") if found is None else found
-    seen = [witness for witness in witnesses if _agrees(witness, spans.period_s)]
-    resolved = spans.period_s >= _RESOLVED_UPDATES * update_s
-    if verdict is Verdict.PERIODIC and not resolved:
-        reason = f"{spans.period_s:.3f} s is under three updates of the sensor: it may be an alias"
-        verdict = Verdict.UNRESOLVABLE
-    elif verdict is Verdict.PERIODIC and not seen:
-        reason = "the signal repeats; no second witness confirms it"
+    verified = False
+    if found is None:
+        verdict, verified, reason = _credible(fit, series, spans.period_s, seeing)
+    else:
+        verdict, reason = found
     return PeriodEstimate(
         start_s=fit.time_s(spans.spans_u[0][0]),
         end_s=fit.time_s(spans.spans_u[-1][1]),
@@ -124,8 +139,42 @@ def _judged(fit: Fit, series: Series, update_s: float, witnesses: Sequence[Witne
         rel_stderr=spans.rel_stderr,
         cycles=spans.cycles,
         confidence=float(np.clip(repetition(fit, series), 0.0, 1.0)),
-        verified=bool(verdict is Verdict.PERIODIC and resolved and seen),
+        verified=verified,
         reason=reason,
+    )
+
+
+def _credible(fit: Fit, series: Series, period_s: float, seeing: _Seeing) -> tuple[Verdict, bool, str]:
+    """Whether what repeats is the job's own cycle: the verdict, whether it is verified, and why."""
+    update_s, counted = seeing.update_s, seeing.counted
+    if period_s < _RESOLVED_UPDATES * update_s:
+        return Verdict.UNRESOLVABLE, False, f"{period_s:.3f} s is under three updates of the sensor: it may be an alias"
+    kept = series.t_s[fit.keep], series.y[fit.keep] * series.spread_w
+    says = Seen.UNCLEAR if counted is None else counter_says(period_s, *kept, *counted, window_s=seeing.window_s)
+    if says is Seen.NO:
+        why = f"the energy counter does not see the period of {period_s:.3f} s: it is an alias"
+        return Verdict.UNRESOLVABLE, False, why
+    others = [counted, *seeing.witnesses] if counted is not None else seeing.witnesses
+    agree = any(_agrees(other, period_s) for other in others)
+    if says is Seen.YES:
+        return (
+            Verdict.PERIODIC,
+            agree,
+            "the signal repeats" if agree else "the signal repeats; nothing else does with it",
+        )
+    if not unlike_a_beat(fit, series, period_s, update_s=update_s, window_s=seeing.window_s):
+        why = f"it may be a beat: a load faster than the sensor, sampled every {update_s:.3g} s, would look the same"
+        return Verdict.AMBIGUOUS, False, why
+    if seeing.window_s <= 0:
+        return (
+            Verdict.PERIODIC,
+            False,
+            "the signal repeats; what a reading averages over is not known, nor so a beat excluded",
+        )
+    return (
+        Verdict.PERIODIC,
+        agree,
+        "the signal repeats" if agree else "the signal repeats; no second witness confirms it",
     )
 
 

@@ -161,11 +161,17 @@ class PeriodProgress:
         if self._template is None:
             if len(t_s) < _FEWEST_READINGS:
                 return ()
-            witnesses = self._signals.witnesses(device)
-            estimate = detect(t_s, power_w, update_s=update_s, window_s=window_s, witnesses=witnesses)
+            estimate = detect(
+                t_s,
+                power_w,
+                update_s=update_s,
+                window_s=window_s,
+                counted=self._signals.counter(device),
+                witnesses=self._signals.witnesses(device),
+            )
             before_s, self._shows_s = self._seen_s, None
             self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
-            self.trouble = _doubt(estimate, before_s) or self._alias(estimate, device)
+            self.trouble = _doubt(estimate, before_s)
             if self.trouble is None:
                 self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
                 self.trouble = _NOT_FOLLOWED if self._template is None else None
@@ -261,11 +267,6 @@ class PeriodProgress:
             return self._marked.iterations
         at_last_cap = (self._begun_s - self._marked.t_s) / self._period_s
         return self._marked.iterations + at_last_cap + (first_s - self._begun_s) / period_s
-
-    def _alias(self, estimate: PeriodEstimate, device: int) -> str | None:
-        if estimate.period_s is None or not self._signals.contradicted(estimate.period_s, device):
-            return None
-        return f"the energy counter does not see the period of {estimate.period_s:.3f} s: it is an alias"
 
 
 def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:

@@ -6,14 +6,13 @@ a sum of held readings is smeared over an update. Energy is still summed where i
 
 import numpy as np
 
+from autocap.progress.period.beat import Seen, Witness, counter_says
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.series import ascending
 from autocap.records import Sample, SensorInfo
 
 _BLURRED_S = 0.5  # a window from which on a sensor's average hides the cycle
 _EVENED = 11  # moves of a counter that are taken together
-_HARMONICS = 3
-_LEAST_AMPLITUDE = 0.5  # in the counter, of the amplitude that a real period would have
 
 
 class CapSignals:
@@ -72,23 +71,22 @@ class CapSignals:
         stamps_s = _evened(self._sampled_s[moved])
         return stamps_s[1:], np.diff(energy_j[moved]) / np.diff(stamps_s)
 
-    def witnesses(self, device: int) -> list[tuple[Floats, Floats]]:
-        """Other signals of the device, each as (times, values)."""
-        found = []
-        counted = self.counted(device)
-        if self.blurred:
-            found.append(self._fresh(device))
-        elif counted is not None:
-            found.append(counted)
-        utilisation = np.array([sample.readings[device].utilisation for sample in self._samples], dtype=np.float64)
-        if np.isfinite(utilisation).all():
-            found.append((self._sampled_s, utilisation))
-        return found
+    def counter(self, device: int) -> Witness | None:
+        """The energy counter as a second view of the readings; `None` where there is none, or it is the signal."""
+        return None if self.blurred else self.counted(device)
+
+    def witnesses(self, device: int) -> list[Witness]:
+        """Other signals of the device that may verify a period, each as (times, values). Utilisation is none: the same
+        firmware samples it along with the power."""
+        return [self._fresh(device)] if self.blurred else []
 
     def contradicted(self, period_s: float, device: int) -> bool:
-        """Whether the energy counter does not see a period that the readings show: an alias."""
-        counted = None if self.blurred else self.counted(device)
-        return counted is not None and is_alias(period_s, *self._fresh(device), self._sensor.window_s, *counted)
+        """Whether the energy counter does not see a period that the readings show: a beat."""
+        counted = self.counter(device)
+        window_s = self._sensor.window_s
+        return counted is not None and (
+            counter_says(period_s, *self._fresh(device), *counted, window_s=window_s) is Seen.NO
+        )
 
     def shorten(self) -> None:
         """Forget the older half."""
@@ -116,39 +114,3 @@ def _evened(t_s: Floats) -> Floats:
     evened = line + np.convolve(padded, np.full(_EVENED, 1 / _EVENED), mode="valid")
     near = np.abs(evened - t_s) < 0.7 * float(np.median(np.diff(t_s)))
     return evened if near.all() and ascending(evened).all() else t_s
-
-
-def is_alias(
-    period_s: float, t_s: Floats, power_w: Floats, window_s: float, counted_t_s: Floats, counted_w: Floats
-) -> bool:
-    """Whether a period in the power readings is the beat of the sensor's sampling with something faster.
-
-    A sensor that samples a short window now and then sees a fast cycle as a slow one, and so does the energy counter,
-    which is read as seldom. But the counter misses nothing: over its longer span it averages the fast cycle away, where
-    a real slow one would pass. So a real period has the same amplitude in both, once each is corrected for its own
-    window (the response of a boxcar of width w to a cycle of period T is sin(πw/T)/(πw/T)).
-
-    t_s, power_w: readings, shape (n,), each a mean over the last window_s. counted_t_s, counted_w: mean power between
-    two moves of the counter, at the later one, shape (m,). A counter that is read no more coarsely than the sensor
-    averages cannot tell.
-    """
-    span_s = float(np.median(np.diff(counted_t_s)))
-    if len(counted_t_s) < 2 * _HARMONICS or span_s < 2 * window_s:
-        return False
-    seen = _amplitudes(period_s, t_s, power_w) / _passed(period_s, window_s)
-    counted = _amplitudes(period_s, counted_t_s, counted_w) / _passed(period_s, span_s)
-    strongest = int(np.argmax(seen))
-    return bool(counted[strongest] < _LEAST_AMPLITUDE * seen[strongest])
-
-
-def _amplitudes(period_s: float, t_s: Floats, values: Floats) -> Floats:
-    """Of the first harmonics of a period, shape (harmonics,)."""
-    turns = np.exp(-2j * np.pi * np.outer(np.arange(1, _HARMONICS + 1), t_s / period_s))
-    amplitudes: Floats = np.abs(turns @ (values - values.mean())) * 2 / len(values)
-    return amplitudes
-
-
-def _passed(period_s: float, window_s: float) -> Floats:
-    """The share of each harmonic's amplitude that a boxcar lets through; not less than a tenth, to divide by."""
-    shares: Floats = np.abs(np.sinc(np.arange(1, _HARMONICS + 1) * window_s / period_s))
-    return np.maximum(shares, 0.1)

@@ -1,0 +1,164 @@
+"""Whether a period may be a beat: a load faster than the sensor, which the sensor's sampling folds into a slow one.
+
+A sensor that looks every u seconds sees a load of frequency g as one of |g - k/u|. The beat folds as perfectly as a
+real cycle does, and utilisation, which the same firmware samples, carries it as well. What tells them apart:
+
+*Edges.* A reading averages over a window of w seconds, the share w·g of the fast cycle. Folded, that smears every edge
+of the beat over so much of a cycle, where an edge of a real cycle takes w seconds only. (Where w is close to a whole
+number of fast cycles the smear is short again, but then little of the swing is left.)
+
+*Swing.* A sensor that averages all the time, w about u, lets at most the share |sinc(w·g)| of a fast swing through, and
+no load swings by much more than its own level.
+
+*Stamps.* Every sensor's update comes early or late by half a percent of its interval or more (1.5 to 3 % on the cards
+measured). A beat turns that into a phase that is off by as much, times k, in each reading by itself; a real cycle
+hardly notices.
+
+*Steps.* The time of a real step scatters by some percent. A beat whose cycle scatters as much comes from a fast load
+that is rough itself, which real fast loads seldom are and kernels in a loop never.
+
+The first three exclude a beat for a sensor that is known. For one that is not, edges, swing and steps together make one
+unlikely, and no more.
+"""
+
+import math
+from enum import Enum
+
+import numpy as np
+
+from autocap.progress.period.candidates import fourier
+from autocap.progress.period.estimate import Floats
+from autocap.progress.period.pattern import Fit
+from autocap.progress.period.series import Series
+
+_PLACES = 512  # of the cycle, at which its waveform is drawn
+_HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
+_ORDERS = (5, 4, 3, 2)
+_CONTINUOUS = 0.9  # of the update: a window from which on nothing goes unseen
+_SHARP = 0.65  # of the narrowest smear that a beat can have
+_MOST_SHARP = 0.16  # of a cycle, whatever the window
+_SWING = 1.3  # of the level: the most that a load swings, from its lowest to its highest
+# Set by simulation (fast loads and slow ones through a sensor of 100 ms that averages all the time, other seeds than
+# those reported): cycles that a reading of a beat is off by at least; and, where the swing is less than the most that a
+# beat can have, its share of that over those cycles: at most 65 for beats of few readings a cycle, 27 for others.
+_STEADY = 0.004
+_FEW_READINGS, _OF_FEW, _OF_MORE = 4.5, 80.0, 55.0
+_SIGMAS = 2.0
+# For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
+_LEAST_SWING = 0.08
+_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.4
+_HARMONICS = 3
+_SEES, _MISSES = 0.75, 0.5  # of the amplitude that a real period would have in the counter
+
+Witness = tuple[Floats, Floats]
+
+
+class Seen(Enum):
+    """Whether the energy counter sees a period."""
+
+    YES = "yes"
+    NO = "no"
+    UNCLEAR = "unclear"
+
+
+def counter_says(
+    period_s: float, t_s: Floats, power_w: Floats, counted_t_s: Floats, counted_w: Floats, *, window_s: float
+) -> Seen:
+    """Whether the energy counter sees a period of the power readings.
+
+    A sensor that samples a short window now and then sees a fast cycle as a slow one, and so does the energy counter,
+    which is read as seldom. But the counter misses nothing: over its longer span it averages the fast cycle away, where
+    a real slow one would pass. So a real period has the same amplitude in both, once each is corrected for its own
+    window (the response of a boxcar of width w to a cycle of period T is sin(πw/T)/(πw/T)).
+
+    t_s, power_w: readings, shape (n,), each a mean over the last window_s, 0 where that is not known. counted_t_s,
+    counted_w: mean power between two moves of the counter, at the later one, shape (m,). A counter that is read no more
+    coarsely than the sensor averages cannot tell; one beside an unknown sensor can only say no.
+    """
+    inside = (counted_t_s >= t_s[0]) & (counted_t_s <= t_s[-1])
+    counted_t_s, counted_w = counted_t_s[inside], counted_w[inside]
+    if len(counted_t_s) < 2 * _HARMONICS:
+        return Seen.UNCLEAR
+    span_s = float(np.median(np.diff(counted_t_s)))
+    if span_s < 2 * window_s:
+        return Seen.UNCLEAR
+    seen = _amplitudes(period_s, t_s, power_w) / _passed(period_s, window_s)
+    counted = _amplitudes(period_s, counted_t_s, counted_w) / _passed(period_s, span_s)
+    strongest = int(np.argmax(seen))
+    share = float(counted[strongest] / max(seen[strongest], 1e-12))
+    if share < _MISSES:
+        return Seen.NO
+    return Seen.YES if window_s > 0 and share > _SEES else Seen.UNCLEAR
+
+
+def _amplitudes(period_s: float, t_s: Floats, values: Floats) -> Floats:
+    """Of the first harmonics of a period, shape (harmonics,)."""
+    turns = np.exp(-2j * np.pi * np.outer(np.arange(1, _HARMONICS + 1), t_s / period_s))
+    amplitudes: Floats = np.abs(turns @ (values - values.mean())) * 2 / len(values)
+    return amplitudes
+
+
+def _passed(period_s: float, window_s: float) -> Floats:
+    """The share of each harmonic's amplitude that a boxcar lets through; not less than a tenth, to divide by."""
+    shares: Floats = np.abs(np.sinc(np.arange(1, _HARMONICS + 1) * window_s / period_s))
+    return np.maximum(shares, 0.1)
+
+
+def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float, window_s: float) -> bool:
+    """Whether the readings themselves exclude that a period is a beat, or for an unknown sensor make it unlikely.
+
+    period_s: the mean of the fit. update_s, window_s: of the sensor; 0 for a window that is not known.
+    """
+    order = _own_order(fit)
+    cycle_s, amplitude = period_s / order, _amplitude(fit, order) * series.spread_w / series.centre_w
+    sharpness = _edge(fit) * order
+    if cycle_s <= update_s:
+        return False
+    fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
+    if window_s <= 0:
+        step = fit.walk * math.sqrt(order) / math.sqrt(cycle_s * fastest_hz)
+        unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS
+        return amplitude > _LEAST_SWING and unlike > _UNLIKE
+    unsteadiness = _unsteadiness(fit) * order
+    if unsteadiness < _STEADY:
+        return True
+    if window_s < _CONTINUOUS * update_s:
+        return sharpness < min(_SHARP * window_s / update_s, _MOST_SHARP)
+    swing = amplitude / (_SWING * 2 / math.pi * abs(float(np.sinc(fastest_hz * window_s))))
+    return swing > min(1.0, (_OF_FEW if cycle_s < _FEW_READINGS * update_s else _OF_MORE) * unsteadiness)
+
+
+def _own_order(fit: Fit) -> int:
+    """How many like cycles the fitted one holds: the highest order whose multiples have nearly all of the waveform."""
+    power = np.abs(fit.coefficients) ** 2
+    return next((n for n in _ORDERS if len(power) >= n and power[n - 1 :: n].sum() > _HOLDS * power.sum()), 1)
+
+
+def _amplitude(fit: Fit, order: int) -> float:
+    return float(np.abs(fit.coefficients[order - 1]))
+
+
+def _edge(fit: Fit) -> float:
+    """The share of a cycle in which the waveform would run through its whole swing at its steepest."""
+    waves = fourier(np.arange(_PLACES) / _PLACES, len(fit.coefficients))
+    swing = float(np.ptp(waves @ np.concatenate((fit.coefficients.real, fit.coefficients.imag))))
+    return swing / max(float(np.max(np.abs(waves @ _slopes(fit)))), 1e-12)
+
+
+def _slopes(fit: Fit) -> Floats:
+    """What gives the slope of the waveform, per cycle, from the waves of a phase."""
+    orders = 2 * np.pi * np.arange(1, len(fit.coefficients) + 1)
+    return np.concatenate((orders * fit.coefficients.imag, -orders * fit.coefficients.real))
+
+
+def _unsteadiness(fit: Fit) -> float:
+    """The most, in cycles, that the phase of each reading by itself may be off: how much more is left of a reading
+    where the waveform is steep, with its own error (robust to uneven spread; White, 1980)."""
+    steep = (fourier(fit.phase, len(fit.coefficients)) @ _slopes(fit))[fit.keep] ** 2
+    left = fit.rest[fit.keep] ** 2
+    design = np.column_stack((np.ones(len(steep)), steep))
+    inverse = np.linalg.pinv(design.T @ design)
+    weights = inverse @ (design.T @ left)
+    rest = left - design @ weights
+    variance = (inverse @ ((design.T * rest**2) @ design) @ inverse)[1, 1]
+    return math.sqrt(max(float(weights[1]), 0.0) + _SIGMAS * math.sqrt(max(float(variance), 0.0)))
