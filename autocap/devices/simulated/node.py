@@ -192,7 +192,7 @@ class NodeState:
         piece = self.job.advance(end_s, paces)
         full_hz = self._clock_hz(self._profile.default_time_s)
         for gpu, card in enumerate(cards):
-            readings = self.sensors[gpu].advance(piece.edges_s[gpu], piece.power_w[gpu])
+            readings = self.sensors[gpu].advance(piece.edges_s[gpu], piece.power_w[gpu], self._acting_w[gpu])
             card.power_t_s.extend(readings.t_s.tolist())
             card.power_w.extend(readings.power_w.tolist())
             card.average_w.extend(readings.average_w.tolist())
