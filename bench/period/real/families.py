@@ -6,7 +6,7 @@ import numpy as np
 
 from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import SensorModel
-from bench.period.real.loads import ABOVE, BURSTS, Checkpoints, Constant, Load, Rendering, Training, Wave
+from bench.period.real.loads import ABOVE, BURSTS, FREQUENT, Checkpoints, Constant, Load, Rendering, Training, Wave
 from bench.period.real.polling import FAST, LEAD_S, SMI_100MS, STARVED, Reader, Recording, StarvedReader, poll
 
 WINDOWS_S = (20.0, 40.0, 60.0)
@@ -14,6 +14,7 @@ WINDOWS_S = (20.0, 40.0, 60.0)
 GLOO_125M = Training(step_s=(0.65, 0.74))
 GLOO_350M = Training(step_s=(1.43, 1.63))
 NCCL_350M = Training(step_s=(0.40, 0.44), reduce=(0.20, 0.40), depth=(0.70, 0.15), busy=1.0)
+SHORT = replace(NCCL_350M, step_s=(0.22, 0.30))
 H100_DDP = Training(
     step_s=(0.230, 0.238),
     reduce=(0.20, 0.40),
@@ -65,13 +66,16 @@ FAMILIES = (
     Family(name="gloo 350M", steps=True, loads=(GLOO_350M,)),
     Family(name="NCCL 350M", steps=True, loads=(NCCL_350M,)),
     Family(name="in bursts", steps=True, loads=_all_with(BURSTS)),
+    Family(name="frequent checkpoints", steps=True, loads=_all_with(FREQUENT)),
     Family(name="checkpoints above", steps=True, loads=_all_with(ABOVE)),
     Family(name="gloo 350M at the cap", steps=True, loads=(replace(GLOO_350M, top_w=(248.0, 250.0)),), limit_w=250.0),
     Family(name="gloo 125M, counter", steps=True, loads=(GLOO_125M,), counter=True),
     Family(name="gloo, 100 ms sensors", steps=True, loads=(GLOO_125M, GLOO_350M), seen=_COARSE),
     Family(name="gloo 350M, starved", steps=True, loads=(GLOO_350M,), seen=((LOGGED["titan-x"], STARVED),)),
-    Family(name="steps of 2 to 3 readings", steps=True, loads=(replace(NCCL_350M, step_s=(0.22, 0.30)),)),
-    Family(name="H100, 1 s average", steps=False, loads=(H100_DDP,), seen=(_H100,)),
+    Family(name="steps of 2 to 3 readings", steps=True, loads=(SHORT, replace(SHORT, checkpoints=FREQUENT))),
+    Family(
+        name="H100, 1 s average", steps=False, loads=(H100_DDP, replace(H100_DDP, checkpoints=FREQUENT)), seen=(_H100,)
+    ),
     Family(name="wave of 20 ms", steps=False, loads=(Wave(period_s=0.020),), seen=_COARSE),
     Family(name="wave of 50 ms", steps=False, loads=(Wave(period_s=0.050),), seen=_COARSE),
     Family(name="wave of 100 ms", steps=False, loads=(Wave(period_s=0.100),), seen=_COARSE),

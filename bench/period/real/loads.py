@@ -16,7 +16,8 @@ _BUSY_PASS = 0.92  # of the power of the second pass
 _LEVELS_W = (96.0, 74.0)  # while a checkpoint is written: first and second half
 _SPINNING_W = (235.0, 232.0)  # the same on a card that spins and waits
 _DRIFT = (0.01, 0.04)
-_DRIFT_S = (40.0, 120.0)
+_DRIFT_S = (30.0, 120.0)
+_OFF_PERIOD = 0.06  # what was meant to be 20 ms took 19 or 21
 _NO_TRUTH = np.empty(0)
 
 
@@ -59,6 +60,7 @@ class Checkpoints:
 
 AT_MOST_ONE = Checkpoints()
 BURSTS = Checkpoints(burst=(0.8, 1.6))
+FREQUENT = Checkpoints(length_s=(2.0, 4.0), burst=(0.6, 1.2))
 ABOVE = Checkpoints(burst=(0.8, 2.5), levels_w=_SPINNING_W)
 
 
@@ -129,14 +131,16 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """A square wave far too fast for the sensor. jitter: relative standard deviation of a cycle, drawn log-evenly."""
+    """A square wave too fast for the sensor. period_s: of a cycle, up to 6 % off; jitter: its relative standard
+    deviation, drawn log-evenly.
+    """
 
     period_s: float
     jitter: Range = (0.0005, 0.02)
 
     def power(self, span_s: float, rng: np.random.Generator) -> TrueLoad:
         """From 0 to span_s, beginning somewhere within a cycle."""
-        period_s = self.period_s * (1.0 + 0.005 * rng.standard_normal())
+        period_s = self.period_s * rng.uniform(1.0 - _OFF_PERIOD, 1.0 + _OFF_PERIOD)
         jitter = np.exp(rng.uniform(*np.log(self.jitter)))
         lengths_s = period_s * np.exp(jitter * rng.standard_normal(int(1.2 * span_s / period_s) + 20))
         starts_s = np.cumsum(lengths_s) - lengths_s - period_s * rng.random()
