@@ -47,7 +47,8 @@ def coloured(last: Floats, white: Floats, correlation: float) -> Floats:
     last: shape (m,), what went before. white: shape (m, n). correlation: of successive values, 0 to 1.
     """
     memory, echo = _weights(correlation, white.shape[1])
-    return np.sqrt(1.0 - correlation**2) * (white @ memory) + last[:, None] * echo
+    noise: Floats = np.sqrt(1.0 - correlation**2) * (white @ memory) + last[:, None] * echo
+    return noise
 
 
 @cache
