@@ -110,7 +110,7 @@ def read(path: Path) -> Trace:
             f"{path} holds {len(stamps_s)} readings above 0 W in {rows} rows; at least {_FEWEST_READINGS} are needed, "
             "and some dozens to find a period"
         )
-    update_s, fresh = _updates(stamps_s, watts) if own is None else (_middle(np.diff(stamps_s)), slice(None))
+    update_s, fresh = updates(stamps_s, watts) if own is None else (_middle(np.diff(stamps_s)), slice(None))
     stamps_s, watts = stamps_s[fresh], watts[fresh]
     if update_s < _LEAST_APART_S:
         raise TraceError(f"{path}: stamps are {update_s:.3g} s apart; t_s must be in seconds")
@@ -125,7 +125,7 @@ def read(path: Path) -> Trace:
         t_s=stamps_s,
         power_w=watts,
         update_s=update_s,
-        counted=_counted(columns),
+        counted=None if (polled := _polled(columns, "energy_j")) is None else counted(*polled),
         witnesses=() if (utilisation := _polled(columns, "utilisation")) is None else (utilisation,),
         notes=_notes(rows, int(np.sum(~usable)), backward, columns),
     )
@@ -156,7 +156,7 @@ def _columns(path: Path) -> Columns:
     return columns
 
 
-def _updates(t_s: Floats, watts: Floats) -> tuple[float, NDArray[np.intp] | slice]:
+def updates(t_s: Floats, watts: Floats) -> tuple[float, NDArray[np.intp] | slice]:
     """How often readings without a stamp of their own are fresh, and which rows are: those that changed, and those
     that came an update later without a change.
     """
@@ -189,16 +189,15 @@ def _polled(columns: Columns, name: str) -> Witness | None:
     return t_s[known], values[known]
 
 
-def _counted(columns: Columns) -> Witness | None:
-    """Power from the steps of the energy counter."""
-    polled = _polled(columns, "energy_j")
-    if polled is None:
-        return None
-    at_s, counter_j = polled
-    moved = np.flatnonzero(np.diff(counter_j) > 0) + 1
-    steps_s, steps_j = np.diff(at_s[moved]), np.diff(counter_j[moved])
+def counted(t_s: Floats, energy_j: Floats) -> Witness:
+    """Mean power between two moves of an energy counter, at the time of the later one.
+
+    t_s, energy_j: the counter as it was polled, shape (n,).
+    """
+    moved = np.flatnonzero(np.diff(energy_j) > 0) + 1
+    steps_s, steps_j = np.diff(t_s[moved]), np.diff(energy_j[moved])
     forward = (steps_s > 0) & (steps_j > 0)
-    return at_s[moved][1:][forward], steps_j[forward] / steps_s[forward]
+    return t_s[moved][1:][forward], steps_j[forward] / steps_s[forward]
 
 
 def _notes(rows: int, gaps: int, backward: int, columns: Columns) -> tuple[str, ...]:

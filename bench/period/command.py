@@ -14,10 +14,13 @@ from bench.period import cases as period_cases
 from bench.period import jobs as period_jobs
 from bench.period import plots as period_plots
 from bench.period.cases import OURS, SLOWDOWNS, Row
+from bench.period.real import cases as real_cases
+from bench.period.real.families import FAMILIES
 from bench.period.rivals import RIVALS
 from bench.period.signals import DISTURBANCES, JITTERS, NULLS, SENSORS, WAVEFORMS
 
 _RIGHT = 0.03
+_REPEATS = 8  # signals of each real-like family and window
 _FLAT = "near-flat"
 _HEADER = ("", "signals", "called %", "right %", "multiple %", "median %", "p99 %", "within 2σ %", "ms")
 
@@ -30,6 +33,14 @@ def main(argv: list[str]) -> int:
     if options.jobs:
         print("\n".join(period_jobs.main(seeds)))
         print(f"\nseeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
+        return 0
+    if options.real is not None:
+        names = options.real or [family.name for family in FAMILIES]
+        found = list(real_cases.rows(seeds, 1 if options.quick else _REPEATS, names))
+        print("\n".join(real_cases.report(found)))
+        print(f"\n{len(found)} signals, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
+        if options.json is not None:
+            options.json.write_text(json.dumps([asdict(row) for row in found]))
         return 0
     periods, stride, repeats = (1, 3, 1) if options.quick else (3, 1, 10)
     rows = list(period_cases.absolute(seeds, periods, stride))
@@ -49,11 +60,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench period", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller grid, under 30 s")
     parser.add_argument("--jobs", action="store_true", help="whole jobs tuned by their period alone, minutes")
+    parser.add_argument(
+        "--real",
+        nargs="*",
+        metavar="FAMILY",
+        type=_family,
+        help="signals like those of real cards instead, some minutes; all families, or those named",
+    )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeats of the whole grid")
     parser.add_argument("--seed-base", type=int, default=1000, metavar="N", help="the first seed")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every single result")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the results (needs matplotlib)")
     return parser
+
+
+def _family(name: str) -> str:
+    known = [family.name for family in FAMILIES]
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"no family '{name}'; there are {', '.join(known)}")
+    return name
 
 
 def report(rows: Sequence[Row]) -> list[str]:

@@ -1,8 +1,11 @@
 """What the sensor makes of true power that is known exactly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import PRESETS, PowerSensor, SensorModel, SensorReadings, for_gpu
 
 IDEAL = SensorModel(update_s=0.1, window_s=0.025, update_jitter=0.0, noise=0.0)
@@ -105,12 +108,13 @@ def test_the_counter_stands_still_between_its_moves() -> None:
     assert one.energy_j() == pytest.approx(shown_j + 25.0)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [*PRESETS, "titan-x", "a100-logged"])
 def test_how_the_feed_is_cut_changes_nothing(preset: str) -> None:
     rng = np.random.default_rng(7)
     edges_s = np.concatenate(([0.0], np.cumsum(rng.uniform(0.001, 0.04, 1500))))
     power_w = rng.uniform(50.0, 300.0, 1500)
-    whole, streamed = sensor(PRESETS[preset]), sensor(PRESETS[preset])
+    model = (PRESETS | LOGGED)[preset]
+    whole, streamed = sensor(model), sensor(model)
     expected = whole.advance(edges_s, power_w)
     cuts = [streamed.advance(edges_s[place : place + 2], power_w[place : place + 1]) for place in range(1500)]
     for field in ("t_s", "power_w", "average_w", "energy_t_s", "energy_j"):
@@ -161,10 +165,90 @@ def test_an_impossible_sensor_is_refused() -> None:
         SensorModel(update_s=0.0, window_s=0.1)
 
 
+def test_a_low_pass_answers_a_step_exponentially() -> None:
+    one = sensor(replace(IDEAL, response_s=0.11, window_s=1e-4))
+    constant(one, 100.0, 2.0)
+    readings = constant(one, 300.0, 2.0, from_s=2.0)
+    expected_w = 300.0 - 200.0 * np.exp(-(readings.t_s - 2.0) / 0.11)
+    np.testing.assert_allclose(readings.power_w, expected_w, atol=0.2)  # the window's 0.1 ms
+
+
+def test_a_window_averages_what_the_low_pass_lets_through() -> None:
+    wave_s, tau_s = 0.05, 0.02
+    edges_s = np.arange(0.0, 20.0001, wave_s / 2)
+    readings = sensor(replace(IDEAL, response_s=tau_s, window_s=wave_s)).advance(
+        edges_s, np.resize([300.0, 100.0], 800)
+    )
+    np.testing.assert_allclose(readings.power_w[readings.t_s > 1.0], 200.0, rtol=1e-9)
+    sharp = sensor(replace(IDEAL, update_s=0.0307, response_s=tau_s, window_s=1e-4)).advance(
+        edges_s, np.resize([300.0, 100.0], 800)
+    )
+    swing_w = 100.0 * np.tanh(wave_s / 4 / tau_s)  # of a square wave behind a first-order low pass
+    assert np.ptp(sharp.power_w[sharp.t_s > 1.0]) <= 2 * swing_w
+    assert np.ptp(sharp.power_w[sharp.t_s > 1.0]) == pytest.approx(2 * swing_w, rel=0.02)
+
+
+def test_a_low_pass_forgets_a_long_pause_without_overflow() -> None:
+    one = sensor(replace(IDEAL, response_s=0.001))
+    readings = one.advance(np.array([0.0, 0.5, 5000.0, 5000.5]), np.array([300.0, 50.0, 200.0]))
+    assert np.isfinite(readings.power_w).all()
+    assert readings.power_w[-1] == pytest.approx(200.0)
+
+
+def test_coloured_noise_has_the_size_and_the_memory_asked_for() -> None:
+    model = SensorModel(update_s=0.1, window_s=0.1, noise=0.003, noise_correlation=0.79)
+    deviations = constant(sensor(model), 200.0, 3000.0).power_w / 200.0 - 1.0
+    assert np.std(deviations) == pytest.approx(0.003, rel=0.05)
+    for lag in (1, 2):
+        assert np.corrcoef(deviations[lag:], deviations[:-lag])[0, 1] == pytest.approx(0.79**lag, abs=0.04)
+
+
+def test_a_card_at_its_limit_regulates() -> None:
+    model = SensorModel(update_s=0.02, window_s=0.02, noise=0.001, limit_noise=0.02)
+    below, at = (
+        sensor(model).advance(np.array([0.0, 40.0]), np.array([power_w]), limit_w=250.0).power_w
+        for power_w in (200.0, 250.0)
+    )
+    assert np.std(below) / 200.0 == pytest.approx(0.001, rel=0.1)
+    assert np.std(at) / 250.0 == pytest.approx(0.02, rel=0.1)
+
+
+def test_readings_come_in_whole_quanta() -> None:
+    readings = constant(sensor(SensorModel(update_s=0.02, window_s=0.02, quantum_w=0.1)), 200.0, 10.0)
+    np.testing.assert_allclose(readings.power_w, np.round(readings.power_w, 1), atol=1e-9)
+    assert len(np.unique(readings.power_w)) > 10
+
+
+def test_readings_come_off_their_clock_while_the_clock_itself_wanders_slowly() -> None:
+    steady = SensorModel(update_s=0.1, window_s=0.1, update_jitter=0.0, phase_jitter_s=0.002)
+    t_s = constant(sensor(steady), 200.0, 400.0).t_s
+    off_s = t_s - 0.1 * np.arange(len(t_s))
+    assert np.std(off_s) == pytest.approx(0.002, rel=0.05)
+    assert abs(np.mean(off_s[:2000]) - np.mean(off_s[2000:])) < 0.0003
+    wandering = replace(steady, update_jitter=0.0038)
+    ends_s = [constant(sensor(wandering, seed), 200.0, 180.0).t_s[[0, -1]] for seed in range(40)]
+    spans_s = np.array([(last - first) % 0.1 for first, last in ends_s])
+    assert np.std((spans_s + 0.05) % 0.1) == pytest.approx(0.016, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"response_s": -0.1}, "response, quantum and noise at the limit are >= 0"),
+        ({"noise_correlation": 1.0}, "a correlation under 1"),
+        ({"phase_jitter_s": 0.02}, "so little that they keep their order"),
+    ],
+)
+def test_an_impossible_response_noise_or_clock_is_refused(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(IDEAL, **wrong)
+
+
 def test_settling_takes_half_a_second_or_two_for_a_slow_average() -> None:
     assert PRESETS["v100"].info().settle_s == 0.5
     assert PRESETS["average-1s"].info().settle_s == 2.0
     assert PRESETS["v100"].info().update_s == 0.020
+    assert replace(IDEAL, response_s=0.3).info().settle_s == pytest.approx(0.025 + 4.6 * 0.3)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.devices.model.response import coloured, low_passed, low_passed_at
 from autocap.records import SensorInfo
 
 Floats = NDArray[np.float64]
@@ -20,15 +21,21 @@ Floats = NDArray[np.float64]
 _BLOCK = 256  # random numbers are drawn for this many updates at once, whatever the stretches
 _INSTANT_SETTLE_S = 0.5
 _JITTER_SIGMAS = 3.0
+_RESPONSES = 4.6  # time constants until a low pass has come within 1 % of a step
+_AT_LIMIT = 0.97  # of the power limit, from which on a card regulates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorModel:
     """How one power sensor behaves.
 
-    update_s: mean time between fresh readings, each interval off by a relative standard deviation of update_jitter.
+    update_s: mean time between fresh readings, each interval off by a relative standard deviation of update_jitter, so
+    that the phase wanders. phase_jitter_s: by how much a reading comes off that clock, standard deviation.
     window_s: the trailing average that a reading covers; less than update_s means that part of the time goes unseen.
-    gain, offset_w: reading = gain · power + offset_w. noise: relative standard deviation of a reading.
+    response_s: time constant of a first-order low pass before that average, 0 for none.
+    gain, offset_w: reading = gain · power + offset_w. quantum_w: what a reading is a multiple of, 0 for none.
+    noise: relative standard deviation of a reading, limit_noise: of one at the power limit, where the card regulates
+    (0: no other). noise_correlation: of the noise of successive readings.
     average_window_s: window of the second, slow channel. energy_update_s: how often the energy counter moves.
     """
 
@@ -40,15 +47,26 @@ class SensorModel:
     noise: float = 0.003
     average_window_s: float = 1.0
     energy_update_s: float = 0.1
+    phase_jitter_s: float = 0.0
+    response_s: float = 0.0
+    quantum_w: float = 0.0
+    limit_noise: float = 0.0
+    noise_correlation: float = 0.0
 
     def __post_init__(self) -> None:
         spans_s = (self.update_s, self.window_s, self.average_window_s, self.energy_update_s)
         if min(spans_s) <= 0 or not 0 <= self.update_jitter <= 0.3 or self.gain <= 0 or self.noise < 0:
             raise ValueError(f"a sensor needs times and a gain above 0, jitter up to 0.3 and noise >= 0, got {self}")
+        if min(self.response_s, self.quantum_w, self.limit_noise) < 0 or not 0 <= self.noise_correlation < 1:
+            raise ValueError(f"response, quantum and noise at the limit are >= 0 and a correlation under 1, got {self}")
+        shortest_s = self.update_s * (1.0 - _JITTER_SIGMAS * self.update_jitter)
+        if self.phase_jitter_s and not 0 < 2 * _JITTER_SIGMAS * self.phase_jitter_s < shortest_s:
+            raise ValueError(f"readings come off their clock by so little that they keep their order, got {self}")
 
     def info(self) -> SensorInfo:
-        """What a device says of this sensor. Settling: half a second, or twice the window of a slow average."""
-        settle_s = max(_INSTANT_SETTLE_S, 2 * self.window_s)
+        """What a device says of this sensor. Settling: half a second, or twice the window of a slow average, and what
+        a low pass needs to come within 1 %."""
+        settle_s = max(_INSTANT_SETTLE_S, 2 * self.window_s, self.window_s + _RESPONSES * self.response_s)
         return SensorInfo(update_s=self.update_s, window_s=self.window_s, settle_s=settle_s)
 
 
@@ -107,8 +125,12 @@ class PowerSensor:
         self._rng = rng
         self._edges_s: Floats = np.empty(0)  # the recent past: where power changed, and the energy used up to there
         self._energy_j: Floats = np.empty(0)
+        self._powers_w: Floats = np.empty(0)  # between the edges, and what the low pass makes of it at each edge
+        self._passed_w: Floats = np.empty(0)
         self._due_s: Floats = np.empty(0)  # when the next updates come, and their noise (instant, average)
-        self._noise: Floats = np.empty((2, 0))
+        self._deviations: Floats = np.empty((2, 0))
+        self._last_deviations: Floats = np.empty(2)
+        self._clock_s = 0.0  # of the last update that is scheduled
         self._origin_s = 0.0
         self._first_tick_s = 0.0
         self._ticks = 0
@@ -134,49 +156,66 @@ class PowerSensor:
         twin._rng = copy.deepcopy(self._rng)
         return twin
 
-    def advance(self, edges_s: Floats, power_w: Floats) -> SensorReadings:
+    def advance(self, edges_s: Floats, power_w: Floats, limit_w: float = np.inf) -> SensorReadings:
         """Take the next stretch of true power; the readings that fall into it.
 
         edges_s: shape (n+1,), seconds, ascending; the first is where the last stretch ended. power_w: shape (n,), the
-        constant board draw between consecutive edges. Raises ValueError where the stretch does not follow the last.
+        constant board draw between consecutive edges. limit_w: the power limit of the card throughout the stretch.
+        Raises ValueError where the stretch does not follow the last.
         """
         if len(edges_s) != len(power_w) + 1 or len(power_w) == 0:
             raise ValueError(f"{len(power_w)} powers need {len(power_w) + 1} edges, got {len(edges_s)}")
         if len(self._edges_s) == 0:
-            self._begin(float(edges_s[0]))
+            self._begin(float(edges_s[0]), float(power_w[0]))
         elif abs(edges_s[0] - self._edges_s[-1]) > 1e-9:
             raise ValueError(f"power from {edges_s[0]} s on does not follow what ended at {self._edges_s[-1]} s")
         used_j = self._energy_j[-1] + np.cumsum(power_w * np.diff(edges_s))
         self._edges_s = np.concatenate((self._edges_s, edges_s[1:]))
         self._energy_j = np.concatenate((self._energy_j, used_j))
-        readings = self._read_up_to(float(edges_s[-1]))
+        if self.model.response_s:
+            passed_w = low_passed(float(self._passed_w[-1]), power_w, np.diff(edges_s), self.model.response_s)
+            self._passed_w = np.concatenate((self._passed_w, passed_w))
+            self._powers_w = np.concatenate((self._powers_w, power_w))
+        readings = self._read_up_to(float(edges_s[-1]), limit_w)
         self._forget()
         return readings
 
-    def _begin(self, origin_s: float) -> None:
+    def _begin(self, origin_s: float, power_w: float) -> None:
         self._origin_s = origin_s
         self._edges_s = np.array([origin_s])
         self._energy_j = np.zeros(1)
+        self._passed_w = np.array([power_w])
         # Readings and counter each run at a phase of their own.
         self._first_tick_s = origin_s + self.model.energy_update_s * self._rng.random()
-        self._schedule(origin_s + self.model.update_s * (1.0 - self._rng.random()))
+        first_s = origin_s + self.model.update_s * (1.0 - self._rng.random())
+        if self.model.noise_correlation:
+            self._last_deviations = self._rng.standard_normal(2)
+        self._schedule(first_s)
 
     def _schedule(self, first_s: float) -> None:
         """Draw the times of the next block of updates, from first_s on, and their noise."""
         jitter = np.clip(self._rng.standard_normal(_BLOCK), -_JITTER_SIGMAS, _JITTER_SIGMAS)
         intervals_s = self.model.update_s * (1.0 + self.model.update_jitter * jitter)
-        due_s = first_s + np.concatenate(([0.0], np.cumsum(intervals_s[:-1])))
-        self._due_s = np.concatenate((self._due_s, due_s))
-        self._noise = np.concatenate((self._noise, self.model.noise * self._rng.standard_normal((2, _BLOCK))), axis=1)
+        clock_s = first_s + np.concatenate(([0.0], np.cumsum(intervals_s[:-1])))
+        self._clock_s = float(clock_s[-1])
+        deviations = self._rng.standard_normal((2, _BLOCK))
+        if self.model.noise_correlation:
+            deviations = coloured(self._last_deviations, deviations, self.model.noise_correlation)
+            self._last_deviations = deviations[:, -1]
+        self._deviations = np.concatenate((self._deviations, deviations), axis=1)
+        if self.model.phase_jitter_s:  # never early, so that the first comes after the origin
+            off = np.clip(self._rng.standard_normal(_BLOCK), -_JITTER_SIGMAS, _JITTER_SIGMAS) + _JITTER_SIGMAS
+            clock_s = clock_s + self.model.phase_jitter_s * off
+        self._due_s = np.concatenate((self._due_s, clock_s))
 
-    def _read_up_to(self, end_s: float) -> SensorReadings:
+    def _read_up_to(self, end_s: float, limit_w: float) -> SensorReadings:
         while self._due_s[-1] <= end_s:
-            self._schedule(float(self._due_s[-1]) + self.model.update_s)
+            self._schedule(self._clock_s + self.model.update_s)
         count = int(np.searchsorted(self._due_s, end_s, side="right"))
-        t_s, noise = self._due_s[:count], self._noise[:, :count]
-        self._due_s, self._noise = self._due_s[count:], self._noise[:, count:]
-        power_w = self._windowed(t_s, self.model.window_s) * (1.0 + noise[0])
-        average_w = self._windowed(t_s, self.model.average_window_s) * (1.0 + noise[1])
+        t_s, deviations = self._due_s[:count], self._deviations[:, :count]
+        self._due_s, self._deviations = self._due_s[count:], self._deviations[:, count:]
+        power_w = self._shown(self._windowed(t_s, self.model.window_s), deviations[0], limit_w)
+        average_w = self._shown(self._windowed(t_s, self.model.average_window_s), deviations[1], limit_w)
         if count:
             self._latest = (float(t_s[-1]), float(power_w[-1]))
             self._average_w = float(average_w[-1])
@@ -192,10 +231,24 @@ class PowerSensor:
         """The noiseless reading at each time: the mean over its window, or over what there is of it at the start."""
         from_s = np.maximum(t_s - window_s, self._origin_s)
         used_j = np.interp(t_s, self._edges_s, self._energy_j) - np.interp(from_s, self._edges_s, self._energy_j)
+        if self.model.response_s:  # y' = (x - y) / τ, so ∫y = ∫x - τ Δy
+            used_j = used_j - self.model.response_s * (self._passed_at(t_s) - self._passed_at(from_s))
         return np.maximum(self.model.gain * used_j / (t_s - from_s) + self.model.offset_w, 0.0)
+
+    def _passed_at(self, t_s: Floats) -> Floats:
+        return low_passed_at(t_s, self._edges_s, self._powers_w, self._passed_w, self.model.response_s)
+
+    def _shown(self, power_w: Floats, deviations: Floats, limit_w: float) -> Floats:
+        """A noiseless reading with its noise, in whole quanta."""
+        noise: float | Floats = self.model.noise
+        if self.model.limit_noise:
+            noise = np.where(power_w >= _AT_LIMIT * limit_w, self.model.limit_noise, noise)
+        shown_w = power_w * (1.0 + noise * deviations)
+        return self.model.quantum_w * np.round(shown_w / self.model.quantum_w) if self.model.quantum_w else shown_w
 
     def _forget(self) -> None:
         """Drop what no window can reach any more."""
         reach_s = self._edges_s[-1] - max(self.model.window_s, self.model.average_window_s)
         keep = max(0, int(np.searchsorted(self._edges_s, reach_s, side="right")) - 1)
         self._edges_s, self._energy_j = self._edges_s[keep:], self._energy_j[keep:]
+        self._powers_w, self._passed_w = self._powers_w[keep:], self._passed_w[keep:]

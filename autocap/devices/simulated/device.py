@@ -143,6 +143,7 @@ class SimulatedDevice:
     def _reading(self, gpu: int, card: CardView, now_s: float) -> Reading:
         power = bisect_right(card.power_t_s, now_s) - 1
         clock = bisect_right(card.clock_t_s, now_s) - 1
+        busy = bisect_right(card.utilisation_t_s, now_s) - 1
         silent = any(spell.holds(now_s) for spell in self._node.silent)
         has_counter = self._node.energy_counter and not silent
         return Reading(
@@ -151,6 +152,7 @@ class SimulatedDevice:
             energy_j=card.energy_j[bisect_right(card.energy_t_s, now_s) - 1] if has_counter else None,
             requested_w=self._requested_w[gpu],
             enforced_w=self._enforced_w(self._requested_w[gpu]),
+            utilisation=card.utilisation[busy] if busy >= 0 else None,
             sm_clock_hz=card.clock_hz[clock],
             cap_binding=card.binding[clock],
             throttled=any(spell.holds(now_s) for spell in self._node.hot),

@@ -17,8 +17,11 @@ _TICK_S = 0.025  # the card's control loop moves the cap at these times
 _CLOCK_STEP_HZ = 15e6
 _OVERSHOOT = 1.05  # how far peaks of power may pass a cap that holds the average down
 _WAIT_SHARE = 0.3  # of the power above idle, while a GPU waits for slower ones
+_HOST_POWER = 0.7  # of the mean: in phases that draw less the card waits for the host, and no kernel runs
 _WARM_UP_S = 120.0
 _WARM_UP_STEP_S = 2.0
+# The share of the last sixth of a second in which a kernel ran, in whole per cent.
+_UTILISATION = SensorModel(update_s=0.2, window_s=1 / 6, noise=0.0, quantum_w=0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ class SimulatedNode:
     shortest and longest time of a call, and until a new limit holds fully. leakage: the share of efficiency that is
     lost as the card warms up. changes: limits set by somebody else. may_set: whether we are permitted to. hot: when
     heat holds every card at its lowest cap, whatever its limit. silent: when the sensors give no readings.
+    utilisation: whether the cards report it.
     """
 
     gpus: int = 1
@@ -58,6 +62,7 @@ class SimulatedNode:
     sensor_gain_spread: float = 0.0
     efficiency_spread: float = 0.0
     energy_counter: bool = True
+    utilisation: bool = False
     limit_w: float | None = None
     ceiling_w: float | None = None
     call_s: tuple[float, float] = (0.010, 0.020)
@@ -80,6 +85,7 @@ class SimulatedNode:
 class CardView:
     """What one card shows over a stretch of time: values in lists, each from its own time on, the first one held
     from before. An empty list means that there was nothing to show yet. average_w: the slow channel, at power_t_s.
+    utilisation: empty where the card does not report it.
     """
 
     power_t_s: list[float]
@@ -87,6 +93,8 @@ class CardView:
     average_w: list[float]
     energy_t_s: list[float]
     energy_j: list[float]
+    utilisation_t_s: list[float]
+    utilisation: list[float]
     clock_t_s: list[float]
     clock_hz: list[float]
     binding: list[bool]
@@ -124,6 +132,10 @@ class NodeState:
             PowerSensor(replace(model, gain=float(gain)), np.random.default_rng(sensor_seed))
             for gain, sensor_seed in zip(gains, sensor_seeds, strict=True)
         ]
+        firmware = np.random.default_rng(seed.spawn(1)[0])
+        self.utilisation = [
+            PowerSensor(_UTILISATION, firmware.spawn(1)[0]) for _ in range(node.gpus * node.utilisation)
+        ]
         self._node = node
         self._profile = job.profile
         self._waveform = job.relative_waveform()
@@ -137,6 +149,7 @@ class NodeState:
         twin.__dict__.update(self.__dict__)
         twin.job = self.job.fork()
         twin.sensors = [sensor.fork() for sensor in self.sensors]
+        twin.utilisation = [sensor.fork() for sensor in self.utilisation]
         twin._acting_w = list(self._acting_w)
         twin._ramp = list(self._ramp)
         return twin
@@ -175,12 +188,15 @@ class NodeState:
 
     def _view(self, gpu: int) -> CardView:
         latest, average_w = self.sensors[gpu].latest(), self.sensors[gpu].average_w()
+        busy = self.utilisation[gpu].latest() if self.utilisation else None
         return CardView(
             power_t_s=[latest[0]] if latest else [],
             power_w=[latest[1]] if latest else [],
             average_w=[] if average_w is None else [average_w],
             energy_t_s=[self.t_s],
             energy_j=[self.sensors[gpu].energy_j()],
+            utilisation_t_s=[busy[0]] if busy else [],
+            utilisation=[busy[1]] if busy else [],
             clock_t_s=[],
             clock_hz=[],
             binding=[],
@@ -192,12 +208,17 @@ class NodeState:
         piece = self.job.advance(end_s, paces)
         full_hz = self._clock_hz(self._profile.default_time_s)
         for gpu, card in enumerate(cards):
-            readings = self.sensors[gpu].advance(piece.edges_s[gpu], piece.power_w[gpu])
+            readings = self.sensors[gpu].advance(piece.edges_s[gpu], piece.power_w[gpu], self._acting_w[gpu])
             card.power_t_s.extend(readings.t_s.tolist())
             card.power_w.extend(readings.power_w.tolist())
             card.average_w.extend(readings.average_w.tolist())
             card.energy_t_s.extend(readings.energy_t_s.tolist())
             card.energy_j.extend(readings.energy_j.tolist())
+            if self.utilisation:
+                busy = (piece.power_w[gpu] > self._waiting_w(paces[gpu])).astype(np.float64)
+                sampled = self.utilisation[gpu].advance(piece.edges_s[gpu], busy)
+                card.utilisation_t_s.extend(sampled.t_s.tolist())
+                card.utilisation.extend(sampled.power_w.tolist())
             clock_hz = self._clock_hz(paces[gpu].time_s)
             card.clock_t_s.append(self.t_s)
             card.clock_hz.append(clock_hz)
@@ -223,6 +244,13 @@ class NodeState:
             wait_w=profile.idle_w + _WAIT_SHARE * (mean_w - profile.idle_w),
             idle_w=profile.idle_w,
         )
+
+    def _waiting_w(self, pace: Pace) -> float:
+        """What a card draws at most while no kernel runs."""
+        waits = self._waveform.power < _HOST_POWER
+        powers_w = pace.waveform.power
+        idlest_w = float(powers_w[waits].max()) if waits.any() else pace.idle_w
+        return max(pace.wait_w, 0.5 * (idlest_w + float(powers_w[~waits].min())))
 
     def _worth_w(self, gpu: int, cap_w: float) -> float:
         """The cap that lets the published card go as fast as this one, which may be better, worse or warmer."""
