@@ -73,7 +73,7 @@ def search(series: Series, *, shortest_s: float) -> Fit | None:
 
 def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
     """The pattern that runs through the whole series and explains it best."""
-    if len(series.t_s) < FEWEST_READINGS:  # of a part
+    if len(series.y) < FEWEST_READINGS:  # of a part
         return None
     shortest_s = max(shortest_s, _SHORTEST_UPDATES * series.step_s)
     if longest_s <= shortest_s:
@@ -107,6 +107,7 @@ def period_of(fit: Fit) -> float:
 
 def _judged(fit: Fit, series: Series, update_s: float, witnesses: Sequence[Witness]) -> PeriodEstimate:
     spans = kept_spans(fit)
+    start_s, end_s = fit.time_s(np.array([spans.spans_u[0][0], spans.spans_u[-1][1]]))
     found = doubt(fit, series)
     verdict, reason = (Verdict.PERIODIC, "the signal repeats") if found is None else found
     seen = [witness for witness in witnesses if _agrees(witness, spans.period_s)]
@@ -117,8 +118,8 @@ def _judged(fit: Fit, series: Series, update_s: float, witnesses: Sequence[Witne
     elif verdict is Verdict.PERIODIC and not seen:
         reason = "the signal repeats; no second witness confirms it"
     return PeriodEstimate(
-        start_s=fit.time_s(spans.spans_u[0][0]),
-        end_s=fit.time_s(spans.spans_u[-1][1]),
+        start_s=float(start_s),
+        end_s=float(end_s),
         verdict=verdict,
         period_s=spans.period_s,
         rel_stderr=spans.rel_stderr,
