@@ -103,7 +103,7 @@ def _look(t_s: Floats, power_w: Floats, update_s: float, estimate: PeriodEstimat
         steps = int(np.log(longest_s / shortest_s) / _SCORE_STEP) + 2
         even_s = np.geomspace(shortest_s, longest_s, steps)
         grid_s = np.unique(np.concatenate((even_s, found, [] if period_s is None else [period_s])))
-        score = np.array([screen(series.t_s, series.y, float(period)) for period in grid_s])
+        score = np.array([screen(series.busy_s, series.y, float(period)) for period in grid_s])
     if period_s is None and len(grid_s):
         period_s = float(grid_s[int(np.argmax(score))])  # shows why even the best of them is none
     return _View(

@@ -32,7 +32,7 @@ _SHARPENING_HARMONICS = 5
 
 def find(series: Series, *, shortest_s: float, longest_s: float) -> list[float]:
     """The few most promising periods, best first, seconds."""
-    t_s, y, step_s = series.t_s, series.y, series.step_s
+    t_s, y, step_s = series.busy_s, series.y, series.step_s
     even = np.interp(np.arange(t_s[0], t_s[-1], step_s), t_s, y)
     raw: list[float] = []
     for start, end in _PIECES:
@@ -102,7 +102,7 @@ def fold(series: Series, *, shortest_s: float, longest_s: float) -> list[float]:
     """Periods of so few readings a cycle that no uniform grid shows their shape: where folding many cycles at the
     actual stamps gives the smoothest waveform (Lafler and Kinman, 1965), in each of some pieces.
     """
-    t_s, y = series.t_s, series.y
+    t_s, y = series.busy_s, series.y
     longest_s = min(longest_s, _FEW_READINGS * series.step_s)
     if longest_s <= shortest_s:
         return []

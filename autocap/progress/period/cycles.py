@@ -54,11 +54,12 @@ def count(
     spans = kept_spans(fit)
     times_s, counts = _boundaries(fit, spans)
     edges_u = [0.0, *(edge for span in spans.spans_u for edge in span), float(fit.u[-1])]
-    gaps_u = zip(edges_u[::2], edges_u[1::2], strict=True)
+    edges_s = fit.time_s(np.array(edges_u))
+    gaps_s = zip(edges_s[::2], edges_s[1::2], strict=True)
     return Cycles(
         t_s=times_s,
         count=counts,
-        excluded=tuple((fit.time_s(start), fit.time_s(end)) for start, end in gaps_u if end > start),
+        excluded=tuple((float(start), float(end)) for start, end in gaps_s if end > start),
         period_s=spans.period_s,
         rel_stderr=spans.rel_stderr,
     )

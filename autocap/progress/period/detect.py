@@ -81,7 +81,7 @@ def search(series: Series, *, shortest_s: float) -> Fit | None:
 
 def _search(series: Series, shortest_s: float, longest_s: float) -> Fit | None:
     """The pattern that runs through the whole series and explains it best."""
-    if len(series.t_s) < FEWEST_READINGS:  # of a part
+    if len(series.y) < FEWEST_READINGS:  # of a part
         return None
     shortest_s = max(shortest_s, _SHORTEST_UPDATES * series.step_s)
     if longest_s <= shortest_s:
@@ -125,6 +125,7 @@ class _Seeing:
 
 def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     spans = kept_spans(fit)
+    start_s, end_s = fit.time_s(np.array([spans.spans_u[0][0], spans.spans_u[-1][1]]))
     found = doubt(fit, series)
     verified = False
     if found is None:
@@ -132,8 +133,8 @@ def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     else:
         verdict, reason = found
     return PeriodEstimate(
-        start_s=fit.time_s(spans.spans_u[0][0]),
-        end_s=fit.time_s(spans.spans_u[-1][1]),
+        start_s=float(start_s),
+        end_s=float(end_s),
         verdict=verdict,
         period_s=spans.period_s,
         rel_stderr=spans.rel_stderr,

@@ -28,7 +28,7 @@ _FEWEST_CYCLES = 2.0  # in a stretch that may teach the waveform
 def harmonics_for(period_s: float, series: Series) -> int:
     """How many harmonics the sensor lets through and the readings can tell apart."""
     through = 0.6 * period_s / max(series.window_s, 0.25 * series.step_s)
-    return int(np.clip(through, 2, min(_MOST_HARMONICS, len(series.t_s) // 12)))
+    return int(np.clip(through, 2, min(_MOST_HARMONICS, len(series.y) // 12)))
 
 
 def locate(series: Series, period_s: float) -> Fit | None:
@@ -51,15 +51,16 @@ def settle(
     tolerance: Tolerance = COMPETING,
 ) -> Fit | None:
     """Track a waveform and fit it, roughly, then once more with what the first fit taught."""
-    knots = pattern.knots_for(series.span_s / period_s, len(series.t_s))
-    u = (series.t_s - series.t_s[0]) / period_s
+    knots = pattern.knots_for(series.span_s / period_s, len(series.y))
+    u = (series.busy_s - series.busy_s[0]) / period_s
     block = track.between(u, knots)
+    cuts = track.between(series.cuts_within() / period_s, knots)
     harmonics = harmonics_for(period_s, series)
     flat = above_level(series, period_s)
     fit: Fit | None = None
     for tries in (max(1, steps // 2), steps):  # the first round need not be exact
         walk = max(walk, _LEAST_WALK)
-        way = track.path(u, flat, knots, coefficients, noise=noise, walk=walk, tolerance=tolerance)
+        way = track.path(u, flat, knots, coefficients, noise=noise, walk=walk, tolerance=tolerance, cuts=cuts)
         # Of readings that come unevenly the blocks that are followed may hold next to none.
         if np.mean(way.blocks) < _LEAST_BLOCKS or np.mean(way.blocks[block]) < _LEAST_READINGS:
             return None
@@ -82,7 +83,7 @@ def refined(fit: Fit, series: Series, period_s: float) -> Fit:
 
 def _first_waveform(series: Series, period_s: float) -> tuple[NDArray[np.complex128], float, float] | None:
     """The waveform of the stretch of some cycles that repeats best, the rest it leaves there, and its own period."""
-    u = (series.t_s - series.t_s[0]) / period_s
+    u = (series.busy_s - series.busy_s[0]) / period_s
     flat = above_level(series, period_s)
     size = int(max(_STRETCH_READINGS, _STRETCH_CYCLES * len(u) / u[-1]))
     harmonics = min(_FIRST_HARMONICS, harmonics_for(period_s, series), size // 8)

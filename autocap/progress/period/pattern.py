@@ -9,7 +9,6 @@ posterior covariance gives the standard error of the cycles counted between two 
 
 import math
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from autocap.progress.period.estimate import Bools, Floats
 from autocap.progress.period.series import Series
 from autocap.progress.period.track import Path, between
 
-_Number = TypeVar("_Number", float, Floats)
 _KNOTS = 64
 _READINGS_PER_KNOT = 5
 _LEVELS = 8
@@ -43,7 +41,7 @@ class Fit:
     """
 
     period_s: float
-    origin_s: float
+    series: Series
     u: Floats
     knots: Floats
     keep: Bools
@@ -66,9 +64,9 @@ class Fit:
     def phase_at(self, u: Floats) -> Floats:
         return _phase_at(u, self.knots, self.path)
 
-    def time_s(self, u: _Number) -> _Number:
-        """When a nominal phase was reached."""
-        return self.origin_s + self.period_s * u
+    def time_s(self, u: Floats) -> Floats:
+        """When each of some nominal phases was reached, on the readings' own clock; shape (n,)."""
+        return self.series.clock_s(float(self.series.busy_s[0]) + self.period_s * u)
 
     def cycles_between(self, spans_u: list[tuple[float, float]]) -> tuple[float, float]:
         """Cycles in some spans (in nominal cycles) together, and their standard error."""
@@ -120,7 +118,7 @@ class _Problem:
         self.every = float(knots[1] - knots[0])
         self.linear_at = len(knots) + 1  # where level and waveform begin among the parameters
         self.harmonics, self.walk = harmonics, walk
-        self.every_u = (series.t_s - series.t_s[0]) / period_s
+        self.every_u = (series.busy_s - series.busy_s[0]) / period_s
         cycles = float(self.every_u[-1])
         self.level_knots = np.linspace(0.0, cycles + 1e-9, int(np.clip(cycles / _CYCLES_PER_LEVEL, 2, _LEVELS)))
         self.keep = way.blocks[between(self.every_u, knots)]
@@ -238,7 +236,7 @@ class _Problem:
         flat = self.series.y - level
         return Fit(
             period_s=self.period_s,
-            origin_s=float(self.series.t_s[0]),
+            series=self.series,
             u=u,
             knots=self.knots,
             keep=self.keep,

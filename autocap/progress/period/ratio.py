@@ -122,7 +122,7 @@ def _fits(series: Series, template: Template, shortest_s: float, longest_s: floa
         fit = locate(series, period)
         if fit is not None:
             alike = _likeness(fit.coefficients, template.coefficients)
-            score = fit.evidence + len(series.t_s) * math.log(max(alike, 0.05))
+            score = fit.evidence + len(series.y) * math.log(max(alike, 0.05))
             found.append(_Match(score=score, fit=fit, spans=kept_spans(fit), alike=alike))
     return found
 

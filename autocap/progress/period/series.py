@@ -1,17 +1,17 @@
-"""A stretch of readings, made ready: gaps dropped, thinned to what an estimate needs, in units of its own spread."""
+"""A stretch of readings, made ready: interruptions cut out, thinned to what an estimate needs, in units of its own
+spread.
+"""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autocap.progress.period.estimate import Bools, Floats
+from autocap.progress.period.stillness import working
 
 _MOST_READINGS = 1200
 FEWEST_READINGS = 24
 _GRID_PER_READING = 8.0  # where readings come in bursts, a grid as fine as they would be nearly all gap
-_LOW = 0.75
-_STILL_LEVEL = 0.05
-_LONG = 0.07
 _LEVEL_READINGS = 12
 _LEVEL_BLOCKS = 9
 _STRETCHES = 10
@@ -21,11 +21,16 @@ _ELSEWHERE = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """t_s, y: shape (n,), t_s ascending without repeats; power is centre_w + spread_w · y. step_s: usual time between
-    readings. window_s: the stretch of time that a reading averages over.
+    """t_s, busy_s, y: shape (n,), ascending without repeats; power is centre_w + spread_w · y. busy_s: t_s as if there
+    had been no interruptions, each cut down to one step. cuts_s: where that was done, in busy_s, shape (m,); lost_s:
+    how much was cut out there. step_s: usual time between readings. window_s: the stretch of time that a reading
+    averages over.
     """
 
     t_s: Floats
+    busy_s: Floats
+    cuts_s: Floats
+    lost_s: Floats
     y: Floats
     centre_w: float
     spread_w: float
@@ -34,12 +39,25 @@ class Series:
 
     @property
     def span_s(self) -> float:
-        return float(self.t_s[-1] - self.t_s[0])
+        """Without interruptions."""
+        return float(self.busy_s[-1] - self.busy_s[0])
+
+    def cuts_within(self) -> Floats:
+        """Seconds from the first reading, on the clock without interruptions, to each cut."""
+        cuts_s: Floats = self.cuts_s - self.busy_s[0]
+        within: Floats = cuts_s[(cuts_s > 0) & (cuts_s < self.span_s)]
+        return within
+
+    def clock_s(self, busy_s: Floats) -> Floats:
+        """Times on the readings' own clock, of some on that without interruptions; shape (n,)."""
+        before = np.concatenate(([0.0], np.cumsum(self.lost_s)))
+        clock_s: Floats = busy_s + before[np.searchsorted(self.cuts_s, busy_s)]
+        return clock_s
 
     def part(self, start: float, end: float) -> "Series":
         """The readings between two shares of their number."""
         places = slice(int(start * len(self.t_s)), int(end * len(self.t_s)))
-        return replace(self, t_s=self.t_s[places], y=self.y[places])
+        return replace(self, t_s=self.t_s[places], busy_s=self.busy_s[places], y=self.y[places])
 
     def uneven(self) -> bool:
         """Whether some stretch is unlike the others: it lies still, or at another level."""
@@ -61,26 +79,44 @@ def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -
     t_s, power_w = t_s[later], power_w[later]
     if len(t_s) < FEWEST_READINGS:
         return None
-    busy = ~_idle(t_s, power_w)
+    busy = working(t_s, power_w)
+    busy_s, cuts_s, lost_s = _without(t_s, ~busy)
     t_s, power_w = t_s[busy], power_w[busy]
+    if len(t_s) < FEWEST_READINGS:
+        return None
     together = int(np.ceil(len(t_s) / _MOST_READINGS))
     if together > 1:
         size = len(t_s) // together * together
-        t_s = t_s[:size].reshape(-1, together).mean(axis=1)
-        power_w = power_w[:size].reshape(-1, together).mean(axis=1)
+        t_s, busy_s, power_w = (values[:size].reshape(-1, together).mean(axis=1) for values in (t_s, busy_s, power_w))
     centre = float(np.median(power_w))
     low, high = np.percentile(power_w, [5, 95])
     spread = max(float(high - low) / 3.0, float(np.std(power_w)) / 4.0)
     if spread <= 1e-6 * abs(centre):
         return None
+    span_s = float(busy_s[-1] - busy_s[0])
     return Series(
         t_s=t_s,
+        busy_s=busy_s,
+        cuts_s=cuts_s,
+        lost_s=lost_s,
         y=(power_w - centre) / spread,
         centre_w=centre,
         spread_w=spread,
-        step_s=max(float(np.median(np.diff(t_s))), float(t_s[-1] - t_s[0]) / (_GRID_PER_READING * len(t_s))),
+        step_s=max(float(np.median(np.diff(busy_s))), span_s / (_GRID_PER_READING * len(t_s))),
         window_s=max(window_s, update_s) if window_s <= 0 else window_s + (together - 1) * update_s,
     )
+
+
+def _without(t_s: Floats, cut: Bools) -> tuple[Floats, Floats, Floats]:
+    """The times that are left, moved together; where that was done, on the same clock; and by how much."""
+    left = np.flatnonzero(~cut)
+    left_s, step_s = t_s[left], float(np.median(np.diff(t_s)))
+    after = np.flatnonzero(np.diff(left) > 1) + 1
+    lost_s = np.maximum(left_s[after] - left_s[after - 1] - step_s, 0.0)
+    before_s = np.zeros(len(left_s))
+    before_s[after] = lost_s
+    busy_s = left_s - np.cumsum(before_s)
+    return busy_s, (busy_s[after - 1] + busy_s[after]) / 2, lost_s
 
 
 def ascending(t_s: Floats) -> Bools:
@@ -88,27 +124,10 @@ def ascending(t_s: Floats) -> Bools:
     return np.concatenate(([True], np.diff(np.maximum.accumulate(t_s)) > 0))[: len(t_s)]
 
 
-def _idle(t_s: Floats, power_w: Floats) -> Bools:
-    """Long stretches at a low, still level, such as a checkpoint being written: no part of any pattern.
-
-    Long is a share of all the time that no phase of an iteration reaches when there are cycles enough to find any.
-    """
-    usual = float(np.median(power_w))
-    low = np.concatenate(([False], power_w < _LOW * usual, [False]))
-    edges = np.flatnonzero(np.diff(low.astype(int)))
-    idle = np.zeros(len(t_s), dtype=bool)
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        if t_s[end - 1] - t_s[start] <= _LONG * (t_s[-1] - t_s[0]):
-            continue
-        calm, lively = np.percentile(power_w[start:end], [10, 90])
-        idle[start:end] = lively - calm < _STILL_LEVEL * lively
-    return idle if np.mean(idle) < 0.5 else np.zeros(len(t_s), dtype=bool)
-
-
 def above_level(series: Series, period_s: float) -> Floats:
     """The readings without their slowly changing level, the running median of the means of short blocks of whole
     cycles; shape (n,)."""
-    t_s, y = series.t_s, series.y
+    t_s, y = series.busy_s, series.y
     step_s = series.span_s / (len(t_s) - 1)
     every_s = period_s * max(1.0, np.ceil(_LEVEL_READINGS * step_s / period_s))
     block = ((t_s - t_s[0]) / every_s).astype(int)

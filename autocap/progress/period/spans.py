@@ -48,8 +48,8 @@ def kept_spans(fit: Fit) -> Spans:
     time_s = fit.period_s * kept_u
     return Spans(
         spans_u=tuple(spans),
-        cycles=cycles,
-        period_s=time_s / cycles,
+        cycles=float(cycles),
+        period_s=float(time_s / cycles),
         rel_stderr=math.sqrt((_STDERR_SCALE * error) ** 2 + wander + unseen) / cycles + _STDERR_FLOOR,
     )
 

@@ -50,11 +50,13 @@ def path(
     noise: float,
     walk: float,
     tolerance: Tolerance,
+    cuts: NDArray[np.int_],
 ) -> Path:
     """Track the phase of a known waveform.
 
     u: nominal phase of the readings, shape (n,). y: readings with the level taken out. coefficients: of the waveform.
     noise: standard deviation of what it leaves. walk: standard deviation of the phase per cycle.
+    cuts: blocks in which something is cut out of the readings: there the phase may do anything.
     """
     every = float(knots[1] - knots[0])
     misfit, sizes = _misfit(u, y, coefficients, between(u, knots), len(knots) - 1)
@@ -62,7 +64,9 @@ def path(
     moves = np.minimum(_square_gaps() / (2 * every * walk**2), _JUMP)
     square = 0.5 * float(np.sum(np.abs(coefficients) ** 2))
     many = tolerance.many + tolerance.few / np.sqrt(np.maximum(sizes, 1.0))
-    chosen, out = _shortest(costs, moves, (0.5 * many + tolerance.share * square / (2 * noise**2)) * sizes)
+    out_costs = (0.5 * many + tolerance.share * square / (2 * noise**2)) * sizes
+    out_costs[cuts] = -1.0
+    chosen, out = _shortest(costs, moves, out_costs)
     return _as_path(chosen, out, sizes)
 
 
@@ -128,7 +132,8 @@ def _as_path(chosen: NDArray[np.int_], out: Bools, sizes: Floats) -> Path:
     steps = (np.diff(chosen) / _PHASES + 0.5) % 1.0 - 0.5
     phases = np.concatenate(([chosen[0] / _PHASES], chosen[0] / _PHASES + np.cumsum(steps)))
     sparse = sizes < _SPARSE * np.median(sizes)
-    sparse[-1] = sizes[-1] == 0  # the last block is cut short by the end of the readings, not by a gap
+    sparse[-1] = False  # cut short by the end of the readings, not by a gap
+    sparse |= sizes == 0
     out = _with_neighbours(out | sparse)
     for place in np.flatnonzero(np.abs(steps) > 0.2):
         if not out[place] and not out[place + 1]:
