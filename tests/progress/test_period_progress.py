@@ -127,16 +127,15 @@ def test_a_period_that_gets_shorter_at_a_lower_cap_is_not_the_jobs_own_for_good(
     clock = VirtualClock()
     progress = PeriodProgress(PRESETS["v100"].info())
     rng = np.random.default_rng(0)
-    troubles = []
+    troubles, energy_j = [], 0.0
     for cap_w, period_s, seconds in ((300.0, 0.50, 20.0), (250.0, 0.45, 60.0), (300.0, 0.50, 20.0)):
         end_s = clock.now() + seconds
         while clock.now() < end_s:
             clock.wait_until(clock.now() + 0.02)
             t_s = clock.now()
             power_w = (200.0 if t_s % period_s < 0.3 * period_s else 300.0) + float(rng.normal(0, 1))
-            reading = Reading(
-                t_s=t_s, power_w=power_w, requested_w=cap_w, sm_clock_hz=5e6 * cap_w, utilisation=power_w / 300
-            )
+            energy_j += 0.02 * power_w
+            reading = Reading(t_s=t_s, power_w=power_w, requested_w=cap_w, sm_clock_hz=5e6 * cap_w, energy_j=energy_j)
             progress.marks(Sample(t_s=t_s, readings=(reading,)))
         troubles.append(progress.trouble)
     assert troubles[0] is None

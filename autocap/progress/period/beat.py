@@ -17,8 +17,8 @@ hardly notices.
 *Steps.* The time of a real step scatters by some percent. A beat whose cycle scatters as much comes from a fast load
 that is rough itself, which real fast loads seldom are and kernels in a loop never.
 
-The first three exclude a beat for a sensor that is known. For one that is not, edges, swing and steps together make one
-unlikely, and no more.
+The first three exclude a beat for a sensor that is known. For one that is not, all four together make one unlikely, and
+no more.
 """
 
 import math
@@ -46,7 +46,9 @@ _FEW_READINGS, _OF_FEW, _OF_MORE = 4.5, 80.0, 55.0
 _SIGMAS = 2.0
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.08
-_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.4
+_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.2
+_LATE, _PER_LATENESS = 0.2, 0.1  # updates that the readings of a real cycle are off by, each by itself
+_RESOLVED = 3.0  # updates in a cycle of its own, where several are one
 _HARMONICS = 3
 _SEES, _MISSES = 0.75, 0.5  # of the amplitude that a real period would have in the counter
 
@@ -112,14 +114,15 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
     order = _own_order(fit)
     cycle_s, amplitude = period_s / order, _amplitude(fit, order) * series.spread_w / series.centre_w
     sharpness = _edge(fit) * order
-    if cycle_s <= update_s:
+    if cycle_s < _RESOLVED * update_s:
         return False
+    unsteadiness = _unsteadiness(fit) * order
     fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
     if window_s <= 0:
         step = fit.walk * math.sqrt(order) / math.sqrt(cycle_s * fastest_hz)
-        unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS
+        late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
+        unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
         return amplitude > _LEAST_SWING and unlike > _UNLIKE
-    unsteadiness = _unsteadiness(fit) * order
     if unsteadiness < _STEADY:
         return True
     if window_s < _CONTINUOUS * update_s:

@@ -1,0 +1,89 @@
+"""Beats between a load that is faster than the sensor and the sensor's sampling, which no period must be taken for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autocap.progress.period import PeriodEstimate, Verdict, detect
+from autocap.runlog.traces import read
+from bench.period.real.cases import look
+from bench.period.real.families import FAMILIES
+from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record
+
+LOGS = Path(__file__).resolve().parents[1] / "data" / "power-logs"
+UPDATE_S = 0.1
+
+
+def seen(period_s: float, sensor: str, *, seed: int = 7, jitter: float = 0.0, span_s: float = 30.0) -> Signal:
+    load = Load(waveform=WAVEFORMS["cnn"], period_s=period_s, jitter=jitter)
+    return record(load, SENSORS[sensor], span_s, np.random.default_rng(seed))
+
+
+def judged(period_s: float, *, counter: bool = False, busy: bool = False, window_s: float = 0.025) -> PeriodEstimate:
+    """The verdict on a load read for 25 ms of every 100 ms, beside its counter, or its utilisation."""
+    readings, counted = seen(period_s, "100/25"), seen(period_s, "100/100")
+    return detect(
+        readings.t_s,
+        readings.power_w,
+        update_s=UPDATE_S,
+        window_s=window_s,
+        counted=(counted.t_s, counted.power_w) if counter else None,
+        witnesses=[(readings.t_s, readings.power_w / 300)] if busy else [],
+    )
+
+
+@pytest.mark.parametrize("log", ["20ms_3090", "20ms_a100", "5050_a100", "step_k40m"])
+@pytest.mark.parametrize("span_s", [20.0, 40.0])
+def test_nothing_in_the_logs_of_real_cards_under_fast_waves_and_steps_is_a_period(log: str, span_s: float) -> None:
+    trace = read(LOGS / f"{log}.csv")
+    part = trace.split(span_s)[0] if trace.end_s - trace.start_s > span_s else trace
+    witnesses = part.witnesses
+    assert len(witnesses) == 1  # utilisation, which carries the same beat
+    estimate = detect(part.t_s, part.power_w, update_s=part.update_s, witnesses=witnesses)
+    assert estimate.verdict is not Verdict.PERIODIC
+    assert not estimate.verified
+
+
+def test_the_beat_in_a_real_log_is_named() -> None:
+    trace = read(LOGS / "20ms_3090.csv")
+    estimate = detect(trace.t_s, trace.power_w, update_s=trace.update_s, witnesses=trace.witnesses)
+    assert estimate.verdict is Verdict.AMBIGUOUS
+    assert estimate.reason.startswith("it may be a beat: a load faster than the sensor")
+
+
+@pytest.mark.parametrize("name", ["wave of 20 ms", "wave of 100 ms", "wave of 20 ms, counter"])
+def test_fast_waves_through_slow_sensors_are_no_period(name: str) -> None:
+    (family,) = [family for family in FAMILIES if family.name == name]
+    for number in range(3):
+        assert look(family.record(number, 20.0, np.random.default_rng(number))).verdict is not Verdict.PERIODIC
+
+
+def test_a_period_that_the_counter_sees_is_verified() -> None:
+    estimate = judged(0.52, counter=True)
+    assert estimate.period_s == pytest.approx(0.52, rel=0.002)
+    assert estimate.verified
+
+
+def test_a_beat_that_the_counter_does_not_see_is_unresolvable() -> None:
+    estimate = judged(0.113, counter=True)  # a beat of 0.87 s
+    assert estimate.verdict is Verdict.UNRESOLVABLE
+    assert "the energy counter does not see the period of 0.8" in estimate.reason
+
+
+def test_a_beat_through_a_sensor_that_averages_all_the_time_is_no_period() -> None:
+    for seed in range(4):
+        readings = seen(0.142, "100/100", seed=seed)
+        verdict = detect(readings.t_s, readings.power_w, update_s=UPDATE_S, window_s=0.1).verdict
+        assert verdict is not Verdict.PERIODIC
+
+
+def test_utilisation_verifies_nothing_beside_a_sensor_that_is_not_known() -> None:
+    estimate = judged(0.52, busy=True, window_s=0.0)
+    assert not estimate.verified
+
+
+def test_a_sharp_edge_excludes_a_beat_where_the_sensors_window_is_known() -> None:
+    estimate = judged(0.52)
+    assert estimate.verdict is Verdict.PERIODIC
+    assert not estimate.verified  # nothing else has seen it
