@@ -5,7 +5,7 @@ import pytest
 
 from autocap.progress.period import Verdict, count, detect
 from autocap.progress.period.estimate import Floats
-from autocap.progress.period.stillness import working
+from autocap.progress.period.stillness import pauses
 
 STEP_S, READ_S = 0.42, 0.105
 LOW, HIGH = (96.0, 74.0), (235.0, 232.0)
@@ -63,15 +63,24 @@ def test_checkpoints_that_come_regularly_are_not_the_iteration() -> None:
         assert estimate.verdict is not Verdict.PERIODIC or (estimate.period_s or 0.0) < 3 * STEP_S
 
 
-def test_what_comes_back_with_every_iteration_is_no_interruption() -> None:
+def test_the_phases_of_an_iteration_are_no_interruptions() -> None:
     t_s = np.arange(0.0, 130.0, 0.1)
-    phase = t_s / 9.0 % 1.0
-    lively_w = 200 + 40 * np.sign(np.sin(2 * np.pi * 7 * phase))
-    assert working(t_s, np.where(phase < 0.4, 90.0, lively_w)).all()
-    assert working(t_s, np.where(phase < 0.4, 90.0, 200.0)).all()
-    assert working(t_s[:300], np.where(phase < 0.4, 90.0, 200.0)[:300]).all()  # too few cycles to be seen, all the same
+    power_w = np.select([t_s % 9.0 < 3.0, t_s % 9.0 < 4.0], [90.0, 150.0], 200.0)
+    assert not pauses(t_s, power_w).within.any()
+    assert not pauses(t_s[:300], power_w[:300]).within.any()  # too few cycles to be seen, all the same
+
+
+def test_an_iteration_that_waits_for_long_is_one() -> None:
+    """Its wait outlasts whatever else it does, and comes so often that it may be a part of it."""
+    t_s = np.arange(0.0, 130.0, 0.1)
+    rng = np.random.default_rng(3)
+    done = 200 + 40 * np.sign(np.sin(2 * np.pi * np.cumsum(rng.uniform(0.5, 2.0, 60)) / 4))
+    power_w = np.where(t_s % 9.0 < 3.0, 90.0, done[(t_s % 9.0 / 0.15).astype(int)]) + rng.normal(0, 0.5, len(t_s))
+    assert not pauses(t_s, power_w).few
+    estimate = detect(t_s, power_w, update_s=0.1)
+    assert estimate.period_s == pytest.approx(9.0, rel=0.01)
 
 
 @pytest.mark.parametrize("values", [[100.0], [100.0, 200.0], [100.0] * 50, [1.0, 2.0] * 40])
 def test_few_or_still_readings_are_no_interruption(values: list[float]) -> None:
-    assert working(np.arange(len(values)) * 0.1, np.array(values)).all()
+    assert not pauses(np.arange(len(values)) * 0.1, np.array(values)).within.any()

@@ -35,7 +35,7 @@ def count(
 
     t_s, power_w: shape (n,). `None` where the pattern cannot be followed through most of the readings.
     """
-    series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
+    series = prepare(t_s, power_w, update_s=update_s, window_s=window_s, period_s=pattern.period_s)
     if series is None or pattern.period_s is None:
         return None
     if isinstance(pattern, PeriodEstimate):

@@ -10,7 +10,7 @@ from autocap.progress.period.beat import Seen, Witness, counter_says, unlike_a_b
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
-from autocap.progress.period.repetition import repetition, slowness, surprise
+from autocap.progress.period.repetition import explained, repetition, slowness, surprise
 from autocap.progress.period.series import FEWEST_READINGS, Series, ascending, prepare
 from autocap.progress.period.spans import kept_spans
 
@@ -34,6 +34,8 @@ _SENSOR_NOISE = 0.008
 _BETTER = 0.10
 _MUCH_BETTER = 0.50
 _WITNESS_REPEATS = 0.10
+_EDGE = 9  # readings about a pause, with the way into it and out of it
+_BETWEEN_PAUSES = 0.5  # share of the variation there that a pattern must explain
 
 
 def detect(
@@ -56,6 +58,11 @@ def detect(
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
     if series is None:
         return _nothing(t_s, "the signal is constant or holds fewer than 24 readings")
+    if series.paused_s > 0:
+        bursts = prepare(t_s, power_w, update_s=update_s, window_s=window_s, period_s=0.0)
+        within = None if bursts is None else search(bursts, shortest_s=_SHORTEST_UPDATES * update_s)
+        if bursts is not None and within is not None and doubt(within, bursts) is None:
+            series = bursts
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, "no stretch of the signal repeats the one before it")
@@ -194,6 +201,9 @@ def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
     if slowness(fit, series) > _SLOW:
         return Verdict.AMBIGUOUS, "what repeats at a few readings may be a slow change"
     dense = len(fit.u) / float(fit.u[-1]) >= _DENSE
+    between = ~(np.convolve(series.paused, np.ones(_EDGE), mode="same") > 0.5)
+    if series.paused_s > 0 and explained(fit, series, between) < _BETWEEN_PAUSES:
+        return Verdict.AMBIGUOUS, "what repeats is little more than that the job lies still now and then"
     if better < (_BETTER if dense and noise <= _SENSOR_NOISE else _MUCH_BETTER):
         return Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
     return None

@@ -54,7 +54,7 @@ def lock(
 
     t_s, power_w: the readings of the estimate, shape (n,).
     """
-    series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
+    series = prepare(t_s, power_w, update_s=update_s, window_s=window_s, period_s=estimate.period_s)
     fit = None if series is None or estimate.period_s is None else locate(series, estimate.period_s)
     return None if series is None or fit is None else _template(fit, series, update_s, window_s)
 
@@ -85,7 +85,7 @@ def ratio(template: Template, t_s: Floats, power_w: Floats, *, slowest: float, f
 
     t_s, power_w: readings at another cap, shape (n,).
     """
-    series = prepare(t_s, power_w, update_s=template.update_s, window_s=template.window_s)
+    series = prepare(t_s, power_w, update_s=template.update_s, window_s=template.window_s, period_s=template.period_s)
     if series is None:
         return RatioEstimate(reason="the signal is constant or holds fewer than 24 readings")
     shortest_s, longest_s = template.period_s * fastest, template.period_s * slowest

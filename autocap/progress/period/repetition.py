@@ -39,6 +39,13 @@ def _predicted(waves: Floats, y: Floats, known: Bools, other: Bools, ridge: Floa
     return 1.0 - float(rest @ rest) / max(float(target @ target), 1e-12)
 
 
+def explained(fit: Fit, series: Series, among: Bools) -> float:
+    """The share of the variation within some readings, shape (n,), that the pattern explains."""
+    kept = fit.keep & among
+    total = float(np.var((series.y - fit.level)[kept])) if kept.any() else 0.0
+    return 1.0 - float(np.mean(fit.rest[kept] ** 2)) / total if total > 0 else 0.0
+
+
 def surprise(fit: Fit, series: Series) -> float:
     """How much better the pattern predicts the readings than their own recent past does: half the log ratio of the
     variances that an autoregression leaves of the readings without and with the pattern, per reading kept, less the

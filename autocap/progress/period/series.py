@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autocap.progress.period.estimate import Bools, Floats
-from autocap.progress.period.stillness import working
+from autocap.progress.period.stillness import pauses
 
 _MOST_READINGS = 1200
 FEWEST_READINGS = 24
@@ -23,14 +23,17 @@ _ELSEWHERE = 1.5
 class Series:
     """t_s, busy_s, y: shape (n,), ascending without repeats; power is centre_w + spread_w · y. busy_s: t_s as if there
     had been no interruptions, each cut down to one step. cuts_s: where that was done, in busy_s, shape (m,); lost_s:
-    how much was cut out there. step_s: usual time between readings. window_s: the stretch of time that a reading
-    averages over.
+    how much was cut out there. paused: which readings lie in interruptions that were left in, as they come so often
+    that they may be a part of what repeats; paused_s: the shortest level of those, 0 where there are none. step_s:
+    usual time between readings. window_s: the stretch of time that a reading averages over.
     """
 
     t_s: Floats
     busy_s: Floats
     cuts_s: Floats
     lost_s: Floats
+    paused: Bools
+    paused_s: float
     y: Floats
     centre_w: float
     spread_w: float
@@ -57,7 +60,9 @@ class Series:
     def part(self, start: float, end: float) -> "Series":
         """The readings between two shares of their number."""
         places = slice(int(start * len(self.t_s)), int(end * len(self.t_s)))
-        return replace(self, t_s=self.t_s[places], busy_s=self.busy_s[places], y=self.y[places])
+        return replace(
+            self, t_s=self.t_s[places], busy_s=self.busy_s[places], paused=self.paused[places], y=self.y[places]
+        )
 
     def uneven(self) -> bool:
         """Whether some stretch is unlike the others: it lies still, or at another level."""
@@ -68,10 +73,12 @@ class Series:
         return bool(spreads.min() < _STILL * usual or np.ptp(levels) > _ELSEWHERE * usual)
 
 
-def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -> Series | None:
+def prepare(
+    t_s: Floats, power_w: Floats, *, update_s: float, window_s: float, period_s: float | None = None
+) -> Series | None:
     """Readings as a series; `None` when there are too few, or nothing varies. Zero and missing readings are gaps, and
     so is one that is no later than another before it; neighbours are averaged where there are more readings than an
-    estimate needs.
+    estimate needs. Interruptions are cut out where they are few, and where each outlasts a period that is known.
     """
     usable = np.isfinite(t_s) & np.isfinite(power_w) & (power_w > 0)
     t_s, power_w = t_s[usable], power_w[usable]
@@ -79,7 +86,10 @@ def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -
     t_s, power_w = t_s[later], power_w[later]
     if len(t_s) < FEWEST_READINGS:
         return None
-    busy = working(t_s, power_w)
+    found = pauses(t_s, power_w)
+    cut = found.few if period_s is None else found.few or period_s < found.shortest_s
+    busy: Bools = np.asarray(~(found.within & cut))
+    paused = found.within[busy]
     busy_s, cuts_s, lost_s = _without(t_s, ~busy)
     t_s, power_w = t_s[busy], power_w[busy]
     if len(t_s) < FEWEST_READINGS:
@@ -88,6 +98,7 @@ def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -
     if together > 1:
         size = len(t_s) // together * together
         t_s, busy_s, power_w = (values[:size].reshape(-1, together).mean(axis=1) for values in (t_s, busy_s, power_w))
+        paused = paused[:size].reshape(-1, together).all(axis=1)
     centre = float(np.median(power_w))
     low, high = np.percentile(power_w, [5, 95])
     spread = max(float(high - low) / 3.0, float(np.std(power_w)) / 4.0)
@@ -99,6 +110,8 @@ def prepare(t_s: Floats, power_w: Floats, *, update_s: float, window_s: float) -
         busy_s=busy_s,
         cuts_s=cuts_s,
         lost_s=lost_s,
+        paused=paused,
+        paused_s=0.0 if cut else found.shortest_s,
         y=(power_w - centre) / spread,
         centre_w=centre,
         spread_w=spread,

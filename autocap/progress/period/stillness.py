@@ -1,8 +1,11 @@
 """Where a job lies still instead of iterating: checkpoints being written, at whatever level the device waits there.
 
 What belongs to an iteration comes back with every one of them. So stretches are interruptions where they are still and
-stand out as longer than all others, and where there are few of them, with lively stretches in between.
+stand out as longer than all others, with lively stretches in between. Where there are many of them, that alone does
+not tell whether an iteration waits in them or whether they come between iterations.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,9 +15,9 @@ _MOST_LOOKED_AT = 1200  # readings: of more every so manieth is looked at
 _WINDOW_READINGS, _WINDOW_S = 5, 0.5
 _STILL = 0.2  # range within a window, of the range that is usual where the power moves
 _MOVING = 80.0  # percentile of the ranges of all windows that stands for that
-_LEVEL_S, _LONG_S = 1.2, 2.0  # the shortest level of an interruption, and the shortest interruption
+_LEVEL_S, _LONG_S = 0.8, 2.0  # the shortest level of an interruption, and the shortest interruption
 _STANDS_OUT = 1.6  # times the longest of the others
-_FEW, _MOST_LEVELS = 7, 3  # interruptions are fewer, and levels of one no more
+_FEW, _MOST_LEVELS = 7, 3  # as many may be a part of what repeats; levels of one
 _LEAST_WINDOWS = 4  # to tell what is usual
 _STEP_WINDOWS = 1.5  # between two levels of one interruption
 _LIVELY = 4.0  # ups and downs for each interruption, in usual ranges
@@ -23,18 +26,32 @@ _LEAST_LEFT = 0.15
 _Stretch = tuple[int, int]  # the first reading, and the one after the last
 
 
-def working(t_s: Floats, power_w: Floats) -> Bools:
-    """Which readings lie outside of interruptions, shape (n,); t_s ascending."""
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Interruptions of a stretch of readings. within: which readings lie in one, shape (n,). shortest_s: the shortest
+    level of any; 0 where there are none. few: whether they are too few to be a part of what repeats.
+    """
+
+    within: Bools
+    shortest_s: float
+    few: bool
+
+
+def pauses(t_s: Floats, power_w: Floats) -> Pauses:
+    """The interruptions in readings, each of shape (n,); t_s ascending."""
     every = -(-len(t_s) // _MOST_LOOKED_AT)
-    busy = np.ones(len(t_s), dtype=bool)
-    for start, end in _interruptions(t_s[::every], power_w[::every]):
-        busy[start * every : end * every] = False
-    return busy if np.mean(busy) >= _LEAST_LEFT else np.ones(len(t_s), dtype=bool)
+    found, shortest_s = _interruptions(t_s[::every], power_w[::every])
+    within = np.zeros(len(t_s), dtype=bool)
+    for start, end in found:
+        within[start * every : end * every] = True
+    if np.mean(~within) < _LEAST_LEFT:
+        return Pauses(np.zeros(len(t_s), dtype=bool), 0.0, True)
+    return Pauses(within, shortest_s, len(found) < _FEW)
 
 
-def _interruptions(t_s: Floats, power_w: Floats) -> list[_Stretch]:
+def _interruptions(t_s: Floats, power_w: Floats) -> tuple[list[_Stretch], float]:
     if len(t_s) < _LEAST_WINDOWS * _WINDOW_READINGS:
-        return []
+        return [], 0.0
     step_s = float(np.median(np.diff(t_s)))
     size = int(np.clip(_WINDOW_S / max(step_s, 1e-9), _WINDOW_READINGS, len(t_s) // _LEAST_WINDOWS))
     windows = np.lib.stride_tricks.sliding_window_view(power_w, size)
@@ -47,14 +64,14 @@ def _interruptions(t_s: Floats, power_w: Floats) -> list[_Stretch]:
     for shortest_s in ordered_s[1:][ordered_s[1:] >= np.maximum(_STANDS_OUT * ordered_s[:-1], _LEVEL_S)]:
         levels = lengths_s >= shortest_s
         found, most_levels = _joined(starts[levels], ends[levels], int(_STEP_WINDOWS * size))
-        if len(found) >= _FEW or most_levels > _MOST_LEVELS:
+        if most_levels > _MOST_LEVELS:
             continue
         moved_w = np.abs(np.diff(power_w))
         for start, end in found:
             moved_w[max(start - 1, 0) : end] = 0.0
         if float(moved_w.sum()) >= _LIVELY * usual_w * len(found):
-            return [(start, end) for start, end in found if t_s[end - 1] - t_s[start] >= _LONG_S]
-    return []
+            return [(start, end) for start, end in found if t_s[end - 1] - t_s[start] >= _LONG_S], float(shortest_s)
+    return [], 0.0
 
 
 def _joined(starts: Floats, ends: Floats, gap: int) -> tuple[list[_Stretch], int]:
