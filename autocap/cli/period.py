@@ -69,7 +69,7 @@ class Period:
             estimate = _estimate(part)
             found.append(_record(part, estimate))
             if not args.json:
-                put(line(part, estimate))
+                put(*lines(part, estimate))
             if draw is not None:
                 draw(number, part, estimate)
         if args.json:
@@ -120,9 +120,9 @@ def _place(folder: Path) -> OutputDirectory:
         raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
 
 
-def line(part: "Trace", estimate: "PeriodEstimate") -> str:
-    """What is seen in a part of a trace, on one line."""
-    return f"{part.start_s:.1f}–{part.end_s:.1f} s: {_summary(estimate)}; {estimate.reason}"
+def lines(part: "Trace", estimate: "PeriodEstimate") -> tuple[str, str]:
+    """What is seen in a part of a trace, and below it why."""
+    return f"{part.start_s:.1f}–{part.end_s:.1f} s: {_summary(estimate)}", f"  {estimate.reason}"
 
 
 def _summary(estimate: "PeriodEstimate") -> str:

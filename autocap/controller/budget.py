@@ -43,6 +43,10 @@ class SlowdownBudget:
         if trial.measurement is not None:
             self._seen.append((trial.cap_w, trial.measurement.period_s / self._baseline.period_s))
 
+    def forget(self, cap_w: float) -> None:
+        """What was seen of a cap was wrong."""
+        self._seen = [seen for seen in self._seen if seen[0] != cap_w]
+
     def saved_s(self, now_s: float) -> float:
         """Seconds that the job may still lose; negative where it has lost more, infinite where nothing limits it."""
         tally = None if self._allowed is None else self._totals.tally(now_s)

@@ -8,9 +8,9 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, Revert, RevertForNow, SearchAnew
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge
-from autocap.controller.outlook import REVISIT_TRIALS
-from autocap.controller.per_gpu.balancing import Balancing
-from autocap.controller.per_gpu.lowering import Lowering, response
+from autocap.controller.doubts import Doubt, Doubts
+from autocap.controller.per_gpu.balancing import Balancing, hindrance
+from autocap.controller.revisits import Revisits
 from autocap.controller.search import Search
 from autocap.controller.steps import AtTrial, Confirming, Step, TrialStage
 from autocap.events import State
@@ -21,8 +21,6 @@ from autocap.measurement.prober import Prober
 from autocap.progress import Progress
 from autocap.records import Measurement, TrialState
 
-_REVISIT_S = 120.0  # the baseline is measured again after so long, or so many trials,
-_STILL = 0.01  # and twice that whenever it has not moved by as much
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _AT_ARRIVAL = "at the limit found on arrival"
 
@@ -45,11 +43,9 @@ class Exploration:
         self.search = search
         self._config, self._prober, self._out = config, prober, outbox
         self._progress, self._budget = progress, budget
-        self._revisit_s, self._fresh_s = stretch * _REVISIT_S, stretch * _FRESH_S
+        self._begun_s, self._fresh_s = outbox.now_s, stretch * _FRESH_S
+        self._doubts, self._revisits = Doubts(search), Revisits(stretch, outbox.now_s)
         self._step: Step = None
-        self._since_baseline = 0  # trials
-        self._patience = 1.0  # grows while the baseline stays where it is
-        self._baseline_s = outbox.now_s
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
 
@@ -109,13 +105,16 @@ class Exploration:
         cap_w = self.search.ask()
         if cap_w is None:
             return self._end_search()
-        aged_s = self._out.now_s - self._baseline_s
-        if max(self._since_baseline / REVISIT_TRIALS, aged_s / self._revisit_s) >= self._patience:
-            self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
-            self._measure(self._out.original_w)
+        if self._revisits.due(self._out.now_s):
+            self._revisit(cap_w)
         else:
             self._announce_trial(cap_w)
         return None
+
+    def _revisit(self, cap_w: float) -> None:
+        """Measure the baseline again, and then a cap."""
+        self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
+        self._measure(self._out.original_w)
 
     def _announce_trial(self, cap_w: float) -> None:
         self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w, expected=self.search.expected_trials))
@@ -123,15 +122,15 @@ class Exploration:
 
     def _end_revisit(self, cap_w: float, result: ProbeResult) -> Decision | None:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
-        self._since_baseline, self._baseline_s = 0, self._out.now_s
+        moved = None
         if result.measurement is not None:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None:
                 return SearchAnew(why=changed)
             moved = max(abs(ratio - 1) for ratio, _ in ratios(self.search.baseline, result.measurement).values())
-            self._patience = 2 * self._patience if moved < _STILL else 1.0
             self.search.rebase(result.measurement)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
+        self._revisits.made(self._out.now_s, moved)
         self._announce_trial(cap_w)
         return None
 
@@ -156,17 +155,45 @@ class Exploration:
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
         trial = result.as_trial(cap_w, self._progress.trouble)
         self._step = None
-        self._since_baseline += 1
+        doubt = self._doubts.raised(trial, inferred=self._inferred)
+        if doubt is not None:
+            self._repeat(cap_w, doubt)
+            return None
+        trial, gone = self._doubts.settled(trial, inferred=self._inferred)
+        self._revisits.tried()
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
         self._budget.learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
             self._trial = (self._out.now_s, trial.measurement)
         self.search.tell(trial)
+        for one in gone:
+            self._withdraw(one.cap_w, one.why)
         if self.search.blind:
             self._out.warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
             return self._end_search()
         return self._next_trial()
+
+    @property
+    def _inferred(self) -> bool:
+        """Whether iterations are only taken for such, so that one may be a part or a multiple of the job's."""
+        return self._progress.kind == "period"
+
+    def _repeat(self, cap_w: float, doubt: Doubt) -> bool:
+        """Measure a cap once more, after the baseline; whether what was measured of it is withdrawn once again."""
+        self._revisit(cap_w)
+        if doubt.withdraws:
+            return self._withdraw(cap_w, doubt.why)
+        self._out.warn(f"{doubt.why}; that is measured again before it counts")
+        return False
+
+    def _withdraw(self, cap_w: float, why: str) -> bool:
+        """What was measured of a cap does not count any more; whether it did not once before."""
+        self._trial = None
+        self._out.announce(events.TrialWithdrawn(t_s=self._out.now_s, cap_w=cap_w, since_s=self._begun_s, reason=why))
+        self.search.withdraw(cap_w)
+        self._budget.forget(cap_w)
+        return self._doubts.again(cap_w)
 
     def _end_search(self) -> Decision | None:
         cap_w, predictions = self.search.recommend(), self.search.predictions()
@@ -201,6 +228,14 @@ class Exploration:
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
             return self._put_back(why, self.search.baseline, unsure=True)
+        if not step.held and not comparison.inner_next:
+            wrong = self._doubts.contradiction(max(comparison.outer_w), result.measurement)
+            if wrong is not None:
+                self._out.enter(State.SEARCHING)
+                if not self._repeat(max(comparison.outer_w), wrong):
+                    return None
+                why = f"it could not be confirmed: {wrong.why}"
+                return self._put_back(why, self.search.baseline, unsure=True)
         comparison.add(result.measurement)
         found = judge(comparison, self._config.metric)
         if found is None:
@@ -252,32 +287,12 @@ class Exploration:
                 expected=self.search.expectation(),
             )
         )
-        if self._config.per_gpu and not held and self._can_balance():
-            self._step = self._balancing(max(caps_w), found.measurement)
-            return self._step.begin()
+        if self._config.per_gpu and not held:
+            hindered = hindrance(self._out.original_w, self._progress)
+            if hindered is None:
+                self._step = Balancing.after(
+                    found.measurement, self.search, self._config, self._prober, self._out, self._budget
+                )
+                return self._step.begin()
+            self._out.warn(hindered)
         return Keep(caps_w=caps_w, reference=found.measurement)
-
-    def _can_balance(self) -> bool:
-        """Whether a cap per GPU can be found; says why not."""
-        if len(self._out.original_w) == 1:
-            self._out.warn("--per-gpu changes nothing for a job on one GPU: its cap is the common one")
-            return False
-        if self._progress.confidence == "low":
-            self._out.warn(
-                f"no cap per GPU is looked for: iterations from {self._progress.kind} are too uncertain for it"
-            )
-            return False
-        return True
-
-    def _balancing(self, common_w: float, common: Measurement) -> Balancing:
-        measured = [trial.measurement for trial in self.search.history if trial.measurement is not None]
-        near = response(common_w, [self.search.first, *measured])
-        return Balancing(
-            config=self._config,
-            lowering=Lowering(common_w, len(self._out.original_w), self.search.grid, near),
-            prober=self._prober,
-            outbox=self._out,
-            budget=self._budget,
-            baseline=self.search.baseline,
-            common=common,
-        )

@@ -38,8 +38,8 @@ class Search:
     ) -> None:
         self.grid, self._metric, self._sigmas = grid, metric, prune_sigmas
         self.baseline = self.first = baseline
-        self.history: tuple[Trial, ...] = ()  # all that were measured, as at the first baseline, oldest first
-        self._complete: list[Trial] = []
+        self._new_strategy = new_strategy
+        self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
         self._failed = 0  # in a row
         with _arms_length():
             self._strategy = new_strategy(baseline)
@@ -49,6 +49,24 @@ class Search:
         """The baseline was measured again: what follows is compared with this one, so that a slow drift of the machine
         cancels. The strategy is told what the cap would have shown at the first one."""
         self.baseline = baseline
+
+    def at_first(self, measurement: Measurement) -> Measurement:
+        """What caps would have shown at the first baseline, given what they showed beside the one measured last."""
+        return as_at(measurement, self.baseline, self.first)
+
+    @property
+    def history(self) -> tuple[Trial, ...]:
+        """All that were measured, as at the first baseline, oldest first."""
+        return tuple(trial for trial in self._told if trial.measurement is not None)
+
+    @property
+    def shown(self) -> tuple[Measurement, ...]:
+        """The first baseline, and what the trials have shown, as at it."""
+        return self.first, *(trial.measurement for trial in self._told if trial.measurement is not None)
+
+    @property
+    def _complete(self) -> list[Trial]:
+        return [trial for trial in self._told if trial.state is TrialState.COMPLETE]
 
     def ask(self) -> float | None:
         """The next cap to try, watts; `None` when the search is over."""
@@ -68,12 +86,22 @@ class Search:
         """The fate of the cap that was asked for last."""
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.measurement is not None:
-            trial = replace(trial, measurement=as_at(trial.measurement, self.baseline, self.first))
-            self.history = (*self.history, trial)
-        if trial.state is TrialState.COMPLETE:
-            self._complete.append(trial)
+            trial = replace(trial, measurement=self.at_first(trial.measurement))
+        self._told = (*self._told, trial)
         with _arms_length():
             self._strategy.tell(trial)
+
+    def withdraw(self, cap_w: float) -> None:
+        """Whatever was measured of a cap was wrong: a new strategy is told all but that, and goes on from there. Trials
+        that it has cut short count as they are, with their larger errors."""
+        kept = (trial for trial in self._told if trial.cap_w != cap_w or trial.measurement is None)
+        self._told = tuple(
+            replace(trial, state=TrialState.COMPLETE) if trial.reason == _worse_than(cap_w) else trial for trial in kept
+        )
+        with _arms_length():
+            self._strategy = self._new_strategy(self.first)
+            for trial in self._told:
+                self._strategy.tell(trial)
 
     @property
     def blind(self) -> bool:
@@ -166,8 +194,12 @@ class Search:
             if self._metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
                 continue  # a lower cap may yet turn out to be too slow
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
-                return f"worse than {trial.cap_w:g} W"
+                return _worse_than(trial.cap_w)
         return None
+
+
+def _worse_than(cap_w: float) -> str:
+    return f"worse than {cap_w:g} W"
 
 
 @contextmanager

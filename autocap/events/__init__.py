@@ -34,6 +34,7 @@ from autocap.events.search import (
     SearchEvent,
     TrialEnded,
     TrialStarted,
+    TrialWithdrawn,
     WouldTry,
 )
 from autocap.events.sweep import (
@@ -83,6 +84,7 @@ __all__ = [
     "Tally",
     "TrialEnded",
     "TrialStarted",
+    "TrialWithdrawn",
     "Used",
     "Warned",
     "WouldTry",

@@ -27,6 +27,16 @@ class TrialEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialWithdrawn:
+    """What the trials of a common cap, watts, have shown since the search began at since_s does not count any more."""
+
+    t_s: float
+    cap_w: float
+    since_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
     """The end of a search by a strategy that predicts: what it expects of caps, against the last baseline."""
 
@@ -98,5 +108,13 @@ class PerGpuDecided:
 
 
 SearchEvent = (
-    BaselineMeasured | TrialStarted | TrialEnded | Predicted | WouldTry | Decided | PerGpuTried | PerGpuDecided
+    BaselineMeasured
+    | TrialStarted
+    | TrialEnded
+    | TrialWithdrawn
+    | Predicted
+    | WouldTry
+    | Decided
+    | PerGpuTried
+    | PerGpuDecided
 )

@@ -133,14 +133,18 @@ def ratios(before: Measurement, now: Measurement) -> dict[str, tuple[float, floa
     }
 
 
-def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:
-    """Why two measurements of the same caps are of different workloads; `None` where they agree. where: at which caps,
-    in words."""
+def differences(before: Measurement, now: Measurement) -> str | None:
+    """What two measurements of the same caps differ in, as `+12 % time and -7 % energy`; `None` where they agree."""
     told = [
         f"{100 * (ratio - 1):+.0f} % {what}"
         for what, (ratio, error) in ratios(before, now).items()
         if abs(ratio - 1) > max(_CHANGED, _CHANGED_SIGMAS * error)
     ]
-    if not told:
-        return None
-    return f"{where} the job has changed during the search: {' and '.join(told)} per iteration"
+    return " and ".join(told) or None
+
+
+def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:
+    """Why two measurements of the same caps are of different workloads; `None` where they agree. where: at which caps,
+    in words."""
+    changed = differences(before, now)
+    return None if changed is None else f"{where} the job has changed during the search: {changed} per iteration"

@@ -9,6 +9,7 @@ from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
+from autocap.reports.wording import withdrawn
 from autocap.reports.wording.headline import headline
 
 
@@ -44,6 +45,9 @@ def _body(
     else:
         yield Sentences(lines=tuple(heading))
         yield wording.trials(summary, events)
+        doubtful = withdrawn.sentences(events)
+        if doubtful:
+            yield Sentences(lines=doubtful, warning=True)
         result = [wording.outcome(summary), *wording.per_gpu(summary), *wording.savings(summary)]
         yield Sentences(lines=(*result, *wording.expectation(events), *at_rest))
         if summary.node is not None:

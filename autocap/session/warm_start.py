@@ -11,6 +11,7 @@ from pathlib import Path
 from autocap.devices.base import Device
 from autocap.errors import WarmStartRefused
 from autocap.events import BaselineMeasured, DeviceFound, NodeMetered, RunStarted, TrialEnded
+from autocap.events.settled import settled
 from autocap.records import Trial, TrialState
 from autocap.runlog.event_log import read_events
 
@@ -65,7 +66,7 @@ def earlier_run(path: Path) -> EarlierRun:
     driver: str | None = None
     node: str | None = None
     history: list[Trial] = []
-    for event in events:
+    for event in settled(events):
         match event:
             case RunStarted():
                 command = event.command

@@ -186,6 +186,15 @@ class StrategyContract:
         assert len(asks) == len(set(asks)) <= len(GRID), "a pruned cap is never measured again"
         assert strategy.recommend() is None
 
+    def test_it_goes_on_from_trials_that_another_one_asked_for(self) -> None:
+        baseline = measured(CLIFF, GRID[-1])
+        strategy, told = self.make(GRID, ENERGY, baseline), (GRID[-3], GRID[len(GRID) // 2])
+        for cap_w in told:
+            strategy.tell(trial_of(ENERGY, measured(CLIFF, cap_w, stated=0.005), baseline))
+        assert strategy.recommend() in told, "without a question before, they are trials like any other"
+        next_w = strategy.ask()
+        assert next_w is None or next_w in GRID
+
     @pytest.mark.parametrize("limit", [0.01, 0.05, 0.2])
     @every_curve
     def test_a_slowdown_limit_is_kept_whatever_a_cap_would_save(self, curve: Curve, limit: float) -> None:

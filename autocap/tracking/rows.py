@@ -81,6 +81,8 @@ class Rows:
                 self._trials += 1
                 if trial.state is not TrialState.FAILED:  # of that nothing was measured
                     yield self._row(_tried(self._trials, trial))
+            case events.TrialWithdrawn(cap_w=cap_w):
+                yield self._row({"trial/withdrawn_cap_w": cap_w})
             case events.RunEnded():
                 self.over = True
         if isinstance(event, _TOLD) and self._changed_s is None:

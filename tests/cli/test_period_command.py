@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autocap.cli import main
-from autocap.cli.period import line
+from autocap.cli.period import lines
 from autocap.progress.period import PeriodEstimate, Verdict
 from autocap.reports import period_plots, plots
 from autocap.runlog.traces import Trace
@@ -66,24 +66,45 @@ def estimate(**changes: object) -> PeriodEstimate:
 EMPTY = Trace(start_s=0.0, end_s=20.0, t_s=np.empty(0), power_w=np.empty(0), update_s=0.1)
 
 
-def test_a_line_says_when_what_how_sure_and_why() -> None:
-    assert line(EMPTY, estimate()) == (
-        "0.0–20.0 s: periodic, 0.1834 ± 0.0007 s, 109.0 cycles, confidence 0.88, verified; the signal repeats"
+def test_one_line_says_when_what_and_how_sure_and_the_next_one_why() -> None:
+    assert lines(EMPTY, estimate()) == (
+        "0.0–20.0 s: periodic, 0.1834 ± 0.0007 s, 109.0 cycles, confidence 0.88, verified",
+        "  the signal repeats",
     )
 
 
 def test_where_nothing_repeats_the_closest_miss_is_no_period() -> None:
     found = estimate(verdict=Verdict.APERIODIC, confidence=0.0, verified=False, reason="nothing repeats")
-    assert line(EMPTY, found) == "0.0–20.0 s: aperiodic, no period, confidence 0.00, not verified; nothing repeats"
+    assert lines(EMPTY, found) == (
+        "0.0–20.0 s: aperiodic, no period, confidence 0.00, not verified",
+        "  nothing repeats",
+    )
 
 
-def test_the_whole_trace_gives_one_line_on_stdout(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_trace_gives_a_verdict_and_its_reason_on_stdout(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["period", str(trace)]) == 0
     out, err = capsys.readouterr()
-    found = re.fullmatch(r"0\.0–24\.\d s: periodic, (1\.\d+) ± 0\.\d+ s, .* not verified; .*\n", out)
+    found = re.fullmatch(r"0\.0–24\.\d s: periodic, (1\.\d+) ± 0\.\d+ s, .* not verified\n  \w.*\n", out)
     assert found
     assert float(found[1]) == pytest.approx(1.3, rel=0.01)
     assert re.fullmatch(r"autocap: \S*job.csv: 250 readings over 24.9 s, one every 0\.\d+ s\n", err)
+
+
+def test_on_one_pipe_what_is_said_and_what_is_found_come_in_their_order(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    path = tmp_path / "short.csv"
+    path.write_text("\n".join(["t_s,power_w", *(f"{0.1 * n:.1f},{200 + n % 7}" for n in range(40))]))
+    done = subprocess.run(
+        [sys.executable, "-m", "autocap", "period", str(path), "--window", "2"],
+        env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    first, *found = done.stdout.splitlines()
+    assert first == f"autocap: {path}: 40 readings over 3.9 s, one every 0.1 s"
+    assert [line[:7] for line in found[::2]] == ["0.0–2.0", "2.0–3.9"]
+    assert all(line.startswith("  ") for line in found[1::2])
+    assert len(found) == 4
 
 
 def test_json_has_the_keys_of_the_contract_and_null_for_what_is_unknown(
@@ -128,7 +149,7 @@ def test_each_window_is_drawn_whatever_its_verdict(tmp_path: Path, capsys: pytes
     plots = tmp_path / "new" / "plots"
     assert main(["period", str(path), "--window", "15", "--plots", str(plots)]) == 0
     out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 2
+    assert [line.startswith("  ") for line in out.splitlines()] == [False, True, False, True]
     drawn = sorted(plots.iterdir())
     assert [file.name for file in drawn] == ["period-0.png", "period-1.png"]
     assert all(file.read_bytes().startswith(PNG) and file.stat().st_size > 20_000 for file in drawn)

@@ -27,7 +27,11 @@ _OTHER = {
     "controller/comparison.py hindrance",  # of caps per GPU; the common one is kept
     "controller/comparison.py objection",
     "controller/search.py hopeless",  # of one trial
+    "controller/doubts.py _against",
+    "controller/doubts.py _multiple",
+    "controller/per_gpu/balancing.py hindrance",  # the common cap is kept
     "devices/powercap.py _doubt",  # of one reading
+    "progress/__init__.py notice",  # what is waited for, or taken instead
 }
 
 

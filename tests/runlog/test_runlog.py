@@ -43,6 +43,7 @@ from autocap.events import (
     Tally,
     TrialEnded,
     TrialStarted,
+    TrialWithdrawn,
     Warned,
     WouldTry,
 )
@@ -105,6 +106,7 @@ EVENTS: list[Event] = [
     BaselineMeasured(t_s=20.0, measurement=replace(MEASUREMENT, cap_w=(260.0,))),
     WouldTry(t_s=21.0, caps_w=(200.0, 180.0)),
     TrialStarted(t_s=22.0, cap_w=200.0),
+    TrialWithdrawn(t_s=29.0, cap_w=180.0, since_s=20.0, reason="measured again, it showed +50 % time per iteration"),
     CapSet(t_s=22.0, cap_w=(200.0,)),
     TrialEnded(
         t_s=30.0,
@@ -228,7 +230,7 @@ def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_an_event_is_one_line_named_after_its_kind_and_written_at_once(tmp_path: Path) -> None:
     run = created(tmp_path)
-    run.append(EVENTS[7])
+    run.append(next(event for event in EVENTS if isinstance(event, CapSet)))
     text = (tmp_path / "events.jsonl").read_text()  # before anything was closed
     run.close()
 

@@ -11,7 +11,16 @@ from autocap.clock import VirtualClock
 from autocap.devices.model.profiles import load
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.errors import RunDirectoryError, WarmStartRefused
-from autocap.events import BaselineMeasured, DeviceFound, Event, MetricInfo, NodeMetered, RunStarted, TrialEnded
+from autocap.events import (
+    BaselineMeasured,
+    DeviceFound,
+    Event,
+    MetricInfo,
+    NodeMetered,
+    RunStarted,
+    TrialEnded,
+    TrialWithdrawn,
+)
 from autocap.records import Trial, TrialState
 from autocap.runlog.directory import RunDirectory
 from autocap.session.warm_start import EarlierRun, earlier_run
@@ -70,6 +79,15 @@ def test_what_was_measured_to_the_end_is_the_history_the_baseline_first(tmp_path
     ]
     assert run.history[0].measurement == BASELINE.measurement
     assert (run.command, run.gpus, run.driver) == (COMMAND, (DEVICE.gpus[0].name,), "550.54.15")
+
+
+def test_what_was_withdrawn_is_no_history(tmp_path: Path) -> None:
+    ended, gone = TrialEnded(t_s=30.0, trial=COMPLETE), TrialWithdrawn(t_s=40.0, cap_w=200.0, since_s=20.0, reason="no")
+    run = earlier_run(written(tmp_path, [STARTED, FOUND, BASELINE, ended, gone]))
+    assert [trial.cap_w for trial in run.history] == [300.0]
+    later = replace(gone, since_s=31.0)  # of another search, after this trial
+    run = earlier_run(written(tmp_path / "later", [STARTED, FOUND, BASELINE, ended, later]))
+    assert [trial.cap_w for trial in run.history] == [300.0, 200.0]
 
 
 def test_another_command_is_refused_with_both_named(tmp_path: Path) -> None:

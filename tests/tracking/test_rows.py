@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from autocap.events import DeviceFound, Event, State, StateEntered, TrialEnded
+from autocap.events import DeviceFound, Event, State, StateEntered, TrialEnded, TrialWithdrawn
 from autocap.tracking.rows import EMULATED, EVERY_S, PHASES, PREFIX, Rows
 from autocap.tracking.sink import Row
 from tests.doubles.logs import status_after
@@ -28,6 +28,13 @@ def test_of_modelled_power_every_key_says_so() -> None:
         keys = [*rows.result.row.numbers, *rows.result.words, *(key for row in found for key in row.numbers)]
         assert {key.startswith(PREFIX + EMULATED) for key in keys} == {emulated}
         assert {key.startswith(PREFIX) for key in keys} == {True}
+
+
+def test_that_a_trial_does_not_count_any_more_is_logged_as_well() -> None:
+    log = told(emulated=False)
+    gone = TrialWithdrawn(t_s=log[-1].t_s, cap_w=160.0, since_s=0.0, reason="it was miscounted")
+    _, found = taken([*log[:-1], gone, log[-1]])
+    assert of(found, "trial/withdrawn_cap_w") == [160.0]
 
 
 def test_a_trial_is_logged_with_its_errors_and_one_that_failed_is_not() -> None:

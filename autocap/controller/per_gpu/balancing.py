@@ -10,13 +10,15 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import MOST_PER_GPU, PerGpuComparison
-from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown
+from autocap.controller.per_gpu.lowering import MOST_TRIALS, Caps, Lowering, Shown, response
+from autocap.controller.search import Search
 from autocap.events import State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
+from autocap.progress import Progress
 from autocap.records import Cost, Measurement, Sample
 
 _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iteration in a window
@@ -25,6 +27,15 @@ _TRIAL_ERROR, _CONFIRMING_ERROR = 0.0015, 0.001  # of time and energy per iterat
 USUAL_WINDOWS = 1 + 2 * (MOST_TRIALS + MOST_PER_GPU)
 MOST_WINDOWS = 1 + 2 * MOST_TRIALS * (1 + MOST_PER_GPU)
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
+
+
+def hindrance(original_w: Caps, progress: Progress) -> str | None:
+    """Why no cap per GPU can be found; `None` where one may be."""
+    if len(original_w) == 1:
+        return "--per-gpu changes nothing for a job on one GPU: its cap is the common one"
+    if progress.confidence == "low":
+        return f"no cap per GPU is looked for: iterations from {progress.kind} are too uncertain for it"
+    return None
 
 
 class Balancing:
@@ -51,6 +62,29 @@ class Balancing:
         self._draws = DevicePower()
         self._draws_w: Caps | None = None  # of the caps that were tried last
         self._opening = common
+
+    @classmethod
+    def after(
+        cls,
+        common: Measurement,
+        search: Search,
+        config: TuneConfig,
+        prober: Prober,
+        outbox: Outbox,
+        budget: SlowdownBudget,
+    ) -> "Balancing":
+        """One that begins at the common cap that a search has come to, as confirmed."""
+        common_w = max(common.cap_w)
+        lowering = Lowering(common_w, len(common.cap_w), search.grid, response(common_w, search.shown))
+        return cls(
+            config=config,
+            lowering=lowering,
+            prober=prober,
+            outbox=outbox,
+            budget=budget,
+            baseline=search.baseline,
+            common=common,
+        )
 
     def begin(self) -> Decision | None:
         """Start with a window at the common cap."""

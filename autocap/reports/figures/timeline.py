@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.events import BaselineMeasured, Decided, Event, State, TrialEnded, TrialStarted
+from autocap.events.settled import settled
 from autocap.records import Measurement, TrialState
 from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import (
@@ -150,7 +151,7 @@ def _bar(start_s: float, end_s: float, clock: _Clock, *, hollow: bool = False, l
 
 def _trials(events: Sequence[Event]) -> Iterator[tuple[float, TrialEnded]]:
     """Each trial's start, seconds, and its end."""
-    some = [event for event in events if isinstance(event, TrialStarted | TrialEnded)]
+    some = [event for event in settled(events) if isinstance(event, TrialStarted | TrialEnded)]
     for one, other in pairwise(some[-2 * _MOST_TRIALS :]):
         if isinstance(one, TrialStarted) and isinstance(other, TrialEnded):
             yield one.t_s, other
@@ -182,7 +183,7 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
     marks: list[Mark] = []
     if len(x):
         marks.append(Line(name="from the steps", style=_STEPS, x=clock(x), y=period_s))
-    trials = [event.trial for event in all_of(TrialEnded, events)]
+    trials = [event.trial for event in all_of(TrialEnded, settled(events))]
     windows: tuple[tuple[str, Style, list[Measurement | None]], ...] = (
         ("baseline", _BASELINE, [event.measurement for event in all_of(BaselineMeasured, events)]),
         ("trial", _COMPLETE, [trial.measurement for trial in trials if trial.state is TrialState.COMPLETE]),

@@ -7,6 +7,7 @@ import math
 from autocap import events
 from autocap.errors import RunDirectoryError
 from autocap.events import Decided, DeviceFound, Event, RunStarted, State, Tally, TrialEnded, TrialStarted
+from autocap.events.settled import settled
 from autocap.measurement.energy import EnergyMeter, gpus_power_w, node_power_w
 from autocap.records import Sample, TrialState
 from autocap.reports.document import Table
@@ -82,7 +83,7 @@ class Status:
         if self.summary is None or self.summary.baseline is None:
             return None
         metric, of_search = metric_of(self.summary.metric), self._events[self._search_began :]
-        ended = [event.trial for event in of_search if isinstance(event, TrialEnded)]
+        ended = [event.trial for event in settled(of_search) if isinstance(event, TrialEnded)]
         tried = {one.measurement.cap_w for one in ended if one.measurement and one.state is TrialState.COMPLETE}
         costs = costs_by_cap(measured_trials(of_search), self.summary.baseline, {metric.name: metric})
         limit = math.inf if metric.max_slowdown is None else 1 + metric.max_slowdown

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from autocap.events import BaselineMeasured, Decided, Event, TrialEnded
 from autocap.events.search import PerGpuTried
+from autocap.events.settled import settled
 from autocap.records import Measurement
 from autocap.reports.summary.record import Summary, TrialSummary
 
@@ -21,10 +22,10 @@ def with_baselines(
     events: Sequence[Event],
 ) -> Iterator[tuple[BaselineMeasured | TrialEnded | PerGpuTried, Measurement | None]]:
     """Every baseline and every trial, oldest first, each with the baseline that it is held against: that of caps per
-    GPU was measured in turn with the common cap."""
+    GPU was measured in turn with the common cap. A trial that was withdrawn has failed."""
     baseline: Measurement | None = None
     confirmed: Measurement | None = None
-    for event in events:
+    for event in settled(events):
         match event:
             case BaselineMeasured(measurement=measurement):
                 baseline = measurement

@@ -7,6 +7,7 @@ from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
+from autocap.reports.wording import withdrawn
 from autocap.reports.wording.numbers import common_caps
 from autocap.reports.wording.run import asked_for, explained
 
@@ -51,6 +52,8 @@ class Wording:
                 return f"baseline: {self._measured(m)}"
             case events.TrialEnded(trial=trial):
                 return self._trial(trial)
+            case events.TrialWithdrawn():
+                return f"warning: {withdrawn.sentence(event)}"
             case events.WouldTry(caps_w=caps):
                 tried = ", ".join(f"{cap:g} W" for cap in caps) or "nothing"
                 return f"observing only: a search would begin with {tried}; no cap is set"

@@ -1,0 +1,142 @@
+"""A trial that cannot be right: beside the other caps' times per iteration, or beside its own confirmation.
+
+No card gets faster as its cap falls, nor slower as it rises. And where iterations are inferred from a period in the
+power, a part or a multiple of one may be taken for one: time and energy per iteration are then off by that factor,
+which looks like a saving that nothing else gives, or like a cap that is not worth a look. So what cannot be is measured
+once more, after a look at the baseline, and counts only if both measurements agree; and what a confirmation contradicts
+counts no more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autocap.controller.search import Search
+from autocap.measurement.drift import differences, ratios
+from autocap.records import Measurement, Trial, TrialState
+
+_LEAST, _SIGMAS = 0.05, 3.0  # by so much a time must be beyond another one
+# From 4/3 on a lower cap's time may be a multiple of the iteration's, beside that of the next higher cap. Time that
+# grows for want of power takes little more energy with it, but for the cliff at the floor of some cards.
+_MULTIPLE, _DEARER = 1.3, 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Why a cap must be measured again. withdraws: what was measured of it before does not count any more."""
+
+    why: str
+    withdraws: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """A cap, watts, of which nothing counts that was measured, and why."""
+
+    cap_w: float
+    why: str
+
+
+class Doubts:
+    """Those of one search."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._suspect: Measurement | None = None  # to be measured again, as at the first baseline
+        self._sure = set[float]()  # caps that were measured twice, in agreement
+        self._multiples = set[float]()  # caps that show what may be more than an iteration, each time
+        self._withdrawn = set[float]()
+
+    def raised(self, trial: Trial, *, inferred: bool) -> Doubt | None:
+        """Why a trial must be repeated before it counts; `None` where it counts. inferred: iterations are."""
+        if trial.measurement is None or self._suspect is not None:
+            return None
+        repeated = None if trial.cap_w in self._sure else self.contradiction(trial.cap_w, trial.measurement)
+        if repeated is not None:
+            return repeated
+        found = self._search.at_first(trial.measurement)
+        why = _against(found, self._witnesses) or (_multiple(found, self._witnesses) if inferred else None)
+        if why is None:
+            return None
+        self._suspect = found
+        return Doubt(why=why)
+
+    def settled(self, trial: Trial, *, inferred: bool) -> tuple[Trial, Sequence[Withdrawal]]:
+        """The trial as it counts, and what cannot be right beside it. One that disagrees with what it was to repeat has
+        failed. Two in agreement count; but the same miscount may come at a cap each time, so that where iterations
+        are inferred they must not stand against the baseline, against several caps, or against two more in agreement.
+        """
+        suspect, self._suspect = self._suspect, None
+        if suspect is None or trial.measurement is None:
+            return trial, ()
+        found = self._search.at_first(trial.measurement)
+        apart = differences(suspect, found)
+        if apart is not None:
+            return _failed(trial, f"two measurements in a row disagree: {apart} per iteration in the second"), ()
+        baseline_w = max(self._search.first.cap_w)
+        wrong = {max(one.cap_w) for one in self._witnesses if _against(found, (one,)) is not None}
+        sure = wrong & self._sure
+        since = f"beside {trial.cap_w:g} W, measured twice, it cannot be right"
+        if inferred and (len(wrong) > 1 or baseline_w in wrong or sure):
+            others = " and ".join(f"{cap_w:g} W" for cap_w in sorted(wrong))
+            failed = _failed(trial, f"measured twice, it cannot be right beside {others}: iterations are miscounted")
+            return failed, [Withdrawal(cap_w=cap_w, why=since) for cap_w in sure - {baseline_w}]
+        self._sure.add(trial.cap_w)
+        if inferred and _multiple(found, self._witnesses) is not None:
+            self._multiples.add(trial.cap_w)
+        return trial, [Withdrawal(cap_w=cap_w, why=since) for cap_w in wrong - sure - {baseline_w}]
+
+    @property
+    def _witnesses(self) -> tuple[Measurement, ...]:
+        """What others may be held against: all that may not be multiples of an iteration."""
+        return tuple(one for one in self._search.shown if max(one.cap_w) not in self._multiples)
+
+    def contradiction(self, cap_w: float, again: Measurement) -> Doubt | None:
+        """Whether a cap that was tried shows something else now, as in its confirmation; `None` where it does not."""
+        seen = self._search.at_first(again)
+        for one in self._search.shown[1:]:
+            apart = differences(one, seen) if max(one.cap_w) == cap_w else None
+            if apart is not None:
+                self._suspect = seen
+                return Doubt(why=f"measured again, it showed {apart} per iteration", withdraws=True)
+        return None
+
+    def again(self, cap_w: float) -> bool:
+        """Note that the trials of a cap count no more; whether that is so for the second time."""
+        before = cap_w in self._withdrawn
+        self._withdrawn.add(cap_w)
+        self._sure.discard(cap_w)
+        self._multiples.discard(cap_w)
+        return before
+
+
+def _against(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
+    """Why a time per iteration cannot be beside those of other caps; `None` where it can."""
+    for other in sorted(known, key=lambda one: abs(max(one.cap_w) - max(found.cap_w))):
+        ratio, error = ratios(other, found)["time"]
+        margin = max(_LEAST, _SIGMAS * error)
+        higher = max(other.cap_w) > max(found.cap_w)
+        lower = max(other.cap_w) < max(found.cap_w)
+        if (higher and ratio < 1 - margin) or (lower and ratio > 1 + margin):
+            return f"{_beside(found, other, ratio)}, which no card does"
+    return None
+
+
+def _multiple(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
+    """Why a time per iteration may be a multiple of the iteration's; `None` where it is none of the next cap's."""
+    above = [one for one in known if max(one.cap_w) > max(found.cap_w)]
+    if not above:
+        return None
+    other = min(above, key=lambda one: max(one.cap_w))
+    both = ratios(other, found)
+    ratio, _ = both["time"]
+    if ratio < _MULTIPLE or both["energy"][0] < _DEARER:
+        return None
+    return f"{_beside(found, other, ratio)}, and a multiple of an iteration may have been taken for one"
+
+
+def _beside(found: Measurement, other: Measurement, ratio: float) -> str:
+    return f"an iteration at {max(found.cap_w):g} W takes {ratio:.2f} times as long as at {max(other.cap_w):g} W"
+
+
+def _failed(trial: Trial, why: str) -> Trial:
+    return replace(trial, state=TrialState.FAILED, reason=why, cost=None, cost_stderr=None, measurement=None)

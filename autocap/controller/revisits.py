@@ -1,0 +1,29 @@
+"""When the baseline is measured again during a search, so that a slow drift of the machine cancels."""
+
+from autocap.controller.outlook import REVISIT_TRIALS
+
+_REVISIT_S = 120.0  # after so long, or so many trials,
+_STILL = 0.01  # and twice that whenever it has not moved by as much
+
+
+class Revisits:
+    """stretch: how many times as long as usual trials are. now_s: when the baseline was measured."""
+
+    def __init__(self, stretch: float, now_s: float) -> None:
+        self._every_s, self._measured_s = stretch * _REVISIT_S, now_s
+        self._trials = 0  # since
+        self._patience = 1.0  # grows while the baseline stays where it is
+
+    def due(self, now_s: float) -> bool:
+        aged_s = now_s - self._measured_s
+        return max(self._trials / REVISIT_TRIALS, aged_s / self._every_s) >= self._patience
+
+    def tried(self) -> None:
+        """A trial has ended."""
+        self._trials += 1
+
+    def made(self, now_s: float, moved: float | None) -> None:
+        """The baseline was looked at. moved: by how much of itself it is another one; `None` where it was not seen."""
+        self._trials, self._measured_s = 0, now_s
+        if moved is not None:
+            self._patience = 2 * self._patience if moved < _STILL else 1.0

@@ -1,0 +1,217 @@
+"""What cannot be is measured again, and what a confirmation contradicts counts no more: whole jobs in virtual time,
+whose iterations are miscounted at one cap."""
+
+import re
+
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.controller.doubts import Doubt, Doubts
+from autocap.controller.search import Search
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.metrics import Metric
+from autocap.progress import Mark, StepProgress
+from autocap.records import Measurement, Sample, Trial, TrialState
+from autocap.reports.run_document import run_document
+from autocap.reports.summary.record import Summary
+from autocap.reports.summary.summarise import summarise
+from autocap.reports.text import lines
+from autocap.strategies.grid import CapGrid
+from bench.simulation.jobs import Outcome, tune
+from tests.doubles.feeds import measurement
+from tests.doubles.logs import STARTED
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+JOB = SimulatedJob(profile=RESNET50, jitter=0.002)
+ENERGY = Metric(name="energy")
+
+
+class Miscounting(StepProgress):
+    """Takes `part` of an iteration for one while a cap holds, the first `visits` times that it does."""
+
+    def __init__(self, kind: str, cap_w: float, part: float, visits: int = 1) -> None:
+        super().__init__(kind)
+        self._cap_w, self._part, self._visits = cap_w, part, visits
+        self._now_w: float | None = None
+        self._true = self._said = 0.0
+
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
+        before_w, self._now_w = self._now_w, sample.readings[0].requested_w
+        self._visits -= before_w == self._cap_w != self._now_w
+        wrong = self._now_w == self._cap_w and self._visits > 0
+        out = []
+        for mark in super().marks(sample):
+            self._said += (mark.iterations - self._true) / (self._part if wrong else 1.0)
+            self._true = mark.iterations
+            out.append(Mark(t_s=mark.t_s, iterations=self._said))
+        return tuple(out)
+
+
+def tuned(progress: StepProgress, *caps_w: float, strategy: str = "linear", metric: Metric = ENERGY) -> Outcome:
+    config = TuneConfig(metric=metric, caps_w=caps_w or None)
+    return tune(JOB, config, strategy, progress=progress, stop_when_held=True)
+
+
+def told(outcome: Outcome, cap_w: float) -> list[Trial]:
+    return [event.trial for event in outcome.trials if event.trial.cap_w == cap_w]
+
+
+def warnings(outcome: Outcome) -> list[str]:
+    return [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+
+
+def withdrawn(outcome: Outcome) -> list[events.TrialWithdrawn]:
+    return [event for event in outcome.log.events if isinstance(event, events.TrialWithdrawn)]
+
+
+def summary_of(outcome: Outcome) -> Summary:
+    return summarise([STARTED, *outcome.log.events])
+
+
+def worst_claim(outcome: Outcome) -> float:
+    """By how much the best energy that a report claims is below what any cap truly needs."""
+    summary = summary_of(outcome)
+    true = min(RESNET50.energy_j(cap_w) for cap_w in outcome.grid) / RESNET50.energy_j(260.0)
+    claims = [one.cost for one in summary.best_by_metric if one.metric == "energy"]
+    return max(true - claim for claim in [*claims, *(point.energy for point in summary.pareto)])
+
+
+@pytest.mark.parametrize("kind", ["steps", "period"])
+@pytest.mark.parametrize("part", [2 / 3, 1 / 2])
+def test_a_part_of_an_iteration_taken_for_one_is_measured_again_and_does_not_count(kind: str, part: float) -> None:
+    outcome = tuned(Miscounting(kind, 240.0, part), 160.0, 200.0, 240.0)
+    (trial,) = told(outcome, 240.0)
+    assert trial.state is TrialState.FAILED
+    assert trial.reason is not None
+    assert trial.reason.startswith("two measurements in a row disagree: +")
+    assert re.match(
+        r"an iteration at 240 W takes 0\.[56]\d times as long as at 260 W, which no card does; that is measured again",
+        warnings(outcome)[0],
+    )
+    assert outcome.final_cap_w == 160.0
+    assert worst_claim(outcome) < 0.01
+
+
+def test_a_multiple_taken_for_an_iteration_is_measured_again_where_iterations_are_inferred() -> None:
+    outcome = tuned(Miscounting("period", 240.0, 2.0), 160.0, 200.0, 240.0)
+    assert "a multiple of an iteration may have been taken for one" in warnings(outcome)[0]
+    assert told(outcome, 240.0)[0].state is TrialState.FAILED
+    assert outcome.final_cap_w == 160.0
+
+
+def test_of_two_trials_that_cannot_both_be_right_the_one_that_was_measured_once_goes() -> None:
+    outcome = tuned(Miscounting("steps", 200.0, 1.5), 160.0, 200.0)
+    (gone,) = withdrawn(outcome)
+    assert (gone.cap_w, gone.reason) == (200.0, "beside 160 W, measured twice, it cannot be right")
+    assert outcome.final_cap_w == 160.0
+    assert told(outcome, 160.0)[0].state is TrialState.COMPLETE
+    assert next(one.state for one in summary_of(outcome).trials if one.cap_w == (200.0,)) is TrialState.FAILED
+
+
+def test_what_is_miscounted_every_time_is_not_believed_where_iterations_are_inferred() -> None:
+    outcome = tuned(Miscounting("period", 240.0, 2 / 3, visits=99), 160.0, 200.0, 240.0)
+    (trial,) = told(outcome, 240.0)
+    assert trial.reason == "measured twice, it cannot be right beside 260 W: iterations are miscounted"
+    assert outcome.final_cap_w == 160.0
+    assert worst_claim(outcome) < 0.01
+
+
+@pytest.mark.parametrize("strategy", ["linear", "golden"])
+def test_a_trial_that_its_confirmation_contradicts_is_no_result_and_the_search_goes_on(strategy: str) -> None:
+    # Two thirds of the 1.8 times that an iteration takes at 100 W look like a fast and frugal cap.
+    outcome = tuned(Miscounting("period", 100.0, 2 / 3), 100.0, 160.0, 220.0, strategy=strategy)
+    (gone,) = withdrawn(outcome)
+    assert gone.cap_w == 100.0
+    assert gone.reason.startswith("measured again, it showed +5")
+    again = told(outcome, 100.0)[-1].measurement
+    assert again is not None
+    assert again.period_s == pytest.approx(RESNET50.time_s(100.0), rel=0.02)
+    assert outcome.final_cap_w == 160.0
+    assert worst_claim(outcome) < 0.01
+
+
+def test_the_report_says_in_a_sentence_what_does_not_count() -> None:
+    outcome = tuned(Miscounting("period", 100.0, 2 / 3), 100.0, 130.0, 160.0, 220.0)
+    log = [STARTED, *outcome.log.events]
+    summary = summarise(log)
+    text = lines(run_document(summary, log))
+    (said,) = [line for line in text if line.startswith("what was measured at 100 W does not count: ")]
+    assert said.endswith("per iteration")
+    first, last = [one for one in summary.trials if one.cap_w == (100.0,)]
+    assert (first.state, first.cost, first.measurement) == (TrialState.FAILED, None, None)
+    assert first.reason == f"does not count: {withdrawn(outcome)[0].reason}"
+    assert last.time_pct == pytest.approx(80.6, abs=2.0)
+
+
+def test_a_search_in_which_nothing_is_wrong_measures_nothing_twice() -> None:
+    for strategy in ("golden", "model"):
+        outcome = tuned(StepProgress("period"), strategy=strategy)
+        assert not [text for text in warnings(outcome) if "measured again" in text]
+        assert not withdrawn(outcome)
+
+
+# What is held against what.
+
+
+class Silent:
+    def ask(self) -> float | None:
+        return None
+
+    def tell(self, trial: Trial) -> None:
+        pass
+
+    def recommend(self) -> float | None:
+        return None
+
+
+def doubts(*known: Measurement) -> Doubts:
+    grid = CapGrid(caps_w=tuple(float(cap_w) for cap_w in range(100, 265, 5)))
+    search = Search(lambda baseline: Silent(), grid, ENERGY, measurement(cap_w=260.0), 3.0)
+    for one in known:
+        search.tell(as_trial(one))
+    return Doubts(search)
+
+
+def as_trial(found: Measurement) -> Trial:
+    return Trial(
+        cap_w=found.cap_w[0], state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.01, measurement=found
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("period_s", "energy_j", "error", "doubtful"),
+    [
+        (0.49, 90.0, 0.005, False),  # 2 % faster is noise
+        (0.47, 90.0, 0.005, True),
+        (0.47, 90.0, 0.03, False),  # but not where as much is the error
+        (1.00, 100.0, 0.005, False),  # half the power, so half as fast
+        (1.00, 190.0, 0.005, True),  # twice the time and energy
+        (0.62, 120.0, 0.005, False),  # 1.24 is no multiple
+        (0.75, 140.0, 0.005, True),
+    ],
+)
+def test_what_is_doubtful_beside_the_baseline(period_s: float, energy_j: float, error: float, doubtful: bool) -> None:
+    found = measurement(energy_j, period_s, cap_w=200.0, period_error=error)
+    assert (doubts().raised(as_trial(found), inferred=True) is not None) is doubtful
+
+
+def test_a_count_is_not_suspected_of_multiples() -> None:
+    found = as_trial(measurement(190.0, 1.0, cap_w=200.0))
+    assert doubts().raised(found, inferred=False) is None
+
+
+def test_a_higher_cap_that_is_slower_than_a_lower_one_is_doubtful() -> None:
+    found = as_trial(measurement(90.0, 0.6, cap_w=220.0))
+    raised = doubts(measurement(80.0, 0.55, cap_w=180.0)).raised(found, inferred=False)
+    assert raised == Doubt(why="an iteration at 220 W takes 1.09 times as long as at 180 W, which no card does")
+
+
+def test_a_second_measurement_in_agreement_clears_the_doubt() -> None:
+    found = as_trial(measurement(90.0, 0.45, cap_w=220.0))
+    found_again = as_trial(measurement(91.0, 0.455, cap_w=220.0))
+    doubt = doubts()
+    assert doubt.raised(found, inferred=False) is not None
+    assert doubt.raised(found_again, inferred=False) is None
+    assert doubt.settled(found_again, inferred=False) == (found_again, [])
