@@ -133,12 +133,12 @@ class _Seeing:
 def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     spans = kept_spans(fit)
     start_s, end_s = fit.time_s(np.array([spans.spans_u[0][0], spans.spans_u[-1][1]]))
-    found = doubt(fit, series)
-    verified = False
-    if found is None:
-        verdict, verified, reason = _credible(fit, series, spans.period_s, seeing)
-    else:
-        verdict, reason = found
+    found = doubt(fit, series) or _alias(fit, series, spans.period_s, seeing)
+    verified = found is None and seeing.window_s > 0 and _confirmed(spans.period_s, seeing)
+    verdict, reason = found or (Verdict.PERIODIC, "the signal repeats")
+    if found is None and not verified:
+        unknown = "what a reading averages over is not known, so a beat is not excluded"
+        reason = f"the signal repeats; {'no second witness confirms it' if seeing.window_s > 0 else unknown}"
     return PeriodEstimate(
         start_s=float(start_s),
         end_s=float(end_s),
@@ -152,38 +152,26 @@ def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     )
 
 
-def _credible(fit: Fit, series: Series, period_s: float, seeing: _Seeing) -> tuple[Verdict, bool, str]:
-    """Whether what repeats is the job's own cycle: the verdict, whether it is verified, and why."""
+def _alias(fit: Fit, series: Series, period_s: float, seeing: _Seeing) -> tuple[Verdict, str] | None:
+    """Why what repeats may be something faster, folded by the sampling; `None` where that is excluded, or for a sensor
+    that is not known unlikely."""
     update_s, counted = seeing.update_s, seeing.counted
     if period_s < _RESOLVED_UPDATES * update_s:
-        return Verdict.UNRESOLVABLE, False, f"{period_s:.3f} s is under three updates of the sensor: it may be an alias"
+        return Verdict.UNRESOLVABLE, f"{period_s:.3f} s is under three updates of the sensor: it may be an alias"
     kept = series.t_s[fit.keep], series.y[fit.keep] * series.spread_w
     says = Seen.UNCLEAR if counted is None else counter_says(period_s, *kept, *counted, window_s=seeing.window_s)
     if says is Seen.NO:
-        why = f"the energy counter does not see the period of {period_s:.3f} s: it is an alias"
-        return Verdict.UNRESOLVABLE, False, why
-    others = [counted, *seeing.witnesses] if counted is not None else seeing.witnesses
-    agree = any(_agrees(other, period_s) for other in others)
-    if says is Seen.YES:
-        return (
-            Verdict.PERIODIC,
-            agree,
-            "the signal repeats" if agree else "the signal repeats; nothing else does with it",
-        )
-    if not unlike_a_beat(fit, series, period_s, update_s=update_s, window_s=seeing.window_s):
-        why = f"it may be a beat: a load faster than the sensor, sampled every {update_s:.3g} s, would look the same"
-        return Verdict.AMBIGUOUS, False, why
-    if seeing.window_s <= 0:
-        return (
-            Verdict.PERIODIC,
-            False,
-            "the signal repeats; what a reading averages over is not known, nor so a beat excluded",
-        )
-    return (
-        Verdict.PERIODIC,
-        agree,
-        "the signal repeats" if agree else "the signal repeats; no second witness confirms it",
-    )
+        return Verdict.UNRESOLVABLE, f"the energy counter does not see the period of {period_s:.3f} s: it is an alias"
+    if says is Seen.YES or unlike_a_beat(fit, series, period_s, update_s=update_s, window_s=seeing.window_s):
+        return None
+    why = f"it may be a beat: a load faster than the sensor, sampled every {update_s:.3g} s, would look the same"
+    return Verdict.AMBIGUOUS, why
+
+
+def _confirmed(period_s: float, seeing: _Seeing) -> bool:
+    """Whether a second signal repeats at the period as well."""
+    others = seeing.witnesses if seeing.counted is None else [seeing.counted, *seeing.witnesses]
+    return any(_agrees(other, period_s) for other in others)
 
 
 def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:

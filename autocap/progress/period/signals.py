@@ -76,9 +76,12 @@ class CapSignals:
         return None if self.blurred else self.counted(device)
 
     def witnesses(self, device: int) -> list[Witness]:
-        """Other signals of the device that may verify a period, each as (times, values). Utilisation is none: the same
-        firmware samples it along with the power."""
-        return [self._fresh(device)] if self.blurred else []
+        """Other signals of the device, each as (times, values)."""
+        found = [self._fresh(device)] if self.blurred else []
+        utilisation = np.array([sample.readings[device].utilisation for sample in self._samples], dtype=np.float64)
+        if np.isfinite(utilisation).all():
+            found.append((self._sampled_s, utilisation))
+        return found
 
     def contradicted(self, period_s: float, device: int) -> bool:
         """Whether the energy counter does not see a period that the readings show: a beat."""
