@@ -165,13 +165,14 @@ def updates(t_s: Floats, watts: Floats) -> tuple[float, NDArray[np.intp] | slice
     if len(changed) < _FEWEST_READINGS or len(np.unique(watts)) < _FEW_LEVELS * len(changed):
         return rows_s, slice(None)
     update_s = _middle(np.diff(t_s[changed]))
-    moved = np.zeros(len(t_s), dtype=np.bool_)
-    moved[changed] = True
-    kept = [0]
-    for row in range(1, len(t_s)):
-        if moved[row] or t_s[row] - t_s[kept[-1]] >= update_s - 0.2 * rows_s:
-            kept.append(row)
-    return update_s, np.array(kept)
+    # Between two changes that are several updates apart the readings in the middle showed the same again. A change that
+    # is only somewhat late leaves no room for one: rows before it are stale, under stamps of their own.
+    firsts = np.concatenate(([0], changed))
+    spans_s = np.diff(np.append(t_s[firsts], t_s[-1] + update_s))
+    span = np.searchsorted(firsts, np.arange(len(t_s)), side="right") - 1
+    number = np.floor((t_s - t_s[firsts][span] + 0.5 * rows_s) / update_s)
+    first = np.concatenate(([True], (np.diff(span) > 0) | (np.diff(number) > 0)))
+    return update_s, np.flatnonzero(first & (number <= np.maximum(np.round(spans_s / update_s) - 1, 0)[span]))
 
 
 def _middle(values: Floats) -> float:

@@ -155,13 +155,14 @@ def table(title: str, outcomes: Sequence[Outcome]) -> list[str]:
     for sensor in (*dict.fromkeys(outcome.case.sensor for outcome in outcomes), "all"):
         chosen = [outcome for outcome in outcomes if sensor in (outcome.case.sensor, "all")]
         lines.append(f"{sensor:18}" + _cells(chosen))
-    lines += ["", "In reach, and the limit found on arrival stayed (or a wrong cap was kept):"]
-    lines += [
+    stayed = [
         f"  {o.case.profile} {o.case.sensor} {o.case.metric} seed {o.case.seed}: "
         + (f"wrong by {o.regret_pct:.2f} %" if o.wrong else o.why)
         for o in outcomes
         if (o.reachable and not o.kept) or o.wrong
     ]
+    if stayed:
+        lines += ["", "In reach, and the limit found on arrival stayed (or a wrong cap was kept):", *stayed]
     return lines
 
 

@@ -292,7 +292,7 @@ def test_the_same_seed_gives_the_same_readings_and_another_gives_others() -> Non
 @pytest.mark.parametrize("every_s", [0.013, 0.9])
 def test_when_it_is_read_changes_nothing(every_s: float) -> None:
     job = SimulatedJob(profile=PROFILE, jitter=0.03, jitter_correlation=0.5, stall_chance=0.05)
-    often, never = Stand(job, SimulatedNode(leakage=0.03)), Stand(job, SimulatedNode(leakage=0.03))
+    often, never = (Stand(job, SimulatedNode(leakage=0.03, utilisation=True)) for _ in range(2))
     for cap_w in (150.0, 260.0, 120.0):
         for t_s in np.arange(often.clock.now(), often.clock.now() + 20.0, every_s):
             often.clock.wait_until(float(t_s))
@@ -302,6 +302,7 @@ def test_when_it_is_read_changes_nothing(every_s: float) -> None:
         often.set_limit(cap_w)
         never.set_limit(cap_w)
     assert often.device.read()[0].power_w == pytest.approx(never.device.read()[0].power_w, rel=1e-9)
+    assert often.device.read()[0].utilisation == never.device.read()[0].utilisation
     end_s = often.clock.now()
     assert often.device.true_energy_j(0.0, end_s) == pytest.approx(never.device.true_energy_j(0.0, end_s), rel=1e-9)
     assert often.device.true_iterations(0.0, end_s) == pytest.approx(never.device.true_iterations(0.0, end_s), rel=1e-9)
@@ -309,6 +310,21 @@ def test_when_it_is_read_changes_nothing(every_s: float) -> None:
 
 def test_a_card_without_a_counter_shows_no_energy() -> None:
     assert Stand(node=SimulatedNode(energy_counter=False)).device.read()[0].energy_j is None
+
+
+@pytest.mark.parametrize("cap_w", [260.0, 150.0])
+def test_utilisation_is_the_share_of_time_in_which_the_card_does_not_wait_for_the_host(cap_w: float) -> None:
+    node = SimulatedNode(sensor=SHARP, utilisation=True, limit_w=cap_w)
+    waits, busy = Phase(share=0.25, power=0.4), Phase(share=0.75, power=1.2)
+    readings = Stand(SimulatedJob(profile=PROFILE, waveform=(waits, busy)), node).series(120.0)
+    shown = np.array([reading.utilisation for reading in readings], dtype=np.float64)
+    assert np.mean(shown) == pytest.approx(0.75, abs=0.02)
+    assert np.ptp(shown) > 0.2  # a sixth of a second is less than an iteration
+    np.testing.assert_allclose(shown, np.round(shown, 2), atol=1e-12)
+
+
+def test_only_a_card_that_was_asked_to_reports_utilisation() -> None:
+    assert all(reading.utilisation is None for reading in Stand().series(2.0))
 
 
 def test_the_truth_about_the_future_is_refused() -> None:

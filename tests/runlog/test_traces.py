@@ -110,6 +110,18 @@ def test_the_sensors_update_is_found_however_often_it_was_polled(tmp_path: Path,
     assert len(trace.t_s) == pytest.approx(299, abs=3)
 
 
+def test_a_reading_that_comes_late_leaves_no_stale_row_before_it(tmp_path: Path) -> None:
+    updates_s, power_w = noisy(300)
+    late_s = updates_s + np.random.default_rng(2).uniform(0.0, 0.012, 300)
+    power_w[100] = power_w[99]  # shows the same again: fresh all the same
+    t_s = np.arange(0.013, 29.9, 0.0076)
+    trace = read(written(tmp_path, table(t_s, power_w[np.searchsorted(late_s, t_s, side="right") - 1])))
+    assert np.diff(trace.t_s).min() > 0.08
+    assert np.diff(trace.t_s).max() < 0.12
+    np.testing.assert_allclose(trace.power_w, power_w[: len(trace.power_w)], atol=1e-4)
+    assert len(trace.power_w) == 299
+
+
 def test_readings_that_recur_exactly_are_all_fresh(tmp_path: Path) -> None:
     t_s = 0.1 * np.arange(300)
     trace = read(written(tmp_path, table(t_s, np.where(t_s % 1.0 < 0.45, 120.0, 240.0))))

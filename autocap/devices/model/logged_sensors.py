@@ -29,10 +29,11 @@ LOGGED = {
         noise_correlation=0.8,
         quantum_w=0.1,
     ),
+    # Its beats with a 20 ms wave are too blurred to be followed.
     "v100-logged": SensorModel(
         update_s=0.020,
         window_s=0.010,
-        phase_jitter_s=0.001,
+        update_jitter=0.05,
         noise=0.002,
         noise_correlation=0.7,
         limit_noise=_AT_LIMIT,

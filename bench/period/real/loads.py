@@ -15,8 +15,8 @@ Range = tuple[float, float]
 _BUSY_PASS = 0.92  # of the power of the second pass
 _LEVELS_W = (96.0, 74.0)  # while a checkpoint is written: first and second half
 _SPINNING_W = (235.0, 232.0)  # the same on a card that spins and waits
-_DRIFT = (0.01, 0.04)
-_DRIFT_S = (30.0, 120.0)
+_DRIFT = (0.02, 0.05)
+_DRIFT_S = (60.0, 180.0)
 _OFF_PERIOD = 0.06  # what was meant to be 20 ms took 19 or 21
 _NO_TRUTH = np.empty(0)
 
@@ -74,7 +74,7 @@ class Training:
     """
 
     step_s: Range
-    scatter: Range = (0.04, 0.07)
+    scatter: Range = (0.045, 0.07)
     repeating: Range = (0.25, 0.48)
     accumulation: int = 10
     reduce: Range = (0.25, 0.45)
