@@ -60,8 +60,9 @@ def _interruptions(t_s: Floats, power_w: Floats) -> tuple[list[_Stretch], float]
     edges = np.flatnonzero(np.diff(np.concatenate(([False], ranges < _STILL * usual_w, [False])).astype(int)))
     starts, ends = edges[::2], edges[1::2] + size - 1
     lengths_s = t_s[ends - 1] - t_s[starts]
-    ordered_s = np.sort(np.concatenate(([size * step_s], lengths_s)))
-    for shortest_s in ordered_s[1:][ordered_s[1:] >= np.maximum(_STANDS_OUT * ordered_s[:-1], _LEVEL_S)]:
+    ordered_s = np.sort(lengths_s)
+    others_s = np.maximum(np.concatenate(([0.0], ordered_s[:-1])), size * step_s)
+    for shortest_s in ordered_s[ordered_s >= np.maximum(_STANDS_OUT * others_s, _LEVEL_S)]:
         levels = lengths_s >= shortest_s
         found, most_levels = _joined(starts[levels], ends[levels], int(_STEP_WINDOWS * size))
         if most_levels > _MOST_LEVELS:
