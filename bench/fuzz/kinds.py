@@ -10,7 +10,7 @@ from random import Random
 from autocap.guardian.journal import SUFFIX, file_name
 from autocap.runlog.directory import SAMPLES
 from autocap.runlog.event_log import EVENTS
-from bench.fuzz import arguments, mutation, odd_files, texts
+from bench.fuzz import arguments, mutation, odd_files, readings, texts
 from bench.fuzz.case import Call
 from bench.fuzz.specimens import UUID, Specimens
 
@@ -268,6 +268,7 @@ KINDS: dict[str, tuple[Maker, float]] = {  # and their shares
     "odd places": (odd_places, 1.0),
     "streams": (streams, 0.8),
     "meters": (meters, 0.05),
+    "readings": (readings.maker, 1.0),
 }
 
 

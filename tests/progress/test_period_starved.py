@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autocap.progress.period import Cycles, PeriodEstimate, Verdict, count, detect, lock, ratio
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.period.series import prepare
 from autocap.records import Reading, Sample, SensorInfo
+from bench.fuzz.readings import play
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record
 from tests.doubles.starved import KINDS, starved
 
@@ -71,6 +72,17 @@ def test_whatever_is_left_of_the_readings_there_is_a_verdict(
     assert found.ratio is None or 0 < found.ratio < math.inf
     assert not found.ok or found.cycles >= 8
     countable_cycles(count(template, again_s, again_w, update_s=update_s, window_s=window_s))
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS)
+@example(7)  # powers whose squares are no numbers any more
+@example(28)  # a sensor without an update interval
+@example(140)  # a witness whose squares are 0
+@example(308)  # stamps as far apart as that
+@example(406)  # a period of which no integer number fits into the readings
+def test_whatever_the_readings_are_there_is_a_verdict(seed: int) -> None:
+    play(seed)
 
 
 def test_a_pattern_that_is_followed_through_no_two_neighbouring_readings_is_lost() -> None:

@@ -110,7 +110,7 @@ def fold(series: Series, *, shortest_s: float, longest_s: float) -> list[float]:
     for part in np.array_split(np.arange(len(t_s)), max(1, len(t_s) // _FOLD_READINGS))[:_FOLD_PIECES]:
         stamps_s, values = t_s[part] - t_s[part[0]], y[part]
         step_hz = min(1.0, 2.0 * series.window_s / shortest_s) / (_FOLD_STEPS * stamps_s[-1])
-        if (1.0 / shortest_s - 1.0 / longest_s) / step_hz > _MOST_FOLDS:
+        if 1.0 / shortest_s - 1.0 / longest_s > _MOST_FOLDS * step_hz:
             continue
         hz = np.arange(1.0 / longest_s, 1.0 / shortest_s, step_hz)
         order = np.argsort(np.outer(hz, stamps_s) % 1.0, axis=1)
@@ -122,7 +122,7 @@ def fold(series: Series, *, shortest_s: float, longest_s: float) -> list[float]:
 
 def _highest(values: Floats, first: int, end: int) -> Floats:
     """Places of the highest local maxima between two places, sharpened by a parabola."""
-    inner = np.arange(max(first, 1), min(end, len(values) - 1))
+    inner = np.arange(min(max(first, 1), len(values)), min(end, len(values) - 1))
     if len(inner) == 0:
         return np.empty(0)
     before, here, after = values[inner - 1], values[inner], values[inner + 1]

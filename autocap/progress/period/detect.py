@@ -11,7 +11,7 @@ from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.repetition import explained, repetition, slowness, surprise
-from autocap.progress.period.series import FEWEST_READINGS, Series, ascending, prepare
+from autocap.progress.period.series import FEWEST_READINGS, Series, prepare, usable
 from autocap.progress.period.spans import kept_spans
 
 _SHORTEST_UPDATES = 2.2
@@ -199,14 +199,11 @@ def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
 
 def _agrees(witness: Witness, period_s: float) -> bool:
     """Whether another signal repeats at the period as well."""
-    t_s, values = witness
-    usable = np.isfinite(t_s) & np.isfinite(values)
-    t_s, values = t_s[usable], values[usable]
-    later = ascending(t_s)
-    t_s, values = t_s[later], values[later]
-    if len(t_s) < FEWEST_READINGS or np.ptp(values) <= 1e-9 * abs(float(np.mean(values))):
+    t_s, values = usable(*witness)
+    spread = float(values.std()) if len(t_s) >= FEWEST_READINGS else 0.0
+    if spread <= 1e-9 * abs(float(np.sum(values))) / max(len(values), 1):
         return False
-    return candidates.screen(t_s, (values - values.mean()) / values.std(), period_s) > _WITNESS_REPEATS
+    return candidates.screen(t_s, (values - values.mean()) / spread, period_s) > _WITNESS_REPEATS
 
 
 def _nothing(t_s: Floats, reason: str) -> PeriodEstimate:

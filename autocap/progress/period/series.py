@@ -15,6 +15,9 @@ _GRID_PER_READING = 8.0  # where readings come in bursts, a grid as fine as they
 _LEVEL_READINGS = 12
 _LEVEL_BLOCKS = 9
 _STRETCHES = 10
+_LARGEST = 1e12  # seconds or watts
+_LEAST_W = 1e-9
+_LEAST_SPAN_S = 1e-6
 _STILL = 0.3
 _ELSEWHERE = 1.5
 
@@ -80,15 +83,12 @@ def prepare(
     so is one that is no later than another before it; neighbours are averaged where there are more readings than an
     estimate needs. Interruptions are cut out where they are few, and where each outlasts a period that is known.
     """
-    usable = np.isfinite(t_s) & np.isfinite(power_w) & (power_w > 0)
-    t_s, power_w = t_s[usable], power_w[usable]
-    later = ascending(t_s)
-    t_s, power_w = t_s[later], power_w[later]
-    if len(t_s) < FEWEST_READINGS:
+    t_s, power_w = usable(t_s, np.where(power_w > _LEAST_W, power_w, np.nan))
+    if len(t_s) < FEWEST_READINGS or t_s[-1] - t_s[0] < _LEAST_SPAN_S:
         return None
     found = pauses(t_s, power_w)
-    cut = found.few if period_s is None else found.few or period_s < found.shortest_s
-    busy: Bools = np.asarray(~(found.within & cut))
+    cut = found.few or (period_s is not None and period_s < found.shortest_s)
+    busy = ~found.within if cut else np.ones(len(t_s), dtype=bool)
     paused = found.within[busy]
     busy_s, cuts_s, lost_s = _without(t_s, ~busy)
     t_s, power_w = t_s[busy], power_w[busy]
@@ -130,6 +130,15 @@ def _without(t_s: Floats, cut: Bools) -> tuple[Floats, Floats, Floats]:
     before_s[after] = lost_s
     busy_s = left_s - np.cumsum(before_s)
     return busy_s, (busy_s[after - 1] + busy_s[after]) / 2, lost_s
+
+
+def usable(t_s: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """The finite ones among values with their stamps, each later than those before; of a size that anything real has,
+    so that no square of them overflows."""
+    real = (np.abs(t_s) < _LARGEST) & (np.abs(values) < _LARGEST)
+    t_s, values = t_s[real], values[real]
+    later = ascending(t_s)
+    return t_s[later], values[later]
 
 
 def ascending(t_s: Floats) -> Bools:

@@ -20,7 +20,7 @@ _STANDS_OUT = 1.6  # times the longest of the others
 _FEW, _MOST_LEVELS = 7, 3  # as many may be a part of what repeats; levels of one
 _LEAST_WINDOWS = 4  # to tell what is usual
 _STEP_WINDOWS = 1.5  # between two levels of one interruption
-_LIVELY = 4.0  # ups and downs for each interruption, in usual ranges
+_LIVELY = 3.0  # ups and downs for each interruption, in ranges of the whole
 _LEAST_LEFT = 0.15
 
 _Stretch = tuple[int, int]  # the first reading, and the one after the last
@@ -60,18 +60,26 @@ def _interruptions(t_s: Floats, power_w: Floats) -> tuple[list[_Stretch], float]
     edges = np.flatnonzero(np.diff(np.concatenate(([False], ranges < _STILL * usual_w, [False])).astype(int)))
     starts, ends = edges[::2], edges[1::2] + size - 1
     lengths_s = t_s[ends - 1] - t_s[starts]
-    ordered_s = np.sort(np.concatenate(([size * step_s], lengths_s)))
-    for shortest_s in ordered_s[1:][ordered_s[1:] >= np.maximum(_STANDS_OUT * ordered_s[:-1], _LEVEL_S)]:
+    ordered_s = np.sort(lengths_s)
+    others_s = np.maximum(np.concatenate(([0.0], ordered_s[:-1])), size * step_s)
+    for shortest_s in ordered_s[ordered_s >= np.maximum(_STANDS_OUT * others_s, _LEVEL_S)]:
         levels = lengths_s >= shortest_s
         found, most_levels = _joined(starts[levels], ends[levels], int(_STEP_WINDOWS * size))
         if most_levels > _MOST_LEVELS:
             continue
-        moved_w = np.abs(np.diff(power_w))
-        for start, end in found:
-            moved_w[max(start - 1, 0) : end] = 0.0
-        if float(moved_w.sum()) >= _LIVELY * usual_w * len(found):
+        if _lively(power_w, found):
             return [(start, end) for start, end in found if t_s[end - 1] - t_s[start] >= _LONG_S], float(shortest_s)
     return [], 0.0
+
+
+def _lively(power_w: Floats, found: list[_Stretch]) -> bool:
+    """Whether the power goes up and down between interruptions, in most places where they are many."""
+    moved_w = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(power_w)))))
+    starts, ends = [0, *(end for _, end in found)], [*(start for start, _ in found), len(power_w) - 1]
+    each_w = moved_w[ends] - moved_w[np.minimum(starts, len(power_w) - 1)]
+    usual_w = float(np.median(each_w[1:-1])) if len(found) >= _FEW else float(np.sum(each_w)) / len(found)
+    low_w, high_w = np.percentile(power_w, [2, 98])
+    return usual_w >= _LIVELY * float(high_w - low_w)
 
 
 def _joined(starts: Floats, ends: Floats, gap: int) -> tuple[list[_Stretch], int]:
