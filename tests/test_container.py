@@ -15,7 +15,8 @@ from tests.docs.pages import ALL_BLOCKS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-NOT_NEEDED = {"dev", "testing", "workloads"}  # extras that nobody needs to tune a job
+NOT_NEEDED = {"dev", "frameworks", "testing", "workloads"}  # extras that nobody needs to tune a job
+TRACKERS = {"wandb", "mlflow", "tensorboard"}  # large, and of use to few: a layer of the user's own
 STEPS = [
     (line.partition(" ")[0], line.partition(" ")[2])
     for line in (ROOT / "Containerfile").read_text().replace("\\\n", " ").splitlines()
@@ -66,7 +67,7 @@ def test_it_installs_autocap_with_the_extras_of_a_run() -> None:
     (target,) = [word for word in shlex.split(installs) if word.startswith("/src[")]
     found = re.fullmatch(r"/src\[([\w,]+)\]", target)
     assert found is not None
-    assert set(found[1].split(",")) == set(PROJECT["project"]["optional-dependencies"]) - NOT_NEEDED
+    assert set(found[1].split(",")) == set(PROJECT["project"]["optional-dependencies"]) - NOT_NEEDED - TRACKERS
 
 
 def test_its_python_is_one_that_autocap_takes() -> None:

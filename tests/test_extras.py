@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autocap.config import TRACKERS
 from tests.doubles.recorded import record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +56,12 @@ NEEDS = {  # what is run, and what it asks for
     ("autocap.cli", "report", "run", "--plots"): PLOTS,
     ("autocap.cli", "period", "run/samples.csv.gz", "--plots", "pictures"): PLOTS,
     ("autocap.cli", "run", "--device", "emulated", "--prometheus", "9101", "--", "touch", "started"): PROMETHEUS,
+    **{
+        ("autocap.cli", "run", "--device", "emulated", "--log-to", tracker, "--", "touch", "started"): (
+            f"'autocap[{tracker}]'"
+        )
+        for tracker in TRACKERS
+    },
     (WORKLOADS, "list"): TORCH,
     (WORKLOADS, "list", "--json"): TORCH,
     (WORKLOADS, "train", "resnet18"): TORCH,
@@ -110,4 +117,4 @@ def test_everything_else_works(words: tuple[str, ...], results: dict[tuple[str, 
 
 
 def test_every_extra_is_asked_for_somewhere() -> None:
-    assert {f"'autocap[{name}]'" for name in EXTRAS if name != "dev"} <= set(NEEDS.values())
+    assert {f"'autocap[{name}]'" for name in EXTRAS if name not in ("dev", "frameworks")} <= set(NEEDS.values())

@@ -41,7 +41,9 @@ class Config:
 
     def run(self, args: argparse.Namespace) -> int:
         given = {keyword: value for keyword, value in vars(args).items() if keyword in _of_any_command()}
-        found = settings.settled([settings.from_command_line(args.command, given), *settings.layers(args.command)])
+        found = settings.settled(
+            args.command, [settings.from_command_line(args.command, given), *settings.layers(args.command)]
+        )
         rows = [_row(option, args.command, found.get(key)) for key, option in settings.options(args.command).items()]
         files = {path: settings_file.is_there(path) for path in settings_file.paths()}
         if args.json:

@@ -59,7 +59,7 @@ def take(args: argparse.Namespace, command: str) -> None:
     args.taken = ()
     if args.no_config:
         return
-    for keyword, setting in settled([given, *layers(command)]).items():
+    for keyword, setting in settled(command, [given, *layers(command)]).items():
         if setting.source != COMMAND_LINE and not setting.unused:
             setattr(args, keyword, setting.value)
             args.taken += (TakenSetting(name=setting.option.name, value=setting.text, source=setting.source),)
@@ -81,22 +81,26 @@ def layers(command: str) -> list[Layer]:
     return [_from_variables(command), *(_from_file(path, found, command) for path, found in files if found)]
 
 
-def settled(found: Sequence[Layer]) -> dict[str, Setting]:
+def settled(command: str, found: Sequence[Layer]) -> dict[str, Setting]:
     """Each setting from the first layer that has it, marked where it has no say."""
     first: dict[str, Setting] = {}
     for layer in reversed(found):
         first |= layer
     return {
-        keyword: setting if setting.source == COMMAND_LINE else replace(setting, unused=_unused(keyword, first, found))
+        keyword: setting
+        if setting.source == COMMAND_LINE
+        else replace(setting, unused=_unused(command, keyword, first, found))
         for keyword, setting in first.items()
     }
 
 
-def _unused(keyword: str, first: Layer, found: Sequence[Layer]) -> str:
+def _unused(command: str, keyword: str, first: Layer, found: Sequence[Layer]) -> str:
     metric, node_power = _text(first, "metric", METRIC), _text(first, "node_power", NODE_POWER)
-    for keywords, belongs_to in ((("k",), "eds"), (("energy_price", "hour_price"), "cost")):
-        if keyword in keywords and metric != belongs_to:
-            return f"the metric is {metric}"
+    belongs_to = {"k": "eds", "hour_price": "cost"} | ({"energy_price": "cost"} if command == "sweep" else {})
+    if metric != belongs_to.get(keyword, metric):
+        return f"the metric is {metric}"
+    if keyword == "currency" and "energy_price" not in first:
+        return "no energy price is given"
     if keyword in ("idle_power", "standard_idle") and node_power == NODE_POWER:
         return "no power of the node is read"
     rank = {name: number for number, layer in reversed(list(enumerate(found))) for name in layer}

@@ -200,9 +200,10 @@ class Controller:
     def _wait(self, waiting: Waiting, metered: Metered) -> None:
         steady = waiting.watch.add(metered)
         longer_s = waiting.longer_s(counted=self._progress.kind in COUNTED)
-        longer_s = max(longer_s, self._progress.worth_until_s - waiting.until_s)
-        if steady is None and metered.t_s < waiting.until_s + longer_s:
+        if steady is None and metered.t_s < max(waiting.until_s + longer_s, self._progress.worth_until_s):
             return
+        if self._progress.notice is not None:  # more was waited for
+            longer_s = max(longer_s, metered.t_s - waiting.until_s)
         waited_s = self._config.wait_s + round(longer_s)
         if steady is None and waiting.watch.iterations == 0:
             why, advice = _DISTURBED, _UNDISTURBED

@@ -27,7 +27,7 @@ def require(trackers: Iterable[str]) -> None:
 
 def _is_installed(package: str) -> bool:
     """W&B keeps its files in folders called wandb, which Python would take for packages without modules."""
-    if package in sys.modules:
+    if sys.modules.get(package) is not None:
         return True
     found = find_spec(package)
     return found is not None and found.origin is not None

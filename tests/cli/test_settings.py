@@ -129,7 +129,9 @@ def test_the_variable_that_forbids_to_set_anything_does_so_whatever_else_is_said
     ("words", "line", "unused"),
     [
         ("k = 1.5", "--metric energy", {"k": "the metric is energy"}),
-        ("energy-price = 0.3\nhour-price = 1", "", dict.fromkeys(["energy-price", "hour-price"], "the metric is eds")),
+        ("energy-price = 0.3\nhour-price = 1", "", {"hour-price": "the metric is eds"}),
+        ("currency = 'EUR'", "", {"currency": "no energy price is given"}),
+        ("currency = 'EUR'", "--energy-price 1", {}),
         ("energy-price = 0.3", "--metric cost", {}),
         ("cap-step = 10", "--caps 100,150", {"cap-step": "caps is given instead"}),
         ("caps = [100]", "--cap-step 10", {"caps": "cap-step is given instead"}),

@@ -47,7 +47,8 @@ def closed(cli: Cli, closing: str, *words: str) -> subprocess.CompletedProcess[b
 
 @pytest.mark.parametrize("closing", ["2>&-", ">&-", "<&-", "<&- >&- 2>&-"])
 def test_with_closed_streams_a_job_is_tuned_as_ever_and_its_status_is_given(cli: Cli, closing: str) -> None:
-    job = "for fd in 0 1 2; do name=$(readlink /proc/$$/fd/$fd); echo $name >> fds; done; exit 3"
+    job = "for fd in 0 1 2; do name=$(readlink /proc/$$/fd/$fd); echo $name >> fds; done"
+    job += "; until grep -qs device_found run/events.jsonl; do sleep 0.05; done; exit 3"
     done = closed(cli, closing, "run", *EMULATED, "--json", "--out", "run", "--", "sh", "-c", job)
     assert done.returncode == 3, done.stderr
     assert len(cli.events("device_found")) == 1

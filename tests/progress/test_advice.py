@@ -50,6 +50,8 @@ def test_neither_is_one_that_needs_only_more_cycles(trouble: str) -> None:
     progress = PeriodProgress(SENSOR)
     progress.trouble = trouble
     assert progress.advice.startswith(LONGER)
+    progress.notice = "it was waited for already"
+    assert progress.advice == HAVE_COUNTED
 
 
 def test_attach_without_period_and_clock_advises_to_have_iterations_counted() -> None:
@@ -81,6 +83,21 @@ def test_run_that_waits_less_than_it_looks_for_steps_is_told_of_the_period() -> 
 def test_steps_that_never_come_may_be_counted_by_hand() -> None:
     assert StepProgress().advice == f"{LONGER}, or call autocap.step() once an iteration"
     assert SpeedProgress().advice == HAVE_COUNTED
+
+
+class Hopeful(StepProgress):
+    """Something shows until 50 s have passed."""
+
+    worth_until_s, notice = 50.0, "something shows"
+
+
+def test_what_is_worth_waiting_for_is_said_and_waited_for_beyond_the_longest_wait() -> None:
+    idle = SimulatedJob(profile=profiles.load("quadro-rtx-6000/alexnet"), start_s=1000.0)
+    config = TuneConfig(metric=Metric(name="eds", k=2.0), wait_s=30.0)
+    outcome = tune(idle, config, "golden", progress=Hopeful(), end_s=80.0)
+    said, failed = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
+    assert said == "something shows"
+    assert failed.startswith("no optimiser step was seen within 50 s, so nothing is tuned; ")
 
 
 def test_the_warning_of_a_job_that_is_not_tuned_ends_with_the_advice() -> None:

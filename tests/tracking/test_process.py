@@ -74,11 +74,14 @@ def heard(cli: Cli) -> list[list[object]]:
 
 def test_a_run_is_logged_and_neither_noise_nor_a_failure_disturbs_it(cli: Cli) -> None:
     options = ("--out", "run", "--json", "--log-to", "wandb", "--log-to=mlflow", "--log-to=wandb")
-    done = cli("run", *EMULATED, *options, "--", sys.executable, "job.py", "4")
-    assert done.returncode == 0
-    assert "loud" not in done.stdout + done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["ended_because"] == "the job ended"
-    assert done.stderr.count("nothing more is logged to mlflow: OSError: no server") == 1
+    run = cli.start("run", *EMULATED, *options, "--", sys.executable, "job.py", "60")
+    until(lambda: (cli.folder / "told").exists() and "time_per_iteration_s" in (cli.folder / "told").read_text(), 60.0)
+    cli.stop()
+    assert run.wait(40) == 0
+    out, err = (cli.folder / "out").read_text(), (cli.folder / "err").read_text()
+    assert "loud" not in out + err
+    assert json.loads(out.splitlines()[-1])["ended_because"] == "the job ended"
+    assert err.count("nothing more is logged to mlflow: OSError: no server") == 1
     (start, settings), *rows, last, end = [(words[0], words[1]) for words in heard(cli)]
     assert (start, settings) == ("init", "run")
     assert end == ("finish", 0)

@@ -71,8 +71,9 @@ class PeriodProgress:
 
     @property
     def advice(self) -> str:
-        """A signal that does not repeat will not after a longer wait; one that was too short may."""
-        if (self.trouble or "").endswith(_MORE_MAY_HELP):
+        """A signal that does not repeat will not after a longer wait; one that was too short may, unless as much was
+        waited for already."""
+        if (self.trouble or "").endswith(_MORE_MAY_HELP) and self.notice is None:
             return f"{LONGER}, or {HAVE_COUNTED}"
         return HAVE_COUNTED if self._signals.clock_hz is None else f"pass --progress speed, or {HAVE_COUNTED}"
 
@@ -121,11 +122,13 @@ class PeriodProgress:
 
     def _glimpse(self) -> float | None:
         """The period of a long pattern that more cycles may make known, seconds; `None` where none shows."""
-        signal = self._signals.signal(self._signals.liveliest())
+        device = self._signals.liveliest()
+        signal = self._signals.signal(device)
         if signal is None or len(signal[0]) < _FEWEST_READINGS:
             return None
         t_s, power_w, update_s, window_s = signal
-        return glimpse(t_s, power_w, update_s=update_s, window_s=window_s)
+        period_s = glimpse(t_s, power_w, update_s=update_s, window_s=window_s)
+        return None if period_s is None or self._signals.contradicted(period_s, device) else period_s
 
     @property
     def _growth(self) -> float:

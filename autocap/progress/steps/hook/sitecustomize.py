@@ -88,18 +88,18 @@ class StepCounter:
             self.stop()
 
     def step(self) -> None:
-        """Count an iteration by hand. From the first one on, optimiser steps no longer count; those before it, which
-        this iteration was made of, have counted it already."""
+        """Count an iteration by hand. Optimiser steps have counted the first one; they do not count any more then."""
         if not self._usable:
             return
         try:
-            counted_already = not self._explicit and self._published > 0
+            count = self._published + 1
             if not self._explicit:
                 self._explicit, self._automatic = True, False
+                count = self._published or 1
                 if self._map is not None:
                     at = self._at - STEP_OFFSET + EXPLICIT_OFFSET
                     self._map[at : at + 8] = (1).to_bytes(8, sys.byteorder)
-            self._publish(self._published if counted_already else self._published + 1)
+            self._publish(count)
         except Exception:  # noqa: BLE001  # never into the child
             self.stop()
 
