@@ -63,9 +63,7 @@ def test_what_is_said_while_it_runs_has_no_seconds_either() -> None:
     said = "\n".join(filter(None, map(wording.line, log())))
     assert not OF_AN_ITERATION.search(said)
     assert "iterations from speed, with low confidence: time is known only against the baseline's" in said
-    assert re.search(
-        r"150 W: energy 0\.\d+ ± 0\.\d+, [\d.]+ W, time ×1\.\d+ ± 0\.\d+, energy ×0\.\d+ ± 0\.\d+ \(low", said
-    )
+    assert re.search(r"150 W: eds \S+ ± \S+, \S+ W \(emulated\), time ×1\S+ ± 0\S+, energy ×0\S+ ± 0\S+ \(low c", said)
 
 
 def test_the_live_view_shows_the_time_over_the_baselines() -> None:
