@@ -129,8 +129,11 @@ class Metric:
         """The metric at e/e0 = e and τ/τ0 = t, with the errors of all that is uncertain."""
         terms = self.terms(baseline)
         joint, alone = terms.energy * e * t**terms.power, terms.time * t
-        variance = sum(_variance(one, joint, terms.power * joint + alone) for one in uncertain)
-        return Cost(value=joint + alone, stderr=math.sqrt(variance))
+        slope_t = terms.power * joint + alone
+        variance = sum(_variance(one, joint, slope_t) for one in uncertain)
+        proxies = [one.proxy_rel_stderr or 0.0 for one in uncertain if isinstance(one, Measurement)]
+        shared = abs(joint + slope_t) * max(proxies, default=0.0)  # time and energy err together
+        return Cost(value=joint + alone, stderr=math.sqrt(variance), shared=shared)
 
 
 def _ratios(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:

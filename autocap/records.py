@@ -159,7 +159,9 @@ class Measurement:
     period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or,
     where `gpu` holds the devices' part, of more of the machine. *_rel_stderr: relative standard errors from batch
     means. time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does
-    not say. valid, reason: a window that must not be compared.
+    not say. valid, reason: a window that must not be compared. proxy_rel_stderr: `None` where iterations were counted;
+    else a proxy stood for them, so that seconds and joules per iteration say nothing but against the baseline's, and
+    this is the part of the relative errors of both that all windows at these caps share.
     """
 
     cap_w: tuple[float, ...]
@@ -177,6 +179,7 @@ class Measurement:
     valid: bool = True
     reason: str | None = None
     gpu: GpuEnergy | None = None
+    proxy_rel_stderr: float | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -189,6 +192,11 @@ class Measurement:
             f"a standard error cannot be negative: {self}",
         )
         _require(abs(self.time_energy_corr) <= 1 + 1e-9, f"a correlation lies in [-1, 1], got {self.time_energy_corr}")
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether a proxy stood for the iterations, so that nothing per iteration is known but ratios."""
+        return self.proxy_rel_stderr is not None
 
     def of_gpus(self) -> "Measurement":
         """The same window with the GPUs' own power and energy."""
@@ -203,10 +211,14 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """A metric's value with its standard error; 1 at the baseline, lower is better."""
+    """A metric's value with its standard error; 1 at the baseline, lower is better.
+
+    shared: the part of the error that all measurements of these caps share, so that taking them together leaves it.
+    """
 
     value: float
     stderr: float
+    shared: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

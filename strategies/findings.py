@@ -1,6 +1,7 @@
 """What the trials so far say about each cap: repeats pooled, and who comes before whom.
 
-Repeats of a cap are pooled by inverse variance. Caps are ordered by standing first and only then by cost, since a
+Repeats of a cap are pooled by inverse variance; the error that all of them share, where a proxy stands for the
+iterations, stays. Caps are ordered by standing first and only then by cost, since a
 cap that is too slow may well look cheap.
 """
 
@@ -70,7 +71,10 @@ def find_out(trials: Sequence[Trial], metric: Metric, baseline: Measurement) -> 
     ]
     if not known:
         return None
-    cost, stderr = pool([cost for cost, _, _ in known], [stderr for _, stderr, _ in known])
+    shared = max(metric.cost(measurement, baseline).shared for _, _, measurement in known)
+    own = [math.sqrt(max(0.0, stderr**2 - shared**2)) if shared else stderr for _, stderr, _ in known]
+    cost, stderr = pool([cost for cost, _, _ in known], own)
+    stderr = math.hypot(stderr, shared)
     measurement = _pooled_time([measurement for _, _, measurement in known])
     states = [trial.state for trial in trials]
     first_complete = states.index(TrialState.COMPLETE) if TrialState.COMPLETE in states else len(states)
@@ -89,6 +93,7 @@ def find_out(trials: Sequence[Trial], metric: Metric, baseline: Measurement) -> 
 def _pooled_time(measurements: Sequence[Measurement]) -> Measurement:
     """The last measurement with the time per iteration of all."""
     times = [measurement.period_s for measurement in measurements]
-    stderrs = [measurement.period_s * measurement.period_rel_stderr for measurement in measurements]
-    period_s, stderr_s = pool(times, stderrs)
-    return replace(measurements[-1], period_s=period_s, period_rel_stderr=stderr_s / period_s)
+    shared = max(measurement.proxy_rel_stderr or 0.0 for measurement in measurements)
+    own = [one.period_s * math.sqrt(max(0.0, one.period_rel_stderr**2 - shared**2)) for one in measurements]
+    period_s, stderr_s = pool(times, own)
+    return replace(measurements[-1], period_s=period_s, period_rel_stderr=math.hypot(stderr_s / period_s, shared))

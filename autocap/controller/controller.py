@@ -223,7 +223,10 @@ class Controller:
         self._prober.start_baseline(self._out.original_w, steady)
 
     def _end_baseline(self, result: ProbeResult) -> None:
+        if result.measurement is not None and self._progress.confidence == "low":
+            result = replace(result, measurement=replace(result.measurement, proxy_rel_stderr=0.0))
         if result.measurement is not None:
+            self._prober.count_by_proxy(result.measurement if result.measurement.is_relative else None)
             self._failed_baselines = 0
             doubt = implausible(result.measurement.power_w, result.measurement.of_gpus().power_w)
             if doubt is not None:
@@ -249,7 +252,8 @@ class Controller:
             self._config.prune_sigmas,
         )
         outlook = Outlook(self._config, search, self._settle_s)
-        left = None if self._config.iterations is None else self._config.iterations - self._done
+        unknown = self._config.iterations is None or baseline.is_relative
+        left = None if unknown else (self._config.iterations or 0) - self._done
         too_short = outlook.objection(left)
         if too_short is not None:
             self._fail(too_short)

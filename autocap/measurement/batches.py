@@ -83,7 +83,8 @@ def _student_factor(freedom: int) -> float:
 
 
 def pool(measurements: list[Measurement]) -> Measurement:
-    """One measurement from several windows at the same cap, each weighted by its iterations."""
+    """One measurement from several windows at the same cap, each weighted by its iterations; the error that they share
+    stays."""
     whole = _pooled(measurements)
     if any(m.gpu is None for m in measurements):
         return whole
@@ -94,13 +95,15 @@ def _pooled(measurements: list[Measurement]) -> Measurement:
     iterations = sum(m.iterations for m in measurements)
     duration_s = sum(m.duration_s for m in measurements)
     energy_j = sum(m.energy_per_iteration_j * m.iterations for m in measurements)
-    var_t = sum((m.period_rel_stderr * m.duration_s / duration_s) ** 2 for m in measurements)
-    shares = [m.energy_per_iteration_j * m.iterations / energy_j for m in measurements]
-    var_e = sum((m.energy_rel_stderr * share) ** 2 for m, share in zip(measurements, shares, strict=True))
-    covariance = sum(
-        m.time_energy_corr * m.period_rel_stderr * m.energy_rel_stderr * m.duration_s / duration_s * share
-        for m, share in zip(measurements, shares, strict=True)
-    )
+    proxies = [m.proxy_rel_stderr for m in measurements if m.proxy_rel_stderr is not None]
+    shared = max(proxies, default=None)
+    var_t = var_e = covariance = (shared or 0.0) ** 2
+    for m in measurements:
+        time, energy = m.duration_s / duration_s, m.energy_per_iteration_j * m.iterations / energy_j
+        own = (m.proxy_rel_stderr or 0.0) ** 2  # in each of the three
+        var_t += max(0.0, m.period_rel_stderr**2 - own) * time**2
+        var_e += max(0.0, m.energy_rel_stderr**2 - own) * energy**2
+        covariance += (m.time_energy_corr * m.period_rel_stderr * m.energy_rel_stderr - own) * time * energy
     errors = BatchErrors.of(var_t, var_e, covariance)
     reasons = [m.reason for m in measurements if m.reason is not None]
     return Measurement(
@@ -118,6 +121,7 @@ def _pooled(measurements: list[Measurement]) -> Measurement:
         cap_binding=measurements[-1].cap_binding,
         valid=all(m.valid for m in measurements),
         reason=reasons[0] if reasons else None,
+        proxy_rel_stderr=shared,
     )
 
 

@@ -86,7 +86,8 @@ class Probe:
 
     caps_w: the cap per device while it lasts. cost: what a measurement costs, with its error. hopeless: why a
     measurement is already lost, `None` while it is not. decided: whether what else is asked of it is answered. window:
-    samples collected before, at the same cap.
+    samples collected before, at the same cap. known: what a window says, with errors that measuring on does not lessen;
+    how long to measure is decided without these.
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class Probe:
         hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
         decided: Callable[[Measurement], bool] = lambda measurement: True,
         window: Window | None = None,
+        known: Callable[[Measurement], Measurement] = lambda measurement: measurement,
     ) -> None:
         self.caps_w, self._rules = caps_w, rules
-        self._cost, self._hopeless, self._decided = cost, hopeless, decided
+        self._cost, self._hopeless, self._decided, self._known = cost, hopeless, decided, known
         self._window = window
         self._settled = window is not None
         self._resumes = False
@@ -161,6 +163,7 @@ class Probe:
         measurement = None if self._window is None else self._window.measure(self._rules.min_batches)
         if measurement is None:
             return None
+        measurement = self._known(measurement)
         return ProbeResult(state=state, reason=reason, measurement=measurement, cost=self._cost(measurement))
 
     def _has_settled(self, metered: Metered, start_s: float) -> bool:
@@ -200,14 +203,15 @@ class Probe:
             window.newer_half()
             self._look_at = self._first_look
             return None
-        measurement = window.measure(self._rules.min_batches)
-        if measurement is None:
+        seen = window.measure(self._rules.min_batches)
+        if seen is None:
             return None
+        measurement, scatter = self._known(seen), self._cost(seen)
         cost = self._cost(measurement)
         lost = self._hopeless(measurement, cost)
         if lost is not None:
             return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
-        if cost.stderr <= self._rules.target_stderr * cost.value and self._decided(measurement):
+        if scatter.stderr <= self._rules.target_stderr * scatter.value and self._decided(seen):
             return ProbeResult(state=TrialState.COMPLETE, measurement=measurement, cost=cost)
         return None
 

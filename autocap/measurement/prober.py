@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from autocap.config import TuneConfig
+from autocap.measurement import proxy
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
 from autocap.measurement.window import Window
@@ -28,6 +30,7 @@ class Prober:
         self._metric = config.metric
         # Whatever is held against a limit on slowdown is held against the baseline.
         self._baseline_error = 1.0 if config.metric.max_slowdown is None else _SHARPER
+        self._known: Callable[[Measurement], Measurement] = lambda found: found
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
 
@@ -40,6 +43,11 @@ class Prober:
         """Leave every measurement from now on the time for iterations of so many seconds; `None` changes nothing."""
         if iteration_s is not None:
             self.rules = replace(self.rules, iteration_s=iteration_s)
+
+    def count_by_proxy(self, baseline: Measurement | None) -> None:
+        """A proxy stands for the iterations of what is measured from now on, and was there in the baseline; `None`
+        where they are counted."""
+        self._known = (lambda found: found) if baseline is None else partial(proxy.beside, baseline)
 
     def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
@@ -58,7 +66,8 @@ class Prober:
         decided: Callable[[Measurement], bool] = lambda measurement: True,
     ) -> None:
         """Measure at these caps, watts; the rest as Probe has it."""
-        self._build = lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided)
+        known = self._known
+        self._build = lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided, known=known)
         self._probe = self._build()
 
     def add(self, metered: Metered) -> ProbeResult | None:

@@ -26,6 +26,7 @@ HAVE_COUNTED = (
     "have its iterations counted: start it with `autocap run` (without PyTorch with --progress regex:PATTERN, by the "
     "lines that it prints), or use autocap.tune in its script"
 )
+_SMOOTHED_S = 5.0  # of a clock
 NEVER_S = -math.inf  # a time that has always been over
 
 
@@ -87,10 +88,11 @@ class StepProgress:
 
 
 class SpeedProgress:
-    """Takes the SM clock for the speed: one "iteration" is the work of a second at the clock first seen.
+    """Takes the SM clock for the speed: one "iteration" is the work of a second at the limits found on arrival.
 
-    Memory-bound work slows down less than the clock, so this overstates what a cap costs in time. A job that waits
-    for something else is not seen to wait at all.
+    At 1/R of the clock that work takes between one second, where nothing of it follows the clock, and R seconds, where
+    all of it does; it is counted by the middle of that range, and `measurement.proxy` says how far the truth may be
+    off. A job that waits for something else is not seen to wait at all.
     """
 
     kind = "speed"
@@ -100,7 +102,8 @@ class SpeedProgress:
     notice: str | None = None
 
     def __init__(self) -> None:
-        self._first_hz: float | None = None
+        self._arrival: tuple[float | None, ...] | None = None  # limits
+        self._full_hz = self._smooth_hz = 0.0  # the clock at these: its highest, without short peaks, and by now
         self._last_s: float | None = None
         self._done = 0.0
         self._marked = 0.0
@@ -109,13 +112,19 @@ class SpeedProgress:
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         clocks = [reading.sm_clock_hz for reading in sample.readings]
         known = [clock for clock in clocks if clock is not None]
-        last_s, self._last_s = self._last_s, sample.t_s
+        since_s, self._last_s = 0.0 if self._last_s is None else sample.t_s - self._last_s, sample.t_s
         if len(known) < len(clocks) or not known or min(known) <= 0:
             return ()
         self.trouble = None
         slowest_hz = min(known)  # a data-parallel job waits for its slowest device
-        self._first_hz = self._first_hz or slowest_hz
-        self._done += (sample.t_s - (last_s if last_s is not None else sample.t_s)) * slowest_hz / self._first_hz
+        limits = tuple(reading.requested_w for reading in sample.readings)
+        self._arrival = limits if self._arrival is None else self._arrival
+        if limits == self._arrival:
+            share = min(1.0, since_s / _SMOOTHED_S) if self._smooth_hz else 1.0
+            self._smooth_hz += share * (slowest_hz - self._smooth_hz)
+            # The highest: it may be low before the job computes, and then every cap would look harmless.
+            self._full_hz = max(self._full_hz, self._smooth_hz)
+        self._done += since_s / ((1 + self._full_hz / slowest_hz) / 2)
         if self._done - self._marked < 1.0:
             return ()
         self._marked = self._done

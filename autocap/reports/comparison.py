@@ -144,7 +144,7 @@ def _obstacles(first: Summary, second: Summary) -> Iterator[str]:
     for letter, one in (("A", first), ("B", second)):
         if held(one) is None or one.baseline is None:
             yield f"{letter} has no measurement of what it ended with"
-    if kinds[0] == kinds[1] != "steps" and first.baseline is not None and second.baseline is not None:
+    if kinds[0] == kinds[1] not in ("steps", "speed") and first.baseline is not None and second.baseline is not None:
         ratio = second.baseline.period_s / first.baseline.period_s
         if not 1 / _ALIKE <= ratio <= _ALIKE:
             yield (
@@ -200,11 +200,11 @@ def _kept(one: Summary) -> str:
 
 
 def _energy(one: Measurement | None) -> str:
-    return "–" if one is None else with_rel_error(one.energy_per_iteration_j, one.energy_rel_stderr)
+    return "–" if one is None or one.is_relative else with_rel_error(one.energy_per_iteration_j, one.energy_rel_stderr)
 
 
 def _time(one: Measurement | None) -> str:
-    return "–" if one is None else with_rel_error(one.period_s, one.period_rel_stderr)
+    return "–" if one is None or one.is_relative else with_rel_error(one.period_s, one.period_rel_stderr)
 
 
 def _metric(one: Summary) -> str:

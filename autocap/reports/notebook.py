@@ -12,6 +12,7 @@ from autocap.reports.summary.record import Summary
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.headline import headline
 from autocap.reports.wording.numbers import common_caps, with_error
+from autocap.reports.wording.proxy import PROXY
 
 _MOST_ROWS = 30  # the last; a search takes some ten trials
 _MOST_WARNINGS = 20
@@ -34,6 +35,8 @@ def _parts(summary: Summary) -> Iterator[str]:
     if summary.baseline is not None:
         yield _table(summary, summary.baseline)
         yield _line("Per iteration, against the baseline; ± is the standard error.")
+    if summary.is_relative:
+        yield _line(f"{PROXY[0].upper()}{PROXY[1:]}.")
     if summary.emulated:
         yield _line(wording.EMULATED)
     if summary.warnings:

@@ -30,6 +30,11 @@ class ChosenRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressRead:
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRead:
     whole: bool
 
@@ -58,6 +63,7 @@ class ResultRead:
     device: DeviceRead | None = None
     chosen: ChosenRead | None = None
     versus_baseline: Changes | None = None
+    progress: ProgressRead | None = None
     node: NodeRead | None = None
     runs_left: int = 0
     plan: PlanRead | None = None
@@ -76,8 +82,8 @@ class PastRun:
 
     directory: as it was found. state: of the words above. cap_w: kept on each GPU, found_w: found on arrival, watts.
     modelled: the energy is not measured. saved: energy, time and metric per iteration at the kept cap, against the
-    baseline. why: no cap was kept. runs_left: of a sweep. trouble: why the directory cannot be read; all else is
-    unknown then.
+    baseline. confidence: in the iterations, "high" or "low". why: no cap was kept. runs_left: of a sweep. trouble: why
+    the directory cannot be read; all else is unknown then.
     """
 
     directory: str
@@ -92,6 +98,7 @@ class PastRun:
     found_w: tuple[float | None, ...] = ()
     cap_w: tuple[float, ...] | None = None
     saved: Changes | None = None
+    confidence: str | None = None
     why: str | None = None
     runs_left: int | None = None
     trouble: str | None = None
@@ -121,6 +128,7 @@ def past_run(directory: str, result: ResultRead, state: str, why: str | None) ->
         found_w=() if device is None else tuple(gpu.cap_original_w for gpu in device.gpus),
         cap_w=None if result.chosen is None else result.chosen.cap_w,
         saved=None if result.chosen is None else result.versus_baseline,
+        confidence=None if result.progress is None else result.progress.confidence,
         why=None if is_sweep or result.chosen is not None else why or result.ended_because,
         runs_left=result.runs_left if is_sweep else None,
     )

@@ -21,6 +21,7 @@ from autocap.runlog.output_directory import OutputDirectory
 
 # Keys that a run of the GPUs alone does not have.
 _OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
+OF_PROXY = frozenset({"proxy_rel_stderr"})  # nor one whose iterations were counted
 KINDS = ("png", "svg")
 
 
@@ -104,15 +105,49 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
     for key, found in (("best_by_metric", summary.best_by_metric), ("best_by_metric_gpu", summary.best_by_metric_gpu)):
         best = [_fields(one) for one in found]
         result[key] = {str(one.pop("metric")): one for one in best}
-    return result if summary.node is not None else _without(_OF_NODE, result)
+    known = _only_ratios(result) if summary.is_relative else without(OF_PROXY, result)
+    return known if summary.node is not None else without(_OF_NODE, known)
 
 
-def _without(keys: frozenset[str], fields: dict[str, Json]) -> dict[str, Json]:
+def _only_ratios(result: dict[str, Json]) -> dict[str, Json]:
+    """Without what nobody knows where a proxy stands for the iterations: `null` in its place, and beside it how many
+    times the first baseline's it is."""
+    base = result["baseline"]
+    assert isinstance(base, dict)
+    found = {key: _relative(value, dict(base)) for key, value in result.items()}
+    totals = found["totals"]
+    if isinstance(totals, dict):
+        totals["iterations"] = None
+    return found
+
+
+def _relative(value: Json, base: dict[str, Json]) -> Json:
+    if isinstance(value, list):
+        return [_relative(item, base) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _relative(item, _part(base, key)) for key, item in value.items()}
+    for unit, ratio in (("period_s", "time_ratio"), ("energy_per_iteration_j", "energy_ratio")):
+        one, first = value.get(unit), base.get(unit)
+        if unit in value:
+            found |= {unit: None, ratio: one / first if isinstance(one, float) and isinstance(first, float) else None}
+    if "period_s" in value:
+        found["iterations"] = None
+    return found
+
+
+def _part(base: dict[str, Json], key: str) -> dict[str, Json]:
+    """What a part of a measurement is held against: the same part of the baseline."""
+    part = base.get(key) if key == "gpu" else None
+    return part if isinstance(part, dict) else base
+
+
+def without(keys: frozenset[str], fields: dict[str, Json]) -> dict[str, Json]:
     """JSON objects, one in the other, without those keys."""
 
     def kept(value: Json) -> Json:
         if isinstance(value, dict):
-            return _without(keys, value)
+            return without(keys, value)
         return [kept(item) for item in value] if isinstance(value, list) else value
 
     return {key: kept(value) for key, value in fields.items() if key not in keys}

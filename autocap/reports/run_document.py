@@ -11,6 +11,7 @@ from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
 from autocap.reports.wording import withdrawn
 from autocap.reports.wording.headline import headline
+from autocap.reports.wording.proxy import PROXY, mark
 
 
 def run_document(summary: Summary, events: Sequence[Event]) -> Document:
@@ -44,6 +45,8 @@ def _body(
         yield Sentences(lines=(*heading, "no baseline was measured, so there is nothing to compare"))
     else:
         yield Sentences(lines=tuple(heading))
+        if summary.is_relative:
+            yield Sentences(lines=(PROXY,), warning=True)
         yield wording.trials(summary, events)
         doubtful = withdrawn.sentences(events)
         if doubtful:
@@ -53,8 +56,8 @@ def _body(
         if summary.node is not None:
             yield node_wording.of_gpus(summary, events)
     if summary.trials:
-        yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, "Best cap by metric")
-        front = "Pareto front: energy and time that no other cap beats"
+        yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, f"Best cap by metric{mark(summary)}")
+        front = f"Pareto front{mark(summary)}: energy and time that no other cap beats"
         yield wording.front(summary.pareto, front, emulated=summary.modelled)
     if summary.device is not None:
         yield wording.limits(summary.device)

@@ -9,6 +9,7 @@ from autocap.reports.document import Document, Table, plain
 from autocap.reports.past_run import RUNNING, SWEEP, PastRun
 from autocap.reports.summary.summarise import UNFINISHED
 from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.proxy import LOW_CONFIDENCE
 
 _COMMAND, _NAME, _CLAUSE = 40, 28, 240  # characters of a cell; the JSON has all of them
 TITLES = ("when", "run", "state", "device", "metric", "command", "kept W", "saved")
@@ -68,7 +69,8 @@ def saved(run: PastRun) -> str:
         return "not on record"
     label = " (emulated)" if run.modelled else ""
     energy = _change(-run.saved.energy_pct, run.saved.energy_stderr_pct, "")
-    return f"{energy} energy{label}, time {_change(run.saved.time_pct, run.saved.time_stderr_pct, '+')}"
+    sure = f" ({LOW_CONFIDENCE})" if run.confidence == "low" else ""
+    return f"{energy} energy{label}, time {_change(run.saved.time_pct, run.saved.time_stderr_pct, '+')}{sure}"
 
 
 def _ended(run: PastRun) -> str:

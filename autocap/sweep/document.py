@@ -10,7 +10,7 @@ from autocap.records import Measurement
 from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.caps import Curve, caps, front_of, own_name, tradeoff, with_own
 from autocap.reports.figures.model import Picture
-from autocap.reports.rendering import Presentation
+from autocap.reports.rendering import OF_PROXY, Presentation, without
 from autocap.reports.summary.gains import METRICS, Measured, costs_by_cap, relative_to
 from autocap.reports.summary.record import BestCap
 from autocap.reports.summary.summarise import metric_of
@@ -28,7 +28,13 @@ _MAX_LEFT_OUT = 10
 def present_sweep(events: Sequence[Event]) -> Presentation:
     """The report on an `autocap sweep`, finished or not. Raises RunDirectoryError as `summarise`."""
     summary = summarise(events)
-    return Presentation(document=_document(summary), pictures=lambda: tuple(_pictures(summary)), result=encode(summary))
+    result = encode(summary)
+    assert isinstance(result, dict)
+    return Presentation(
+        document=_document(summary),
+        pictures=lambda: tuple(_pictures(summary)),
+        result=without(OF_PROXY, result),
+    )
 
 
 def _document(summary: SweepSummary) -> Document:

@@ -33,6 +33,7 @@ class Rows:
         self._changed_s: float | None = None  # first since the last `now`
         self._told_of: events.Tally | None = None  # with power and time
         self._trials = 0
+        self._baseline: Measurement | None = None  # the latest
         self.over = False
 
     @property
@@ -76,11 +77,12 @@ class Rows:
             case RunStarted(started_at=started_at):
                 self._began_unix_s = datetime.fromisoformat(started_at).timestamp()
             case events.BaselineMeasured(measurement=measurement):
-                yield self._row(_measured("baseline", measurement))
+                self._baseline = measurement
+                yield self._row(_measured("baseline", measurement, measurement))
             case events.TrialEnded(trial=trial):
                 self._trials += 1
                 if trial.state is not TrialState.FAILED:  # of that nothing was measured
-                    yield self._row(_tried(self._trials, trial))
+                    yield self._row(_tried(self._trials, trial, self._baseline))
             case events.TrialWithdrawn(cap_w=cap_w):
                 yield self._row({"trial/withdrawn_cap_w": cap_w})
             case events.RunEnded():
@@ -98,7 +100,11 @@ class Rows:
         numbers: dict[str, float | None] = {"phase": float(PHASES.index(status.state)), **_caps(status.caps_w)}
         if status.tally is not self._told_of:
             self._told_of = status.tally
-            numbers |= {"power_w": status.total_w, "time_per_iteration_s": status.period_s}
+            numbers |= {"power_w": status.total_w}
+            if status.by_proxy:
+                numbers |= {"low_confidence/time_ratio": status.time_ratio}
+            else:
+                numbers |= {"time_per_iteration_s": status.period_s}
         yield self._row(numbers)
 
     @property
@@ -133,23 +139,36 @@ def _caps(caps_w: Sequence[float | None]) -> dict[str, float | None]:
     return {"cap_w": max(known, default=None), **each}
 
 
-def _measured(of: str, measured: Measurement) -> dict[str, float | None]:
+def _measured(of: str, measured: Measurement, baseline: Measurement | None) -> dict[str, float | None]:
+    """baseline: that it is held against, where a proxy stands for the iterations."""
     energy_j, period_s = measured.energy_per_iteration_j, measured.period_s
-    return {
+    found: dict[str, float | None] = {
         f"{of}/cap_w": max(measured.cap_w),
         f"{of}/power_w": measured.power_w,
         f"{of}/power_stderr_w": measured.power_w * measured.power_rel_stderr,
-        f"{of}/energy_per_iteration_j": energy_j,
-        f"{of}/energy_per_iteration_stderr_j": energy_j * measured.energy_rel_stderr,
-        f"{of}/time_per_iteration_s": period_s,
-        f"{of}/time_per_iteration_stderr_s": period_s * measured.period_rel_stderr,
+    }
+    if not measured.is_relative:
+        return found | {
+            f"{of}/energy_per_iteration_j": energy_j,
+            f"{of}/energy_per_iteration_stderr_j": energy_j * measured.energy_rel_stderr,
+            f"{of}/time_per_iteration_s": period_s,
+            f"{of}/time_per_iteration_stderr_s": period_s * measured.period_rel_stderr,
+        }
+    if baseline is None:
+        return found
+    energy, time = energy_j / baseline.energy_per_iteration_j, period_s / baseline.period_s
+    return found | {
+        f"{of}/low_confidence/energy_ratio": energy,
+        f"{of}/low_confidence/energy_ratio_stderr": energy * measured.energy_rel_stderr,
+        f"{of}/low_confidence/time_ratio": time,
+        f"{of}/low_confidence/time_ratio_stderr": time * measured.period_rel_stderr,
     }
 
 
-def _tried(number: int, trial: Trial) -> dict[str, float | None]:
+def _tried(number: int, trial: Trial, baseline: Measurement | None) -> dict[str, float | None]:
     assert trial.measurement is not None  # it has not failed
     return {
-        **_measured("trial", trial.measurement),
+        **_measured("trial", trial.measurement, baseline),
         "trial/number": float(number),
         "trial/metric": trial.cost,
         "trial/metric_stderr": trial.cost_stderr,
@@ -162,8 +181,11 @@ def _outcome(summary: Summary) -> dict[str, float | None]:
     if summary.chosen is not None:
         found["kept_cap_w"] = max(summary.chosen.cap_w)
         if summary.chosen.measurement is not None:
-            found |= _measured("kept", summary.chosen.measurement)
-    return found | _numbers("versus_baseline", summary.versus_baseline) | _numbers("totals", summary.totals)
+            found |= _measured("kept", summary.chosen.measurement, summary.baseline)
+    found |= _numbers("versus_baseline", summary.versus_baseline) | _numbers("totals", summary.totals)
+    if summary.is_relative:  # nobody knows them
+        found.pop("totals/iterations", None)
+    return found
 
 
 def _numbers(of: str, record: Changes | Totals | None) -> dict[str, float | None]:

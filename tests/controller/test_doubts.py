@@ -2,6 +2,7 @@
 whose iterations are miscounted at one cap."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -164,6 +165,38 @@ class Silent:
 
     def recommend(self) -> float | None:
         return None
+
+
+class Noting(Silent):
+    def __init__(self) -> None:
+        self.told: list[Trial] = []
+
+    def tell(self, trial: Trial) -> None:
+        self.told.append(trial)
+
+
+def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strategy() -> None:
+    built: list[Noting] = []
+
+    def new_strategy(baseline: Measurement) -> Noting:
+        built.append(Noting())
+        return built[-1]
+
+    grid = CapGrid(caps_w=(160.0, 200.0, 220.0, 240.0))
+    search = Search(new_strategy, grid, ENERGY, measurement(cap_w=260.0), 3.0)
+    wrong, cut_short = as_trial(measurement(50.0, 0.5, cap_w=240.0)), as_trial(measurement(85.0, 0.52, cap_w=200.0))
+    search.tell(replace(wrong, cost=0.5))
+    assert cut_short.measurement is not None
+    why = search.hopeless(cut_short.measurement, search.cost(cut_short.measurement))
+    search.tell(replace(cut_short, state=TrialState.PRUNED, reason=why))
+    search.tell(Trial(cap_w=160.0, state=TrialState.FAILED, reason="a gap"))
+    search.withdraw(240.0)
+    assert [(trial.cap_w, trial.state) for trial in built[-1].told] == [
+        (200.0, TrialState.COMPLETE),
+        (160.0, TrialState.FAILED),
+    ]
+    assert not search.measured(240.0)
+    assert len(built) == 2
 
 
 def doubts(*known: Measurement) -> Doubts:

@@ -31,7 +31,7 @@ def test_speed_follows_the_clock_of_the_slowest_device_and_is_of_low_confidence(
         if marks:
             last = marks[-1]
     assert progress.confidence == "low"
-    assert 14.0 < last.iterations <= 15.1  # 10 s at full clock, 10 s at half
+    assert 15.6 < last.iterations <= 16.8  # 10 s at full clock, and 10 s at half, where an iteration takes 1 to 2 s
 
 
 def test_without_a_clock_there_is_no_speed_and_it_says_so() -> None:

@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
 
 from autocap.cli import main
+from autocap.events import ProgressFound
 from autocap.records import Reading, Sample
 from autocap.reports.prometheus.dashboard import dashboard
 from autocap.reports.prometheus.exporter import Exporter
@@ -24,14 +26,18 @@ TARGETS = [target for panel in PANELS for target in panel["targets"]]
 
 @pytest.fixture(scope="module")
 def served() -> dict[str, set[str]]:
-    """The labels of each metric that is served at the end of a whole run."""
-    exporter = Exporter()
-    for event in whole_log():
-        exporter.event(event)
-    for t_s in (1.0, 2.0):
-        exporter.sample(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=150.0, requested_w=200.0),)))
-    samples = [sample for family in exporter.collect() for sample in family.samples]
-    return {sample.name: set(sample.labels) for sample in samples}
+    """The labels of each metric that is served at the end of a whole run, or of one whose iterations a proxy counts."""
+    found = {}
+    for confidence in ("high", "low"):
+        exporter = Exporter()
+        for event in whole_log():
+            known = isinstance(event, ProgressFound)
+            exporter.event(replace(event, confidence=confidence) if known else event)  # type: ignore[type-var]
+        for t_s in (1.0, 2.0):
+            exporter.sample(Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=150.0, requested_w=200.0),)))
+        samples = [sample for family in exporter.collect() for sample in family.samples]
+        found |= {sample.name: set(sample.labels) for sample in samples}
+    return found
 
 
 def asked(expression: str) -> tuple[str, set[str]]:

@@ -194,10 +194,15 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
         shown = [m for m in measured[-_MOST_TRIALS:] if m and clock.start_s <= _middle_s(m) <= clock.end_s]
         if shown:
             marks.append(_points(name, style, shown, clock))
+    base = next((event.measurement for event in all_of(BaselineMeasured, events)), None)
+    label = "time per iteration, s"
+    if base is not None and base.is_relative:
+        label = "time per iteration over the baseline's, low confidence"
+        marks = [_over(mark, base.period_s) if isinstance(mark, Points) else mark for mark in marks]
     tops = [mark.y for mark in marks if isinstance(mark, Points)]
     if len(period_s):
         tops.append(np.percentile(period_s, [_TAIL_PCT, 100 - _TAIL_PCT]))
-    return Plot(title=None, x=clock.axis, y=spanning("time per iteration, s", tops), marks=tuple(marks))
+    return Plot(title=None, x=clock.axis, y=spanning(label, tops), marks=tuple(marks))
 
 
 def _points(name: str, style: Style, measured: Iterable[Measurement], clock: _Clock) -> Points:
@@ -205,6 +210,11 @@ def _points(name: str, style: Style, measured: Iterable[Measurement], clock: _Cl
     return Points(
         name=name, style=style, x=clock(rows[:, 0]), y=rows[:, 1], x_error=clock(rows[:, 2]), y_error=rows[:, 3]
     )
+
+
+def _over(points: Points, seconds: float) -> Points:
+    error = points.y_error
+    return replace(points, y=points.y / seconds, y_error=None if error is None else error / seconds)
 
 
 def _step_times(steps: Floats, step_t_s: Floats) -> tuple[Floats, Floats]:

@@ -6,7 +6,17 @@ import math
 
 from autocap import events
 from autocap.errors import RunDirectoryError
-from autocap.events import Decided, DeviceFound, Event, RunStarted, State, Tally, TrialEnded, TrialStarted
+from autocap.events import (
+    Decided,
+    DeviceFound,
+    Event,
+    ProgressFound,
+    RunStarted,
+    State,
+    Tally,
+    TrialEnded,
+    TrialStarted,
+)
 from autocap.events.settled import settled
 from autocap.measurement.energy import EnergyMeter, gpus_power_w, node_power_w
 from autocap.records import Sample, TrialState
@@ -21,8 +31,8 @@ from autocap.reports.wording.run import trials
 class Status:
     """One run as it goes on.
 
-    state: `None` before the first. started, device, trial, decided: what was announced last; trial: the one under way,
-    decided: the end of the search that goes on.
+    state: `None` before the first. started, device, progress, trial, decided: what was announced last; trial: the one
+    under way, decided: the end of the search that goes on.
     caps_w: the limit requested of each device, watts. power_w: draw of each, watts; without samples `None`.
     energies_j: what each has used since the first sample, joules. total_w: draw of all devices, watts: the present one,
     or the mean between the last two tallies. node_w: draw of the whole machine, where that counts. period_s: seconds
@@ -35,6 +45,7 @@ class Status:
         self.state: State | None = None
         self.trial: TrialStarted | None = None
         self.decided: Decided | None = None
+        self.progress: ProgressFound | None = None
         self.caps_w: tuple[float | None, ...] = ()
         self.power_w: tuple[float | None, ...] = ()
         self.energies_j: tuple[float, ...] = ()
@@ -75,6 +86,17 @@ class Status:
         """The table of the report, with so many of its latest rows; `None` before there is a baseline."""
         summary = self.summary
         return None if summary is None or summary.baseline is None else trials(summary, self._events, most)
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Time per iteration by now over the first baseline's; `None` where one of both is not known."""
+        base = None if self.summary is None else self.summary.baseline
+        return None if base is None or self.period_s is None else self.period_s / base.period_s
+
+    @property
+    def by_proxy(self) -> bool:
+        """Whether a proxy stands for the iterations, so that their time is known only against the baseline's."""
+        return self.progress is not None and self.progress.confidence == "low"
 
     @property
     def best(self) -> BestCap | None:
@@ -132,6 +154,8 @@ class Status:
                 self.caps_w = caps_w
             case events.LimitRestored(uuid=uuid, final_w=final_w):
                 self._put_back(uuid, final_w)
+            case events.ProgressFound():
+                self.progress = event
             case events.TrialStarted(expected=expected):
                 self.trial, self._expected = event, expected
             case events.TrialEnded():

@@ -15,6 +15,7 @@ from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Summary
 from autocap.reports.text import folded, table_lines
 from autocap.reports.wording.numbers import change, common_caps
+from autocap.reports.wording.proxy import LOW_CONFIDENCE, mark
 from autocap.streams.terminal import spelled
 
 _BAR_COLUMNS = 30
@@ -63,9 +64,17 @@ def _now(status: Status, t_s: float) -> list[str]:
         f"cap {common_caps(known)} W" if known else "cap –",
         f"draw {'–' if status.total_w is None else f'{status.total_w:.0f} W'}{label}",
         *([] if status.node_w is None else [f"node {status.node_w:.0f} W"]),
-        "– s/iter" if status.period_s is None else f"{status.period_s:.4g} s/iter",
+        _pace(status),
         f"{int(t_s) // 3600}:{int(t_s) // 60 % 60:02d}:{int(t_s) % 60:02d}",
     ]
+
+
+def _pace(status: Status) -> str:
+    """Time per iteration, or, where that is not known, over the baseline's."""
+    if status.by_proxy:
+        shown = "–" if status.time_ratio is None else f"×{status.time_ratio:.3f}"
+        return f"time {shown} ({LOW_CONFIDENCE})"
+    return "– s/iter" if status.period_s is None else f"{status.period_s:.4g} s/iter"
 
 
 def _body(status: Status, columns: int, most: int, encoding: str) -> list[RenderableType]:
@@ -115,7 +124,9 @@ def _expected(status: Status, summary: Summary) -> list[str]:
     if decided is not None and versus is not None and summary.chosen is not None:
         energy = change(versus.energy_pct, versus.energy_stderr_pct)
         time = change(versus.time_pct, versus.time_stderr_pct)
-        confirmed = f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: energy {energy}, time {time}"
+        confirmed = (
+            f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: energy {energy}, time {time}{mark(summary)}"
+        )
         of_metric = f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}"
         return [confirmed] if metric == "energy" else [confirmed, of_metric]
     best = status.best

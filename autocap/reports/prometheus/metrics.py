@@ -106,6 +106,13 @@ def _of_kept(status: Status, read: Callable[[VersusBaseline], float | None]) -> 
     return _so_far(status, read) if kept else None
 
 
+def _counted(status: Status) -> float | None:
+    """Iterations; none where a proxy stands for them."""
+    if status.by_proxy:
+        return None
+    return 0.0 if status.tally is None else status.tally.iterations
+
+
 _SAVED, _EXPECTED = "Saved so far, the search included", "What the kept cap saves, as confirmed"
 
 METRICS = (
@@ -132,7 +139,15 @@ METRICS = (
     ),
     Metric(
         name="autocap_iteration_seconds", kind=Kind.GAUGE, unit=Unit.SECOND, panel="Time per iteration", short="time",
-        meaning="Time per iteration.", of_job=True, values=lambda status: [status.period_s],
+        meaning="Time per iteration.", of_job=True,
+        values=lambda status: [None if status.by_proxy else status.period_s],
+    ),
+    Metric(
+        name="autocap_proxy_time_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, of_job=True,
+        panel="Time per iteration against the baseline (low confidence)", short="time",
+        meaning="Time per iteration over the baseline's, with low confidence: only where iterations are not counted, "
+        "and the SM clock stands for their speed.",
+        values=lambda status: [status.time_ratio if status.by_proxy else None],
     ),
     Metric(
         name="autocap_net_energy_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_SAVED, short="energy",
@@ -176,6 +191,6 @@ METRICS = (
     Metric(
         name="autocap_iterations_total", kind=Kind.COUNTER, unit=Unit.ITERATION, panel="Iterations", short="iterations",
         meaning="Iterations of the job since its activity was steady.", of_job=True,
-        values=lambda status: [0.0 if status.tally is None else status.tally.iterations],
+        values=lambda status: [_counted(status)],
     ),
 )  # fmt: skip

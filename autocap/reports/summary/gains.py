@@ -142,27 +142,29 @@ def net(
     """Joules spent beyond as many iterations at the baseline, and the metric of the whole run, both with the baseline's
     error, over the time in which iterations were counted, pauses left out; `None` where that is too little of the run
     to speak for it. baselines: all of the run; how far they are from this one is a part of the metric's error, as it
-    shows how far the machine has drifted.
+    shows how far the machine has drifted. Where a proxy stands for the iterations, the job may have made as many as
+    without any cap, or as much fewer than were counted: two standard errors each way.
     """
     iterations = tally.iterations - tally.paused_iterations
     seconds, joules = tally.counted_s - tally.paused_s, tally.counted_j - tally.paused_j
     if min(iterations, joules, seconds) < _LEAST or tally.counted_s < _LEAST_COUNTED * tally.elapsed_s:
         return None
-    whole = Measurement(  # known exactly: it is what the job used, not a sample of it
+    unsure = abs(seconds / baseline.period_s - iterations) / iterations / 2 if baseline.is_relative else 0.0
+    whole = Measurement(  # but for that known exactly: it is what the job used, not a sample of it
         cap_w=baseline.cap_w,
         start_s=tally.since_s,
         duration_s=seconds,
         iterations=iterations,
         period_s=seconds / iterations,
-        period_rel_stderr=0.0,
+        period_rel_stderr=unsure,
         power_w=joules / seconds,
         power_rel_stderr=0.0,
         energy_per_iteration_j=joules / iterations,
-        energy_rel_stderr=0.0,
-        time_energy_corr=0.0,
+        energy_rel_stderr=unsure,
+        time_energy_corr=1.0 if unsure else 0.0,
     )
     at_baseline_j = baseline.energy_per_iteration_j * iterations
-    extra = Cost(value=joules - at_baseline_j, stderr=at_baseline_j * baseline.energy_rel_stderr)
+    extra = Cost(value=joules - at_baseline_j, stderr=at_baseline_j * math.hypot(baseline.energy_rel_stderr, unsure))
     cost = metric.versus(whole, baseline)
     squares = [(metric.cost(one, baseline).value - 1) ** 2 for one in baselines]
     drift = math.sqrt(sum(squares) / len(squares)) if squares else 0.0
@@ -213,16 +215,24 @@ def _by_cap(measured: Sequence[Measured], baseline: Measurement) -> dict[tuple[f
 
 def _time(row: Measured) -> Cost:
     ratio = row.measurement.period_s / row.baseline.period_s
-    return Cost(value=ratio, stderr=ratio * row.measurement.period_rel_stderr)
+    shared = ratio * (row.measurement.proxy_rel_stderr or 0.0)
+    return Cost(value=ratio, stderr=ratio * row.measurement.period_rel_stderr, shared=shared)
 
 
 def _pooled(costs: Iterable[Cost]) -> Cost:
-    """The mean weighted by inverse variance."""
-    pairs = [(cost.value, max(cost.stderr, _EXACT) ** -2) for cost in costs]
+    """The mean weighted by inverse variance; the error that all share stays."""
+    known = list(costs)
+    shared = max(cost.shared for cost in known)
+    pairs = [(cost.value, max(_beyond(cost.stderr, cost.shared), _EXACT) ** -2) for cost in known]
     weight = sum(weight for _, weight in pairs)
     if weight == 0:  # no error is known: all are as good, or as bad
         return Cost(value=sum(value for value, _ in pairs) / len(pairs), stderr=float("inf"))
-    return Cost(value=sum(value * weight for value, weight in pairs) / weight, stderr=weight**-0.5)
+    return Cost(value=sum(value * weight for value, weight in pairs) / weight, stderr=math.hypot(weight**-0.5, shared))
+
+
+def _beyond(stderr: float, shared: float) -> float:
+    """An error without the part that is shared."""
+    return math.sqrt(max(0.0, stderr**2 - shared**2)) if shared else stderr
 
 
 def _unmeasured(

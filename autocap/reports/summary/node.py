@@ -20,7 +20,8 @@ def node_summary(
     if idle_w is None and estimated is not None:
         idle_w, source, seen_s = estimated.power_w, ESTIMATED, estimated.seen_s
     standard: tuple[StandardEnergy, ...] = ()
-    if idle_w is not None and metered.standard_idle_w is not None:
+    counted = baseline is not None and not baseline.is_relative
+    if idle_w is not None and metered.standard_idle_w is not None and counted:
         excess_w = idle_w - metered.standard_idle_w
         standard = tuple(standardised(one, excess_w) for one in (baseline, kept) if one is not None)
     return NodeSummary(

@@ -249,6 +249,11 @@ class Summary:
         return self.device is not None and self.device.emulated
 
     @property
+    def is_relative(self) -> bool:
+        """Whether a proxy stands for the iterations, so that nothing per iteration is known but ratios."""
+        return self.baseline is not None and self.baseline.is_relative
+
+    @property
     def modelled(self) -> bool:
         """Whether the energy that counts is modelled; what a meter of the whole node reads is not."""
         return self.emulated and not (self.node is not None and self.node.whole)

@@ -8,7 +8,8 @@ from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.wording import withdrawn
-from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.numbers import common_caps, times
+from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
 
 
@@ -22,6 +23,7 @@ class Wording:
         self._paused_in: State | None = None
         self._said = set[State]()  # of this search
         self.power, self._noun = "", "GPU"
+        self._baseline: Measurement | None = None
         self._metered_s: float | None = None
         self._sweeps, self._runs_left = False, 0
 
@@ -44,11 +46,14 @@ class Wording:
                 return _node(event)
             case events.IdleEstimated(power_w=power_w, seen_s=seen_s) if not self._sweeps:
                 return f"at rest the node draws {power_w:.0f} W, as seen over {seen_s:.0f} s before the first iteration"
+            case events.ProgressFound(kind=kind, confidence="low"):
+                return f"iterations from {kind}, with {LOW_CONFIDENCE}: time is known only against the baseline's"
             case events.ProgressFound(kind=kind):
                 return f"counting iterations from {kind}"
             case events.StateEntered(state=state):
                 return self._state(state)
             case events.BaselineMeasured(measurement=m):
+                self._baseline = m
                 return f"baseline: {self._measured(m)}"
             case events.TrialEnded(trial=trial):
                 return self._trial(trial)
@@ -125,11 +130,22 @@ class Wording:
         return f"{where}: {result}; {self._runs_left} to come"
 
     def _measured(self, m: Measurement) -> str:
+        if m.is_relative:
+            return self._compared(m, self._baseline or m)
         of_gpus = "" if m.gpu is None else f", {self._noun}s {m.gpu.energy_per_iteration_j:.2f} J/iteration"
         return (
             f"{m.period_s:.4f} s/iteration ± {100 * m.period_rel_stderr:.2f} %, {m.energy_per_iteration_j:.2f} "
             f"J/iteration ± {100 * m.energy_rel_stderr:.2f} %{of_gpus} {self.power}".rstrip()
         )
+
+    def _compared(self, m: Measurement, baseline: Measurement) -> str:
+        """Where nothing per iteration is known but ratios."""
+        drawn = f"{m.power_w:.1f} W {self.power}".rstrip()
+        if m is baseline:
+            return f"{drawn}; time and energy per iteration are known only against this, with {LOW_CONFIDENCE}"
+        time = times(m.period_s / baseline.period_s, m.period_rel_stderr)
+        energy = times(m.energy_per_iteration_j / baseline.energy_per_iteration_j, m.energy_rel_stderr)
+        return f"{drawn}, time {time}, energy {energy} ({LOW_CONFIDENCE})"
 
     def _trial(self, trial: Trial) -> str:
         reason = f" ({trial.reason})" if trial.reason else ""

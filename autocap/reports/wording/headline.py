@@ -6,6 +6,7 @@ from autocap.metrics import Rates
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.proxy import LOW_CONFIDENCE
 
 _SIGMAS = 2.0  # of a change that is smaller nothing is said but that it could not be told from none
 _J_PER_KWH = 3.6e6
@@ -23,7 +24,8 @@ def headline(summary: Summary) -> str:
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
     instead = f" instead of {common_caps(found)} W" if found else ""
     parts = [_changes(summary), _saved(summary)]
-    label = " (emulated)" if summary.modelled and any(parts) else ""
+    marks = ["emulated"] * summary.modelled + [LOW_CONFIDENCE] * summary.is_relative
+    label = f" ({', '.join(marks)})" if marks and any(parts) else ""
     said = "; ".join(part for part in parts if part)
     return f"{common_caps(summary.chosen.cap_w)} W{instead}{': ' if said else ''}{said}{label}"
 
@@ -36,6 +38,9 @@ def _changes(summary: Summary) -> str:
         ("energy", versus.energy_pct, versus.energy_stderr_pct),
         ("time", versus.time_pct, versus.time_stderr_pct),
     )
+    if summary.is_relative and versus.time_stderr_pct is not None:
+        most = versus.time_pct + _SIGMAS * versus.time_stderr_pct  # what is known of it is where it ends
+        return f"{_change(*changes[0])}, up to {most:.0f} % more time"
     return ", ".join(_change(name, percent, stderr) for name, percent, stderr in changes)
 
 

@@ -9,6 +9,7 @@ from autocap.reports.summary.baselines import Row, rows
 from autocap.reports.summary.record import ESTIMATED, NodeSummary, Summary
 from autocap.reports.wording import run as run_wording
 from autocap.reports.wording.numbers import common_caps, with_error
+from autocap.reports.wording.proxy import per_iteration
 
 
 def heading(node: NodeSummary | None, device: str | None) -> list[str]:
@@ -54,7 +55,7 @@ def of_gpus(summary: Summary, events: Sequence[Event]) -> Table:
             out.append(_gpu_row(measurement, row.baseline, note))
     if summary.chosen is not None and summary.chosen.measurement is not None and shown:
         out.append(_gpu_row(summary.chosen.measurement, shown[-1].baseline, "kept, confirmed"))
-    titles = ("cap W", "W", "J/iter", "energy %", "")
+    titles = ("cap W", "W", per_iteration(summary)[1], "energy %", "")
     return Table(
         heading="The GPUs' part",
         note="emulated" if summary.emulated else "",

@@ -20,6 +20,11 @@ def with_rel_error(value: float, rel_error: float) -> str:
     return with_error(value, value * rel_error)
 
 
+def times(ratio: float, rel_error: float) -> str:
+    """`×1.044 ± 0.022`: how many times as much as something else."""
+    return f"×{with_rel_error(ratio, rel_error)}"
+
+
 def change(percent: float | None, stderr: float | None) -> str:
     """`-5.2 ± 1.5 %`, without an error where none is known, and a dash where nothing is."""
     if percent is None:

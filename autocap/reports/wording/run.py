@@ -18,7 +18,8 @@ from autocap.reports.summary.record import (
     VersusBaseline,
 )
 from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of
-from autocap.reports.wording.numbers import change, common_caps, with_error, with_rel_error
+from autocap.reports.wording.numbers import change, common_caps, times, with_error, with_rel_error
+from autocap.reports.wording.proxy import LOW_CONFIDENCE, lasted, mark, per_iteration
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 BASELINE, BASELINE_AGAIN = "baseline", "baseline, measured again"  # the rows below are held against it
@@ -40,7 +41,7 @@ def device(summary: Summary) -> str:
 
 def aim(summary: Summary) -> str:
     """What was minimised and what that is, how, and by what iterations were counted."""
-    progress = f", iterations from {summary.progress.kind}" if summary.progress else ""
+    progress = f", iterations from {summary.progress.kind}{mark(summary)}" if summary.progress else ""
     meaning = f" ({explained(summary.metric)})" if summary.metric.name == "eds" else ""
     return f"{asked_for(summary.metric)}{meaning} with strategy {summary.strategy.name}{progress}"
 
@@ -73,10 +74,11 @@ def trials(summary: Summary, events: Sequence[Event], latest: int | None = None)
     a row says how many are left out."""
     shown = rows(summary, events, MOST_ROWS if latest is None else latest)
     left_out = len(summary.trials) - sum(row.trial is not None for row in shown)
+    notes = [_EMULATED] * summary.modelled + [LOW_CONFIDENCE] * summary.is_relative
     return Table(
         heading="Measured caps",
-        note=_EMULATED if summary.modelled else "",
-        titles=("cap W", "W", "s/iter", "J/iter", "energy %", "time %", summary.metric.name, ""),
+        note=", ".join(notes),
+        titles=("cap W", "W", *per_iteration(summary), "energy %", "time %", summary.metric.name, ""),
         rows=tuple(_trial_rows(summary, shown, left_out if latest is None else 0)),
         spare=(3, 2, 1, 5, 4),
     )
@@ -181,7 +183,7 @@ def outcome(summary: Summary) -> str:
     if not changed:
         return kept
     gained = ", ".join(f"{name} {by}" for name, by in changed)
-    return f"{kept}: {gained} per iteration, against the baseline"
+    return f"{kept}: {gained} per iteration, against the baseline{mark(summary)}"
 
 
 def changes(summary: Summary) -> list[tuple[str, str]]:
@@ -218,7 +220,7 @@ def savings(summary: Summary) -> list[str]:
     out, whole = [], net(summary)
     if whole is not None:
         joules, of_metric = whole
-        over = f"{totals.iterations:.0f} iterations in {totals.wall_s:.0f} s"
+        over = lasted(summary, totals)
         out.append(f"net of the search: {joules}{_label(summary)} over {over}, {of_metric}")
     paid = "" if versus.break_even_s is None else f"; it has paid for itself by {versus.break_even_s:.0f} s"
     out.append(f"the search took {totals.exploration_s:.0f} s{paid}")
@@ -232,12 +234,13 @@ def facts(summary: Summary) -> Iterator[Fact]:
     for name, value in changed:
         label = _with_k(summary.metric) if name == summary.metric.name else name
         power = _label(summary) if name == "energy" else ""
-        yield Fact(name=f"{label} per iteration{power}", value=value, note="at the kept cap, against the baseline")
+        note = f"at the kept cap, against the baseline{mark(summary)}"
+        yield Fact(name=f"{label} per iteration{power}", value=value, note=note)
     whole, totals, versus = net(summary), summary.totals, summary.versus_baseline
     if whole is not None and totals is not None:
         joules, of_metric = whole
         name = f"whole run, net of the search{_label(summary)}"
-        note = f"{of_metric} over {totals.iterations:.0f} iterations in {totals.wall_s:.0f} s"
+        note = f"{of_metric} over {lasted(summary, totals)}"
         yield Fact(name=name, value=joules, note=note)
     if summary.trials and totals is not None:
         paid = "it has not paid for itself"
@@ -246,7 +249,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
         joules = f"{totals.exploration_energy_j:.0f} J{_label(summary)}"
         yield Fact(name="the search took", value=f"{totals.exploration_s:.0f} s", note=f"{joules}; {paid}")
     base = summary.baseline
-    if not changed and base is not None:
+    if not changed and base is not None and not base.is_relative:
         seconds = f"{with_rel_error(base.period_s, base.period_rel_stderr)} s"
         yield Fact(name="baseline time per iteration", value=seconds, note=f"at {common_caps(base.cap_w)} W")
         yield Fact(name=f"baseline energy per iteration{_label(summary)}",
@@ -305,12 +308,18 @@ def trial_cells(trial: TrialSummary, baseline: Measurement) -> list[str]:
 
 
 def measured(m: Measurement, baseline: Measurement) -> list[str]:
-    """Watts, seconds and joules per iteration, and the change of energy and of time against the baseline, percent."""
+    """Watts, seconds and joules per iteration, or how many times those of the baseline where nothing else is known, and
+    the change of energy and of time against the baseline, percent."""
     energy, time = changes_pct(m, baseline)
+    seconds = with_rel_error(m.period_s, m.period_rel_stderr)
+    joules = with_rel_error(m.energy_per_iteration_j, m.energy_rel_stderr)
+    if m.is_relative:
+        seconds = "×1" if m is baseline else times(1 + time / 100, m.period_rel_stderr)
+        joules = "×1" if m is baseline else times(1 + energy / 100, m.energy_rel_stderr)
     return [
         f"{m.power_w:.1f}",
-        with_rel_error(m.period_s, m.period_rel_stderr),
-        with_rel_error(m.energy_per_iteration_j, m.energy_rel_stderr),
+        seconds,
+        joules,
         f"{energy:+.1f}" if m is not baseline else "0",
         f"{time:+.1f}" if m is not baseline else "0",
     ]
