@@ -7,7 +7,17 @@ import numpy as np
 from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import SensorModel
 from bench.period.real.loads import ABOVE, BURSTS, FREQUENT, Checkpoints, Constant, Load, Rendering, Training, Wave
-from bench.period.real.polling import FAST, LEAD_S, SMI_100MS, STARVED, Reader, Recording, StarvedReader, poll
+from bench.period.real.polling import (
+    FAST,
+    LEAD_S,
+    SMI_100MS,
+    STARVED,
+    Reader,
+    Recording,
+    StarvedReader,
+    Utilisation,
+    poll,
+)
 
 WINDOWS_S = (20.0, 40.0, 60.0)
 
@@ -27,6 +37,7 @@ H100_DDP = Training(
 Seen = tuple[SensorModel, Reader | StarvedReader]
 
 _LIMIT_NOISE = (0.008, 0.024)
+_UTILISATION_S = (1 / 6, 1 / 3, 1.0)  # NVML: between a sixth of a second and a second, depending on the product
 _TITAN_X: Seen = (LOGGED["titan-x"], SMI_100MS)
 _A100: Seen = (LOGGED["a100-logged"], FAST)
 _RTX_3090: Seen = (LOGGED["rtx-3090-logged"], FAST)
@@ -53,8 +64,10 @@ class Family:
         load = self.loads[number // len(self.seen) % len(self.loads)]
         if np.isfinite(self.limit_w):
             model = replace(model, limit_noise=rng.uniform(*_LIMIT_NOISE))
+        sampled_s = float(rng.spawn(1)[0].choice(_UTILISATION_S))
+        utilisation = Utilisation(window_s=sampled_s, updates=max(1, round(sampled_s / model.update_s)))
         truth = load.power(window_s + LEAD_S, rng)
-        return poll(truth, model, reader, rng, limit_w=self.limit_w, counter=self.counter)
+        return poll(truth, model, reader, rng, limit_w=self.limit_w, utilisation=utilisation, counter=self.counter)
 
 
 def _all_with(checkpoints: Checkpoints) -> tuple[Training, ...]:
