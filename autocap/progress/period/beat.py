@@ -74,23 +74,25 @@ def counter_says(
     window (the response of a boxcar of width w to a cycle of period T is sin(πw/T)/(πw/T)).
 
     t_s, power_w: readings, shape (n,), each a mean over the last window_s, 0 where that is not known. counted_t_s,
-    counted_w: mean power between two moves of the counter, at the later one, shape (m,). A counter that is read no more
-    coarsely than the sensor averages cannot tell; one beside an unknown sensor can only say no.
+    counted_w: mean power between two moves of the counter, at the later one, shape (m,). Where the sensor averages over
+    half of the counter's span or more, or is not known, the two do not tell, and only a swing that no beat has in the
+    counter does.
     """
     inside = (counted_t_s >= t_s[0]) & (counted_t_s <= t_s[-1])
     counted_t_s, counted_w = counted_t_s[inside], counted_w[inside]
     if len(counted_t_s) < 2 * _HARMONICS:
         return Seen.UNCLEAR
     span_s = float(np.median(np.diff(counted_t_s)))
-    if span_s < 2 * window_s:
-        return Seen.UNCLEAR
+    swings = _amplitudes(period_s, counted_t_s, counted_w)
     seen = _amplitudes(period_s, t_s, power_w) / _passed(period_s, window_s)
-    counted = _amplitudes(period_s, counted_t_s, counted_w) / _passed(period_s, span_s)
     strongest = int(np.argmax(seen))
-    share = float(counted[strongest] / max(seen[strongest], 1e-12))
-    if share < _MISSES:
+    share = float(swings[strongest] / _passed(period_s, span_s)[strongest] / max(seen[strongest], 1e-12))
+    tells = span_s >= 2 * window_s
+    if tells and share < _MISSES:
         return Seen.NO
-    return Seen.YES if window_s > 0 and share > _SEES else Seen.UNCLEAR
+    cycle_s = period_s / (strongest + 1)
+    beyond = cycle_s > span_s and swings[strongest] > _most_of_a_beat(cycle_s, span_s, span_s) * counted_w.mean()
+    return Seen.YES if share > _SEES and ((tells and window_s > 0) or beyond) else Seen.UNCLEAR
 
 
 def _amplitudes(period_s: float, t_s: Floats, values: Floats) -> Floats:
@@ -127,8 +129,13 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
         return True
     if window_s < _CONTINUOUS * update_s:
         return sharpness < min(_SHARP * window_s / update_s, _MOST_SHARP)
-    swing = amplitude / (_SWING * 2 / math.pi * abs(float(np.sinc(fastest_hz * window_s))))
+    swing = amplitude / _most_of_a_beat(cycle_s, update_s, window_s)
     return swing > min(1.0, (_OF_FEW if cycle_s < _FEW_READINGS * update_s else _OF_MORE) * unsteadiness)
+
+
+def _most_of_a_beat(cycle_s: float, update_s: float, window_s: float) -> float:
+    """The largest amplitude, over the level, that a beat can have where readings average over about all of the time."""
+    return _SWING * 2 / math.pi * abs(float(np.sinc((1.0 / update_s - 1.0 / cycle_s) * window_s)))
 
 
 def _own_order(fit: Fit) -> int:

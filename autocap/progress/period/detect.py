@@ -133,12 +133,14 @@ class _Seeing:
 def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     spans = kept_spans(fit)
     start_s, end_s = fit.time_s(np.array([spans.spans_u[0][0], spans.spans_u[-1][1]]))
-    found = doubt(fit, series) or _alias(fit, series, spans.period_s, seeing)
-    verified = found is None and seeing.window_s > 0 and _confirmed(spans.period_s, seeing)
+    counter = _counter(fit, series, spans.period_s, seeing)
+    found = doubt(fit, series) or _alias(fit, series, spans.period_s, seeing, counter)
+    excluded = found is None and (counter is Seen.YES or seeing.window_s > 0)  # a beat
+    verified = excluded and _confirmed(spans.period_s, seeing)
     verdict, reason = found or (Verdict.PERIODIC, "the signal repeats")
     if found is None and not verified:
         unknown = "what a reading averages over is not known, so a beat is not excluded"
-        reason = f"the signal repeats; {'no second witness confirms it' if seeing.window_s > 0 else unknown}"
+        reason = f"the signal repeats; {'no second witness confirms it' if excluded else unknown}"
     return PeriodEstimate(
         start_s=float(start_s),
         end_s=float(end_s),
@@ -152,17 +154,22 @@ def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     )
 
 
-def _alias(fit: Fit, series: Series, period_s: float, seeing: _Seeing) -> tuple[Verdict, str] | None:
+def _counter(fit: Fit, series: Series, period_s: float, seeing: _Seeing) -> Seen:
+    if seeing.counted is None:
+        return Seen.UNCLEAR
+    kept = series.t_s[fit.keep], series.y[fit.keep] * series.spread_w
+    return counter_says(period_s, *kept, *seeing.counted, window_s=seeing.window_s)
+
+
+def _alias(fit: Fit, series: Series, period_s: float, seeing: _Seeing, counter: Seen) -> tuple[Verdict, str] | None:
     """Why what repeats may be something faster, folded by the sampling; `None` where that is excluded, or for a sensor
     that is not known unlikely."""
-    update_s, counted = seeing.update_s, seeing.counted
+    update_s = seeing.update_s
     if period_s < _RESOLVED_UPDATES * update_s:
         return Verdict.UNRESOLVABLE, f"{period_s:.3f} s is under three updates of the sensor: it may be an alias"
-    kept = series.t_s[fit.keep], series.y[fit.keep] * series.spread_w
-    says = Seen.UNCLEAR if counted is None else counter_says(period_s, *kept, *counted, window_s=seeing.window_s)
-    if says is Seen.NO:
+    if counter is Seen.NO:
         return Verdict.UNRESOLVABLE, f"the energy counter does not see the period of {period_s:.3f} s: it is an alias"
-    if says is Seen.YES or unlike_a_beat(fit, series, period_s, update_s=update_s, window_s=seeing.window_s):
+    if counter is Seen.YES or unlike_a_beat(fit, series, period_s, update_s=update_s, window_s=seeing.window_s):
         return None
     why = f"it may be a beat: a load faster than the sensor, sampled every {update_s:.3g} s, would look the same"
     return Verdict.AMBIGUOUS, why
