@@ -47,6 +47,7 @@ _SIGMAS = 2.0
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.08
 _USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.2
+_SOFTEST = 0.28  # of a cycle, its edges; those of a sine take 0.32
 _LATE, _PER_LATENESS = 0.2, 0.1  # updates that the readings of a real cycle are off by, each by itself
 _RESOLVED = 3.0  # updates in a cycle of its own, where several are one
 _HARMONICS = 3
@@ -124,7 +125,7 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
         step = fit.walk * math.sqrt(order) / math.sqrt(cycle_s * fastest_hz)
         late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
         unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
-        return amplitude > _LEAST_SWING and unlike > _UNLIKE
+        return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
     if unsteadiness < _STEADY:
         return True
     if window_s < _CONTINUOUS * update_s:
