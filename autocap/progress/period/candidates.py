@@ -77,8 +77,12 @@ def screen(t_s: Floats, y: Floats, period_s: float) -> float:
 def fourier(u: Floats, harmonics: int) -> Floats:
     """Cosines, then sines, of 2π·k·u for k from 1 to harmonics; shape (n, 2·harmonics)."""
     turns = np.exp(2j * np.pi * u)
-    powers = np.cumprod(np.repeat(turns[:, None], harmonics, axis=1), axis=1)
-    return np.concatenate((powers.real, powers.imag), axis=1)
+    power = turns
+    waves = np.empty((2 * harmonics, len(u)))
+    for order in range(harmonics):
+        waves[order], waves[harmonics + order] = power.real, power.imag
+        power = power * turns
+    return waves.T
 
 
 def _peaks(even: Floats, step_s: float, shortest_s: float, longest_s: float) -> list[float]:

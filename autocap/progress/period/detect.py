@@ -35,7 +35,7 @@ _BETTER = 0.10
 _MUCH_BETTER = 0.50
 _WITNESS_REPEATS = 0.10
 _EDGE = 9  # readings about a pause, with the way into it and out of it
-_BETWEEN_PAUSES = 0.5  # share of the variation there that a pattern must explain
+_BETWEEN_PAUSES = 0.9  # share of the variation there that a pattern must explain
 
 
 def detect(

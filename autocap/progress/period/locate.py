@@ -15,6 +15,7 @@ from autocap.progress.period.spans import countable
 from autocap.progress.period.track import COMPETING, KNOWN, Tolerance
 
 _FIRST_HARMONICS = 5
+_RIDGE = 1e-4  # where a few phases of the cycle are all that is seen
 _MOST_HARMONICS = 16
 _STRETCH_CYCLES = 10.0
 _STRETCH_READINGS = 40
@@ -96,13 +97,16 @@ def _first_waveform(series: Series, period_s: float) -> tuple[NDArray[np.complex
         span = float(u[part[-1]] - u[part[0]])
         if span < _FEWEST_CYCLES:  # a burst of readings
             continue
-        for change in np.linspace(-0.5, 0.5, 5) / span:
-            design = fourier((u[part] - u[part[0]]) * (1 + change), harmonics)
-            solution = np.linalg.lstsq(design, values, rcond=1e-3)[0]
-            rest = values - design @ solution
-            left = float(rest @ rest)
-            if best is None or left / total < best[0]:
-                noise = np.sqrt(left / max(len(part) - 2 * harmonics, 1))
-                amplitudes = solution[:harmonics] + 1j * solution[harmonics:]
-                best = (left / total, amplitudes, float(noise), period_s / (1 + change))
+        changes = np.linspace(-0.5, 0.5, 5) / span
+        designs = fourier(np.outer(1 + changes, u[part] - u[part[0]]).ravel(), harmonics)
+        designs = designs.reshape(len(changes), len(part), 2 * harmonics)
+        squares = designs.transpose(0, 2, 1) @ designs + _RIDGE * len(part) * np.eye(2 * harmonics)
+        solutions = np.linalg.solve(squares, (values @ designs)[:, :, None])[:, :, 0]
+        rests = values - (designs @ solutions[:, :, None])[:, :, 0]
+        left = np.sum(rests**2, axis=1)
+        place = int(np.argmin(left))
+        if best is None or left[place] / total < best[0]:
+            noise = float(np.sqrt(left[place] / max(len(part) - 2 * harmonics, 1)))
+            amplitudes = solutions[place, :harmonics] + 1j * solutions[place, harmonics:]
+            best = (float(left[place]) / total, amplitudes, noise, period_s / (1 + float(changes[place])))
     return None if best is None else (best[1], max(best[2], 1e-3), best[3])

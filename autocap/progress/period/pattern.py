@@ -155,10 +155,10 @@ class _Problem:
         precision[:m, :m] += self.unit_steps / (self.every * self.walk**2)
         return precision
 
-    def _posterior(self, prior: Floats) -> tuple[Floats, float]:
-        """Covariance of all parameters as linearised, and the log determinant of its inverse."""
+    def _precision(self, prior: Floats) -> Floats:
+        """Of all parameters as linearised, given the readings; symmetric and positive definite."""
         design = self.now[0]
-        return _inverse(design.T @ design / self.variance + prior)
+        return design.T @ design / self.variance + prior
 
     def _solve_linear(self) -> None:
         """Level and waveform along the phase as it stands."""
@@ -190,7 +190,7 @@ class _Problem:
         """One Gauss-Newton step of all parameters, shortened while it makes things worse; then both variances."""
         design, target, _ = self.now
         prior = self._prior()
-        covariance, _ = self._posterior(prior)
+        covariance = _inverse(self._precision(prior))
         solution = covariance @ (design.T @ target / self.variance)
         before, cost = self.parameters, self._cost(prior)
         for share in (1.0, 0.5, 0.2):
@@ -222,12 +222,13 @@ class _Problem:
     def result(self) -> Fit:
         """The fit as it stands, over all readings."""
         prior, rest = self._prior(), self.now[2]
-        covariance, log_determinant = self._posterior(prior)
+        precision = self._precision(prior)
+        covariance = _inverse(precision)
         evidence = -0.5 * (
             len(rest) * np.log(2 * np.pi * self.variance)
             + float(rest @ rest) / self.variance
             + float(self.parameters @ prior @ self.parameters)
-            - (np.linalg.slogdet(prior)[1] - log_determinant)
+            - (_log_determinant(prior) - _log_determinant(precision))
         )
         at_knots, amplitudes = self._level_and_waveform()
         path = self.parameters[: self.linear_at]
@@ -257,7 +258,10 @@ def _phase_at(u: Floats, knots: Floats, path: Floats) -> Floats:
     return np.asarray(u * (1.0 + path[-1]) + np.interp(u, knots, path[:-1]))
 
 
-def _inverse(matrix: Floats) -> tuple[Floats, float]:
-    """Inverse and log determinant of a positive definite matrix. Raises LinAlgError for any other."""
-    factor = np.linalg.cholesky(matrix)
-    return np.asarray(np.linalg.inv(matrix)), 2 * float(np.sum(np.log(np.diag(factor))))
+def _inverse(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+def _log_determinant(matrix: Floats) -> float:
+    """Of a positive definite matrix. Raises LinAlgError for any other."""
+    return 2 * float(np.sum(np.log(np.diag(np.linalg.cholesky(matrix)))))

@@ -22,6 +22,14 @@ _LEAST_WINDOWS = 4  # to tell what is usual
 _STEP_WINDOWS = 1.5  # between two levels of one interruption
 _LIVELY = 3.0  # ups and downs for each interruption, in ranges of the whole
 _LEAST_LEFT = 0.15
+# Where the power hardly moves but for them, interruptions are known by their level.
+_LOW, _LEVEL, _LONG, _MOST = (
+    0.75,
+    0.05,
+    0.07,
+    0.5,
+)  # of the usual power; its range, over itself; of the time, and in all
+_FLAT = 0.5  # range of what is left, of the whole
 
 _Stretch = tuple[int, int]  # the first reading, and the one after the last
 
@@ -41,12 +49,30 @@ def pauses(t_s: Floats, power_w: Floats) -> Pauses:
     """The interruptions in readings, each of shape (n,); t_s ascending."""
     every = -(-len(t_s) // _MOST_LOOKED_AT)
     found, shortest_s = _interruptions(t_s[::every], power_w[::every])
-    within = np.zeros(len(t_s), dtype=bool)
+    within = _idle(t_s, power_w)
+    if within.any():
+        return Pauses(within, 0.0, True)
     for start, end in found:
         within[start * every : end * every] = True
     if np.mean(~within) < _LEAST_LEFT:
         return Pauses(np.zeros(len(t_s), dtype=bool), 0.0, True)
     return Pauses(within, shortest_s, len(found) < _FEW)
+
+
+def _idle(t_s: Floats, power_w: Floats) -> Bools:
+    """Long stretches at a low, still level within power that hardly moves otherwise, shape (n,).
+
+    Long is a share of all the time that no phase of an iteration reaches when there are cycles enough to find any.
+    """
+    low = np.concatenate(([False], power_w < _LOW * float(np.median(power_w)), [False]))
+    edges = np.flatnonzero(np.diff(low.astype(int)))
+    idle = np.zeros(len(t_s), dtype=bool)
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        if t_s[end - 1] - t_s[start] > _LONG * (t_s[-1] - t_s[0]):
+            calm_w, lively_w = np.percentile(power_w[start:end], [10, 90])
+            idle[start:end] = lively_w - calm_w < _LEVEL * lively_w
+    calm = np.mean(idle) < _MOST and np.ptp(power_w[~idle]) < _FLAT * np.ptp(power_w)
+    return idle if calm else np.zeros(len(t_s), dtype=bool)
 
 
 def _interruptions(t_s: Floats, power_w: Floats) -> tuple[list[_Stretch], float]:
