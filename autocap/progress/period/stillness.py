@@ -29,6 +29,7 @@ _LOW, _LEVEL, _LONG, _MOST = (
     0.07,
     0.5,
 )  # of the usual power; its range, over itself; of the time, and in all
+_ONCE_OR_TWICE = 2
 _FLAT = 0.5  # range of what is left, of the whole
 
 _Stretch = tuple[int, int]  # the first reading, and the one after the last
@@ -67,10 +68,12 @@ def _idle(t_s: Floats, power_w: Floats) -> Bools:
     low = np.concatenate(([False], power_w < _LOW * float(np.median(power_w)), [False]))
     edges = np.flatnonzero(np.diff(low.astype(int)))
     idle = np.zeros(len(t_s), dtype=bool)
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        if t_s[end - 1] - t_s[start] > _LONG * (t_s[-1] - t_s[0]):
-            calm_w, lively_w = np.percentile(power_w[start:end], [10, 90])
-            idle[start:end] = lively_w - calm_w < _LEVEL * lively_w
+    long = [t_s[end - 1] - t_s[start] > _LONG * (t_s[-1] - t_s[0]) for start, end in edges.reshape(-1, 2)]
+    if sum(long) > _ONCE_OR_TWICE:
+        return idle
+    for start, end in edges.reshape(-1, 2)[np.array(long, dtype=bool)]:
+        calm_w, lively_w = np.percentile(power_w[start:end], [10, 90])
+        idle[start:end] = lively_w - calm_w < _LEVEL * lively_w
     calm = np.mean(idle) < _MOST and np.ptp(power_w[~idle]) < _FLAT * np.ptp(power_w)
     return idle if calm else np.zeros(len(t_s), dtype=bool)
 
