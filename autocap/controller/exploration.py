@@ -244,7 +244,8 @@ class Exploration:
         changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
         if changed is not None:
             return SearchAnew(why=changed)
-        if found.ruling is Ruling.TOO_SLOW:
+        unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
+        if found.ruling is Ruling.TOO_SLOW or unsure:
             self._refused.add(max(comparison.outer_w))
             other_w = self.search.runner_up(self._refused)
             if other_w is not None:

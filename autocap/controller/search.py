@@ -17,6 +17,7 @@ from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
 _MOST_FAILED = 3
+_SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 
@@ -118,14 +119,16 @@ class Search:
 
     def runner_up(self, refused: Collection[float]) -> float | None:
         """The best cap that was measured, allowed and better than the baseline, above all that were refused for being
-        too slow, watts; `None` when there is none."""
+        too slow, or too uncertain, watts; `None` when there is none. Where a proxy counts, better by two sigma: no
+        measurement would make it surer."""
         rivals = [
             trial
             for trial in self._complete
             if trial.cap_w > max(refused)
             and trial.measurement is not None
             and trial.cost is not None
-            and trial.cost < 1
+            and trial.cost_stderr is not None
+            and trial.cost + (_SURE * trial.cost_stderr if trial.measurement.is_relative else 0.0) < 1
             and self._metric.allows(trial.measurement, self.first)
         ]
         best = min(rivals, key=lambda trial: trial.cost or 0.0, default=None)

@@ -78,7 +78,8 @@ def test_a_whole_run_is_told_with_the_numbers_of_its_report(exporter: Exporter, 
     assert seen["autocap_net_metric_saving_ratio"][0][1] == pytest.approx(-(versus.net_metric_pct or 0) / 100)
     assert seen["autocap_iteration_seconds"][0][1] == status.period_s
     assert seen["autocap_gpu_info"] == [({**labels, "name": gpu.name, "kind": "simulated"}, 1.0)]
-    assert seen["autocap_run_info"][0][0] == {"version": "0", "mode": "run", "metric": "eds", "strategy": "golden"}
+    about = {"version": "0", "mode": "run", "metric": "eds", "strategy": "golden", "confidence": "high"}
+    assert seen["autocap_run_info"][0][0] == about
 
 
 def test_exactly_one_state_holds(exporter: Exporter, port: int, log: list[Event]) -> None:

@@ -76,6 +76,7 @@ def _run_info(status: Status) -> list[Mapping[str, str] | None]:
         "mode": started.mode,
         "metric": started.metric.name,
         "strategy": started.strategy,
+        "confidence": "" if status.progress is None else status.progress.confidence,
     }
     return [{name: printable(value) for name, value in about.items()}]
 
@@ -118,7 +119,8 @@ _SAVED, _EXPECTED = "Saved so far, the search included", "What the kept cap save
 METRICS = (
     Metric(
         name="autocap_run_info", kind=Kind.INFO, panel="Run", short="run", labels=(), of_job=True, values=_run_info,
-        meaning="The run: what is minimised, and how.", more=("version", "mode", "metric", "strategy"),
+        meaning="The run: what is minimised, and how; confidence: in the count of iterations, high or low.",
+        more=("version", "mode", "metric", "strategy", "confidence"),
     ),
     Metric(
         name="autocap_gpu_info", kind=Kind.INFO, panel="GPUs", short="GPU", values=_gpu_info,
