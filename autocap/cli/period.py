@@ -122,7 +122,9 @@ def _place(folder: Path) -> OutputDirectory:
 
 def lines(part: "Trace", estimate: "PeriodEstimate") -> tuple[str, str]:
     """What is seen in a part of a trace, and below it why."""
-    return f"{part.start_s:.1f}–{part.end_s:.1f} s: {_summary(estimate)}", f"  {estimate.reason}"
+    several = " or ".join(f"{n}" for n in estimate.multiples)
+    why = f"{estimate.reason}; it may hold {several} iterations" if several else estimate.reason
+    return f"{part.start_s:.1f}–{part.end_s:.1f} s: {_summary(estimate)}", f"  {why}"
 
 
 def _summary(estimate: "PeriodEstimate") -> str:

@@ -54,6 +54,11 @@ def test_gradient_accumulation_is_one_period_not_four() -> None:
     heard = signal("accumulate4", "20/10", 1.7)
     estimate = found(heard, "20/10")
     assert estimate.period_s == pytest.approx(1.7, rel=0.02)
+    assert estimate.multiples == (2, 4)
+
+
+def test_a_waveform_without_parts_alike_is_one_iteration() -> None:
+    assert found(signal("cnn", "20/10", 0.83), "20/10").multiples == ()
 
 
 def test_the_realised_mean_is_followed_through_jitter() -> None:

@@ -22,6 +22,7 @@ _FEWEST_CYCLES_OF_HALF = 5.0
 _HALVES = ((0.0, 0.4), (0.0, 0.5), (0.5, 1.0), (0.6, 1.0))
 _GOOD = 0.97
 _MULTIPLES = (2, 3, 4, 5)
+_ALIKE = 0.5  # of the waveform's power, in the multiples of an order: so many parts that may each be an iteration
 _WELL_EXPLAINED = 0.985
 _REPEATS = 0.30
 _AMBIGUOUS = 0.15
@@ -150,6 +151,7 @@ def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
         cycles=spans.cycles,
         confidence=float(np.clip(repetition(fit, series), 0.0, 1.0)),
         verified=verified,
+        multiples=_multiples(fit, spans.period_s, seeing.update_s) if found is None else (),
         reason=reason,
     )
 
@@ -173,6 +175,12 @@ def _alias(fit: Fit, series: Series, period_s: float, seeing: _Seeing, counter: 
         return None
     why = f"it may be a beat: a load faster than the sensor, sampled every {update_s:.3g} s, would look the same"
     return Verdict.AMBIGUOUS, why
+
+
+def _multiples(fit: Fit, period_s: float, update_s: float) -> tuple[int, ...]:
+    power = np.abs(fit.coefficients) ** 2
+    alike = [n for n in _MULTIPLES if len(power) >= n and power[n - 1 :: n].sum() > _ALIKE * power.sum()]
+    return tuple(n for n in alike if period_s >= n * _RESOLVED_UPDATES * update_s)
 
 
 def _confirmed(period_s: float, seeing: _Seeing) -> bool:

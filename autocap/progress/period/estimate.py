@@ -29,8 +29,9 @@ class PeriodEstimate:
     start_s, end_s: the stretch. period_s: mean time of a cycle over the part of it that belongs to the pattern, or
     `None`. rel_stderr: its relative standard error against the mean realised in that part. cycles: how many were
     seen. confidence: share of the variation that the repeated waveform explains, 0 to 1. verified: resolved by the
-    sensor and confirmed by a second witness; an unverified period must not drive a search alone. reason: why the
-    verdict is what it is.
+    sensor and confirmed by a second witness; an unverified period must not drive a search alone. multiples: how many
+    iterations, beside one, the period may hold, since its waveform is made of so many alike. reason: why the verdict is
+    what it is.
     """
 
     start_s: float
@@ -41,6 +42,7 @@ class PeriodEstimate:
     cycles: float = 0.0
     confidence: float = 0.0
     verified: bool = False
+    multiples: tuple[int, ...] = ()
     reason: str
 
     def __post_init__(self) -> None:
