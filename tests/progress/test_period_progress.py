@@ -95,6 +95,11 @@ def test_a_real_period_is_seen_by_the_counter_as_well(period_s: float, alone: Se
     assert counter_says(period_s, *readings, *counted, window_s=0.0) is alone
 
 
+def test_a_counter_that_swings_more_than_the_readings_has_been_looked_at_unevenly_and_tells_nothing() -> None:
+    t_s, power_w = sampled(3.0, 0.025, 0.1)
+    assert counter_says(3.0, t_s, power_w, t_s, 200 + 4 * (power_w - 200), window_s=0.0) is Seen.UNCLEAR
+
+
 def test_a_counter_as_coarse_as_the_sensor_cannot_tell() -> None:
     readings = sampled(0.113, 0.1, 0.1)
     assert counter_says(0.87, *readings, *readings, window_s=0.1) is Seen.UNCLEAR

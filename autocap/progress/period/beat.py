@@ -93,7 +93,8 @@ def counter_says(
         return Seen.NO
     cycle_s = period_s / (strongest + 1)
     beyond = cycle_s > span_s and swings[strongest] > _most_of_a_beat(cycle_s, span_s, span_s) * counted_w.mean()
-    return Seen.YES if share > _SEES and ((tells and window_s > 0) or beyond) else Seen.UNCLEAR
+    alike = _SEES < share < 1 / _SEES  # more than in the readings comes of when the counter was looked at
+    return Seen.YES if alike and ((tells and window_s > 0) or beyond) else Seen.UNCLEAR
 
 
 def _amplitudes(period_s: float, t_s: Floats, values: Floats) -> Floats:
