@@ -87,3 +87,17 @@ def test_a_sharp_edge_excludes_a_beat_where_the_sensors_window_is_known() -> Non
     estimate = judged(0.52)
     assert estimate.verdict is Verdict.PERIODIC
     assert not estimate.verified  # nothing else has seen it
+
+
+@pytest.mark.parametrize("name", ["frequent checkpoints", "steps of 2 to 3 readings"])
+def test_the_cycle_of_regular_checkpoints_is_no_iteration(name: str) -> None:
+    """The signals of which one or more had been called, as cycles of seven steps and a checkpoint."""
+    place, family = next((place, family) for place, family in enumerate(FAMILIES) if family.name == name)
+    for window_s, length, number in ((40.0, 1, 0), (60.0, 2, 5 if family.name.startswith("steps") else 1)):
+        recording = family.record(number, window_s, np.random.default_rng([7100, 4, place, length, number]))
+        estimate = look(recording)
+        if estimate.verdict is Verdict.PERIODIC:
+            assert estimate.period_s is not None
+            steps = estimate.period_s / recording.signal.mean_iteration_s(estimate.start_s, estimate.end_s)
+            assert round(steps) <= 4
+            assert steps == pytest.approx(round(steps), rel=0.03)

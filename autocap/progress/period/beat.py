@@ -45,7 +45,7 @@ _STEADY = 0.004
 _FEW_READINGS, _OF_FEW, _OF_MORE = 4.5, 80.0, 55.0
 _SIGMAS = 2.0
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
-_LEAST_SWING = 0.08
+_LEAST_SWING = 0.09
 _USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.2
 _SOFTEST = 0.28  # of a cycle, its edges; those of a sine take 0.32
 _LATE, _PER_LATENESS = 0.2, 0.1  # updates that the readings of a real cycle are off by, each by itself
@@ -123,6 +123,9 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
     unsteadiness = _unsteadiness(fit) * order
     fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
     if window_s <= 0:
+        # On a starved machine many an update is missed, and the sensor is faster than the readings say.
+        update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
+        fastest_hz = 1.0 / update_s - 1.0 / cycle_s
         step = fit.walk * math.sqrt(order) / math.sqrt(cycle_s * fastest_hz)
         late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
         unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS

@@ -10,7 +10,7 @@ from autocap.progress.period.beat import Seen, Witness, counter_says, unlike_a_b
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
-from autocap.progress.period.repetition import explained, repetition, slowness, surprise
+from autocap.progress.period.repetition import explained, longest_low, repetition, slowness, surprise
 from autocap.progress.period.series import FEWEST_READINGS, Series, prepare, usable
 from autocap.progress.period.spans import kept_spans
 
@@ -23,6 +23,7 @@ _HALVES = ((0.0, 0.4), (0.0, 0.5), (0.5, 1.0), (0.6, 1.0))
 _GOOD = 0.97
 _MULTIPLES = (2, 3, 4, 5)
 _ALIKE = 0.5  # of the waveform's power, in the multiples of an order: so many parts that may each be an iteration
+_LYING, _LONG_LYING_S = 0.2, 1.5  # of a cycle, and seconds: a checkpoint as likely as a wait within an iteration
 _WELL_EXPLAINED = 0.985
 _REPEATS = 0.30
 _AMBIGUOUS = 0.15
@@ -207,6 +208,9 @@ def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
     between = ~(np.convolve(series.paused, np.ones(_EDGE), mode="same") > 0.5)
     if series.paused_s > 0 and explained(fit, series, between) < _BETWEEN_PAUSES:
         return Verdict.AMBIGUOUS, "what repeats is little more than that the job lies still now and then"
+    lying = longest_low(fit)
+    if lying > _LYING and lying * period_of(fit) > _LONG_LYING_S:
+        return Verdict.AMBIGUOUS, "the job lies still for long in what repeats: it may be the cycle of checkpoints"
     if better < (_BETTER if dense and noise <= _SENSOR_NOISE else _MUCH_BETTER):
         return Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
     return None

@@ -14,6 +14,7 @@ from autocap.progress.period.series import Series
 _LEAST_NOISE = 0.01
 _BLOCK_READINGS = 12
 _BLOCK_CYCLES = 2.0
+_PLACES, _LOW = 256, 0.25
 
 
 def repetition(fit: Fit, series: Series) -> float:
@@ -78,3 +79,12 @@ def slowness(fit: Fit, series: Series) -> float:
         return 0.0
     means = np.array([part.mean() for part in np.array_split(wave, len(wave) // size)])
     return float(np.var(means) / max(float(np.var(wave)), 1e-12))
+
+
+def longest_low(fit: Fit) -> float:
+    """The longest part of the cycle, 0 to 1, in which the waveform stays near its lowest."""
+    waves = fourier(np.arange(_PLACES) / _PLACES, len(fit.coefficients))
+    wave = waves @ np.concatenate((fit.coefficients.real, fit.coefficients.imag))
+    low = wave < wave.min() + _LOW * np.ptp(wave)
+    high = np.flatnonzero(~np.concatenate((low, low)))  # round the end of the cycle as well
+    return float(np.max(np.diff(high)) - 1) / _PLACES
