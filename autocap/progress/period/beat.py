@@ -35,8 +35,8 @@ _PLACES = 512  # of the cycle, at which its waveform is drawn
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
 _ORDERS = (5, 4, 3, 2)
 _CONTINUOUS = 0.9  # of the update: a window from which on nothing goes unseen
-_SHARP = 0.65  # of the narrowest smear that a beat can have
-_MOST_SHARP = 0.16  # of a cycle, whatever the window
+_SHARP = 0.4  # of the narrowest smear that a beat can have: noise makes edges look sharper than they are
+_MOST_SHARP = 0.1  # of a cycle, whatever the window
 _SWING = 1.3  # of the level: the most that a load swings, from its lowest to its highest
 # Set by simulation (fast loads and slow ones through a sensor of 100 ms that averages all the time, other seeds than
 # those reported): cycles that a reading of a beat is off by at least; and, where the swing is less than the most that a
