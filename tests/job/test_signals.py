@@ -171,7 +171,7 @@ def test_what_was_ignored_on_arrival_is_neither_reported_nor_fatal() -> None:
         with SignalClock() as clock:
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGINT)
-            print(clock.wait_until(clock.now() + 0.05))
+            print(clock.wait_until(clock.now() + 0.05), flush=True)  # before what grep writes
             with clock.lifted():
                 subprocess.run(["grep", "SigIgn", "/proc/self/status"])
         """,
