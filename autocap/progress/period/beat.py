@@ -26,14 +26,12 @@ from enum import Enum
 
 import numpy as np
 
-from autocap.progress.period.candidates import fourier
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series
 
 _PLACES = 512  # of the cycle, at which its waveform is drawn
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
-_ORDERS = (5, 4, 3, 2)
 _CONTINUOUS = 0.9  # of the update: a window from which on nothing goes unseen
 _SHARP = 0.4  # of the narrowest smear that a beat can have: noise makes edges look sharper than they are
 _MOST_SHARP = 0.1  # of a cycle, whatever the window
@@ -115,17 +113,16 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
 
     period_s: the mean of the fit. update_s, window_s: of the sensor; 0 for a window that is not known.
     """
-    order = _own_order(fit)
-    cycle_s, amplitude = period_s / order, _amplitude(fit, order) * series.spread_w / series.centre_w
-    sharpness = _edge(fit) * order
+    order = max(fit.parts(_HOLDS), default=1)
+    cycle_s = period_s / order
     if cycle_s < _RESOLVED * update_s:
         return False
-    unsteadiness = _unsteadiness(fit) * order
-    fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
+    amplitude = float(np.abs(fit.coefficients[order - 1])) * series.spread_w / series.centre_w
+    sharpness, unsteadiness = _edge(fit) * order, _unsteadiness(fit) * order
     if window_s <= 0:
         # On a starved machine many an update is missed, and the sensor is faster than the readings say.
         update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
-        fastest_hz = 1.0 / update_s - 1.0 / cycle_s
+        fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
         step = fit.walk * math.sqrt(order) / math.sqrt(cycle_s * fastest_hz)
         late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
         unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
@@ -143,33 +140,16 @@ def _most_of_a_beat(cycle_s: float, update_s: float, window_s: float) -> float:
     return _SWING * 2 / math.pi * abs(float(np.sinc((1.0 / update_s - 1.0 / cycle_s) * window_s)))
 
 
-def _own_order(fit: Fit) -> int:
-    """How many like cycles the fitted one holds: the highest order whose multiples have nearly all of the waveform."""
-    power = np.abs(fit.coefficients) ** 2
-    return next((n for n in _ORDERS if len(power) >= n and power[n - 1 :: n].sum() > _HOLDS * power.sum()), 1)
-
-
-def _amplitude(fit: Fit, order: int) -> float:
-    return float(np.abs(fit.coefficients[order - 1]))
-
-
 def _edge(fit: Fit) -> float:
     """The share of a cycle in which the waveform would run through its whole swing at its steepest."""
-    waves = fourier(np.arange(_PLACES) / _PLACES, len(fit.coefficients))
-    swing = float(np.ptp(waves @ np.concatenate((fit.coefficients.real, fit.coefficients.imag))))
-    return swing / max(float(np.max(np.abs(waves @ _slopes(fit)))), 1e-12)
-
-
-def _slopes(fit: Fit) -> Floats:
-    """What gives the slope of the waveform, per cycle, from the waves of a phase."""
-    orders = 2 * np.pi * np.arange(1, len(fit.coefficients) + 1)
-    return np.concatenate((orders * fit.coefficients.imag, -orders * fit.coefficients.real))
+    phases = np.arange(_PLACES) / _PLACES
+    return float(np.ptp(fit.waveform(phases))) / max(float(np.max(np.abs(fit.slope(phases)))), 1e-12)
 
 
 def _unsteadiness(fit: Fit) -> float:
     """The most, in cycles, that the phase of each reading by itself may be off: how much more is left of a reading
     where the waveform is steep, with its own error (robust to uneven spread; White, 1980)."""
-    steep = (fourier(fit.phase, len(fit.coefficients)) @ _slopes(fit))[fit.keep] ** 2
+    steep = fit.slope(fit.phase)[fit.keep] ** 2
     left = fit.rest[fit.keep] ** 2
     design = np.column_stack((np.ones(len(steep)), steep))
     inverse = np.linalg.pinv(design.T @ design)

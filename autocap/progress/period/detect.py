@@ -135,8 +135,9 @@ class _Seeing:
 def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
     spans = kept_spans(fit)
     start_s, end_s = fit.time_s(np.array([spans.spans_u[0][0], spans.spans_u[-1][1]]))
-    counter = _counter(fit, series, spans.period_s, seeing)
-    found = doubt(fit, series) or _alias(fit, series, spans.period_s, seeing, counter)
+    found = doubt(fit, series)
+    counter = Seen.UNCLEAR if found is not None else _counter(fit, series, spans.period_s, seeing)
+    found = found or _alias(fit, series, spans.period_s, seeing, counter)
     excluded = found is None and (counter is Seen.YES or seeing.window_s > 0)  # a beat
     verified = excluded and _confirmed(spans.period_s, seeing)
     verdict, reason = found or (Verdict.PERIODIC, "the signal repeats")
@@ -179,9 +180,7 @@ def _alias(fit: Fit, series: Series, period_s: float, seeing: _Seeing, counter: 
 
 
 def _multiples(fit: Fit, period_s: float, update_s: float) -> tuple[int, ...]:
-    power = np.abs(fit.coefficients) ** 2
-    alike = [n for n in _MULTIPLES if len(power) >= n and power[n - 1 :: n].sum() > _ALIKE * power.sum()]
-    return tuple(n for n in alike if period_s >= n * _RESOLVED_UPDATES * update_s)
+    return tuple(n for n in fit.parts(_ALIKE) if period_s >= n * _RESOLVED_UPDATES * update_s)
 
 
 def _confirmed(period_s: float, seeing: _Seeing) -> bool:
@@ -192,9 +191,9 @@ def _confirmed(period_s: float, seeing: _Seeing) -> bool:
 
 def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
     """Why a fit does not count as a period; `None` when it does."""
-    cycles, repeats, better = kept_spans(fit).cycles, repetition(fit, series), surprise(fit, series)
-    if cycles < _FEWEST_CYCLES:
-        return Verdict.UNRESOLVABLE, f"only {cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
+    spans, repeats, better = kept_spans(fit), repetition(fit, series), surprise(fit, series)
+    if spans.cycles < _FEWEST_CYCLES:
+        return Verdict.UNRESOLVABLE, f"only {spans.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
     if repeats < _REPEATS:
         verdict = Verdict.AMBIGUOUS if repeats > _AMBIGUOUS else Verdict.APERIODIC
         return verdict, f"one half of the signal predicts only {100 * max(repeats, 0.0):.0f} % of the other"
@@ -209,7 +208,7 @@ def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
     if series.paused_s > 0 and explained(fit, series, between) < _BETWEEN_PAUSES:
         return Verdict.AMBIGUOUS, "what repeats is little more than that the job lies still now and then"
     lying = longest_low(fit)
-    if lying > _LYING and lying * period_of(fit) > _LONG_LYING_S:
+    if lying > _LYING and lying * spans.period_s > _LONG_LYING_S:
         return Verdict.AMBIGUOUS, "the job lies still for long in what repeats: it may be the cycle of checkpoints"
     if better < (_BETTER if dense and noise <= _SENSOR_NOISE else _MUCH_BETTER):
         return Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"

@@ -25,6 +25,7 @@ _CYCLES_PER_LEVEL = 3.0
 _WALK = (2e-4, 0.12)  # smallest and largest standard deviation of the phase per cycle
 _FREE = 1.0  # of the phase across what is left out
 _OFFSET = 0.5
+_PARTS = (2, 3, 4, 5)
 _OUTSIDE = 3.5  # what a reading that is left out costs the evidence
 
 
@@ -63,6 +64,22 @@ class Fit:
 
     def phase_at(self, u: Floats) -> Floats:
         return _phase_at(u, self.knots, self.path)
+
+    def waveform(self, phase: Floats) -> Floats:
+        """f at some phases, shape (n,)."""
+        waves = fourier(phase, len(self.coefficients))
+        return np.asarray(waves @ np.concatenate((self.coefficients.real, self.coefficients.imag)))
+
+    def slope(self, phase: Floats) -> Floats:
+        """Of f at some phases, per cycle, shape (n,)."""
+        waves = fourier(phase, len(self.coefficients))
+        return _slope(waves, self.coefficients.real, self.coefficients.imag)
+
+    def parts(self, share: float) -> list[int]:
+        """Of how many parts alike the cycle may be made: the numbers whose multiples, among the harmonics, have more
+        than this share of the waveform's power."""
+        power = np.abs(self.coefficients) ** 2
+        return [n for n in _PARTS if len(power) >= n and power[n - 1 :: n].sum() > share * power.sum()]
 
     def time_s(self, u: Floats) -> Floats:
         """When each of some nominal phases was reached, on the readings' own clock; shape (n,)."""
@@ -173,9 +190,7 @@ class _Problem:
         """Design matrix and target of the linearised problem, and what the fit as it stands leaves of the readings."""
         level, amplitudes = self._level_and_waveform()
         waves = self._waves()
-        orders = 2 * np.pi * np.arange(1, self.harmonics + 1)
-        cosines, sines = amplitudes[: self.harmonics], amplitudes[self.harmonics :]
-        steepness = waves @ np.concatenate((orders * sines, -orders * cosines))
+        steepness = _slope(waves, amplitudes[: self.harmonics], amplitudes[self.harmonics :])
         rest = self.y - self.levels @ level - waves @ amplitudes
         moves = self.moves * steepness[:, None]
         design = np.concatenate((moves, self.levels, waves), axis=1)
@@ -252,6 +267,11 @@ class _Problem:
             rest=flat - fourier(_phase_at(u, self.knots, path), self.harmonics) @ amplitudes,
             level=level,
         )
+
+
+def _slope(waves: Floats, cosines: Floats, sines: Floats) -> Floats:
+    orders = 2 * np.pi * np.arange(1, len(cosines) + 1)
+    return np.asarray(waves @ np.concatenate((orders * sines, -orders * cosines)))
 
 
 def _phase_at(u: Floats, knots: Floats, path: Floats) -> Floats:

@@ -83,8 +83,7 @@ def slowness(fit: Fit, series: Series) -> float:
 
 def longest_low(fit: Fit) -> float:
     """The longest part of the cycle, 0 to 1, in which the waveform stays near its lowest."""
-    waves = fourier(np.arange(_PLACES) / _PLACES, len(fit.coefficients))
-    wave = waves @ np.concatenate((fit.coefficients.real, fit.coefficients.imag))
+    wave = fit.waveform(np.arange(_PLACES) / _PLACES)
     low = wave < wave.min() + _LOW * np.ptp(wave)
     high = np.flatnonzero(~np.concatenate((low, low)))  # round the end of the cycle as well
     return float(np.max(np.diff(high)) - 1) / _PLACES

@@ -23,12 +23,8 @@ _STEP_WINDOWS = 1.5  # between two levels of one interruption
 _LIVELY = 3.0  # ups and downs for each interruption, in ranges of the whole
 _LEAST_LEFT = 0.15
 # Where the power hardly moves but for them, interruptions are known by their level.
-_LOW, _LEVEL, _LONG, _MOST = (
-    0.75,
-    0.05,
-    0.07,
-    0.5,
-)  # of the usual power; its range, over itself; of the time, and in all
+_LOW, _LEVEL = 0.75, 0.05  # of the usual power; its range, over itself
+_LONG, _MOST = 0.07, 0.5  # of the time: one of them, and all
 _ONCE_OR_TWICE = 2
 _FLAT = 0.5  # range of what is left, of the whole
 
