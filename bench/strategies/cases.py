@@ -44,10 +44,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """A row, and the search that it sums up."""
+    """A row, and the search that it sums up. family: of its curve, `None` in whole jobs."""
 
     row: Row
     drive: Drive
+    family: str | None = None
 
 
 def metric_named(name: str, k: float) -> Metric:

@@ -1,7 +1,7 @@
 """`python -m bench strategies`: which strategy is best, on cap curves alone or in whole simulated jobs.
 
-*curves* drives strategies alone on measured curves (the twelve seed curves, or a CSV of yours); *jobs* runs the whole
-controller, sensors and progress included, on the simulated device.
+*curves* drives strategies alone on cap curves (the twelve seed curves, made-up ones, or a CSV of yours); *jobs* runs
+the whole controller, sensors and progress included, on the simulated device.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +23,8 @@ from autocap.metrics import DEFAULT_K
 from autocap.strategies import registry
 from bench.strategies import curve_cases, job_cases
 from bench.strategies.cases import Searched, metric_named
-from bench.strategies.curves import built_in, read
+from bench.strategies.curve_set import SETS, named, of_families
+from bench.strategies.curves import CapCurve, read
 
 _CHUNK = 8
 _QUICK = 4  # of the jobs, --quick runs every fourth curve
@@ -55,6 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--curves", type=Path, metavar="FILE.csv", help="curve,cap_w,power_w,time_s (default: the seed's)"
     )
+    parser.add_argument(
+        "--families",
+        metavar="A,B",
+        help=f"only curves of these families, built in or of FILE.csv; {', '.join(SETS)} and all stand for several "
+        "built-in ones (default: seed)",
+    )
+    parser.add_argument("--by-family", action="store_true", help="a row for each family of curves, too")
     parser.add_argument("--strategies", default=every, help=f"by comma (default: {every})")
     parser.add_argument(
         "--metrics", default="energy,edp,eds", help="by comma; eds_1.5 is eds with that k (default: energy,edp,eds)"
@@ -74,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _curves(args: argparse.Namespace) -> int:
-    curves = built_in() if args.curves is None else read(args.curves)
+    curves = _chosen(args)
     noise = 0.005 if args.noise is None else args.noise
     cases = [
         curve_cases.CurveCase(curve=curve, metric=metric, k=args.k, strategy=name, seed=seed, noise=noise)
@@ -82,12 +91,24 @@ def _curves(args: argparse.Namespace) -> int:
             args.strategies.split(","), args.metrics.split(","), curves, range(_seeds(args, 20))
         )
     ]
-    return _show(args, curve_cases.run, cases, curve_cases.table, "searches", f"noise {100 * noise:g} %")
+    table = partial(curve_cases.table, by_family=args.by_family)
+    return _show(args, curve_cases.run, cases, table, "searches", f"noise {100 * noise:g} %")
+
+
+def _chosen(args: argparse.Namespace) -> list[CapCurve]:
+    """The curves to search."""
+    families = None if args.families is None else args.families.split(",")
+    if args.curves is None:
+        return named(families or ["seed"])
+    curves = read(args.curves)
+    return curves if families is None else of_families(curves, families)
 
 
 def _jobs(args: argparse.Namespace) -> int:
     if args.curves is not None:
         raise ValueError("--curves belongs to --mode curves")
+    if args.families is not None or args.by_family:
+        raise ValueError("--families and --by-family belong to --mode curves")
     jitter = 0.01 if args.noise is None else args.noise
     curves = job_cases.curves(args.progress, args.sensor)
     cases = [

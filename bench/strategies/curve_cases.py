@@ -47,19 +47,32 @@ def run(case: CurveCase) -> Searched:
         progress=None,
         state="nothing kept" if found.kept_w is None else "kept",
     )
-    return Searched(row=row, drive=found)
+    return Searched(row=row, drive=found, family=case.curve.family)
 
 
-def table(searched: Sequence[Searched]) -> Iterator[str]:
-    """A line per strategy and metric of a Markdown table."""
-    yield "| strategy | metric | curves | searches | regret, mean / p90 / worst % | probes | probes' regret % |"
-    yield "|---|---|---|---|---|---|---|"
+def table(searched: Sequence[Searched], *, by_family: bool = False) -> Iterator[str]:
+    """A line per strategy and metric of a Markdown table; by_family: then one for each family of its curves."""
+    yield (
+        f"| strategy | metric |{' family |' * by_family} curves | searches | regret, mean / p90 / worst % | probes | "
+        "probes' regret % |"
+    )
+    yield f"|{'---|' * (7 + by_family)}"
     for strategy, metric, some in grouped(searched):
-        rows = [found.row for found in some]
-        regret = np.array([row.regret_pct for row in rows])
-        yield (
-            f"| {strategy} | {metric} | {len({row.curve for row in rows})} | {len(rows)} | "
-            f"{regret.mean():.2f} / {np.quantile(regret, 0.9):.2f} / {regret.max():.2f} | "
-            f"{np.mean([row.probes for row in rows]):.1f} | "
-            f"{np.mean([row.exploration_regret_pct for row in rows]):.2f} |"
-        )
+        if not by_family:
+            yield f"| {strategy} | {metric} | {_numbers(some)} |"
+            continue
+        yield f"| {strategy} | {metric} | all | {_numbers(some)} |"
+        for family in dict.fromkeys(found.family for found in some):
+            numbers = _numbers([found for found in some if found.family == family])
+            yield f"| {strategy} | {metric} | {family} | {numbers} |"
+
+
+def _numbers(searched: Sequence[Searched]) -> str:
+    """The columns of some searches."""
+    rows = [found.row for found in searched]
+    regret = np.array([row.regret_pct for row in rows])
+    return (
+        f"{len({row.curve for row in rows})} | {len(rows)} | "
+        f"{regret.mean():.2f} / {np.quantile(regret, 0.9):.2f} / {regret.max():.2f} | "
+        f"{np.mean([row.probes for row in rows]):.1f} | {np.mean([row.exploration_regret_pct for row in rows]):.2f}"
+    )

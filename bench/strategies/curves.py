@@ -8,6 +8,7 @@ own rule (`autocap.controller.search`), and a cap that is asked for again is mea
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ _ITERATIONS = 100.0
 _MOST_BYTES = 16 * MIB
 _MOST_NAME = 200  # characters
 _LEAST, _MOST = 1e-6, 1e9
+_NUMBER = re.compile(r"-\d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,12 @@ class CapCurve:
             raise ValueError(f"curve {self.name} has a cap, power or time that is not from {_LEAST:g} to {_MOST:g}")
         if len(self.caps_w) > MOST_CAPS:
             raise ValueError(f"curve {self.name} has {len(self.caps_w)} caps, and at most {MOST_CAPS} can be searched")
+
+    @property
+    def family(self) -> str:
+        """What it shares its name with: all before a `/`, or else before a last `-` and number."""
+        folder, slash, _ = self.name.partition("/")
+        return folder if slash else _NUMBER.sub("", self.name)
 
     @property
     def grid(self) -> CapGrid:

@@ -10,7 +10,8 @@ from autocap.records import TrialState
 from bench.strategies import command as strategies
 from bench.strategies import curve_cases
 from bench.strategies.cases import metric_named
-from bench.strategies.curve_set import KINDS, PUBLISHED, curve_set
+from bench.strategies.curve_set import PUBLISHED, curve_set
+from bench.strategies.curve_set.phases import KINDS
 from bench.strategies.curves import CapCurve, built_in, read, write
 
 CURVE = CapCurve(

@@ -242,7 +242,7 @@ def own_options() -> set[str]:
         parser = argparse.ArgumentParser()
         getattr(import_module(module), cls)().prepare_parser(parser)
         found |= set(parser._option_string_actions)
-    programs = [*BENCHMARKS.values(), "bench.strategies.curve_set", "bench.nvml_emulation.player"]
+    programs = [*BENCHMARKS.values(), "bench.strategies.curve_set.__main__", "bench.nvml_emulation.player"]
     for module in [*programs, "autocap.workloads.__main__"]:
         path = ROOT / (module.replace("autocap.workloads", "workloads").replace(".", "/") + ".py")
         found |= set(re.findall(r'"(--[a-z][a-z-]+)"', path.read_text()))
@@ -274,6 +274,7 @@ def test_every_command_in_the_text_is_one_of_ours() -> None:
             case ["python", "-m", "bench", name, *_] if re.fullmatch(r"[a-z]+", name):
                 assert name in BENCHMARKS, f"{page.name}: {span}"
             case ["python", "-m", module, *_] if module.startswith("bench."):
-                assert import_module(module).main, f"{page.name}: {span}"
+                package = (ROOT / module.replace(".", "/")).is_dir()
+                assert import_module(f"{module}.__main__" if package else module).main, f"{page.name}: {span}"
             case _:
                 pass

@@ -1,7 +1,6 @@
-"""Made-up cap curves that look like measured ones: `python -m bench.strategies.curve_set OUT.csv --seed N --count N`.
+"""Made-up cap curves of training jobs, from a two-phase model that reproduces published ones to a few percent.
 
-They come from a two-phase model that reproduces published cap curves to a few percent. While it computes (phase 1)
-and while it moves memory (phase 2) a card draws
+While it computes (phase 1) and while it moves memory (phase 2) a card draws
 
     P_i(x) = idle + A_i x V(x)²       V flat below a knee, linear above, V(1) = 1
 
@@ -17,16 +16,12 @@ and the mean power is that of the phases and of the host's share by their times.
     lowest     mostly waiting: the lower the cap the cheaper      highest   gains little from low caps
 """
 
-import argparse
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.strategies.curves import CapCurve, write
+from bench.strategies.curves import CapCurve
 
 Floats = NDArray[np.float64]
 
@@ -35,22 +30,6 @@ RANGES_W = ((100.0, 250.0), (100.0, 300.0), (100.0, 260.0), (100.0, 400.0), (125
 _OFTEN = (0.25, 0.25, 0.2, 0.08, 0.17, 0.05)  # how often each of them is made
 _CLOCKS = np.linspace(0.05, 1.0, 2000)
 _RUN_TIME_ERROR, _RUN_POWER_ERROR = 0.01, 0.005
-
-# Two published single-run curves (a Zeus data set: ResNet-50 on a V100 at batch 256, on an A40 at batch 128).
-PUBLISHED = (
-    CapCurve(
-        name="v100/resnet50",
-        caps_w=(100, 125, 150, 175, 200, 250),
-        powers_w=(98, 122, 145, 166, 185, 220),
-        times_s=(6781, 5065, 4149, 3852, 3701, 3515),
-    ),
-    CapCurve(
-        name="a40/resnet50",
-        caps_w=(100, 150, 175, 200, 250, 300),
-        powers_w=(115, 144, 161, 179, 216, 244),
-        times_s=(11009, 6147, 4463, 3992, 3804, 3740),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,25 +93,3 @@ def _shares(kind: str, rng: np.random.Generator) -> tuple[float, float, float]:
     if kind == "highest":
         return rng.uniform(0.8, 1.0), rng.uniform(0.0, 0.1), rng.uniform(0.0, 0.05)
     return rng.uniform(0.3, 0.9), rng.uniform(0.05, 0.5), rng.uniform(0.0, 0.2)
-
-
-def curve_set(seed: int, count: int) -> list[CapCurve]:
-    """So many curves, the kinds in turn, and the two published ones."""
-    rng = np.random.default_rng(seed)
-    kinds = [KINDS[i % len(KINDS)] for i in range(count)]
-    return [make(f"{kind}-{i:03d}", kind, rng) for i, kind in enumerate(kinds)] + list(PUBLISHED)
-
-
-def main(argv: Sequence[str]) -> int:
-    """Write a set of curves."""
-    parser = argparse.ArgumentParser(prog="python -m bench.strategies.curve_set", description=__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=120)
-    args = parser.parse_args(argv)
-    write(args.out, curve_set(args.seed, args.count))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
