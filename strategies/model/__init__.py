@@ -28,8 +28,9 @@ from autocap.records import Measurement, Prediction, Trial
 from autocap.strategies.base import Strategy
 from autocap.strategies.findings import Finding
 from autocap.strategies.model.belief import Belief, Costs
-from autocap.strategies.model.residual import POWER, Observation
-from autocap.strategies.model.shapes import Floats, shapes, with_rest
+from autocap.strategies.model.parameters import Floats
+from autocap.strategies.model.residual import POWER_LEVEL, Observation
+from autocap.strategies.model.shapes import FAMILIES, shapes, with_rest
 from autocap.strategies.options import Option
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
@@ -61,6 +62,8 @@ class Model(Strategy):
         ),
     )
 
+    families: ClassVar[tuple[str, ...]] = tuple(FAMILIES)  # of curves that are believed to be possible
+
     def _set_up(self) -> None:
         self._baseline_w = max(self.baseline.cap_w)
         self._past = [trial.measurement for trial in self.history if trial.measurement is not None]
@@ -70,10 +73,10 @@ class Model(Strategy):
         self._places = {cap_w: place for place, cap_w in enumerate(sorted({*self._candidates, *known}))}
         self._caps_w = np.array(list(self._places))
         self._gpu_w = _drawn_w(self.baseline.of_gpus())
-        curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding)
+        curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding, self.families)
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
         self._belief, self._costs = self._learn()
-        if abs(self._drawn_more()) > _SURPRISE * POWER[0].level:
+        if abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
             self._past = []
             self._belief, self._costs = self._learn()
 
@@ -115,7 +118,17 @@ class Model(Strategy):
         baseline: nothing announces a cliff below."""
         lowest_w = min(self.findings, default=math.inf)
         unmeasured = {cap_w for cap_w in self.grid if lowest_w < cap_w < self._baseline_w} - self.findings.keys()
-        return tuple(one for one in self._belief.predictions(self._caps_w) if one.cap_w in unmeasured)
+        predictions = self._belief.predictions(self._caps_w, self._places[self._baseline_w])
+        return tuple(one for one in predictions if one.cap_w in unmeasured)
+
+    def expected_loss(self) -> tuple[float, float] | None:
+        """How much more the cap recommended is expected to cost than the best of all, relative to the best, and the
+        standard deviation of that; `None` where none is recommended."""
+        kept_w = self.recommend()
+        if kept_w is None:
+            return None
+        within = [self._places[cap_w] for cap_w in self._candidates]
+        return self._costs.loss(self._places[kept_w], within)
 
     def _next(self) -> float | None:
         if len(self._trials) >= self._whole("trials"):

@@ -16,13 +16,24 @@ import numpy as np
 from autocap.distributions import normal_below
 from autocap.metrics import Terms
 from autocap.records import Prediction
-from autocap.strategies.model.residual import JITTER, LEAST_ERROR, POWER, TIME, Observation, Posterior, condition
-from autocap.strategies.model.shapes import Floats, Shapes
+from autocap.strategies.model.parameters import Floats
+from autocap.strategies.model.residual import (
+    JITTER,
+    LEAST_ERROR,
+    POWER,
+    POWER_LEVEL,
+    TIME,
+    TIME_LEVEL,
+    Observation,
+    Posterior,
+    Residual,
+)
+from autocap.strategies.model.shapes import Shapes
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a standard normal
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 _NEGLIGIBLE = 1e-5  # a curve with less weight than this share of the likeliest is left out: it only costs time
-SMOOTH = 0.25  # how likely a curve is smooth, the first kind of roughness, before anything was measured
+_WORLDS = 400  # that are drawn where no closed form is at hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +49,18 @@ class Belief:
         """What is believed after some observations."""
         power_values = np.array([[item.power for item in observed], [item.power_error for item in observed]])
         time_values = np.array([[item.time for item in observed], [item.time_error for item in observed]])
-        power = condition(shapes.log_power, caps_w, baseline_w, POWER, observed, power_values)
-        time = condition(shapes.log_time, caps_w, baseline_w, TIME, observed, time_values)
-        each = [shapes.log_weight + math.log(share) for share in (SMOOTH, 1 - SMOOTH)]
-        log_weight = np.concatenate(each) + power.log_likelihood + time.log_likelihood
+        power = Residual.after(caps_w, baseline_w, POWER, observed, power_values, POWER_LEVEL)
+        time = Residual.after(caps_w, baseline_w, TIME, observed, time_values, TIME_LEVEL)
+        log_weight = shapes.log_weight + power.log_likelihood(shapes.log_power, shapes.kind)
+        log_weight += time.log_likelihood(shapes.log_time, shapes.kind)
         weight = np.exp(log_weight - log_weight.max())
         likely = weight > _NEGLIGIBLE
-        weight = weight[likely] / weight[likely].sum()
-        return cls(weight=weight, power=power.of(likely), time=time.of(likely))
+        weight, left = weight[likely] / weight[likely].sum(), shapes.of(likely)
+        return cls(
+            weight=weight,
+            power=power.condition(left.log_power, left.kind),
+            time=time.condition(left.log_time, left.kind),
+        )
 
     def costs(self, terms: Terms) -> "Costs":
         """A metric at every cap."""
@@ -60,16 +75,17 @@ class Belief:
             time=self.time,
         )
 
-    def predictions(self, caps_w: Floats) -> list[Prediction]:
-        """Energy and time of every cap against the baseline; caps_w: all of them, shape (caps,)."""
-        energy = self.power.mean + self.time.mean
-        var_p, var_t = (np.maximum(self.weight @ each.variance, JITTER) for each in (self.power, self.time))
-        spread_e = energy - self.weight @ energy
-        spread_t = self.time.mean - self.weight @ self.time.mean
-        error_e = np.sqrt(self.weight @ spread_e**2 + var_p + var_t)
-        error_t = np.sqrt(self.weight @ spread_t**2 + var_t)
-        ratios = self.weight @ np.exp(energy), self.weight @ np.exp(self.time.mean)
-        correlation = (self.weight @ (spread_e * spread_t) + var_t) / (error_e * error_t)
+    def predictions(self, caps_w: Floats, baseline: int) -> list[Prediction]:
+        """True energy and time of every cap over the baseline's, whose own error is included; caps_w: all of them,
+        shape (caps,). baseline: its place."""
+        log_p, var_p = _against(self.power, baseline)
+        log_t, var_t = _against(self.time, baseline)
+        log_e = log_p + log_t
+        spread_e, spread_t = log_e - self.weight @ log_e, log_t - self.weight @ log_t
+        error_e = np.sqrt(self.weight @ (spread_e**2 + var_p + var_t))
+        error_t = np.sqrt(self.weight @ (spread_t**2 + var_t))
+        ratios = self.weight @ np.exp(log_e), self.weight @ np.exp(log_t)
+        correlation = (self.weight @ (spread_e * spread_t + var_t)) / (error_e * error_t)
         return [
             Prediction(
                 cap_w=cap_w, energy=e, time=t, energy_rel_stderr=sd_e, period_rel_stderr=sd_t, time_energy_corr=corr
@@ -146,6 +162,24 @@ class Costs:
         after = mean[:, None] + moved[:, :, None] * _NODES  # (the one tried again, the one it tells of, outcome)
         return np.asarray(mean.min() - after.min(axis=1) @ _SHARES)
 
+    def loss(self, place: int, of: Sequence[int]) -> tuple[float, float]:
+        """How much more the cap at `place` costs than the best of some caps, relative to it: mean and standard
+        deviation over equally likely worlds, drawn with a fixed seed."""
+        rng = np.random.default_rng(_WORLDS)
+        among = np.array(sorted({*of, place}))
+        curve = rng.choice(len(self.weight), size=_WORLDS, p=self.weight)
+        cost = self.value[np.ix_(curve, among)].copy()
+        for slopes, quantity in ((self.by_power, self.power), (self.by_time, self.time)):
+            kind = quantity.kind[curve]
+            for each in np.unique(kind):
+                some = kind == each
+                cov = quantity.cov[each][np.ix_(among, among)]
+                root = np.linalg.cholesky(cov + JITTER * np.eye(len(among)))
+                strayed = rng.standard_normal((int(some.sum()), len(among))) @ root.T
+                cost[some] += slopes[np.ix_(curve[some], among)] * strayed
+        lost = cost[:, int(np.searchsorted(among, place))] / np.maximum(cost.min(axis=1), JITTER) - 1
+        return float(lost.mean()), float(lost.std())
+
     def chance_above(self, cost: float) -> Floats:
         """The probability that a cap costs more than this, by the curves alone, shape (caps,)."""
         return np.asarray(self.weight @ (self.value > cost))
@@ -173,6 +207,13 @@ class Costs:
         gain = _above_zero(better, variance / np.sqrt(variance + noise))
         loss = _above_zero(-better, np.sqrt(variance))
         return np.asarray(self.weight @ gain), np.asarray(self.weight @ loss)
+
+
+def _against(quantity: Posterior, place: int) -> tuple[Floats, Floats]:
+    """How far a quantity is from that at `place`, in ln, and the variance of its residual, each (curves, caps)."""
+    cov = quantity.cov_with(place)
+    variance = quantity.variance + cov[:, [place]] - 2 * cov
+    return quantity.mean - quantity.mean[:, [place]], np.maximum(variance, JITTER)
 
 
 def _above_zero(mean: Floats, spread: Floats) -> Floats:

@@ -1,41 +1,47 @@
 """How far power and time stray from a physical curve: a Gaussian process over the caps, conditioned on observations.
 
-There is a slow part that grows with the distance below the baseline's cap, and short bumps.
+There is a slow part that grows with the distance below the baseline's cap, and short bumps. How much of each is a
+matter of the curve's kind.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.strategies.model.shapes import Floats
+from autocap.strategies.model.parameters import Floats
 
 LEAST_ERROR = 0.001  # of an observation, relative: drift and the like are there even where no error is stated
 JITTER = 1e-10
-_SLOW_LENGTH, _BUMP_LENGTH = 0.22, 0.06  # of the baseline's cap
+_BUMP_LENGTH = 0.06  # of the baseline's cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roughness:
     """How far a quantity strays from its physical curve, in ln: slow at the baseline, per distance below it (as a
-    share of its cap), and the bumps. level: how far one run may be from another."""
+    share of its cap), and the bumps. length: of the slow part, a share of the baseline's cap."""
 
     slow: float
     per_depth: float
     bump: float
-    level: float
+    length: float = 0.22
 
 
-# A curve is smooth, as that of a card that is measured as it runs, or has bumps, as one that was recorded once.
+# The kinds: smooth, as the curve of a card that is measured as it runs, bumpy, as one that was recorded once, or bent,
+# as no formula follows a knee closely.
+SMOOTH, BUMPY, BENT = range(3)
 POWER = (
-    Roughness(slow=0.002, per_depth=0.045, bump=0.0003, level=0.02),
-    Roughness(slow=0.002, per_depth=0.045, bump=0.006, level=0.02),
+    Roughness(slow=0.002, per_depth=0.045, bump=0.0003),
+    Roughness(slow=0.002, per_depth=0.045, bump=0.006),
+    Roughness(slow=0.002, per_depth=0.045, bump=0.004),
 )
 TIME = (
-    Roughness(slow=0.003, per_depth=0.075, bump=0.0005, level=1.0),
-    Roughness(slow=0.003, per_depth=0.075, bump=0.01, level=1.0),
+    Roughness(slow=0.003, per_depth=0.075, bump=0.0005),
+    Roughness(slow=0.003, per_depth=0.075, bump=0.01),
+    Roughness(slow=0.003, per_depth=0.12, bump=0.005, length=0.15),
 )
+POWER_LEVEL, TIME_LEVEL = 0.02, 1.0  # how far, in ln, one run may be from another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +61,14 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """One quantity. mean: by curve, shape (curves, caps). cov: of the residual, by roughness, (kinds, caps, caps).
+    """One quantity. mean: by curve, shape (curves, caps). cov: of the residual, by kind, shape (kinds, caps, caps).
 
-    kind: which roughness a curve has, shape (curves,). log_likelihood: of what was observed, shape (curves,).
+    kind: of each curve, shape (curves,).
     """
 
     mean: Floats
     cov: Floats
     kind: NDArray[np.int_]
-    log_likelihood: Floats
-
-    def of(self, curves: NDArray[np.bool_]) -> "Posterior":
-        """The same for some of the curves."""
-        log_likelihood = self.log_likelihood[curves]
-        return replace(self, mean=self.mean[curves], kind=self.kind[curves], log_likelihood=log_likelihood)
 
     @property
     def variance(self) -> Floats:
@@ -84,44 +84,60 @@ class Posterior:
         return np.asarray(self.cov[:, places][:, :, places][self.kind])
 
 
-def condition(
-    prior: Floats,
-    caps_w: Floats,
-    baseline_w: float,
-    roughness: Sequence[Roughness],
-    observed: Sequence[Observation],
-    values: Floats,
-) -> Posterior:
-    """Condition the curves `prior`, shape (curves, caps), each with every roughness in turn, on values observed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """What observations of one quantity say of its residuals. kernel: before them, by kind, shape (kinds, caps, caps).
 
-    values: shape (2, n), value and error.
+    places, values: of the observations, shape (n,). precision: the inverse of their covariance, (kinds, n, n).
     """
-    places = [item.place for item in observed]
-    levels = np.array([np.nan if item.level is None else item.level for item in observed])
-    residual = values[0] - prior[:, places]
-    means, covs, log_likelihoods = [], [], []
-    for rough in roughness:
-        kernel = _kernel(caps_w, baseline_w, rough)
-        shared = (levels[:, None] == levels[None, :]) * rough.level**2
-        seen = kernel[np.ix_(places, places)] + (np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + shared)
-        inverse = np.linalg.inv(seen)
-        gain = kernel[:, places] @ inverse
-        misfit = np.einsum("ki,ij,kj->k", residual, inverse, residual)
-        means.append(prior + residual @ gain.T)
-        covs.append(kernel - gain @ kernel[places])
-        log_likelihoods.append(-0.5 * misfit - 0.5 * np.linalg.slogdet(seen)[1])
-    return Posterior(
-        mean=np.concatenate(means),
-        cov=np.array(covs),
-        kind=np.repeat(np.arange(len(means)), len(prior)),
-        log_likelihood=np.concatenate(log_likelihoods),
-    )
+
+    kernel: Floats
+    places: NDArray[np.int_]
+    values: Floats
+    precision: Floats
+
+    @classmethod
+    def after(
+        cls,
+        caps_w: Floats,
+        baseline_w: float,
+        roughness: Sequence[Roughness],
+        observed: Sequence[Observation],
+        values: Floats,
+        level: float,
+    ) -> "Residual":
+        """After observations of these values and errors, shape (2, n); those of one level share an unknown factor."""
+        places = np.array([item.place for item in observed])
+        levels = np.array([np.nan if item.level is None else item.level for item in observed])
+        kernel = np.array([_kernel(caps_w, baseline_w, rough) for rough in roughness])
+        noise = np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + (levels[:, None] == levels[None, :]) * level**2
+        precision = np.linalg.inv(kernel[:, places[:, None], places] + noise)
+        return cls(kernel=kernel, places=places, values=values[0], precision=precision)
+
+    def log_likelihood(self, prior: Floats, kind: NDArray[np.int_]) -> Floats:
+        """Of what was observed, under each of the curves `prior`, shape (curves, caps), each of a kind; (curves,)."""
+        off = self.values - prior[:, self.places]
+        misfit = np.empty(len(prior))
+        for each, precision in enumerate(self.precision):
+            some = kind == each
+            misfit[some] = np.sum(off[some] @ precision * off[some], axis=1)
+        return np.asarray(-0.5 * misfit + 0.5 * np.linalg.slogdet(self.precision)[1][kind])
+
+    def condition(self, prior: Floats, kind: NDArray[np.int_]) -> Posterior:
+        """The curves `prior`, shape (curves, caps), each of a kind, bent to what was observed."""
+        gain = self.kernel[:, :, self.places] @ self.precision
+        off = self.values - prior[:, self.places]
+        mean = prior.copy()
+        for each in range(len(gain)):
+            some = kind == each
+            mean[some] += off[some] @ gain[each].T
+        return Posterior(mean=mean, cov=self.kernel - gain @ self.kernel[:, self.places], kind=kind)
 
 
 def _kernel(caps_w: Floats, baseline_w: float, rough: Roughness) -> Floats:
     distance = np.abs(caps_w[:, None] - caps_w[None, :]) / baseline_w
     depth = np.clip((baseline_w - caps_w) / baseline_w, 0.0, 1.0)
     sd = rough.slow + rough.per_depth * depth
-    slow = sd[:, None] * sd[None, :] * np.exp(-0.5 * (distance / _SLOW_LENGTH) ** 2)
+    slow = sd[:, None] * sd[None, :] * np.exp(-0.5 * (distance / rough.length) ** 2)
     bumps = rough.bump**2 * np.exp(-0.5 * (distance / _BUMP_LENGTH) ** 2)
     return np.asarray(slow + bumps + JITTER * np.eye(len(caps_w)))
