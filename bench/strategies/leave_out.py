@@ -12,7 +12,7 @@ from autocap.strategies.registry import StrategyFactory
 from bench.strategies.curve_set import SETS
 
 # What stands in a prior for the curves of a set: the seed curves were fitted with the law, and so on.
-_STANDS_FOR = {"seed": ("law",), "made-up": ("phases",), "knees": ("memory",)}
+_STANDS_FOR = {"seed": ("law",), "made-up": ("phases",), "knees": ("memory",), "scatter": ("memory",)}
 STANDS_FOR: Mapping[str, tuple[str, ...]] = {
     family: _STANDS_FOR[name] for name, families in SETS.items() for family in families
 }
