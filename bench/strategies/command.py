@@ -25,6 +25,7 @@ from bench.strategies import curve_cases, job_cases
 from bench.strategies.cases import Searched, metric_named
 from bench.strategies.curve_set import SETS, named, of_families
 from bench.strategies.curves import CapCurve, read
+from bench.strategies.leave_out import without
 
 _CHUNK = 8
 _QUICK = 4  # of the jobs, --quick runs every fourth curve
@@ -63,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
         help=f"only curves of these families, built in or of FILE.csv; {', '.join(SETS)} and all stand for several "
         "built-in ones (default: seed)",
     )
+    parser.add_argument(
+        "--leave-out",
+        metavar="A,B",
+        help="as --families, and the prior of a strategy lacks what stands for the curve's family (of model alone)",
+    )
     parser.add_argument("--by-family", action="store_true", help="a row for each family of curves, too")
     parser.add_argument("--strategies", default=every, help=f"by comma (default: {every})")
     parser.add_argument(
@@ -83,13 +89,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _curves(args: argparse.Namespace) -> int:
-    curves = _chosen(args)
     noise = 0.005 if args.noise is None else args.noise
+    strategies, curves = args.strategies.split(","), _chosen(args)
+    if args.leave_out is not None:
+        for name, family in product(strategies, dict.fromkeys(curve.family for curve in curves)):
+            without(name, family)  # says at once where that cannot be
     cases = [
-        curve_cases.CurveCase(curve=curve, metric=metric, k=args.k, strategy=name, seed=seed, noise=noise)
-        for name, metric, curve, seed in product(
-            args.strategies.split(","), args.metrics.split(","), curves, range(_seeds(args, 20))
+        curve_cases.CurveCase(
+            curve=curve,
+            metric=metric,
+            k=args.k,
+            strategy=name,
+            seed=seed,
+            noise=noise,
+            leave_out=args.leave_out is not None,
         )
+        for name, metric, curve, seed in product(strategies, args.metrics.split(","), curves, range(_seeds(args, 20)))
     ]
     table = partial(curve_cases.table, by_family=args.by_family)
     return _show(args, curve_cases.run, cases, table, "searches", f"noise {100 * noise:g} %")
@@ -97,7 +112,10 @@ def _curves(args: argparse.Namespace) -> int:
 
 def _chosen(args: argparse.Namespace) -> list[CapCurve]:
     """The curves to search."""
-    families = None if args.families is None else args.families.split(",")
+    if args.families is not None and args.leave_out is not None:
+        raise ValueError("--leave-out names the families itself; leave --families out")
+    names = args.families or args.leave_out
+    families = None if names is None else names.split(",")
     if args.curves is None:
         return named(families or ["seed"])
     curves = read(args.curves)
@@ -107,8 +125,8 @@ def _chosen(args: argparse.Namespace) -> list[CapCurve]:
 def _jobs(args: argparse.Namespace) -> int:
     if args.curves is not None:
         raise ValueError("--curves belongs to --mode curves")
-    if args.families is not None or args.by_family:
-        raise ValueError("--families and --by-family belong to --mode curves")
+    if args.families is not None or args.leave_out is not None or args.by_family:
+        raise ValueError("--families, --leave-out and --by-family belong to --mode curves")
     jitter = 0.01 if args.noise is None else args.noise
     curves = job_cases.curves(args.progress, args.sensor)
     cases = [

@@ -11,20 +11,24 @@ from autocap.records import Measurement
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
+from bench.strategies.calibration import HEADINGS, columns
 from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import CapCurve, drive
+from bench.strategies.leave_out import without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveCase(Case):
-    """One search on a curve. noise: of a trial's time."""
+    """One search on a curve. noise: of a trial's time. leave_out: whether the prior lacks what stands for the curve."""
 
     curve: CapCurve
+    leave_out: bool = False
 
 
 def run(case: CurveCase) -> Searched:
     """Run one search to its end. The noise depends on the curve and the seed, not on the strategy."""
-    factory = registry.find(case.strategy)
+    family = case.curve.family
+    factory = without(case.strategy, family) if case.leave_out else registry.find(case.strategy)
     values = registry.option_values(factory, ())
 
     def new_strategy(grid: CapGrid, metric: Metric, baseline: Measurement) -> StrategyLike:
@@ -47,16 +51,16 @@ def run(case: CurveCase) -> Searched:
         progress=None,
         state="nothing kept" if found.kept_w is None else "kept",
     )
-    return Searched(row=row, drive=found, family=case.curve.family)
+    return Searched(row=row, drive=found, family=family)
 
 
 def table(searched: Sequence[Searched], *, by_family: bool = False) -> Iterator[str]:
     """A line per strategy and metric of a Markdown table; by_family: then one for each family of its curves."""
     yield (
         f"| strategy | metric |{' family |' * by_family} curves | searches | regret, mean / p90 / worst % | probes | "
-        "probes' regret % |"
+        f"probes' regret % | {' | '.join(HEADINGS)} |"
     )
-    yield f"|{'---|' * (7 + by_family)}"
+    yield f"|{'---|' * (7 + by_family + len(HEADINGS))}"
     for strategy, metric, some in grouped(searched):
         if not by_family:
             yield f"| {strategy} | {metric} | {_numbers(some)} |"
@@ -71,8 +75,10 @@ def _numbers(searched: Sequence[Searched]) -> str:
     """The columns of some searches."""
     rows = [found.row for found in searched]
     regret = np.array([row.regret_pct for row in rows])
+    doubts = columns([(found.drive.calibration, found.row.regret_pct) for found in searched if found.drive.calibration])
     return (
         f"{len({row.curve for row in rows})} | {len(rows)} | "
         f"{regret.mean():.2f} / {np.quantile(regret, 0.9):.2f} / {regret.max():.2f} | "
-        f"{np.mean([row.probes for row in rows]):.1f} | {np.mean([row.exploration_regret_pct for row in rows]):.2f}"
+        f"{np.mean([row.probes for row in rows]):.1f} | {np.mean([row.exploration_regret_pct for row in rows]):.2f} | "
+        f"{' | '.join(doubts)}"
     )

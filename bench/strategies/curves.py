@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.runlog.input_file import MIB, read_input
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import DEFAULT_STEP_W, CapGrid
+from bench.strategies.calibration import Calibration, expected, judge
 
 Floats = NDArray[np.float64]
 
@@ -131,13 +133,15 @@ def write(path: Path, curves: Iterable[CapCurve]) -> None:
 class Drive:
     """One finished search. trials: in their order. kept_w: the cap recommended, watts, `None` without one.
 
-    costs: the true metric of every cap of the grid against the highest one, shape (caps,).
+    costs: the true metric of every cap of the grid against the highest one, shape (caps,). calibration: how the
+    strategy's own errors hold; `None` in whole jobs.
     """
 
     grid: CapGrid
     costs: Floats
     trials: tuple[Trial, ...]
     kept_w: float | None
+    calibration: Calibration | None = None
 
     @property
     def final_w(self) -> float:
@@ -166,8 +170,12 @@ def drive(
 
     noise: relative standard deviation of a trial's time; its power has 0.4 of it, and both say so.
     """
-    grid = curve.grid
-    powers_w, times_s = curve.at(grid)
+    grid, powers_w, times_s = _on_grid(curve)
+    strategies: list[StrategyLike] = []
+
+    def keep_new(found: Measurement) -> StrategyLike:
+        strategies.append(new_strategy(grid, metric, found))
+        return strategies[-1]
 
     def measure(cap_w: float) -> Measurement:
         time_z, power_z = rng.standard_normal(2)
@@ -177,7 +185,7 @@ def drive(
         return measured(cap_w, power_w, time_s, noise)
 
     baseline = measure(grid[-1])
-    search = Search(lambda found: new_strategy(grid, metric, found), grid, metric, baseline, _prune_sigmas(metric))
+    search = Search(keep_new, grid, metric, baseline, _prune_sigmas(metric))
     trials: list[Trial] = []
     while len(trials) < _MOST_TRIALS and (cap_w := search.ask()) is not None:
         found = measure(cap_w)
@@ -194,10 +202,24 @@ def drive(
             )
         )
         search.tell(trials[-1])
-    base = measured(grid[-1], float(powers_w[-1]), float(times_s[-1]), 0.0)
-    ratios = zip((powers_w * times_s / (powers_w[-1] * times_s[-1])).tolist(), times_s / times_s[-1], strict=True)
-    costs = np.array([metric.value(energy, float(time), base) for energy, time in ratios])
-    return Drive(grid=grid, costs=costs, trials=tuple(trials), kept_w=search.recommend())
+    energies, times = powers_w * times_s / (powers_w[-1] * times_s[-1]), times_s / times_s[-1]
+    terms = metric.terms(measured(grid[-1], float(powers_w[-1]), float(times_s[-1]), 0.0))
+    return Drive(
+        grid=grid,
+        costs=terms.energy * energies * times**terms.power + terms.time * times,
+        trials=tuple(trials),
+        kept_w=search.recommend(),
+        calibration=judge(expected(strategies[-1]), grid, energies, times),
+    )
+
+
+@lru_cache(maxsize=8)
+def _on_grid(curve: CapCurve) -> tuple[CapGrid, Floats, Floats]:
+    """The grid of a curve, with the true power in watts and time in seconds of its caps: many searches share them."""
+    powers_w, times_s = curve.at(curve.grid)
+    for values in (powers_w, times_s):
+        values.setflags(write=False)
+    return curve.grid, powers_w, times_s
 
 
 def _prune_sigmas(metric: Metric) -> float:

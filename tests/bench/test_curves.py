@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,7 @@ from autocap.records import TrialState
 from bench.strategies import command as strategies
 from bench.strategies import curve_cases
 from bench.strategies.cases import metric_named
-from bench.strategies.curve_set import PUBLISHED, curve_set
-from bench.strategies.curve_set.phases import KINDS
+from bench.strategies.curve_set import PUBLISHED
 from bench.strategies.curves import CapCurve, built_in, read, write
 
 CURVE = CapCurve(
@@ -88,16 +88,21 @@ def test_the_noise_is_of_the_seed_and_the_same_for_every_strategy() -> None:
     assert first != curve_cases.run(case("linear", seed=4)).drive.trials
 
 
+def test_a_family_has_its_row_below_the_row_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curves = [replace(CURVE, name=name) for name in ("tall-000", "tall-001", "wide/first")]
+    write(tmp_path / "curves.csv", curves)
+    argv = ["--curves", str(tmp_path / "curves.csv"), "--strategies", "golden", "--metrics", "edp", "--quick"]
+    assert strategies.main([*argv, "--by-family"]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| golden")]
+    assert [row[2:5] for row in rows] == [["all", "3", "3"], ["tall", "2", "2"], ["wide", "1", "1"]]
+    assert strategies.main([*argv, "--families", "wide"]) == 0
+    assert "| golden | edp | 1 | 1 |" in capsys.readouterr().out
+
+
 def test_a_metric_may_carry_its_k() -> None:
     assert metric_named("eds_1.5", 2.0) == Metric(name="eds", k=1.5)
     assert metric_named("eds", 3.0) == Metric(name="eds", k=3.0)
     assert metric_named("edp", 3.0) == Metric(name="edp")
-
-
-def test_made_up_curves_are_of_all_kinds_and_the_same_for_a_seed() -> None:
-    curves = curve_set(5, 12)
-    assert curves == curve_set(5, 12) != curve_set(6, 12)
-    assert {curve.name.partition("-")[0] for curve in curves} >= set(KINDS)
 
 
 def test_the_command_writes_the_rows_of_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,6 +122,13 @@ def test_the_command_writes_the_rows_of_the_contract(tmp_path: Path, capsys: pyt
         (["--strategies", "tabu"], "bench: unknown strategy 'tabu'"),
         (["--strategies", "model", "--metrics", "joy"], "bench: unknown metric 'joy'"),
         (["--mode", "jobs", "--curves", "x.csv"], "bench: --curves belongs to --mode curves"),
+        (["--mode", "jobs", "--by-family"], "bench: --families, --leave-out and --by-family belong to --mode curves"),
+        (
+            ["--families", "knee"],
+            "bench: unknown family of curves 'knee' (did you mean knees?); choose of seed, made-up",
+        ),
+        (["--families", "flat", "--leave-out", "flat"], "bench: --leave-out names the families itself; leave"),
+        (["--strategies", "golden", "--leave-out", "flat"], "bench: strategy golden names no families of its prior"),
     ],
 )
 def test_what_the_command_cannot_do_is_said_in_one_line(

@@ -34,7 +34,7 @@ Spread = tuple[float, float, float]  # smallest, median and largest; even on eit
 _AT_KNEE = 1.03  # time per unit of work over the uncapped one's
 _BELOW_KNEE = (0.9, 0.8, 0.7)  # of the knee's draw: where a family says how slow it is
 _UNHURT = 1.003  # time where the slowing begins
-_STEEPNESS, _BUMPINESS = 0.2, 0.06  # ln standard deviations of how much slower: of a curve, of each of its points
+_BUMPINESS = 0.06  # ln standard deviation of how much slower a curve is at each of its points
 _RUN_ERROR = (0.003, 0.008)
 _LEAST_DROP = 0.01  # of the uncapped draw, between the points that a curve is drawn through
 
@@ -55,7 +55,8 @@ class Family:
     share: draw over cap where the cap binds. rise: by how much larger the share is at the lowest caps. knee: the draw
     at the knee. onset: the draw where the slowing begins over the knee's. slowed: time at 0.9, 0.8 and 0.7 of the
     knee's draw; below, time goes with the draw to the power of -cliff. demand: what it would draw without a limit, over
-    the limit. floor_w: the draw below which the limit does not act. scatter: error of a point's time beside the run's.
+    the limit. floor_w: the draw below which the limit does not act. steepness: ln standard deviation, between curves,
+    of how much slower they are. scatter: error of a point's time beside the run's.
     """
 
     cards: tuple[Card, ...]
@@ -67,30 +68,32 @@ class Family:
     onset: tuple[float, float] = (1.03, 1.12)
     demand: Spread | None = None
     floor_w: tuple[float, float] | None = None
+    steepness: float = 0.2
     scatter: float = 0.0
 
 
 _130W = Card(limit_w=130, lowest_w=(35, 40, 45), steps_w=(5, 5, 10))
 _250W = Card(limit_w=250, lowest_w=(100,), steps_w=(10, 25))
 _600W = Card(limit_w=600, lowest_w=(150,), steps_w=(25,))
-_FLOOR_W = (44.0, 53.0)
+_FLOOR_W = (46.0, 56.0)
 
 FAMILIES: Mapping[str, Family] = {
     "kernels": Family(
         cards=(
-            Card(limit_w=250, lowest_w=(125, 150, 175), steps_w=(10, 25)),
+            Card(limit_w=250, lowest_w=(125, 160, 175), steps_w=(10, 25)),
             Card(limit_w=600, lowest_w=(350, 375, 400), steps_w=(25,)),
         ),
         share=(0.96, 0.98, 1.0),
         knee=(0.64, 0.88, 0.97),
         slowed=(1.06, 1.13, 1.23),
         cliff=1.0,
+        steepness=0.5,
     ),
     "unnamed-130w": Family(
         cards=(_130W,),
         share=(0.98, 1.0, 1.01),
         knee=(0.87, 0.91, 0.93),
-        slowed=(1.10, 1.21, 1.47),
+        slowed=(1.11, 1.22, 1.48),
         cliff=2.3,
         floor_w=(42.0, 50.0),
     ),
@@ -105,7 +108,7 @@ FAMILIES: Mapping[str, Family] = {
     "small-130w": Family(
         cards=(_130W,),
         share=(0.76, 0.80, 0.85),
-        knee=(0.70, 0.82, 0.89),
+        knee=(0.72, 0.83, 0.90),
         slowed=(1.05, 1.28, 1.83),
         cliff=3.0,
         floor_w=(42.0, 50.0),
@@ -121,18 +124,18 @@ FAMILIES: Mapping[str, Family] = {
     "small-250w": Family(
         cards=(_250W,),
         share=(0.75, 0.79, 0.84),
-        knee=(0.66, 0.73, 0.75),
-        slowed=(1.04, 1.13, 1.45),
+        knee=(0.69, 0.755, 0.77),
+        slowed=(1.035, 1.10, 1.33),
         cliff=2.9,
         rise=(0.0, 0.2),
     ),
     "large-600w": Family(
         cards=(_600W,),
         share=(0.74, 0.77, 0.81),
-        knee=(0.73, 0.78, 0.82),
-        slowed=(1.06, 1.14, 1.28),
+        knee=(0.74, 0.79, 0.82),
+        slowed=(1.06, 1.14, 1.29),
         cliff=1.7,
-        rise=(0.0, 0.2),
+        rise=(0.05, 0.25),
     ),
     "small-600w": Family(
         cards=(Card(limit_w=600, lowest_w=(250, 275, 300), steps_w=(25,)),),
@@ -167,12 +170,15 @@ FAMILIES: Mapping[str, Family] = {
         cliff=3.0,
     ),
     "slack": Family(
-        cards=(_250W, Card(limit_w=700, lowest_w=(200, 250), steps_w=(25,))),
+        cards=(
+            Card(limit_w=300, lowest_w=(75, 100), steps_w=(10, 25)),
+            Card(limit_w=700, lowest_w=(200,), steps_w=(25,)),
+        ),
         share=(0.78, 0.88, 0.98),
         knee=(0.66, 0.80, 0.95),
         slowed=(1.07, 1.22, 1.5),
         cliff=2.2,
-        demand=(0.4, 0.52, 0.7),
+        demand=(0.45, 0.55, 0.7),
     ),
 }
 
@@ -202,7 +208,9 @@ def _draws_w(family: Family, card: Card, caps_w: Floats, rng: np.random.Generato
     draws_w = np.minimum(shares, 1.02) * caps_w
     if family.floor_w is not None:
         draws_w = np.maximum(draws_w, rng.uniform(*family.floor_w))
-    return draws_w if family.demand is None else np.minimum(draws_w, _between(family.demand, rng) * card.limit_w)
+    demand_w = np.inf if family.demand is None else _between(family.demand, rng) * card.limit_w
+    most_w: Floats = np.minimum(draws_w, demand_w)
+    return most_w
 
 
 class _Slower:
@@ -220,7 +228,7 @@ class _Slower:
 def _slower(family: Family, rng: np.random.Generator) -> _Slower:
     knee = _between(family.knee, rng)
     begins = min(knee * rng.uniform(*family.onset), 1 - _LEAST_DROP)
-    steep = rng.normal(0, _STEEPNESS)
+    steep = rng.normal(0, family.steepness)
     more = (np.array(family.slowed) - 1) * np.exp(steep + rng.normal(0, _BUMPINESS, size=3))
     more = np.maximum.accumulate(np.maximum(more, _AT_KNEE - 1 + 0.005))
     points = {1.0: 1.0, begins: _UNHURT, min(knee, begins - _LEAST_DROP): _AT_KNEE}
