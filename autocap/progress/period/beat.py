@@ -12,7 +12,7 @@ no load swings by much more than its own level.
 
 *Stamps.* Every sensor's update comes early or late by half a percent of its interval or more (1.5 to 3 % on the cards
 measured). A beat turns that into a phase that is off by as much, times k, in each reading by itself; a real cycle
-hardly notices.
+hardly notices. Where the stamps show by how much each update was off, a phase that is off with them is a beat's.
 
 *Steps.* The time of a real step scatters by some percent. A beat whose cycle scatters as much comes from a fast load
 that is rough itself, which real fast loads seldom are and kernels in a loop never.
@@ -29,6 +29,7 @@ import numpy as np
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series
+from autocap.progress.period.stamps import follows_the_clock
 
 _PLACES = 512  # of the cycle, at which its waveform is drawn
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
@@ -115,7 +116,7 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
     """
     order = max(fit.parts(_HOLDS), default=1)
     cycle_s = period_s / order
-    if cycle_s < _RESOLVED * update_s:
+    if cycle_s < _RESOLVED * update_s or follows_the_clock(fit, series, order=order, update_s=update_s):
         return False
     amplitude = float(np.abs(fit.coefficients[order - 1])) * series.spread_w / series.centre_w
     sharpness, unsteadiness = _edge(fit) * order, _unsteadiness(fit) * order
