@@ -12,7 +12,8 @@ no load swings by much more than its own level.
 
 *Stamps.* Every sensor's update comes early or late by half a percent of its interval or more (1.5 to 3 % on the cards
 measured). A beat turns that into a phase that is off by as much, times k, in each reading by itself; a real cycle
-hardly notices. Where the stamps show by how much each update was off, a phase that is off with them is a beat's.
+hardly notices. Where the stamps are the sensor's, and so show by how much each update was off, a phase that is off
+with them is a beat's.
 
 *Steps.* The time of a real step scatters by some percent. A beat whose cycle scatters as much comes from a fast load
 that is rough itself, which real fast loads seldom are and kernels in a loop never.
@@ -116,7 +117,7 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
     """
     order = max(fit.parts(_HOLDS), default=1)
     cycle_s = period_s / order
-    if cycle_s < _RESOLVED * update_s or follows_the_clock(fit, series, order=order, update_s=update_s):
+    if cycle_s < _RESOLVED * update_s:
         return False
     amplitude = float(np.abs(fit.coefficients[order - 1])) * series.spread_w / series.centre_w
     sharpness, unsteadiness = _edge(fit) * order, _unsteadiness(fit) * order
@@ -128,6 +129,8 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
         late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
         unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
         return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
+    if follows_the_clock(fit, series, order=order, update_s=update_s):
+        return False
     if unsteadiness < _STEADY:
         return True
     if window_s < _CONTINUOUS * update_s:

@@ -35,8 +35,8 @@ class Fit:
 
     u: phase at the nominal period, shape (n,). knots: where the phase may bend, in cycles. keep: readings that belong
     to the pattern. path: how far the phase is ahead at each knot, in cycles, then the relative correction of the
-    frequency, shape (knots+1,); covariance: of these. design: of the readings kept, linearised in all unknowns, whose
-    covariance is posterior. coefficients: complex amplitudes, c of f(φ) =
+    frequency, shape (knots+1,). design: the readings kept, linearised in path, level and waveform, shape (kept,
+    unknowns); posterior: covariance of these unknowns. coefficients: complex amplitudes, c of f(φ) =
     Re Σ c_k exp(-2πikφ). residual: standard deviation of the rest. walk: of the phase, per cycle. explained: share of
     variation that the pattern explains once the level is taken out. evidence: log marginal likelihood, of the readings
     that were left out too. used: degrees of freedom that the fit consumed. rest, level: of each reading, shape (n,).

@@ -7,7 +7,8 @@ stamps tell, is one more unknown's column in the fit, whose coefficient is ±k, 
 cycle of its own.
 
 That shows a beat and never excludes one: stamps taken when somebody looked, not by the sensor, do not tell d_i. They
-make the coefficient of a beat smaller, down to nothing, and that of a real cycle of n updates 1/n at most.
+make the coefficient of a beat smaller, down to nothing, and that of a real cycle of n updates 1/n at most. In a log of
+a sensor that is not known they are the reader's, and tell nothing.
 """
 
 import math
