@@ -85,6 +85,23 @@ def test_a_beat_through_a_sensor_that_averages_all_the_time_is_no_period() -> No
         assert verdict is not Verdict.PERIODIC
 
 
+@pytest.mark.parametrize("waveform", ["shallow", "accumulate4"])
+def test_a_phase_that_is_off_as_the_sensors_clock_is_shows_a_beat_however_sharp_its_edges_seem(waveform: str) -> None:
+    """A load of little more than an update, read for a quarter of the time: edges alone had let these through."""
+    for seed in range(2):
+        load = Load(waveform=WAVEFORMS[waveform], period_s=0.1085, jitter=0.0)
+        readings = record(load, SENSORS["100/25"], 30.0, np.random.default_rng(seed))
+        estimate = detect(readings.t_s, readings.power_w, update_s=UPDATE_S, window_s=0.025)
+        assert estimate.verdict is Verdict.AMBIGUOUS
+        assert estimate.reason.startswith("it may be a beat")
+
+
+def test_stamps_without_any_scatter_show_no_beat() -> None:
+    """An energy counter's own moves, which are regular in the simulation: their rounding is no clock."""
+    readings = seen(0.52, "counter")
+    assert detect(readings.t_s, readings.power_w, update_s=UPDATE_S, window_s=UPDATE_S).verdict is Verdict.PERIODIC
+
+
 def test_utilisation_verifies_nothing_beside_a_sensor_that_is_not_known() -> None:
     estimate = judged(0.52, busy=True, window_s=0.0)
     assert not estimate.verified

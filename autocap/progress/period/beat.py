@@ -12,7 +12,8 @@ no load swings by much more than its own level.
 
 *Stamps.* Every sensor's update comes early or late by half a percent of its interval or more (1.5 to 3 % on the cards
 measured). A beat turns that into a phase that is off by as much, times k, in each reading by itself; a real cycle
-hardly notices.
+hardly notices. Where the stamps are the sensor's, and so show by how much each update was off, a phase that is off
+with them is a beat's.
 
 *Steps.* The time of a real step scatters by some percent. A beat whose cycle scatters as much comes from a fast load
 that is rough itself, which real fast loads seldom are and kernels in a loop never.
@@ -29,6 +30,7 @@ import numpy as np
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series
+from autocap.progress.period.stamps import follows_the_clock
 
 _PLACES = 512  # of the cycle, at which its waveform is drawn
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
@@ -127,6 +129,8 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
         late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
         unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
         return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
+    if follows_the_clock(fit, series, order=order, update_s=update_s):
+        return False
     if unsteadiness < _STEADY:
         return True
     if window_s < _CONTINUOUS * update_s:

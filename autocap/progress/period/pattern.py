@@ -35,7 +35,8 @@ class Fit:
 
     u: phase at the nominal period, shape (n,). knots: where the phase may bend, in cycles. keep: readings that belong
     to the pattern. path: how far the phase is ahead at each knot, in cycles, then the relative correction of the
-    frequency, shape (knots+1,); covariance: of these. coefficients: complex amplitudes, c of f(φ) =
+    frequency, shape (knots+1,). design: the readings kept, linearised in path, level and waveform, shape (kept,
+    unknowns); posterior: covariance of these unknowns. coefficients: complex amplitudes, c of f(φ) =
     Re Σ c_k exp(-2πikφ). residual: standard deviation of the rest. walk: of the phase, per cycle. explained: share of
     variation that the pattern explains once the level is taken out. evidence: log marginal likelihood, of the readings
     that were left out too. used: degrees of freedom that the fit consumed. rest, level: of each reading, shape (n,).
@@ -52,7 +53,8 @@ class Fit:
     walk: float
     explained: float
     evidence: float
-    covariance: Floats
+    design: Floats
+    posterior: Floats
     used: float
     rest: Floats
     level: Floats
@@ -94,7 +96,8 @@ class Fit:
             contrast[-1] += end - start
         total = sum(end - start for start, end in spans_u)
         cycles = total + float(contrast @ self.path)
-        return cycles, math.sqrt(max(float(contrast @ self.covariance @ contrast), 0.0))
+        covariance = self.posterior[: len(contrast), : len(contrast)]
+        return cycles, math.sqrt(max(float(contrast @ covariance @ contrast), 0.0))
 
 
 def knots_for(cycles: float, readings: int) -> Floats:
@@ -262,7 +265,8 @@ class _Problem:
             walk=self.walk,
             explained=1.0 - self.variance / max(float(np.var(flat[self.keep])), 1e-12),
             evidence=float(evidence) - _OUTSIDE * int(np.sum(~self.keep)),
-            covariance=covariance[: self.linear_at, : self.linear_at],
+            design=self.now[0],
+            posterior=covariance,
             used=len(prior) - float(np.sum(covariance * prior)),
             rest=flat - fourier(_phase_at(u, self.knots, path), self.harmonics) @ amplitudes,
             level=level,
