@@ -29,17 +29,17 @@ from autocap.strategies.base import Strategy
 from autocap.strategies.findings import Finding
 from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.parameters import Floats
-from autocap.strategies.model.residual import POWER_LEVEL, Observation
+from autocap.strategies.model.residual import POWER, POWER_LEVEL, TIME, Observation, kernels
 from autocap.strategies.model.shapes import FAMILIES, shapes, with_rest
 from autocap.strategies.options import Option
 
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
-_PATIENCE = 15.0  # how many it may take until a gain is found: which of the trials worth their while comes first
+_PATIENCE = 25.0  # how many it may take until a gain is found: which of the trials worth their while comes first
 _WORTH = 0.125  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
-_LEAST_AGAIN = 1.5e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
-_MUCH_WORSE, _RISK = 0.15, 0.2  # a cap with this chance of costing that much more than the best is not tried
+_LEAST_AGAIN = 4e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
+_MUCH_WORSE, _RISK = 0.15, 0.17  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.85, 0.5
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
@@ -75,6 +75,8 @@ class Model(Strategy):
         self._gpu_w = _drawn_w(self.baseline.of_gpus())
         curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding, self.families)
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
+        power, time = (kernels(self._caps_w, self._baseline_w, each) for each in (POWER, TIME))
+        self._kernels = power, time
         self._belief, self._costs = self._learn()
         if abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
             self._past = []
@@ -207,7 +209,7 @@ class Model(Strategy):
         return max(self._number("gain") / 100, _WORTH * error, _LEAST_GAIN)
 
     def _learn(self) -> tuple[Belief, Costs]:
-        belief = Belief.after(self._shapes, self._caps_w, self._baseline_w, list(self._observations()))
+        belief = Belief.after(self._shapes, *self._kernels, list(self._observations()))
         return belief, belief.costs(self.metric.terms(self.baseline))
 
     def _observations(self) -> Iterator[Observation]:

@@ -20,9 +20,7 @@ from autocap.strategies.model.parameters import Floats
 from autocap.strategies.model.residual import (
     JITTER,
     LEAST_ERROR,
-    POWER,
     POWER_LEVEL,
-    TIME,
     TIME_LEVEL,
     Observation,
     Posterior,
@@ -45,12 +43,14 @@ class Belief:
     time: Posterior
 
     @classmethod
-    def after(cls, shapes: Shapes, caps_w: Floats, baseline_w: float, observed: Sequence[Observation]) -> "Belief":
-        """What is believed after some observations."""
+    def after(
+        cls, shapes: Shapes, power_kernels: Floats, time_kernels: Floats, observed: Sequence[Observation]
+    ) -> "Belief":
+        """What is believed after some observations; the kernels: of the residuals, by kind (`residual.kernels`)."""
         power_values = np.array([[item.power for item in observed], [item.power_error for item in observed]])
         time_values = np.array([[item.time for item in observed], [item.time_error for item in observed]])
-        power = Residual.after(caps_w, baseline_w, POWER, observed, power_values, POWER_LEVEL)
-        time = Residual.after(caps_w, baseline_w, TIME, observed, time_values, TIME_LEVEL)
+        power = Residual.after(power_kernels, observed, power_values, POWER_LEVEL)
+        time = Residual.after(time_kernels, observed, time_values, TIME_LEVEL)
         log_weight = shapes.log_weight + power.log_likelihood(shapes.log_power, shapes.kind)
         log_weight += time.log_likelihood(shapes.log_time, shapes.kind)
         weight = np.exp(log_weight - log_weight.max())
@@ -205,8 +205,8 @@ class Costs:
         variance = np.maximum(variance, JITTER)
         noise = (by_power * power_error) ** 2 + (by_time * time_error) ** 2
         gain = _above_zero(better, variance / np.sqrt(variance + noise))
-        loss = _above_zero(-better, np.sqrt(variance))
-        return np.asarray(self.weight @ gain), np.asarray(self.weight @ loss)
+        mean = np.asarray(self.weight @ gain)
+        return mean, mean - self.weight @ better  # as max(0, -x) is max(0, x) - x
 
 
 def _against(quantity: Posterior, place: int) -> tuple[Floats, Floats]:

@@ -12,19 +12,59 @@ card draws less.
 """
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autocap.strategies.model.parameters import Curves, Floats, at_odds, dynamic, uniform
+from autocap.strategies.model.parameters import CLOCKS, Between, Curves, Floats, Rising, at_odds, dynamic, uniform
 
-_CLOCKS = np.geomspace(0.03, 1.0, 48)  # where power and time are computed; between them they are taken to be straight
 _LEVEL = (0.72, 1.02)  # the draw while the card works, over the cap that holds it
 _LEVEL_ERROR = 0.03  # in ln
 _BINDING = 0.6  # share of the curves that the baseline's cap holds back
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Jobs:
+    """Jobs at every relative clock of CLOCKS. working: power while the card works. mean: on the whole; log_time: ln of
+    the time of an iteration, of any unit; both of shape (curves, clocks). The rest is of shape (curves, 1).
+
+    binds: whether the baseline's cap holds the clock down, to `arrival`. at_arrival: the power while it works there.
+    level: that over the cap that holds it, where the baseline's does not. least: the power at the lowest clock.
+    """
+
+    working: Rising
+    mean: Floats
+    log_time: Floats
+    binds: NDArray[np.bool_]
+    arrival: Between
+    at_arrival: Floats
+    level: Floats
+    least: Floats
+
+
 def memory(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator, count: int) -> Curves:
     """So many curves over the caps, shape (caps,), watts, the last of which is the baseline's, which drew draw_w."""
+    jobs = _jobs(int(rng.integers(2**32)), count)
+    scale_w = draw_w / jobs.arrival.of_values(jobs.mean)
+    found = jobs.at_arrival * scale_w / caps_w[-1]  # the level, if it is the baseline's cap that holds the clock
+    too_high = np.log(found / np.where(jobs.binds, _LEVEL[1], jobs.level))
+    too_low = np.where(jobs.binds, np.log(_LEVEL[0] / found), 0.0)
+    misfit = (np.maximum(too_high, 0.0) + np.maximum(too_low, 0.0)) / _LEVEL_ERROR
+    held = np.where(jobs.binds, found, jobs.level) / scale_w * caps_w
+    clocks = jobs.working.clocks(np.maximum(held, jobs.least))
+    return Curves(
+        log_power=np.log(clocks.of_values(jobs.mean) * scale_w),
+        log_time=clocks.of_values(jobs.log_time),
+        log_weight=-0.5 * misfit[:, 0] ** 2 - at_odds(jobs.binds[:, 0], binding),
+    )
+
+
+@lru_cache(maxsize=2)
+def _jobs(seed: int, count: int) -> _Jobs:
+    """So many jobs; the same for the same seed, whatever the card and its baseline."""
+    rng = np.random.default_rng(seed)
 
     def drawn(low: float, high: float) -> Floats:
         return uniform(rng, low, high, count)
@@ -34,41 +74,18 @@ def memory(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.G
     knee, flat, floor = drawn(0.3, 0.85), drawn(0.5, 0.95), drawn(0.05, 0.35)
     host, waiting = drawn(0.0, 0.5) ** 2, drawn(0.0, 0.5)
     binds = rng.random((count, 1)) < _BINDING
-    arrival = np.where(binds, drawn(0.55, 1.0), 1.0)  # the clock at the baseline's cap
-    level = drawn(*_LEVEL)
-
-    busy = (1 + (at_knee / _CLOCKS) ** sharpness) ** (1 / sharpness)
-    working = idle + moving / busy + (1 - idle - moving) * dynamic(_CLOCKS, knee, flat)
+    arrival = Between.of(np.where(binds, drawn(0.55, 1.0), 1.0))
+    busy = (1 + (at_knee / CLOCKS) ** sharpness) ** (1 / sharpness)
+    working = idle + moving / busy + (1 - idle - moving) * dynamic(CLOCKS, knee, flat)
     host = host * busy[:, -1:]
-    mean = (busy * working + host * (idle + waiting * (working - idle))) / (busy + host)
-    scale_w = draw_w / _at(arrival, mean)
-    at_arrival = _at(arrival, working) * scale_w / caps_w[-1]
-    too_high = np.log(at_arrival / np.where(binds, _LEVEL[1], level))
-    too_low = np.where(binds, np.log(_LEVEL[0] / at_arrival), 0.0)
-    misfit = (np.maximum(too_high, 0.0) + np.maximum(too_low, 0.0)) / _LEVEL_ERROR
-    clock = _clock(np.where(binds, at_arrival, level) * caps_w / scale_w, working)
-    clock = np.clip(clock, np.minimum(floor, arrival), 1.0)
-    log_weight = -0.5 * misfit[:, 0] ** 2 - at_odds(binds[:, 0], binding)
-    return Curves(
-        log_power=np.log(_at(clock, mean) * scale_w), log_time=np.log(_at(clock, busy) + host), log_weight=log_weight
+    time = busy + host
+    return _Jobs(
+        working=Rising.of(working),
+        mean=(busy * working + host * (idle + waiting * (working - idle))) / time,
+        log_time=np.log(time),
+        binds=binds,
+        arrival=arrival,
+        at_arrival=arrival.of_values(working),
+        level=drawn(*_LEVEL),
+        least=Between.of(floor).of_values(working),
     )
-
-
-def _at(clock: Floats, values: Floats) -> Floats:
-    """Each row of values, given at _CLOCKS, at that row of clocks; both of shape (curves, anything)."""
-    place = np.clip(np.searchsorted(_CLOCKS, clock, side="right") - 1, 0, len(_CLOCKS) - 2)
-    part = (clock - _CLOCKS[place]) / (_CLOCKS[place + 1] - _CLOCKS[place])
-    low = np.take_along_axis(values, place, axis=1)
-    return np.asarray(low + part * (np.take_along_axis(values, place + 1, axis=1) - low))
-
-
-def _clock(wanted: Floats, values: Floats) -> Floats:
-    """The clock at which each row of values, given at _CLOCKS and rising, has that row of wanted; at most 1."""
-    low, high = values[:, :1], values[:, -1:]
-    scaled, sought = (values - low) / (high - low), np.clip((wanted - low) / (high - low), 0.0, 1.0)
-    row = np.arange(len(values))[:, None]
-    place = np.searchsorted((scaled + 2 * row).ravel(), (sought + 2 * row).ravel(), side="right") - 1  # in every row
-    place = np.clip(place.reshape(sought.shape) - row * values.shape[1], 0, values.shape[1] - 2)
-    below, above = np.take_along_axis(scaled, place, axis=1), np.take_along_axis(scaled, place + 1, axis=1)
-    part = np.clip((sought - below) / np.maximum(above - below, 1e-12), 0.0, 1.0)
-    return np.asarray(_CLOCKS[place] + part * (_CLOCKS[place + 1] - _CLOCKS[place]))

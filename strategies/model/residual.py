@@ -34,12 +34,12 @@ SMOOTH, BUMPY, BENT = range(3)
 POWER = (
     Roughness(slow=0.002, per_depth=0.045, bump=0.0003),
     Roughness(slow=0.002, per_depth=0.045, bump=0.006),
-    Roughness(slow=0.002, per_depth=0.045, bump=0.004),
+    Roughness(slow=0.002, per_depth=0.045, bump=0.005),
 )
 TIME = (
     Roughness(slow=0.003, per_depth=0.075, bump=0.0005),
     Roughness(slow=0.003, per_depth=0.075, bump=0.01),
-    Roughness(slow=0.003, per_depth=0.12, bump=0.005, length=0.15),
+    Roughness(slow=0.003, per_depth=0.15, bump=0.005, length=0.13),
 )
 POWER_LEVEL, TIME_LEVEL = 0.02, 1.0  # how far, in ln, one run may be from another
 
@@ -97,19 +97,10 @@ class Residual:
     precision: Floats
 
     @classmethod
-    def after(
-        cls,
-        caps_w: Floats,
-        baseline_w: float,
-        roughness: Sequence[Roughness],
-        observed: Sequence[Observation],
-        values: Floats,
-        level: float,
-    ) -> "Residual":
+    def after(cls, kernel: Floats, observed: Sequence[Observation], values: Floats, level: float) -> "Residual":
         """After observations of these values and errors, shape (2, n); those of one level share an unknown factor."""
         places = np.array([item.place for item in observed])
         levels = np.array([np.nan if item.level is None else item.level for item in observed])
-        kernel = np.array([_kernel(caps_w, baseline_w, rough) for rough in roughness])
         noise = np.diag(np.maximum(values[1], LEAST_ERROR) ** 2) + (levels[:, None] == levels[None, :]) * level**2
         precision = np.linalg.inv(kernel[:, places[:, None], places] + noise)
         return cls(kernel=kernel, places=places, values=values[0], precision=precision)
@@ -134,10 +125,15 @@ class Residual:
         return Posterior(mean=mean, cov=self.kernel - gain @ self.kernel[:, self.places], kind=kind)
 
 
-def _kernel(caps_w: Floats, baseline_w: float, rough: Roughness) -> Floats:
+def kernels(caps_w: Floats, baseline_w: float, roughness: Sequence[Roughness]) -> Floats:
+    """The covariance of the residuals at some caps before anything was measured, shape (kinds, caps, caps)."""
     distance = np.abs(caps_w[:, None] - caps_w[None, :]) / baseline_w
     depth = np.clip((baseline_w - caps_w) / baseline_w, 0.0, 1.0)
-    sd = rough.slow + rough.per_depth * depth
-    slow = sd[:, None] * sd[None, :] * np.exp(-0.5 * (distance / rough.length) ** 2)
-    bumps = rough.bump**2 * np.exp(-0.5 * (distance / _BUMP_LENGTH) ** 2)
-    return np.asarray(slow + bumps + JITTER * np.eye(len(caps_w)))
+
+    def kernel(rough: Roughness) -> Floats:
+        sd = rough.slow + rough.per_depth * depth
+        slow = sd[:, None] * sd[None, :] * np.exp(-0.5 * (distance / rough.length) ** 2)
+        bumps = rough.bump**2 * np.exp(-0.5 * (distance / _BUMP_LENGTH) ** 2)
+        return np.asarray(slow + bumps + JITTER * np.eye(len(caps_w)))
+
+    return np.array([kernel(rough) for rough in roughness])

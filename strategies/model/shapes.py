@@ -1,7 +1,7 @@
 """What power and time against the cap may look like: a few thousand physical curves, before anything was measured.
 
-All are relative to the baseline, at the cap and mean power at which it was measured. They are of three families, of
-which each has the same share: `phases`, `law` and `memory`. Some curves of any have a cliff at the low end besides.
+All are relative to the baseline, at the cap and mean power at which it was measured. They are of three families,
+`phases`, `law` and `memory`. Some curves of any have a cliff at the low end besides.
 Parameters are drawn once from wide ranges with a fixed seed, so that equal baselines have equal beliefs.
 
 How far a job strays from its curve is a matter of the curve's kind (`residual`): those of the first two families stand
@@ -30,18 +30,20 @@ _NEGLIGIBLE = 1e-6  # a curve with less weight than this share of the likeliest'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """curves: what makes them. count: how many. kinds: of residual, and how likely each is."""
+    """curves: what makes them. share: how likely a job is of this family, before anything is known of it. count: how
+    many stand for it. kinds: of residual, and how likely each is."""
 
     curves: Callable[[Floats, float, bool | None, np.random.Generator, int], Curves]
+    share: float
     count: int
     kinds: tuple[tuple[int, float], ...]
 
 
 _RIGID = ((SMOOTH, 0.25), (BUMPY, 0.75))
 FAMILIES = {
-    "phases": Family(curves=phases, count=1200, kinds=_RIGID),
-    "law": Family(curves=law, count=1200, kinds=_RIGID),
-    "memory": Family(curves=memory, count=1200, kinds=((BENT, 1.0),)),
+    "phases": Family(curves=phases, share=0.35, count=1100, kinds=_RIGID),
+    "law": Family(curves=law, share=0.4, count=1100, kinds=_RIGID),
+    "memory": Family(curves=memory, share=0.25, count=2000, kinds=((BENT, 1.0),)),
 }
 
 
@@ -99,7 +101,7 @@ def _of_family(family: Family, caps_w: Floats, draw_w: float, binding: bool | No
     log_power = curves.log_power[:, :-1] - curves.log_power[:, -1:]
     log_time = curves.log_time + _cliffs(caps_w, rng, family.count)
     log_time = log_time[:, :-1] - log_time[:, -1:]
-    log_weight = curves.log_weight - math.log(family.count)
+    log_weight = curves.log_weight + math.log(family.share / family.count)
     repeats = len(family.kinds)
     return Shapes(
         log_power=np.tile(log_power, (repeats, 1)),
