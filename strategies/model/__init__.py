@@ -36,10 +36,10 @@ from autocap.strategies.options import Option
 _MOST_CAPS = 128  # of a finer grid only every second, third … cap is looked at
 _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must gain what it loses in that time
 _PATIENCE = 25.0  # how many it may take until a gain is found: which of the trials worth their while comes first
-_WORTH = 0.125  # of a trial's error: what a trial must be expected to gain
+_WORTH = 1 / 7  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
 _LEAST_AGAIN = 4e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
-_MUCH_WORSE, _RISK = 0.15, 0.17  # a cap with this chance of costing that much more than the best is not tried
+_MUCH_WORSE, _RISK = 0.12, 0.17  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.85, 0.5
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
@@ -57,7 +57,7 @@ class Model(Strategy):
             name="gain",
             kind=float,
             default=0.0,
-            meaning="percent; stop when no cap is expected to gain more, or more than an eighth of a trial's error",
+            meaning="percent; stop when no cap is expected to gain more, or more than a seventh of a trial's error",
             minimum=0.0,
         ),
     )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-CLOCKS = np.geomspace(0.02, 1.0, 56)  # relative; between them everything is taken to be straight
+CLOCKS = np.geomspace(0.02, 1.0, 160)  # relative; between them everything is taken to be straight
 _CONTRADICTED = 3.0  # what the log weight of a curve loses where the device says otherwise
 
 

@@ -11,8 +11,9 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies.grid import CapGrid
 from autocap.strategies.model import Model
 from autocap.strategies.model.belief import Belief, Costs
-from autocap.strategies.model.residual import Observation
-from autocap.strategies.model.shapes import Floats, shapes
+from autocap.strategies.model.parameters import Floats
+from autocap.strategies.model.residual import POWER, TIME, Observation, kernels
+from autocap.strategies.model.shapes import shapes
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
 from autocap.testing.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
@@ -137,21 +138,73 @@ def test_it_says_what_it_expects_of_the_cap_it_recommends() -> None:
     assert expected == pytest.approx(CLIFF.cost(ENERGY, found.kept_w or 0.0), abs=0.02)
 
 
-@pytest.mark.parametrize("curve", PHYSICAL, ids=lambda curve: curve.name)
-def test_what_it_predicts_of_caps_that_were_not_measured_is_as_right_as_it_says(curve: Curve) -> None:
-    baseline = measured(curve, GRID[-1], stated=0.002)
-    strategy = model(EDS, baseline)
-    search(strategy, curve, EDS, baseline, 0.005)
+def test_what_it_predicts_of_caps_that_were_not_measured_is_as_right_as_it_says() -> None:
     off = []
-    for one in strategy.predict():
-        truth = measured(curve, one.cap_w)
-        off.append((truth.period_s / baseline.period_s - one.time) / (one.time * one.period_rel_stderr))
-        energy = truth.energy_per_iteration_j / baseline.energy_per_iteration_j
-        off.append((energy - one.energy) / (one.energy * one.energy_rel_stderr))
-        expected, error = ENERGY.predicted(one, baseline).value, ENERGY.predicted(one, baseline).stderr
-        assert (expected, error) == pytest.approx((one.energy, one.energy * one.energy_rel_stderr))
-    assert len(off) > 8
-    assert np.mean(np.abs(off) < 2) > 0.8
+    for curve in PHYSICAL:
+        baseline = measured(curve, GRID[-1], stated=0.002)
+        strategy = model(EDS, baseline)
+        search(strategy, curve, EDS, baseline, 0.005)
+        for one in strategy.predict():
+            truth = measured(curve, one.cap_w)
+            off.append((truth.period_s / baseline.period_s - one.time) / (one.time * one.period_rel_stderr))
+            energy = truth.energy_per_iteration_j / baseline.energy_per_iteration_j
+            off.append((energy - one.energy) / (one.energy * one.energy_rel_stderr))
+            expected, error = ENERGY.predicted(one, baseline).value, ENERGY.predicted(one, baseline).stderr
+            assert (expected, error) == pytest.approx((one.energy, one.energy * one.energy_rel_stderr))
+    assert len(off) > 100
+    assert np.mean(np.abs(off) < 2) > 0.9
+
+
+class Waiting(Curve):
+    """A job that waits for memory: it draws 0.8 of any cap, and nothing slows down above 0.72 of the grid's highest; a
+    tenth below that an iteration takes 1.3 times as long."""
+
+    def power_w(self, cap_w: float) -> float:
+        return 0.8 * cap_w
+
+    def time_s(self, cap_w: float) -> float:
+        return 1 + 3 * max(0.0, 0.72 - cap_w / GRID[-1])
+
+
+WAITS = Waiting(name="waits for memory")
+
+
+@pytest.mark.parametrize("metric", [ENERGY, EDP, EDS], ids=lambda metric: metric.name)
+def test_a_knee_is_found_from_above(metric: Metric) -> None:
+    for seed in range(3):
+        found = fit(WAITS, metric, noise=0.005, seed=seed)
+        assert WAITS.regret(metric, found.kept_w or GRID[-1]) < 0.02
+        assert len(found.asks) <= 8
+        assert min(found.asks) >= 0.5 * GRID[-1]
+
+
+def test_what_stopping_may_cost_is_expected_where_it_may_cost_much() -> None:
+    baseline = measured(WAITS, GRID[-1], stated=0.002)
+    unsure, surer = model(EDP, baseline, trials=1), model(EDP, baseline)
+    assert unsure.expected_loss() is None
+    losses = []
+    for strategy in (unsure, surer):
+        search(strategy, WAITS, EDP, baseline, 0.005)
+        losses.append(strategy.expected_loss() or (0.0, 0.0))
+    assert losses[0][0] > 2 * losses[1][0] > 0
+    assert min(spread for _, spread in losses) > 0
+
+
+def test_without_the_family_it_does_not_know_that_a_job_may_wait_for_memory() -> None:
+    class Rigid(Model):
+        families = ("phases", "law")
+
+    baseline = measured(WAITS, GRID[-1], stated=0.002)
+    rng, values = np.random.default_rng(0), option_values(Model, [])
+    knows, does_not = (
+        kind(grid=GRID, metric=EDP, baseline=baseline, rng=rng, history=(), options=values) for kind in (Model, Rigid)
+    )
+    below_w = 150.0
+    for strategy in (knows, does_not):
+        strategy.tell(trial_of(EDP, measured(WAITS, 200.0, stated=0.005), baseline))
+        strategy.tell(trial_of(EDP, measured(WAITS, below_w, stated=0.005), baseline))
+    sure, unsure = (next(one for one in strategy.predict() if one.cap_w == 170) for strategy in (does_not, knows))
+    assert unsure.period_rel_stderr > sure.period_rel_stderr
 
 
 def test_a_slowdown_limit_is_come_near_to_without_waste() -> None:
@@ -204,7 +257,8 @@ def believed(power: Sequence[float], time_ratio: Sequence[float]) -> Belief:
         Observation(place=place, power=log_power, time=log_time, power_error=0.002, time_error=0.002)
         for place, log_power, log_time in zip(places, power, time_ratio, strict=True)
     ]
-    return Belief.after(shapes(caps_w, GRID[-1], 230.0, False), caps_w, GRID[-1], observed)
+    before = [kernels(caps_w, GRID[-1], roughness) for roughness in (POWER, TIME)]
+    return Belief.after(shapes(caps_w, GRID[-1], 230.0, False, ("phases", "law")), *before, observed)
 
 
 def physical_logs(bump: float) -> tuple[list[float], list[float]]:
@@ -218,7 +272,7 @@ def physical_logs(bump: float) -> tuple[list[float], list[float]]:
 def test_bumps_that_were_seen_are_expected_elsewhere_too() -> None:
     terms = EDP.terms(measured(PHYSICAL[2], GRID[-1]))
     smooth, bumpy = (believed(*physical_logs(bump)).costs(terms).spread[3::6] for bump in (0.0, 0.015))
-    assert bumpy.mean() > 1.2 * smooth.mean()
+    assert bumpy.mean() > 1.1 * smooth.mean()
 
 
 def test_a_trial_of_large_error_is_expected_to_gain_little_over_the_best_cap() -> None:
@@ -268,7 +322,7 @@ def _covariance(costs: Costs, places: Sequence[int]) -> Floats:
 
 def test_a_measured_cap_is_tried_again_only_where_noise_leaves_the_choice_open() -> None:
     def repeats(noise: float) -> int:
-        found = [fit(curve, EDP, noise=noise) for curve in PHYSICAL[:4]]
+        found = [fit(curve, EDP, noise=noise, seed=1) for curve in PHYSICAL[4:]]
         return sum(len(each.asks) - len(set(each.asks)) for each in found)
 
     assert repeats(0.0002) == 0 < repeats(0.005)
@@ -279,7 +333,7 @@ def test_a_repeat_that_failed_is_not_asked_for_again() -> None:
         return count > 1
 
     repeats = 0
-    for curve in PHYSICAL[:4]:
+    for curve in PHYSICAL[4:]:
         baseline = measured(curve, GRID[-1], stated=0.0025)
         found = search(model(EDP, baseline), curve, EDP, baseline, 0.005, fails=refuse)
         assert max(found.asks.count(cap_w) for cap_w in found.asks) <= 2
