@@ -40,9 +40,9 @@ _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order 
 _CONTINUOUS = 0.9  # of the update: a window from which on nothing goes unseen
 _SHARP, _MOST_SHARP = 0.3, 0.1  # of the narrowest smear that a beat can have; of a cycle, whatever the window
 # Set by simulation (fast loads through sensors and their logs, other seeds than those reported): noise, and jitter that
-# a fit follows, make the edges of a beat seem up to three times as sharp as they are.
-_SHARPENED = 3.0
-_SHARPEST = 0.045  # of a cycle, its edges: sharper than those of a beat seem, however little it swings
+# a fit follows, make the edges of a beat seem up to three times as sharp as they are. Only where it hardly swings, over
+# the level, do they seem sharper than _SHARPEST, of a cycle.
+_SHARPENED, _SHARPEST, _FAINT = 3.0, 0.045, 0.05
 _SWING = 1.5  # of the level: the most that a load swings, from its lowest to its highest
 _WINDOW_OFF = 0.05  # of a window that is known: how far off it may be
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
@@ -149,7 +149,7 @@ def _excluded(fit: Fit, series: Series, period_s: float, order: int, update_s: f
     if window_s >= _CONTINUOUS * update_s:
         return swing > _most_of_a_beat(main_s, update_s, window_s, off=_WINDOW_OFF)
     sharpness = _edge(fit) * order
-    if sharpness >= min(_SHARP * window_s / update_s, _MOST_SHARP):
+    if swing < _FAINT or sharpness >= min(_SHARP * window_s / update_s, _MOST_SHARP):
         return False
     missing = _SHARPENED * sharpness  # of a fast cycle, in a window that is nearly one
     return sharpness < _SHARPEST or swing > _SWING * missing / (1.0 - missing)

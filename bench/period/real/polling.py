@@ -122,7 +122,7 @@ def poll(
         energy_j=energy_j,
         signal=signal,
         update_s=update_s,
-        window_s=model.window_s,
+        window_s=model.info().window_s,
         counted=None if energy_j is None else counted(looks_s, energy_j),
         witnesses=((looks_s, busy),),
     )
