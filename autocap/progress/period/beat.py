@@ -39,9 +39,9 @@ _PHASES = np.arange(512) / 512  # at which a waveform is drawn
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
 _CONTINUOUS = 0.9  # of the update: a window from which on nothing goes unseen
 _SHARP, _MOST_SHARP = 0.3, 0.1  # of the narrowest smear that a beat can have; of a cycle, whatever the window
-# Set by simulation (fast loads through sensors and their logs, other seeds than those reported): noise, and jitter that
-# a fit follows, make the edges of a beat seem up to three times as sharp as they are. Only where it hardly swings, over
-# the level, do they seem sharper than _SHARPEST, of a cycle.
+# Set by simulation (fast loads through sensors and through their logs): noise, and jitter that a fit follows, make the
+# edges of a beat seem up to three times as sharp as they are. Only where it hardly swings, over the level, do they seem
+# sharper than _SHARPEST, of a cycle.
 _SHARPENED, _SHARPEST, _FAINT = 3.0, 0.045, 0.05
 _SWING = 1.5  # of the level: the most that a load swings, from its lowest to its highest
 _WINDOW_OFF = 0.05  # of a window that is known: how far off it may be
