@@ -27,7 +27,10 @@ _HEADER = ("", "signals", "called %", "right %", "multiple %", "median %", "p99 
 
 def main(argv: list[str]) -> int:
     """Run the benchmark and print its tables; the exit status."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.known_window and options.real is None:
+        parser.error("--known-window goes with --real: other signals always come with their sensor")
     seeds = range(options.seed_base, options.seed_base + options.seeds)
     begin_s = time.monotonic()
     if options.jobs:
@@ -36,7 +39,8 @@ def main(argv: list[str]) -> int:
         return 0
     if options.real is not None:
         names = options.real or [family.name for family in FAMILIES]
-        found = list(real_cases.rows(seeds, 1 if options.quick else _REPEATS, names))
+        repeats = 1 if options.quick else _REPEATS
+        found = list(real_cases.rows(seeds, repeats, names, known=options.known_window))
         print("\n".join(real_cases.report(found)))
         print(f"\n{len(found)} signals, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
         if options.json is not None:
@@ -66,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FAMILY",
         type=_family,
         help="signals like those of real cards instead, some minutes; all families, or those named",
+    )
+    parser.add_argument(
+        "--known-window", action="store_true", help="with --real: the detector knows what a reading averages over"
     )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeats of the whole grid")
     parser.add_argument("--seed-base", type=int, default=1000, metavar="N", help="the first seed")

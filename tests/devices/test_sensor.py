@@ -249,6 +249,8 @@ def test_settling_takes_half_a_second_or_two_for_a_slow_average() -> None:
     assert PRESETS["average-1s"].info().settle_s == 2.0
     assert PRESETS["v100"].info().update_s == 0.020
     assert replace(IDEAL, response_s=0.3).info().settle_s == pytest.approx(0.025 + 4.6 * 0.3)
+    assert replace(IDEAL, response_s=0.3).info().window_s == IDEAL.update_s
+    assert replace(IDEAL, response_s=0.001).info().window_s == IDEAL.window_s
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.runlog.traces import read
 from bench.period.real.cases import look
 from bench.period.real.families import FAMILIES
+from bench.period.real.families import WINDOWS_S as WINDOWS
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "power-logs"
@@ -64,6 +65,30 @@ def test_fast_waves_through_slow_sensors_are_no_period(name: str) -> None:
     (family,) = [family for family in FAMILIES if family.name == name]
     for number in range(3):
         assert look(family.record(number, 20.0, np.random.default_rng(number))).verdict is not Verdict.PERIODIC
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "number"),
+    [
+        ("wave of 20 ms", 0, 6),  # edges that seem sharp, though they hardly swing
+        ("wave of 50 ms", 0, 0),  # as steady as a cycle of its own
+        ("wave of 100 ms", 0, 4),
+        ("wave of 100 ms", 1, 5),  # the window is nearly one fast cycle
+        ("wave of 20 ms, counter", 1, 2),  # no more than chance makes of a counter that is polled
+    ],
+)
+def test_fast_waves_are_no_period_for_that_the_sensors_window_is_known(name: str, length: int, number: int) -> None:
+    """The signals of which each had been called, and borne out by utilisation or the counter."""
+    place, family = next((place, family) for place, family in enumerate(FAMILIES) if family.name == name)
+    rng = np.random.default_rng([8700, 4, place, length, number])
+    assert look(family.record(number, WINDOWS[length], rng), known=True).verdict is not Verdict.PERIODIC
+
+
+@pytest.mark.parametrize("period_s", [0.0525, 0.0756, 0.1202, 0.148])
+def test_a_fast_load_seen_by_a_counter_that_moves_without_jitter_is_no_period_however_steady(period_s: float) -> None:
+    readings = seen(period_s, "counter", seed=0, span_s=20.0)
+    verdict = detect(readings.t_s, readings.power_w, update_s=UPDATE_S, window_s=UPDATE_S).verdict
+    assert verdict is not Verdict.PERIODIC
 
 
 def test_a_period_that_the_counter_sees_is_verified() -> None:

@@ -37,16 +37,21 @@ def relative_error(estimate: PeriodEstimate, heard: Signal) -> float:
 @pytest.mark.parametrize("sensor", SENSORS)
 @pytest.mark.parametrize("waveform", ["cnn", "accumulate4", "shallow"])
 def test_the_period_is_the_mean_iteration_time_of_its_window(waveform: str, sensor: str) -> None:
-    heard = signal(waveform, sensor, 0.83)
+    heard = signal(waveform, sensor, 2.3)
     estimate = found(heard, sensor)
     assert estimate.verdict is Verdict.PERIODIC
     assert abs(relative_error(estimate, heard)) < 0.005
 
 
-def test_a_waveform_of_the_size_of_the_noise_is_found_where_readings_are_many() -> None:
+@pytest.mark.parametrize("sensor", ["100/100", "counter"])
+def test_a_short_cycle_that_hardly_swings_may_be_a_beat_where_readings_average_all_the_time(sensor: str) -> None:
+    assert found(signal("shallow", sensor, 0.83), sensor).reason.startswith("it may be a beat")
+
+
+def test_a_waveform_of_the_size_of_the_noise_is_found_where_readings_are_many_and_may_be_a_beat() -> None:
     heard = signal("near-flat", "20/10", 0.83)
     estimate = found(heard, "20/10")
-    assert estimate.verdict is Verdict.PERIODIC
+    assert estimate.reason.startswith("it may be a beat")
     assert abs(relative_error(estimate, heard)) < 0.01
 
 

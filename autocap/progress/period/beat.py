@@ -7,19 +7,22 @@ real cycle does, and utilisation, which the same firmware samples, carries it as
 of the beat over so much of a cycle, where an edge of a real cycle takes w seconds only. (Where w is close to a whole
 number of fast cycles the smear is short again, but then little of the swing is left.)
 
-*Swing.* A sensor that averages all the time, w about u, lets at most the share |sinc(w·g)| of a fast swing through, and
-no load swings by much more than its own level.
+*Swing.* A window of n whole cycles and the share e of one more holds n times the same and what that share adds: a swing
+of e/(n + e) at most, or of e/(n - e) where e is missing, of that of the load, which is little more than its own level.
+A window about as long as an update is all but one or more fast cycles of a slow beat. It is known to some percent only,
+so that e is never 0.
 
-*Stamps.* Every sensor's update comes early or late by half a percent of its interval or more (1.5 to 3 % on the cards
-measured). A beat turns that into a phase that is off by as much, times k, in each reading by itself; a real cycle
-hardly notices. Where the stamps are the sensor's, and so show by how much each update was off, a phase that is off
-with them is a beat's.
+*Stamps.* An update comes early or late: on the cards measured by 0.5 to 1 ms, and by 0.1 to 0.4 % of its interval from
+one to the next (`autocap.devices.model.logged_sensors`; most of the scatter in a log is its reader's). A beat turns a
+hundredth of an update into a phase that is off by k hundredths of a cycle, in each reading by itself; a real cycle
+hardly notices. Where the stamps are the sensor's, and so show by how much each update was off, a phase that is off with
+them is a beat's. That a phase is steady shows little: a fit follows some of the jitter, and a counter may have none.
 
 *Steps.* The time of a real step scatters by some percent. A beat whose cycle scatters as much comes from a fast load
 that is rough itself, which real fast loads seldom are and kernels in a loop never.
 
-The first three exclude a beat for a sensor that is known. For one that is not, all four together make one unlikely, and
-no more.
+The first three exclude a beat for a sensor that is known. For one that is not, edges, stamps and steps together make
+one unlikely, and no more.
 """
 
 import math
@@ -32,26 +35,27 @@ from autocap.progress.period.pattern import Fit
 from autocap.progress.period.series import Series
 from autocap.progress.period.stamps import follows_the_clock
 
-_PLACES = 512  # of the cycle, at which its waveform is drawn
+_PHASES = np.arange(512) / 512  # at which a waveform is drawn
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
 _CONTINUOUS = 0.9  # of the update: a window from which on nothing goes unseen
-_SHARP = 0.4  # of the narrowest smear that a beat can have: noise makes edges look sharper than they are
-_MOST_SHARP = 0.1  # of a cycle, whatever the window
-_SWING = 1.3  # of the level: the most that a load swings, from its lowest to its highest
-# Set by simulation (fast loads and slow ones through a sensor of 100 ms that averages all the time, other seeds than
-# those reported): cycles that a reading of a beat is off by at least; and, where the swing is less than the most that a
-# beat can have, its share of that over those cycles: at most 65 for beats of few readings a cycle, 27 for others.
-_STEADY = 0.004
-_FEW_READINGS, _OF_FEW, _OF_MORE = 4.5, 80.0, 55.0
-_SIGMAS = 2.0
+_SHARP, _MOST_SHARP = 0.3, 0.1  # of the narrowest smear that a beat can have; of a cycle, whatever the window
+# Set by simulation (fast loads through sensors and through their logs): noise, and jitter that a fit follows, make the
+# edges of a beat seem up to three times as sharp as they are. Only where it hardly swings, over the level, do they seem
+# sharper than _SHARPEST, of a cycle.
+_SHARPENED, _SHARPEST, _FAINT = 3.0, 0.045, 0.05
+_SWING = 1.5  # of the level: the most that a load swings, from its lowest to its highest
+_WINDOW_OFF = 0.05  # of a window that is known: how far off it may be
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
 _USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.2
 _SOFTEST = 0.28  # of a cycle, its edges; those of a sine take 0.32
 _LATE, _PER_LATENESS = 0.2, 0.1  # updates that the readings of a real cycle are off by, each by itself
-_RESOLVED = 3.0  # updates in a cycle of its own, where several are one
+_RESOLVED = 3.0  # updates in a cycle of its own, where several are one; for a known sensor in the main harmonic's
+_SIGMAS = 2.0
 _HARMONICS = 3
+_SQUARE = 2 / math.pi  # of its swing, the amplitude of a square wave, than which no wave has more
 _SEES, _MISSES = 0.75, 0.5  # of the amplitude that a real period would have in the counter
+_CLEAR = 3.0  # of the error of an amplitude in the counter, where it is taken for one
 
 Witness = tuple[Floats, Floats]
 
@@ -92,7 +96,10 @@ def counter_says(
     if tells and share < _MISSES:
         return Seen.NO
     cycle_s = period_s / (strongest + 1)
-    beyond = cycle_s > span_s and swings[strongest] > _most_of_a_beat(cycle_s, span_s, span_s) * counted_w.mean()
+    if swings[strongest] < _CLEAR * float(np.std(counted_w)) * math.sqrt(2 / len(counted_w)):
+        return Seen.UNCLEAR  # no more than chance makes of a counter whose moves scatter
+    most_w = _SQUARE * _most_of_a_beat(cycle_s, span_s, span_s, off=0.0) * float(counted_w.mean())
+    beyond = cycle_s > span_s and swings[strongest] > most_w
     alike = _SEES < share < 1 / _SEES  # more than in the readings comes of when the counter was looked at
     return Seen.YES if alike and ((tells and window_s > 0) or beyond) else Seen.UNCLEAR
 
@@ -119,35 +126,46 @@ def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float,
     cycle_s = period_s / order
     if cycle_s < _RESOLVED * update_s:
         return False
+    if window_s > 0:
+        return _excluded(fit, series, period_s, order, update_s, window_s)
     amplitude = float(np.abs(fit.coefficients[order - 1])) * series.spread_w / series.centre_w
     sharpness, unsteadiness = _edge(fit) * order, _unsteadiness(fit) * order
-    if window_s <= 0:
-        # On a starved machine many an update is missed, and the sensor is faster than the readings say.
-        update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
-        fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
-        step = fit.walk * math.sqrt(order) / math.sqrt(cycle_s * fastest_hz)
-        late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
-        unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
-        return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
-    if follows_the_clock(fit, series, order=order, update_s=update_s):
+    # On a starved machine many an update is missed, and the sensor is faster than the readings say.
+    update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
+    fastest_hz = 1.0 / update_s - 1.0 / cycle_s  # the slowest load that may be behind a beat
+    step = fit.walk * math.sqrt(order) / math.sqrt(cycle_s * fastest_hz)
+    late = max(0.0, unsteadiness * cycle_s / update_s - _LATE)
+    unlike = step / _USUAL_STEP + (_SOFT - sharpness) / _PER_SHARPNESS - late / _PER_LATENESS
+    return amplitude > _LEAST_SWING and sharpness < _SOFTEST and unlike > _UNLIKE
+
+
+def _excluded(fit: Fit, series: Series, period_s: float, order: int, update_s: float, window_s: float) -> bool:
+    """Whether no load that is faster than a known sensor looks like this."""
+    # Readings that take a fast load's places in turn make a cycle of any length, whose waveform is one of many waves.
+    main_s = period_s / (int(np.argmax(np.abs(fit.coefficients))) + 1)
+    if main_s < _RESOLVED * update_s or follows_the_clock(fit, series, order=order, update_s=update_s):
         return False
-    if unsteadiness < _STEADY:
-        return True
-    if window_s < _CONTINUOUS * update_s:
-        return sharpness < min(_SHARP * window_s / update_s, _MOST_SHARP)
-    swing = amplitude / _most_of_a_beat(cycle_s, update_s, window_s)
-    return swing > min(1.0, (_OF_FEW if cycle_s < _FEW_READINGS * update_s else _OF_MORE) * unsteadiness)
+    swing = float(np.ptp(fit.waveform(_PHASES))) * series.spread_w / series.centre_w
+    if window_s >= _CONTINUOUS * update_s:
+        return swing > _most_of_a_beat(main_s, update_s, window_s, off=_WINDOW_OFF)
+    sharpness = _edge(fit) * order
+    if swing < _FAINT or sharpness >= min(_SHARP * window_s / update_s, _MOST_SHARP):
+        return False
+    missing = _SHARPENED * sharpness  # of a fast cycle, in a window that is nearly one
+    return sharpness < _SHARPEST or swing > _SWING * missing / (1.0 - missing)
 
 
-def _most_of_a_beat(cycle_s: float, update_s: float, window_s: float) -> float:
-    """The largest amplitude, over the level, that a beat can have where readings average over about all of the time."""
-    return _SWING * 2 / math.pi * abs(float(np.sinc((1.0 / update_s - 1.0 / cycle_s) * window_s)))
+def _most_of_a_beat(cycle_s: float, update_s: float, window_s: float, *, off: float) -> float:
+    """The most that a beat can swing, over the level, where readings average over about all of the time. off: of the
+    window, by how much it may be longer or shorter. Loads of about one cycle an update swing most."""
+    cycles = window_s * (1.0 / update_s + np.array([-1.0, 1.0]) / cycle_s)  # of the fast load, in a window
+    share = np.minimum(np.abs(cycles - np.round(cycles)) + off * cycles, 0.5)
+    return _SWING * float(np.max(share / (cycles * (1.0 - off))))
 
 
 def _edge(fit: Fit) -> float:
     """The share of a cycle in which the waveform would run through its whole swing at its steepest."""
-    phases = np.arange(_PLACES) / _PLACES
-    return float(np.ptp(fit.waveform(phases))) / max(float(np.max(np.abs(fit.slope(phases)))), 1e-12)
+    return float(np.ptp(fit.waveform(_PHASES))) / max(float(np.max(np.abs(fit.slope(_PHASES)))), 1e-12)
 
 
 def _unsteadiness(fit: Fit) -> float:

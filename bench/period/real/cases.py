@@ -61,8 +61,9 @@ class RealRow:
         return self.called and not self.right
 
 
-def rows(seeds: range, repeats: int, names: Container[str]) -> Iterator[RealRow]:
-    """`repeats` signals of each window and family among the names, each with random numbers of its own."""
+def rows(seeds: range, repeats: int, names: Container[str], *, known: bool = False) -> Iterator[RealRow]:
+    """`repeats` signals of each window and family among the names, each with random numbers of its own. known: whether
+    the sensor is."""
     for seed in seeds:
         for place, family in enumerate(FAMILIES):
             if family.name not in names:
@@ -72,19 +73,20 @@ def rows(seeds: range, repeats: int, names: Container[str]) -> Iterator[RealRow]
                     rng = np.random.default_rng([seed, 4, place, length, number])
                     recording = family.record(number, window_s, rng)
                     begin_s = time.process_time()
-                    estimate = look(recording)
+                    estimate = look(recording, known=known)
                     cpu_s = time.process_time() - begin_s
                     yield _row(family, recording, estimate, window_s, number, seed, cpu_s)
 
 
-def look(recording: Recording) -> PeriodEstimate:
-    """The detector's word, as `autocap period` asks for it: what a reading averages over is not in a log."""
+def look(recording: Recording, *, known: bool = False) -> PeriodEstimate:
+    """The detector's word, as `autocap period` asks for it: what a reading averages over is not in a log. known: as a
+    run asks, whose device says what its readings average over."""
     signal = recording.signal
     return detect(
         signal.t_s,
         signal.power_w,
         update_s=recording.update_s,
-        window_s=0.0,
+        window_s=recording.window_s if known else 0.0,
         counted=recording.counted,
         witnesses=recording.witnesses,
     )

@@ -76,7 +76,8 @@ class Recording:
     """A log of a card, as it was polled, and the truth about it.
 
     looks_s, power_w, utilisation, energy_j: shape (n,), one row a look; energy_j is `None` without a counter. signal:
-    the fresh readings, and the progress of what ran. update_s: between fresh readings, as the log shows.
+    the fresh readings, and the progress of what ran. update_s: between fresh readings, as the log shows. window_s: what
+    a reading averages over, which no log shows.
     counted, witnesses: what a detector gets besides, as (times, values).
     """
 
@@ -86,6 +87,7 @@ class Recording:
     energy_j: Floats | None
     signal: Signal
     update_s: float
+    window_s: float
     counted: tuple[Floats, Floats] | None
     witnesses: tuple[tuple[Floats, Floats], ...]
 
@@ -120,6 +122,7 @@ def poll(
         energy_j=energy_j,
         signal=signal,
         update_s=update_s,
+        window_s=model.info().window_s,
         counted=None if energy_j is None else counted(looks_s, energy_j),
         witnesses=((looks_s, busy),),
     )
