@@ -30,7 +30,7 @@ from autocap.strategies.model.shapes import Shapes
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a standard normal
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
-_NEGLIGIBLE = 1e-5  # a curve with less weight than this share of the likeliest is left out: it only costs time
+_NEGLIGIBLE = 1e-3  # a curve with less weight than this share of the likeliest is left out: it only costs time
 _WORLDS = 400  # that are drawn where no closed form is at hand
 
 

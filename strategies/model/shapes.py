@@ -5,7 +5,7 @@ All are relative to the baseline, at the cap and mean power at which it was meas
 Parameters are drawn once from wide ranges with a fixed seed, so that equal baselines have equal beliefs.
 
 How far a job strays from its curve is a matter of the curve's kind (`residual`): those of the first two families stand
-there twice, once as smooth and once as bumpy.
+there once as smooth and once as bumpy, and some once more as bent, for jobs that no family describes.
 """
 
 import math
@@ -30,20 +30,25 @@ _NEGLIGIBLE = 1e-6  # a curve with less weight than this share of the likeliest'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """curves: what makes them. share: how likely a job is of this family, before anything is known of it. count: how
-    many stand for it. kinds: of residual, and how likely each is."""
+    """curves: what makes them. share: how likely a job is of this family, before anything is known of it.
+
+    kinds: of residual, each with how likely it is and how many curves stand for it.
+    """
 
     curves: Callable[[Floats, float, bool | None, np.random.Generator, int], Curves]
     share: float
-    count: int
-    kinds: tuple[tuple[int, float], ...]
+    kinds: tuple[tuple[int, float, int], ...]
+
+    @property
+    def count(self) -> int:
+        """How many different curves there are."""
+        return max(count for _, _, count in self.kinds)
 
 
-_RIGID = ((SMOOTH, 0.25), (BUMPY, 0.75))
 FAMILIES = {
-    "phases": Family(curves=phases, share=0.35, count=1100, kinds=_RIGID),
-    "law": Family(curves=law, share=0.4, count=1100, kinds=_RIGID),
-    "memory": Family(curves=memory, share=0.25, count=2000, kinds=((BENT, 1.0),)),
+    "phases": Family(curves=phases, share=0.35, kinds=((SMOOTH, 0.25, 1000), (BUMPY, 0.65, 1000), (BENT, 0.1, 300))),
+    "law": Family(curves=law, share=0.4, kinds=((SMOOTH, 0.4, 2000), (BUMPY, 0.52, 1000), (BENT, 0.08, 300))),
+    "memory": Family(curves=memory, share=0.25, kinds=((BENT, 1.0, 2000),)),
 }
 
 
@@ -101,13 +106,12 @@ def _of_family(family: Family, caps_w: Floats, draw_w: float, binding: bool | No
     log_power = curves.log_power[:, :-1] - curves.log_power[:, -1:]
     log_time = curves.log_time + _cliffs(caps_w, rng, family.count)
     log_time = log_time[:, :-1] - log_time[:, -1:]
-    log_weight = curves.log_weight + math.log(family.share / family.count)
-    repeats = len(family.kinds)
+    weights = [curves.log_weight[:count] + math.log(family.share * share / count) for _, share, count in family.kinds]
     return Shapes(
-        log_power=np.tile(log_power, (repeats, 1)),
-        log_time=np.tile(log_time, (repeats, 1)),
-        log_weight=np.concatenate([log_weight + math.log(share) for _, share in family.kinds]),
-        kind=np.repeat([kind for kind, _ in family.kinds], family.count),
+        log_power=np.concatenate([log_power[:count] for _, _, count in family.kinds]),
+        log_time=np.concatenate([log_time[:count] for _, _, count in family.kinds]),
+        log_weight=np.concatenate(weights),
+        kind=np.repeat([kind for kind, _, _ in family.kinds], [count for _, _, count in family.kinds]),
     )
 
 
