@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autocap.distributions import normal_below
 from autocap.metrics import Terms
@@ -168,16 +169,11 @@ class Costs:
         rng = np.random.default_rng(_WORLDS)
         among = np.array(sorted({*of, place}))
         curve = rng.choice(len(self.weight), size=_WORLDS, p=self.weight)
-        cost = self.value[np.ix_(curve, among)].copy()
-        for slopes, quantity in ((self.by_power, self.power), (self.by_time, self.time)):
-            kind = quantity.kind[curve]
-            for each in np.unique(kind):
-                some = kind == each
-                cov = quantity.cov[each][np.ix_(among, among)]
-                root = np.linalg.cholesky(cov + JITTER * np.eye(len(among)))
-                strayed = rng.standard_normal((int(some.sum()), len(among))) @ root.T
-                cost[some] += slopes[np.ix_(curve[some], among)] * strayed
-        lost = cost[:, int(np.searchsorted(among, place))] / np.maximum(cost.min(axis=1), JITTER) - 1
+        joint, alone = (each[np.ix_(curve, among)] for each in (self.by_power, self.value - self.by_power))
+        power, time = (_drawn(quantity, curve, among, rng) for quantity in (self.power, self.time))
+        steepness = (self.by_time[np.ix_(curve, among)] - alone) / joint  # of the joint part by ln time
+        cost = joint * np.exp(power + steepness * time) + alone * np.exp(time)
+        lost = cost[:, int(np.searchsorted(among, place))] / cost.min(axis=1) - 1
         return float(lost.mean()), float(lost.std())
 
     def chance_above(self, cost: float) -> Floats:
@@ -207,6 +203,16 @@ class Costs:
         gain = _above_zero(better, variance / np.sqrt(variance + noise))
         mean = np.asarray(self.weight @ gain)
         return mean, mean - self.weight @ better  # as max(0, -x) is max(0, x) - x
+
+
+def _drawn(quantity: Posterior, curve: NDArray[np.int_], places: NDArray[np.int_], rng: np.random.Generator) -> Floats:
+    """Residuals at some caps, one draw for each of these curves, shape (curves, places)."""
+    drawn = rng.standard_normal((len(curve), len(places)))
+    for kind in np.unique(quantity.kind[curve]):
+        some = quantity.kind[curve] == kind
+        cov = quantity.cov[kind][np.ix_(places, places)]
+        drawn[some] = drawn[some] @ np.linalg.cholesky(cov + JITTER * np.eye(len(places))).T
+    return drawn
 
 
 def _against(quantity: Posterior, place: int) -> tuple[Floats, Floats]:

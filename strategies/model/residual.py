@@ -29,17 +29,19 @@ class Roughness:
 
 
 # The kinds: smooth, as the curve of a card that is measured as it runs, bumpy, as one that was recorded once, or bent,
-# as no formula follows a knee closely.
-SMOOTH, BUMPY, BENT = range(3)
+# as no formula follows a knee closely, or strange, as the curves of jobs that no family describes.
+SMOOTH, BUMPY, BENT, STRANGE = range(4)
 POWER = (
     Roughness(slow=0.002, per_depth=0.045, bump=0.0003),
     Roughness(slow=0.002, per_depth=0.045, bump=0.006),
     Roughness(slow=0.002, per_depth=0.045, bump=0.005),
+    Roughness(slow=0.002, per_depth=0.1, bump=0.01, length=0.15),
 )
 TIME = (
     Roughness(slow=0.003, per_depth=0.075, bump=0.0005),
     Roughness(slow=0.003, per_depth=0.075, bump=0.01),
     Roughness(slow=0.003, per_depth=0.15, bump=0.005, length=0.13),
+    Roughness(slow=0.003, per_depth=0.5, bump=0.01, length=0.12),
 )
 POWER_LEVEL, TIME_LEVEL = 0.02, 1.0  # how far, in ln, one run may be from another
 

@@ -5,7 +5,7 @@ All are relative to the baseline, at the cap and mean power at which it was meas
 Parameters are drawn once from wide ranges with a fixed seed, so that equal baselines have equal beliefs.
 
 How far a job strays from its curve is a matter of the curve's kind (`residual`): those of the first two families stand
-there once as smooth and once as bumpy, and some once more as bent, for jobs that no family describes.
+there as smooth and as bumpy, and some once more as strange, for jobs that no family describes.
 """
 
 import math
@@ -19,7 +19,7 @@ from autocap.strategies.model.law import law
 from autocap.strategies.model.memory import memory
 from autocap.strategies.model.parameters import Curves, Floats
 from autocap.strategies.model.phases import phases
-from autocap.strategies.model.residual import BENT, BUMPY, SMOOTH
+from autocap.strategies.model.residual import BENT, BUMPY, SMOOTH, STRANGE
 
 _SEED = 20220  # of the parameters; nothing is tuned to it
 _CLIFFS = 0.2  # share of the curves that have one
@@ -46,8 +46,8 @@ class Family:
 
 
 FAMILIES = {
-    "phases": Family(curves=phases, share=0.35, kinds=((SMOOTH, 0.25, 1000), (BUMPY, 0.65, 1000), (BENT, 0.1, 300))),
-    "law": Family(curves=law, share=0.4, kinds=((SMOOTH, 0.4, 2000), (BUMPY, 0.52, 1000), (BENT, 0.08, 300))),
+    "phases": Family(curves=phases, share=0.35, kinds=((SMOOTH, 0.25, 1000), (BUMPY, 0.6, 1000), (STRANGE, 0.15, 300))),
+    "law": Family(curves=law, share=0.4, kinds=((SMOOTH, 0.4, 2000), (BUMPY, 0.45, 1000), (STRANGE, 0.15, 300))),
     "memory": Family(curves=memory, share=0.25, kinds=((BENT, 1.0, 2000),)),
 }
 
