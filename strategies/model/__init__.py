@@ -29,7 +29,7 @@ from autocap.strategies.base import Strategy
 from autocap.strategies.findings import Finding
 from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.parameters import Floats
-from autocap.strategies.model.residual import POWER, POWER_LEVEL, TIME, Observation, kernels
+from autocap.strategies.model.residual import BENT, POWER, POWER_LEVEL, STRANGE, TIME, Observation, kernels
 from autocap.strategies.model.shapes import FAMILIES, shapes, with_rest
 from autocap.strategies.options import Option
 
@@ -38,6 +38,7 @@ _REST = 60.0  # how many trials' lengths the job is taken to last: a trial must 
 _PATIENCE = 25.0  # how many it may take until a gain is found: which of the trials worth their while comes first
 _WORTH = 1 / 7  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
+_KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 30, 1e-4  # the same beside the best cap of a job that may have a knee
 _LEAST_AGAIN = 2.5e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
 _MUCH_WORSE, _RISK = 0.12, 0.16  # a cap with this chance of costing that much more than the best is not tried
 _STEP, _FIRST_STEP = 0.85, 0.5
@@ -144,7 +145,7 @@ class Model(Strategy):
         errors = self.baseline.power_rel_stderr, self.baseline.period_rel_stderr
         gain, loss = self._costs.gain_over(place, 1.0, *errors, of=reach)
         gain = gain * chance[reach]
-        worth = (gain > self._worth_a_trial(kept_w)) & (_REST * gain > loss)
+        worth = (gain > self._worth_a_trial(kept_w, reach)) & (_REST * gain > loss)
         if not self.findings:
             worth[:] = True  # one is measured in any case
         if worth.any():
@@ -204,9 +205,19 @@ class Model(Strategy):
         more = [seen.power - self._belief.expected_power(seen.place) for seen in self._observations() if seen.level]
         return sum(more) / len(more) if more else 0.0
 
-    def _worth_a_trial(self, kept_w: float | None) -> float:
-        error = 0.0 if kept_w is None else self.findings[kept_w].stderr
-        return max(self._number("gain") / 100, _WORTH * error, _LEAST_GAIN)
+    def _worth_a_trial(self, kept_w: float | None, of: Sequence[int]) -> Floats:
+        """What a trial of some places must be expected to gain: little beside the cap kept, if there may be a knee."""
+        wanted = self._number("gain") / 100
+        if kept_w is None:
+            return np.full(len(of), max(wanted, _LEAST_GAIN))
+        error = self.findings[kept_w].stderr
+        usual = max(wanted, _WORTH * error, _LEAST_GAIN)
+        if self._belief.share_of(BENT, STRANGE) < _KNEE:
+            return np.full(len(of), usual)
+        between = np.abs(
+            np.searchsorted(self._candidates, self._caps_w[of]) - np.searchsorted(self._candidates, kept_w)
+        )
+        return np.where(between <= 1, max(wanted, _WORTH_AT_KNEE * error, _LEAST_AT_KNEE), usual)
 
     def _learn(self) -> tuple[Belief, Costs]:
         belief = Belief.after(self._shapes, *self._kernels, list(self._observations()))

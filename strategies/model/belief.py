@@ -109,6 +109,10 @@ class Belief:
         variance = float(self.weight @ ((curves - mean) ** 2 + quantity.cov_with(place)[:, place]))
         return abs(value - mean) / math.sqrt(variance + max(error, LEAST_ERROR) ** 2)
 
+    def share_of(self, *kinds: int) -> float:
+        """The probability that the job's residual is of one of these kinds."""
+        return float(self.weight[np.isin(self.time.kind, kinds)].sum())
+
     def expected_power(self, place: int) -> float:
         """ln P/P0 of a cap."""
         return float(self.weight @ self.power.mean[:, place])
