@@ -1,14 +1,15 @@
 """The default: physical curves are fitted to what was measured, and the next trial is where that promises most.
 
-A few thousand curves that power and time may follow (`shapes`), smooth or with bumps, are weighed by the baseline and
-the trials, and bent to them (`belief`). That gives every cap's cost, for whatever metric, with its uncertainty. A trial
-is worth it if the rest of the job is expected to gain more from it, its own error considered, than the trial itself is
-expected to lose; of such trials the one that loses little comes before the one that gains a little more, which can
-still be made later. When none is worth it, a measured cap is tried once more if that is expected to tell which of those
-measured is the best. Above the draw, where all caps are one, nothing is to be gained. The cap kept is the one that was
-measured and is expected to be the cheapest, with its neighbours' measurements taken into account.
+A few thousand curves that power and time may follow (`shapes`), of jobs that compute and of jobs that wait for memory,
+are weighed by the baseline and the trials, and bent to them (`belief`). That gives every cap's cost, for whatever
+metric, with its uncertainty. A trial is worth it if the rest of the job is expected to gain more from it, its own error
+considered, than the trial itself is expected to lose; of such trials the one that loses little comes before the one
+that gains a little more, which can still be made later. Where the job is likely to have a knee, the neighbours of the
+best cap are worth a trial for less. When none is worth it, a measured cap is tried once more if that is expected to
+tell which of those measured is the best. Above the draw, where all caps are one, nothing is to be gained. The cap kept
+is the one that was measured and is expected to be the cheapest, with its neighbours' measurements taken into account.
 
-Downward it goes in steps: not below 0.85 of the lowest cap measured (at first, half of the draw), and to no cap with
+Downward it goes in steps: not below 0.85 of the lowest cap measured (at first, 0.57 of the draw), and to no cap with
 more than a small chance of being much worse than the best known: below an unseen cliff an iteration takes four times
 as long.
 
@@ -39,9 +40,9 @@ _PATIENCE = 25.0  # how many it may take until a gain is found: which of the tri
 _WORTH = 1 / 7  # of a trial's error: what a trial must be expected to gain
 _LEAST_GAIN = 4e-4
 _KNEE, _WORTH_AT_KNEE, _LEAST_AT_KNEE = 0.5, 1 / 30, 1e-4  # the same beside the best cap of a job that may have a knee
-_LEAST_AGAIN = 2.5e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
-_MUCH_WORSE, _RISK = 0.12, 0.16  # a cap with this chance of costing that much more than the best is not tried
-_STEP, _FIRST_STEP = 0.85, 0.5
+_LEAST_AGAIN = 2e-4  # what a further trial of a measured cap must be expected to gain: it loses next to nothing
+_MUCH_WORSE, _RISK = 0.15, 0.19  # a cap with this chance of costing that much more than the best is not tried
+_STEP, _FIRST_STEP = 0.85, 0.57
 _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
 _PAST_ERROR = 0.01  # of a measurement in another run, relative
