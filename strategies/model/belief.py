@@ -32,6 +32,7 @@ from autocap.strategies.model.shapes import Shapes
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a standard normal
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 _NEGLIGIBLE = 1e-3  # a curve with less weight than this share of the likeliest is left out: it only costs time
+_UNDERSTATED = 1.25  # the error of a prediction over the belief's spread: a few curves are left after some trials
 _WORLDS = 400  # that are drawn where no closed form is at hand
 
 
@@ -83,16 +84,16 @@ class Belief:
         log_t, var_t = _against(self.time, baseline)
         log_e = log_p + log_t
         spread_e, spread_t = log_e - self.weight @ log_e, log_t - self.weight @ log_t
-        error_e = np.sqrt(self.weight @ (spread_e**2 + var_p + var_t))
-        error_t = np.sqrt(self.weight @ (spread_t**2 + var_t))
+        sd_e = np.sqrt(self.weight @ (spread_e**2 + var_p + var_t))
+        sd_t = np.sqrt(self.weight @ (spread_t**2 + var_t))
         ratios = self.weight @ np.exp(log_e), self.weight @ np.exp(log_t)
-        correlation = (self.weight @ (spread_e * spread_t + var_t)) / (error_e * error_t)
+        correlation = (self.weight @ (spread_e * spread_t + var_t)) / (sd_e * sd_t)
         return [
             Prediction(
-                cap_w=cap_w, energy=e, time=t, energy_rel_stderr=sd_e, period_rel_stderr=sd_t, time_energy_corr=corr
+                cap_w=cap_w, energy=e, time=t, energy_rel_stderr=e_e, period_rel_stderr=e_t, time_energy_corr=corr
             )
-            for cap_w, e, t, sd_e, sd_t, corr in np.column_stack(
-                (caps_w, *ratios, error_e, error_t, correlation)
+            for cap_w, e, t, e_e, e_t, corr in np.column_stack(
+                (caps_w, *ratios, _UNDERSTATED * sd_e, _UNDERSTATED * sd_t, correlation)
             ).tolist()
         ]
 
