@@ -91,6 +91,14 @@ def test_a_fast_load_seen_by_a_counter_that_moves_without_jitter_is_no_period_ho
     assert verdict is not Verdict.PERIODIC
 
 
+def test_an_update_that_is_not_known_ends_in_a_verdict_as_well() -> None:
+    readings = seen(0.9, "20/10")
+    known, unknown = (
+        detect(readings.t_s, readings.power_w, update_s=update_s, window_s=0.01) for update_s in (0.02, 0.0)
+    )
+    assert unknown.verdict is known.verdict is Verdict.PERIODIC
+
+
 def test_a_period_that_the_counter_sees_is_verified() -> None:
     estimate = judged(0.52, counter=True)
     assert estimate.period_s == pytest.approx(0.52, rel=0.002)

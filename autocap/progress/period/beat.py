@@ -37,6 +37,7 @@ from autocap.progress.period.stamps import follows_the_clock
 
 _PHASES = np.arange(512) / 512  # at which a waveform is drawn
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
+_LEAST_UPDATE = 1e-3  # of the time between readings: an update that is shorter is none that was measured
 _CONTINUOUS = 0.9  # of the update: a window from which on nothing goes unseen
 _SHARP, _MOST_SHARP = 0.3, 0.1  # of the narrowest smear that a beat can have; of a cycle, whatever the window
 # Set by simulation (fast loads through sensors and through their logs): noise, and jitter that a fit follows, make the
@@ -120,8 +121,10 @@ def _passed(period_s: float, window_s: float) -> Floats:
 def unlike_a_beat(fit: Fit, series: Series, period_s: float, *, update_s: float, window_s: float) -> bool:
     """Whether the readings themselves exclude that a period is a beat, or for an unknown sensor make it unlikely.
 
-    period_s: the mean of the fit. update_s, window_s: of the sensor; 0 for a window that is not known.
+    period_s: the mean of the fit. update_s, window_s: of the sensor; 0 for what is not known.
     """
+    if update_s < _LEAST_UPDATE * series.step_s:
+        update_s = series.step_s
     order = max(fit.parts(_HOLDS), default=1)
     cycle_s = period_s / order
     if cycle_s < _RESOLVED * update_s:
