@@ -77,8 +77,8 @@ class Model(Strategy):
         self._gpu_w = _drawn_w(self.baseline.of_gpus())
         curves = shapes(self._caps_w, self._baseline_w, self._gpu_w, self.baseline.cap_binding, self.families)
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
-        power, time = (kernels(self._caps_w, self._baseline_w, each) for each in (POWER, TIME))
-        self._kernels = power, time
+        where = self._caps_w, self._baseline_w
+        self._kernels = kernels(*where, POWER), kernels(*where, TIME)
         self._belief, self._costs = self._learn()
         if abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
             self._past = []

@@ -2,9 +2,10 @@
 
 Every curve of `shapes` is the mean of a Gaussian process for ln power and of another for ln time. The process stands
 for what no such curve explains: a slow part that grows with the distance below the baseline's cap, and short bumps.
-Whether there are bumps is for the observations to say: every curve stands there twice, once almost without them. The
-observations weigh all these by their likelihood (its determinant included, which tells the two kinds apart) and bend
-each towards themselves, in closed form: curves of one kind share the kernel, so that two small matrices serve them all.
+How much of either there is depends on the curve's kind, and which kind is for the observations to say: many curves
+stand there once for each of several. The observations weigh all these by their likelihood (its determinant included,
+which tells the kinds apart) and bend each towards themselves, in closed form: curves of one kind share the kernel, so
+that two small matrices a kind serve them all.
 """
 
 import math

@@ -4,6 +4,8 @@ Power is a power law of the cap up to where the cap stops to bind, `P/P0 = ((r -
 power, `t/t0 = m + (1 - m) / f` with `f = ((P/P0 - s) / (1 - s))^(1/g)`.
 """
 
+from functools import partial
+
 import numpy as np
 
 from autocap.strategies.model.parameters import Curves, Floats, at_odds, uniform
@@ -14,10 +16,7 @@ _OVERSHOOT = 0.02  # in ln: mean power above the cap counts against a curve, whi
 
 def law(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.Generator, count: int) -> Curves:
     """So many curves over the caps, shape (caps,), watts, the last of which is the baseline's, which drew draw_w."""
-
-    def drawn(low: float, high: float) -> Floats:
-        return uniform(rng, low, high, count)
-
+    drawn = partial(uniform, rng, count)
     baseline_w = caps_w[-1]
     binds = rng.random((count, 1)) < 0.5  # up to the baseline's cap and beyond, or only below a draw of its own
     peak_w = np.where(binds, np.maximum(baseline_w, draw_w), draw_w * np.exp(np.abs(rng.normal(0, 0.3, (count, 1)))))

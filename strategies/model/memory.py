@@ -13,7 +13,7 @@ card draws less.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,10 +65,7 @@ def memory(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.G
 def _jobs(seed: int, count: int) -> _Jobs:
     """So many jobs; the same for the same seed, whatever the card and its baseline."""
     rng = np.random.default_rng(seed)
-
-    def drawn(low: float, high: float) -> Floats:
-        return uniform(rng, low, high, count)
-
+    drawn = partial(uniform, rng, count)
     at_knee, sharpness = drawn(0.3, 1.05), np.exp(drawn(math.log(3.0), math.log(40.0)))
     idle, moving = drawn(0.05, 0.4), drawn(0.05, 0.5)
     knee, flat, floor = drawn(0.3, 0.85), drawn(0.5, 0.95), drawn(0.05, 0.35)

@@ -22,7 +22,7 @@ class Curves:
     log_weight: Floats
 
 
-def uniform(rng: np.random.Generator, low: float, high: float, count: int) -> Floats:
+def uniform(rng: np.random.Generator, count: int, low: float, high: float) -> Floats:
     """A parameter of every curve of a family, shape (count, 1)."""
     return rng.uniform(low, high, (count, 1))
 

@@ -9,7 +9,7 @@ It gives flat regions above the draw, knees, and the cliff where the clock sits 
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,10 +69,7 @@ def phases(caps_w: Floats, draw_w: float, binding: bool | None, rng: np.random.G
 def _jobs(seed: int, count: int) -> _Jobs:
     """So many jobs; the same for the same seed, whatever the card and its baseline."""
     rng = np.random.default_rng(seed)
-
-    def drawn(low: float, high: float) -> Floats:
-        return uniform(rng, low, high, count)
-
+    drawn = partial(uniform, rng, count)
     knee, flat, floor = drawn(0.3, 0.8), drawn(0.55, 0.95), drawn(0.08, 0.45)
     return _Jobs(
         dynamic=Rising.of(dynamic(CLOCKS, knee, flat)),

@@ -13,7 +13,7 @@ from autocap.strategies.model import Model
 from autocap.strategies.model.belief import Belief, Costs
 from autocap.strategies.model.parameters import Floats
 from autocap.strategies.model.residual import POWER, TIME, Observation, kernels
-from autocap.strategies.model.shapes import shapes
+from autocap.strategies.model.shapes import FAMILIES, shapes
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import option_values
 from autocap.testing.curves import CLIFF, FLAT, GRID, PHYSICAL, Curve, Search, measured, search, trial_of
@@ -138,21 +138,21 @@ def test_it_says_what_it_expects_of_the_cap_it_recommends() -> None:
     assert expected == pytest.approx(CLIFF.cost(ENERGY, found.kept_w or 0.0), abs=0.02)
 
 
-def test_what_it_predicts_of_caps_that_were_not_measured_is_as_right_as_it_says() -> None:
+@pytest.mark.parametrize("curve", PHYSICAL, ids=lambda curve: curve.name)
+def test_what_it_predicts_of_caps_that_were_not_measured_is_as_right_as_it_says(curve: Curve) -> None:
+    baseline = measured(curve, GRID[-1], stated=0.002)
+    strategy = model(EDS, baseline)
+    search(strategy, curve, EDS, baseline, 0.005)
     off = []
-    for curve in PHYSICAL:
-        baseline = measured(curve, GRID[-1], stated=0.002)
-        strategy = model(EDS, baseline)
-        search(strategy, curve, EDS, baseline, 0.005)
-        for one in strategy.predict():
-            truth = measured(curve, one.cap_w)
-            off.append((truth.period_s / baseline.period_s - one.time) / (one.time * one.period_rel_stderr))
-            energy = truth.energy_per_iteration_j / baseline.energy_per_iteration_j
-            off.append((energy - one.energy) / (one.energy * one.energy_rel_stderr))
-            expected, error = ENERGY.predicted(one, baseline).value, ENERGY.predicted(one, baseline).stderr
-            assert (expected, error) == pytest.approx((one.energy, one.energy * one.energy_rel_stderr))
-    assert len(off) > 100
-    assert np.mean(np.abs(off) < 2) > 0.9
+    for one in strategy.predict():
+        truth = measured(curve, one.cap_w)
+        off.append((truth.period_s / baseline.period_s - one.time) / (one.time * one.period_rel_stderr))
+        energy = truth.energy_per_iteration_j / baseline.energy_per_iteration_j
+        off.append((energy - one.energy) / (one.energy * one.energy_rel_stderr))
+        expected, error = ENERGY.predicted(one, baseline).value, ENERGY.predicted(one, baseline).stderr
+        assert (expected, error) == pytest.approx((one.energy, one.energy * one.energy_rel_stderr))
+    assert len(off) > 8
+    assert np.mean(np.abs(off) < 2) > 0.8
 
 
 class Waiting(Curve):
@@ -246,7 +246,7 @@ def test_a_failed_cap_is_left_alone() -> None:
     assert strategy.ask() not in (first_w, None)
 
 
-def believed(power: Sequence[float], time_ratio: Sequence[float]) -> Belief:
+def believed(power: Sequence[float], time_ratio: Sequence[float], families: Sequence[str] = tuple(FAMILIES)) -> Belief:
     """What is believed after measurements of every sixth cap, in ln against the baseline, exact to 0.2 %."""
     caps_w = np.array(GRID)
     places = range(0, len(GRID), 6)
@@ -255,7 +255,7 @@ def believed(power: Sequence[float], time_ratio: Sequence[float]) -> Belief:
         for place, log_power, log_time in zip(places, power, time_ratio, strict=True)
     ]
     before = [kernels(caps_w, GRID[-1], roughness) for roughness in (POWER, TIME)]
-    return Belief.after(shapes(caps_w, GRID[-1], 230.0, False, ("phases", "law")), *before, observed)
+    return Belief.after(shapes(caps_w, GRID[-1], 230.0, False, families), *before, observed)
 
 
 def physical_logs(bump: float) -> tuple[list[float], list[float]]:
@@ -268,8 +268,10 @@ def physical_logs(bump: float) -> tuple[list[float], list[float]]:
 
 def test_bumps_that_were_seen_are_expected_elsewhere_too() -> None:
     terms = EDP.terms(measured(PHYSICAL[2], GRID[-1]))
-    smooth, bumpy = (believed(*physical_logs(bump)).costs(terms).spread[3::6] for bump in (0.0, 0.015))
-    assert bumpy.mean() > 1.1 * smooth.mean()
+    smooth, bumpy = (
+        believed(*physical_logs(bump), families=["law"]).costs(terms).spread[3::6] for bump in (0.0, 0.015)
+    )  # of the family that this curve is of
+    assert bumpy.mean() > 1.2 * smooth.mean()
 
 
 def test_a_trial_of_large_error_is_expected_to_gain_little_over_the_best_cap() -> None:
@@ -319,7 +321,7 @@ def _covariance(costs: Costs, places: Sequence[int]) -> Floats:
 
 def test_a_measured_cap_is_tried_again_only_where_noise_leaves_the_choice_open() -> None:
     def repeats(noise: float) -> int:
-        found = [fit(curve, EDP, noise=noise, seed=1) for curve in PHYSICAL[4:]]
+        found = [fit(curve, EDP, noise=noise) for curve in PHYSICAL[:4]]
         return sum(len(each.asks) - len(set(each.asks)) for each in found)
 
     assert repeats(0.0002) == 0 < repeats(0.005)
@@ -330,7 +332,7 @@ def test_a_repeat_that_failed_is_not_asked_for_again() -> None:
         return count > 1
 
     repeats = 0
-    for curve in PHYSICAL[4:]:
+    for curve in PHYSICAL[:4]:
         baseline = measured(curve, GRID[-1], stated=0.0025)
         found = search(model(EDP, baseline), curve, EDP, baseline, 0.005, fails=refuse)
         assert max(found.asks.count(cap_w) for cap_w in found.asks) <= 2

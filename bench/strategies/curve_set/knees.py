@@ -31,8 +31,8 @@ from bench.strategies.curves import CapCurve
 Floats = NDArray[np.float64]
 Spread = tuple[float, float, float]  # smallest, median and largest; even on either side of the median
 
-_AT_KNEE = 1.03  # time per unit of work over the uncapped one's
-_BELOW_KNEE = (0.9, 0.8, 0.7)  # of the knee's draw: where a family says how slow it is
+AT_KNEE = 1.03  # time per unit of work over the uncapped one's
+BELOW_KNEE = (0.9, 0.8, 0.7)  # of the knee's draw: where a family says how slow it is
 _UNHURT = 1.003  # time where the slowing begins
 _BUMPINESS = 0.06  # ln standard deviation of how much slower a curve is at each of its points
 _RUN_ERROR = (0.003, 0.008)
@@ -230,9 +230,9 @@ def _slower(family: Family, rng: np.random.Generator) -> _Slower:
     begins = min(knee * rng.uniform(*family.onset), 1 - _LEAST_DROP)
     steep = rng.normal(0, family.steepness)
     more = (np.array(family.slowed) - 1) * np.exp(steep + rng.normal(0, _BUMPINESS, size=3))
-    more = np.maximum.accumulate(np.maximum(more, _AT_KNEE - 1 + 0.005))
-    points = {1.0: 1.0, begins: _UNHURT, min(knee, begins - _LEAST_DROP): _AT_KNEE}
-    points |= {share * knee: 1 + float(slower) for share, slower in zip(_BELOW_KNEE, more, strict=True)}
+    more = np.maximum.accumulate(np.maximum(more, AT_KNEE - 1 + 0.005))
+    points = {1.0: 1.0, begins: _UNHURT, min(knee, begins - _LEAST_DROP): AT_KNEE}
+    points |= {share * knee: 1 + float(slower) for share, slower in zip(BELOW_KNEE, more, strict=True)}
     draws = np.array(sorted(points))
     return _Slower(draws, np.array([points[draw] for draw in draws.tolist()]), family.cliff * np.exp(steep / 2))
 

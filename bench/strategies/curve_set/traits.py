@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.errors import UsageError
+from bench.strategies.curve_set.knees import AT_KNEE, BELOW_KNEE
 from bench.strategies.curves import CapCurve, read
 
 Floats = NDArray[np.float64]
 
-_AT_KNEE = 1.03
-_BELOW_KNEE = (0.9, 0.8, 0.7)  # of the knee's draw
 _APART = 0.015  # of the uncapped draw: where draws differ by more than a run's error
 
 
@@ -49,7 +48,7 @@ def traits(curve: CapCurve) -> Traits:
     order = np.argsort(draws)
     slowed = [
         float(np.interp(share * knee, draws[order], times[order])) if share * knee >= draws.min() else np.nan
-        for share in _BELOW_KNEE
+        for share in BELOW_KNEE
     ]
     binds = (draws < 1 - _APART) & (draws > draws.min() + _APART)
     best = int(np.argmin(draws * times))
@@ -66,10 +65,10 @@ def traits(curve: CapCurve) -> Traits:
 
 def _knee(draws: Floats, times: Floats) -> float:
     """Where T crosses 1.03 on the way down for good, between two points by a line."""
-    fine = np.flatnonzero(times <= _AT_KNEE)[0]  # the lowest cap that is no slower than that; the highest one is not
+    fine = np.flatnonzero(times <= AT_KNEE)[0]  # the lowest cap that is no slower than that; the highest one is not
     if fine == 0:
         return np.nan
-    return float(np.interp(_AT_KNEE, [times[fine], times[fine - 1]], [draws[fine], draws[fine - 1]]))
+    return float(np.interp(AT_KNEE, [times[fine], times[fine - 1]], [draws[fine], draws[fine - 1]]))
 
 
 def table(curves: Sequence[CapCurve]) -> Iterator[str]:
@@ -85,7 +84,7 @@ def table(curves: Sequence[CapCurve]) -> Iterator[str]:
             name: _spread([getattr(one, name) for one in found])
             for name in ("knee", "optimum", "energy", "share", "lowest", "slowest")
         }
-        slowed = ", ".join(f"{_median([one.slowed[place] for one in found]):.2f}" for place in range(len(_BELOW_KNEE)))
+        slowed = ", ".join(f"{_median([one.slowed[place] for one in found]):.2f}" for place in range(len(BELOW_KNEE)))
         yield f"| {family} | {len(found)} | {columns.pop('knee')} | {slowed} | {' | '.join(columns.values())} |"
 
 
