@@ -78,13 +78,16 @@ def _trained(tally: Tally) -> tuple[float, float]:
     return tally.iterations - tally.paused_iterations, tally.counted_s - tally.paused_s
 
 
-def objection(left: float | None, baseline: Measurement, settle_s: float, long_s: float = 0.0) -> str | None:
+def objection(
+    left: float | None, baseline: Measurement, settle_s: float, long_s: float = 0.0, fewest: int = 0
+) -> str | None:
     """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows. long_s: of a
-    search whose trials take long, what it may take up to."""
+    search whose trials take long, what it may take up to. fewest: iterations of a trial."""
     if left is None:
         return None
     left_s = max(left, 0.0) * baseline.period_s
-    search_s = _TRIALS * (settle_s + baseline.duration_s + 2 * baseline.period_s)  # windows as long as the baseline's
+    window_s = max(baseline.duration_s, fewest * baseline.period_s)
+    search_s = _TRIALS * (settle_s + window_s + 2 * baseline.period_s)
     if left_s >= max(_TIMES * search_s, long_s):
         return None
     search_s = max(search_s, long_s)

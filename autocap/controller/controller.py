@@ -12,6 +12,7 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, SearchAnew
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.exploration import Exploration
+from autocap.controller.first_look import FirstLook
 from autocap.controller.holding import HoldPlan
 from autocap.controller.outlook import Outlook
 from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase, Waiting
@@ -63,7 +64,9 @@ class Controller:
         self._noticed: str | None = None  # of the progress
         self._counted_by: str | None = None  # a kind of progress
         self._out = Outbox(original_w)
-        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), since_s=0.0, until_s=config.wait_s)
+        # A limit on slowdown needs the baseline at once, and who only observes loses nothing at it.
+        look = None if config.observe or config.metric.max_slowdown is not None else FirstLook(original_w, sensor)
+        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), since_s=0.0, until_s=config.wait_s, look=look)
         self._metering = Metering()
         self._totals = RunningTotals()
         self._tallied_s = 0.0
@@ -198,6 +201,9 @@ class Controller:
                 assert_never(self._phase)
 
     def _wait(self, waiting: Waiting, metered: Metered) -> None:
+        rough = None if waiting.look is None else waiting.look.add(metered, self._progress.kind)
+        if rough is not None and self._begin_roughly(waiting, rough):
+            return
         steady = waiting.watch.add(metered)
         longer_s = waiting.longer_s(counted=self._progress.kind in COUNTED)
         if steady is None and metered.t_s < max(waiting.until_s + longer_s, self._progress.worth_until_s):
@@ -217,6 +223,19 @@ class Controller:
         self._totals.open()
         self._measure_baseline(steady)
 
+    def _begin_roughly(self, waiting: Waiting, rough: Measurement) -> bool:
+        """Search with what the first iterations have shown; whether the strategy has nothing against that."""
+        search = self._new_search(rough)
+        if search.has_own_length:
+            self._phase = replace(waiting, look=None)
+            return False
+        self._prober.expect(rough.period_s)
+        self._totals.open()
+        self._out.enter(State.BASELINE)
+        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=rough, rough=True))
+        self._begin_search(search, rough=True)
+        return True
+
     def _measure_baseline(self, steady: Window | None = None) -> None:
         self._phase = Baseline()
         self._out.enter(State.BASELINE)
@@ -233,7 +252,7 @@ class Controller:
                 self._out.warn(doubt)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
             self._prober.expect(result.measurement.period_s)
-            self._begin_search(result.measurement)
+            self._begin_search(self._new_search(result.measurement))
             return
         why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
         self._failed_baselines += 1
@@ -243,14 +262,18 @@ class Controller:
         self._out.warn(f"{why}; waiting for steady activity again")
         self._await_steadiness()
 
-    def _begin_search(self, baseline: Measurement) -> None:
-        search = Search(
+    def _new_search(self, baseline: Measurement) -> Search:
+        return Search(
             lambda measured: self._new_strategy(measured, self._history),
             self._grid,
             self._config.metric,
             baseline,
             self._config.prune_sigmas,
         )
+
+    def _begin_search(self, search: Search, *, rough: bool = False) -> None:
+        """rough: the baseline is known from a few iterations alone."""
+        baseline = search.first
         outlook = Outlook(self._config, search, self._settle_s)
         unknown = self._config.iterations is None or baseline.is_relative
         left = None if unknown else (self._config.iterations or 0) - self._done
@@ -284,6 +307,7 @@ class Controller:
             progress=self._progress,
             budget=budget,
             stretch=outlook.stretch,
+            rough=rough,
         )
         self._phase = Exploring(exploration=exploration)
         self._heed(self._phase, exploration.begin())

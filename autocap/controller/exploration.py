@@ -12,7 +12,7 @@ from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.per_gpu.balancing import Balancing, hindrance
 from autocap.controller.revisits import Revisits
 from autocap.controller.search import Search
-from autocap.controller.steps import AtTrial, Confirming, Step, TrialStage
+from autocap.controller.steps import Anchoring, AtTrial, Confirming, Step, TrialStage
 from autocap.events import State
 from autocap.measurement.drift import changed_since, ratios
 from autocap.measurement.metering import Metered
@@ -22,6 +22,8 @@ from autocap.progress import Progress
 from autocap.records import Measurement, TrialState
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
+_PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
+_FAR_OFF = 0.05  # of time or energy, between a rough baseline and what it turns out to be: what was tried may be wrong
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
@@ -39,15 +41,20 @@ class Exploration:
         progress: Progress,
         budget: SlowdownBudget,
         stretch: float = 1.0,
+        rough: bool = False,
     ) -> None:
         self.search = search
         self._config, self._prober, self._out = config, prober, outbox
         self._progress, self._budget = progress, budget
         self._begun_s, self._fresh_s = outbox.now_s, stretch * _FRESH_S
-        self._doubts, self._revisits = Doubts(search), Revisits(stretch, outbox.now_s)
+        self._doubts, self._revisits = (
+            Doubts(search),
+            Revisits(stretch, outbox.now_s, patience=_PATIENCE if rough else 1.0),
+        )
         self._step: Step = None
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
+        self._rough = rough
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
@@ -80,6 +87,8 @@ class Exploration:
                 return self._end_revisit(cap_w, result)
             case AtTrial(cap_w=cap_w):
                 return self._end_trial(cap_w, result)
+            case Anchoring():
+                return self._end_anchoring(result)
             case Confirming():
                 return self._end_window(self._step, result)
             case None | Balancing():
@@ -93,7 +102,7 @@ class Exploration:
         match self._step:
             case Balancing():
                 self._step.abandon(reason)
-            case None | AtTrial() | Confirming():
+            case None | AtTrial() | Anchoring() | Confirming():
                 pass
             case _:
                 assert_never(self._step)
@@ -123,7 +132,9 @@ class Exploration:
     def _end_revisit(self, cap_w: float, result: ProbeResult) -> Decision | None:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
         moved = None
-        if result.measurement is not None:
+        if result.measurement is not None and self._rough:
+            self._anchor(result.measurement)
+        elif result.measurement is not None:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None:
                 return SearchAnew(why=changed)
@@ -134,6 +145,15 @@ class Exploration:
         self._announce_trial(cap_w)
         return None
 
+    def _anchor(self, baseline: Measurement) -> bool:
+        """The baseline is not rough any more; whether it is far from what the search went by."""
+        self._rough, before = False, self.search.first
+        off = max(abs(ratio - 1) for ratio, _ in ratios(before, baseline).values())
+        trials = self.search.anchor(baseline)
+        self._out.announce(events.BaselineRefined(t_s=self._out.now_s, measurement=baseline, trials=trials))
+        self._predict()
+        return off > _FAR_OFF
+
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
         if self._budget.saved_s(self._out.now_s) < self._budget.expected_loss_s(cap_w):
@@ -142,7 +162,8 @@ class Exploration:
             return
         self._step = AtTrial(cap_w=cap_w, stage=TrialStage.TRYING)
         self._out.set(self._out.every(cap_w))
-        rules = self.search.rules(cap_w, self._prober.rules)
+        # Whether the job is steady shows in the first trial of a search that did not wait for that.
+        rules = replace(self.search.rules(cap_w, self._prober.rules), level=self._rough and not self.search.history)
         self._prober.start(
             self._out.every(cap_w), self.search.cost, rules, hopeless=self.search.hopeless, decided=self.search.decided
         )
@@ -196,9 +217,12 @@ class Exploration:
         return self._doubts.again(cap_w)
 
     def _end_search(self) -> Decision | None:
-        cap_w, predictions = self.search.recommend(), self.search.predictions()
-        if predictions:
-            self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
+        cap_w = self.search.recommend()
+        if self._rough and (cap_w is None or self._out.every(cap_w) == self._out.original_w):
+            self._step = Anchoring()
+            self._measure(self._out.original_w)
+            return None
+        self._predict()
         if cap_w is None:
             # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
             unsure = self.search.blind or self._config.metric.max_slowdown is not None
@@ -207,6 +231,19 @@ class Exploration:
             return self._put_back("the limit found on arrival is already the best", self.search.baseline, unsure=False)
         self._confirm(self._out.every(cap_w), self._shown(cap_w))
         return None
+
+    def _end_anchoring(self, result: ProbeResult) -> Decision | None:
+        if result.measurement is None:
+            why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
+            return self._put_back(why, self.search.baseline, unsure=True)
+        self._anchor(result.measurement)
+        self._revisits.made(self._out.now_s, None)
+        return self._next_trial()
+
+    def _predict(self) -> None:
+        predictions = self.search.predictions()
+        if predictions:
+            self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
@@ -241,9 +278,15 @@ class Exploration:
         if found is None:
             self._measure(comparison.next_w)
             return None
-        changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
-        if changed is not None:
-            return SearchAnew(why=changed)
+        if self._rough:
+            if self._anchor(found.baseline):
+                self._revisits.made(self._out.now_s, None)
+                self._out.enter(State.SEARCHING)
+                return self._next_trial()
+        else:
+            changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
+            if changed is not None:
+                return SearchAnew(why=changed)
         unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
         if found.ruling is Ruling.TOO_SLOW or unsure:
             self._refused.add(max(comparison.outer_w))

@@ -43,7 +43,8 @@ class Outlook:
 
     def objection(self, left: float | None) -> str | None:
         """Why not to search with so many iterations left; `None` where there is no reason, or nobody knows."""
-        return objection(left, self._search.first, self._settle_s, self.search_s if self.is_long else 0.0)
+        long_s = self.search_s if self.is_long else 0.0
+        return objection(left, self._search.first, self._settle_s, long_s, self._fewest)
 
     def notice(self) -> str | None:
         """That the search takes long, and how long; `None` where it does not."""

@@ -1,13 +1,14 @@
 """Where the controller is, with what belongs to each phase; which may follow which:
 
-Waiting → Baseline → Exploring → Holding; Baseline → Waiting when it cannot be measured, → Observing where nothing may
-be set; Exploring → Baseline when the job has changed; Holding → Exploring to check what is held, → Baseline to tune
-anew; any → Done.
+Waiting → Baseline → Exploring → Holding; Waiting → Exploring where a rough baseline does; Baseline → Waiting when it
+cannot be measured, → Observing where nothing may be set; Exploring → Baseline when the job has changed; Holding →
+Exploring to check what is held, → Baseline to tune anew; any → Done.
 """
 
 from dataclasses import dataclass
 
 from autocap.controller.exploration import Exploration
+from autocap.controller.first_look import FirstLook
 from autocap.controller.holding import Hold
 from autocap.measurement.steadiness import SteadinessWatch
 
@@ -16,11 +17,13 @@ _FOR_THE_FIRST = 4.0  # times the usual wait, beyond it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Activity is not steady yet. since_s, until_s: how long that is waited for, on the run's clock."""
+    """Activity is not steady yet. since_s, until_s: how long that is waited for, on the run's clock. look: for a rough
+    baseline, with which the search need not wait; `None` where it has to."""
 
     watch: SteadinessWatch
     since_s: float
     until_s: float
+    look: FirstLook | None = None
 
     def longer_s(self, *, counted: bool) -> float:
         """How much longer, where iterations are long. counted: what counts them says at once when one has ended, so

@@ -7,12 +7,13 @@ _STILL = 0.01  # and twice that whenever it has not moved by as much
 
 
 class Revisits:
-    """stretch: how many times as long as usual trials are. now_s: when the baseline was measured."""
+    """stretch: how many times as long as usual trials are. now_s: when the baseline was measured.
+    patience: so many times as long as usual the first look may wait."""
 
-    def __init__(self, stretch: float, now_s: float) -> None:
+    def __init__(self, stretch: float, now_s: float, patience: float = 1.0) -> None:
         self._every_s, self._measured_s = stretch * _REVISIT_S, now_s
         self._trials = 0  # since
-        self._patience = 1.0  # grows while the baseline stays where it is
+        self._patience = patience  # grows while the baseline stays where it is
 
     def due(self, now_s: float) -> bool:
         aged_s = now_s - self._measured_s

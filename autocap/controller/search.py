@@ -51,6 +51,20 @@ class Search:
         cancels. The strategy is told what the cap would have shown at the first one."""
         self.baseline = baseline
 
+    def anchor(self, baseline: Measurement) -> tuple[Trial, ...]:
+        """The baseline was rough and is known now: a new strategy is told all trials as they cost against this one.
+        Those that were measured, oldest first."""
+        self.first = self.baseline = baseline
+        self._told = tuple(self._restated(trial) for trial in self._told)
+        self._tell_anew()
+        return self.history
+
+    def _restated(self, trial: Trial) -> Trial:
+        if trial.measurement is None:
+            return trial
+        cost = self.cost(trial.measurement)
+        return replace(trial, cost=cost.value, cost_stderr=cost.stderr)
+
     def at_first(self, measurement: Measurement) -> Measurement:
         """What caps would have shown at the first baseline, given what they showed beside the one measured last."""
         return as_at(measurement, self.baseline, self.first)
@@ -99,10 +113,18 @@ class Search:
         self._told = tuple(
             replace(trial, state=TrialState.COMPLETE) if trial.reason == _worse_than(cap_w) else trial for trial in kept
         )
+        self._tell_anew()
+
+    def _tell_anew(self) -> None:
         with _arms_length():
             self._strategy = self._new_strategy(self.first)
             for trial in self._told:
                 self._strategy.tell(trial)
+
+    @property
+    def has_own_length(self) -> bool:
+        """Whether the strategy has a rule of its own for how long its trials are."""
+        return self._length is not None
 
     @property
     def blind(self) -> bool:

@@ -1,6 +1,6 @@
 """The steps of a search and of its confirmation; which may follow which:
 
-AtTrial → the next one, or Confirming; Confirming → Balancing (a cap per GPU), or Confirming of the runner-up. Each may
+AtTrial → the next one, Confirming, or Anchoring; Anchoring → AtTrial or Confirming; Confirming → Balancing (a cap per GPU), or Confirming of the runner-up. Each may
 end in a decision; a check of what is held begins with Confirming.
 """
 
@@ -35,5 +35,9 @@ class Confirming:
     held: bool
 
 
+class Anchoring:
+    """The baseline is measured well: by a rough one nothing would be kept, which may be wrong."""
+
+
 # `None`: nothing is measured.
-Step = None | AtTrial | Confirming | Balancing
+Step = None | AtTrial | Anchoring | Confirming | Balancing

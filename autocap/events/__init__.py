@@ -27,6 +27,7 @@ from autocap.events.run import (
 )
 from autocap.events.search import (
     BaselineMeasured,
+    BaselineRefined,
     Decided,
     PerGpuDecided,
     PerGpuTried,
@@ -55,6 +56,7 @@ __all__ = [
     "BLOCK_ENDED",
     "JOB_ENDED",
     "BaselineMeasured",
+    "BaselineRefined",
     "CapSet",
     "Decided",
     "DeviceFound",

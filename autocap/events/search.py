@@ -7,8 +7,21 @@ from autocap.records import Measurement, Prediction, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineMeasured:
+    """rough: by the first iterations alone; a `BaselineRefined` follows where the search comes to its end."""
+
     t_s: float
     measurement: Measurement
+    rough: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineRefined:
+    """The baseline was rough, and is known now. trials: those since it was measured, oldest first, as they cost against
+    this one; a failed one as it was."""
+
+    t_s: float
+    measurement: Measurement
+    trials: tuple[Trial, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +122,7 @@ class PerGpuDecided:
 
 SearchEvent = (
     BaselineMeasured
+    | BaselineRefined
     | TrialStarted
     | TrialEnded
     | TrialWithdrawn

@@ -1,19 +1,42 @@
-"""What counts of a log, once trials were withdrawn."""
+"""What counts of a log, once trials were withdrawn and a rough baseline was refined."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autocap.events import Event, TrialEnded, TrialWithdrawn
+from autocap.events import BaselineMeasured, BaselineRefined, Event, TrialEnded, TrialWithdrawn
 from autocap.records import TrialState
 
 
 def settled(events: Sequence[Event]) -> Sequence[Event]:
-    """The events, oldest first, with every trial that was withdrawn as one that has failed, for that reason."""
+    """The events, oldest first, with every trial that was withdrawn as one that has failed, for that reason, and with
+    what is known in the end of a baseline that was rough at first, and of the trials that were held against it."""
     found = list(events)
     for place, event in enumerate(events):
-        if isinstance(event, TrialWithdrawn):
-            found[:place] = [_without(one, event) for one in found[:place]]
+        match event:
+            case TrialWithdrawn():
+                found[:place] = [_without(one, event) for one in found[:place]]
+            case BaselineRefined():
+                found[:place] = _refined(found[:place], event)
+            case _:
+                pass
     return found
+
+
+def _refined(events: list[Event], refined: BaselineRefined) -> list[Event]:
+    """The events before, with the rough baseline and the trials since then as they are known now."""
+    since = max(
+        (place for place, one in enumerate(events) if isinstance(one, BaselineMeasured) and one.rough),
+        default=len(events),
+    )
+    trials = iter(refined.trials)
+    out = events[:since]
+    for one in events[since:]:
+        if isinstance(one, BaselineMeasured) and one.rough:
+            one = replace(one, measurement=refined.measurement, rough=False)
+        elif isinstance(one, TrialEnded) and one.trial.measurement is not None:
+            one = replace(one, trial=next(trials, one.trial))
+        out.append(one)
+    return out
 
 
 def _without(event: Event, withdrawn: TrialWithdrawn) -> Event:

@@ -76,7 +76,7 @@ class Rows:
         match event:
             case RunStarted(started_at=started_at):
                 self._began_unix_s = datetime.fromisoformat(started_at).timestamp()
-            case events.BaselineMeasured(measurement=measurement):
+            case events.BaselineMeasured(measurement=measurement) | events.BaselineRefined(measurement=measurement):
                 self._baseline = measurement
                 yield self._row(_measured("baseline", measurement, measurement))
             case events.TrialEnded(trial=trial):

@@ -47,6 +47,7 @@ _USUAL_SHARE = 0.9  # the mean draw over the cap, where the cap binds
 _LEAST_CHANCE = 0.3  # of respecting the slowdown limit, for a cap to be tried
 _PAST_ERROR = 0.01  # of a measurement in another run, relative
 _PAST_LEVEL = 1
+_TRIAL_ERROR = 0.01  # the largest
 _SURPRISE = 3.0  # standard deviations between a trial and what was expected of it
 
 
@@ -143,7 +144,7 @@ class Model(Strategy):
         best = 1.0 if place is None else float(self._costs.mean[place])
         chance = self._chance_allowed()
         reach = [self._places[cap_w] for cap_w in self._within_reach(open_caps, best, chance)]
-        errors = self.baseline.power_rel_stderr, self.baseline.period_rel_stderr
+        errors = self._usual_errors()
         gain, loss = self._costs.gain_over(place, 1.0, *errors, of=reach)
         gain = gain * chance[reach]
         worth = (gain > self._worth_a_trial(kept_w, reach)) & (_REST * gain > loss)
@@ -156,6 +157,12 @@ class Model(Strategy):
             return self._again(*errors)
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
         return open_caps[-1] if open_caps and self.metric.max_slowdown is None else None
+
+    def _usual_errors(self) -> tuple[float, float]:
+        """Those of a trial's power and time: the least so far, as a baseline of a few iterations has larger ones."""
+        seen = [self.baseline, *(trial.measurement for trial in self._trials if trial.measurement is not None)]
+        power = min(one.power_rel_stderr for one in seen)
+        return min(power, _TRIAL_ERROR), min(_TRIAL_ERROR, *(one.period_rel_stderr for one in seen))
 
     def _again(self, power_error: float, time_error: float) -> float | None:
         """The measured cap of which one more trial tells most about which of them is the best; `None` if too little."""

@@ -135,7 +135,7 @@ def test_a_job_without_steps_is_left_alone_after_the_wait() -> None:
     assert caps_set(outcome) == []
 
 
-@pytest.mark.parametrize("end_s", [2.0, 8.0, 20.0, 60.0, 100.0, 112.0, 150.0])
+@pytest.mark.parametrize("end_s", [1.0, 8.0, 20.0, 60.0, 100.0, 112.0, 150.0])
 def test_a_job_that_ends_in_any_state_leaves_complete_totals(end_s: float) -> None:
     outcome = tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=EDS), "golden", end_s=end_s)
     assert states(outcome)[-1] is State.DONE

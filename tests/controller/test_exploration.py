@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ GRID = CapGrid(caps_w=(100.0, 150.0, 200.0, 230.0, 260.0))
 
 
 def baselines(outcome: Outcome) -> list[Measurement]:
-    return [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    kinds = events.BaselineMeasured | events.BaselineRefined
+    return [event.measurement for event in outcome.log.events if isinstance(event, kinds)]
 
 
 def warnings(outcome: Outcome) -> list[str]:
@@ -114,7 +116,7 @@ def test_after_a_cap_that_was_too_slow_the_best_of_those_above_it_follows() -> N
 def test_a_baseline_that_could_not_be_measured_is_tried_again() -> None:
     node = SimulatedNode(silent=(Spell(start_s=14.0, end_s=90.0),))
     job = SimulatedJob(profile=RESNET50, iterations=1200, jitter=0.03)
-    outcome = tune(job, TuneConfig(metric=EDS), "model", node=node)
+    outcome = tune(job, TuneConfig(metric=replace(EDS, max_slowdown=0.5)), "model", node=node)
     assert any(text.endswith("waiting for steady activity again") for text in warnings(outcome))
     assert outcome.decided is not None
     assert outcome.decided.confirmed
@@ -148,10 +150,9 @@ def test_a_trial_that_has_used_up_the_slowdown_allowed_so_far_is_ended() -> None
 
 def test_after_three_baselines_in_a_row_that_cannot_be_measured_the_job_is_left_alone() -> None:
     gaps = tuple(Spell(start_s=start_s, end_s=start_s + 0.3) for start_s in np.arange(3.0, 300.0, 5.4))
-    outcome = tune(
-        SimulatedJob(profile=RESNET50, iterations=600, jitter=0.0), TuneConfig(metric=EDS, min_batches=12), "golden",
-        node=SimulatedNode(silent=gaps), end_s=120.0,
-    )  # fmt: skip
+    config = TuneConfig(metric=replace(EDS, max_slowdown=0.5), min_batches=12)  # a limit that needs the baseline first
+    job = SimulatedJob(profile=RESNET50, iterations=600, jitter=0.0)
+    outcome = tune(job, config, "golden", node=SimulatedNode(silent=gaps), end_s=120.0)
     assert entered(outcome, State.BASELINE) == 3
     assert entered(outcome, State.SEARCHING) == 0
     last = warnings(outcome)[-1]

@@ -82,7 +82,7 @@ def test_a_search_that_would_outlast_the_job_is_not_begun_and_says_why() -> None
     assert states(outcome)[-2:] == [State.BASELINE, State.DONE]
     assert caps_set(outcome) == []
     assert warnings(outcome) == [
-        "about 2430 s of the job are left and a search takes about 3913 s, so it would hardly pay back; nothing is "
+        "about 2610 s of the job are left and a search takes about 3913 s, so it would hardly pay back; nothing is "
         "tuned (leave out --iterations to search all the same)"
     ]
 
@@ -119,7 +119,7 @@ def test_a_job_that_computes_and_counts_nothing_is_left_alone_at_last() -> None:
 
 
 def test_a_long_step_is_no_pause_and_a_validation_pass_of_ten_such_is() -> None:
-    episodes = (Episode(every=40, duration_s=150.0, power=0.5),)
+    episodes = (Episode(every=40, duration_s=150.0, power=0.3),)
     outcome = tuned(job(15.0, episodes=episodes), TuneConfig(metric=EDS))
     assert outcome.decided is not None
     assert outcome.decided.confirmed

@@ -20,6 +20,7 @@ from autocap.config.option import TakenSetting
 from autocap.errors import RunDirectoryError
 from autocap.events import (
     BaselineMeasured,
+    BaselineRefined,
     CapSet,
     Decided,
     DeviceFound,
@@ -104,6 +105,12 @@ EVENTS: list[Event] = [
     ProgressFound(t_s=2.0, kind="steps", confidence="high"),
     StateEntered(t_s=3.0, state=State.BASELINE),
     BaselineMeasured(t_s=20.0, measurement=replace(MEASUREMENT, cap_w=(260.0,))),
+    BaselineMeasured(t_s=20.5, measurement=replace(MEASUREMENT, cap_w=(260.0,)), rough=True),
+    BaselineRefined(
+        t_s=20.6,
+        measurement=replace(MEASUREMENT, cap_w=(260.0,)),
+        trials=(Trial(cap_w=200.0, state=TrialState.COMPLETE, cost=0.9, cost_stderr=0.01, measurement=MEASUREMENT),),
+    ),
     WouldTry(t_s=21.0, caps_w=(200.0, 180.0)),
     TrialStarted(t_s=22.0, cap_w=200.0),
     TrialWithdrawn(t_s=29.0, cap_w=180.0, since_s=20.0, reason="measured again, it showed +50 % time per iteration"),

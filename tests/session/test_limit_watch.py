@@ -47,11 +47,19 @@ def test_what_a_device_rounds_or_does_not_tell_is_no_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("t_s", "state"), [(5.0, State.BASELINE), (8.0, State.SEARCHING), (20.0, State.CONFIRMING), (60.0, State.HOLDING)]
+    ("t_s", "state", "allowed"),
+    [
+        (5.0, State.BASELINE, 1.0),  # the baseline is measured at first only beside a limit on slowdown
+        (4.0, State.SEARCHING, None),
+        (12.0, State.CONFIRMING, None),
+        (60.0, State.HOLDING, None),
+    ],
 )
-def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(t_s: float, state: State) -> None:
+def test_when_somebody_sets_a_limit_we_set_none_any_more_and_go_on_measuring(
+    t_s: float, state: State, allowed: float | None
+) -> None:
     node = SimulatedNode(gpus=2, changes=(LimitChange(t_s=t_s, cap_w=111.0, gpu=1),))
-    config = TuneConfig(metric=Metric(name="energy"), target_stderr=0.005, trial_s=20.0)
+    config = TuneConfig(metric=Metric(name="energy", max_slowdown=allowed), target_stderr=0.005, trial_s=20.0)
     fixed = (("cap", "180"),)
     outcome = tune(SimulatedJob(profile=PROFILE), config, "fixed", options=fixed, node=node, end_s=90.0)
     entered = [event for event in outcome.log.events if isinstance(event, events.StateEntered) and event.t_s <= t_s]

@@ -55,7 +55,7 @@ def rows(summary: Summary, events: Sequence[Event], most: int) -> list[Row]:
             out.append(Row(baseline=row.baseline))
         out.append(row)
     last = reference(events) if summary.chosen is not None else None
-    if last is not None and (not out or last is not out[-1].baseline):
+    if last is not None and (not out or last != out[-1].baseline):
         out.append(Row(baseline=last))
     return out
 
@@ -65,4 +65,5 @@ def reference(events: Sequence[Event]) -> Measurement | None:
     decided = next((event for event in reversed(events) if isinstance(event, Decided)), None)
     if decided is not None and decided.baseline is not None:
         return decided.baseline
-    return next((event.measurement for event in reversed(events) if isinstance(event, BaselineMeasured)), None)
+    known = (event.measurement for event in reversed(settled(events)) if isinstance(event, BaselineMeasured))
+    return next(known, None)

@@ -27,6 +27,7 @@ from autocap.events import (
     Warned,
 )
 from autocap.events.search import PerGpuDecided, PerGpuTried
+from autocap.events.settled import settled
 from autocap.metrics import Metric, Rates
 from autocap.records import Cost, Trial, TrialState
 from autocap.reports.summary.baselines import reference, with_baselines
@@ -67,6 +68,7 @@ def summarise(events: Sequence[Event]) -> Summary:
     one that in the end kept no cap: what it shows against the baseline is mostly how the machine has drifted. Raises
     RunDirectoryError where not even the start of the run is there.
     """
+    events = settled(events)
     started = last_of(RunStarted, events)
     if started is None:
         raise RunDirectoryError("the run has no start on record: it was killed before its first event was written")

@@ -52,7 +52,10 @@ class Wording:
                 return f"counting iterations from {kind}"
             case events.StateEntered(state=state):
                 return self._state(state)
-            case events.BaselineMeasured(measurement=m):
+            case events.BaselineMeasured(measurement=m, rough=rough):
+                self._baseline = m
+                return f"baseline{', roughly' if rough else ''}: {self._measured(m)}"
+            case events.BaselineRefined(measurement=m):
                 self._baseline = m
                 return f"baseline: {self._measured(m)}"
             case events.TrialEnded(trial=trial):

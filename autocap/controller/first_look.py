@@ -1,0 +1,68 @@
+"""What the first iterations show: enough to leave the limit found on arrival, where each second costs most.
+
+Every published curve has its optimum well below the draw. So a search does not wait until activity is known to be
+steady and the baseline is known well: it begins from a rough one. Whether the job is steady shows in the first trial,
+and the baseline is measured in turn with the cap that is to be kept, when all that is stated depends on it.
+"""
+
+import math
+from dataclasses import replace
+
+from autocap.measurement.metering import Metered
+from autocap.measurement.window import Window
+from autocap.progress import COUNTED
+from autocap.records import Measurement, SensorInfo
+
+_FEWEST, _LEAST_S = 2, 1.0  # whole iterations, and seconds
+_ALIKE = 0.1  # the last iteration against those before it: the first ones of a job may take many times as long
+_ERROR = 0.03  # relative, of a draw and a time that so little shows
+_LEAST_DRAW = 0.4  # of the limits: a job that draws less may not train yet
+
+
+class FirstLook:
+    """Takes samples at the limits found on arrival, watts, one per device, until they show a rough baseline.
+
+    Only where iterations are counted: a period in the power, or what a clock did, is no matter of a few iterations.
+    """
+
+    def __init__(self, caps_w: tuple[float, ...], sensor: SensorInfo) -> None:
+        self._caps_w, self._sensor = caps_w, sensor
+        self._window: Window | None = None
+        self._from_s = math.inf
+
+    def add(self, metered: Metered, kind: str) -> Measurement | None:
+        """Take in a sample; the rough baseline, its errors stated as such, once there is one. kind: of the progress."""
+        if metered.disturbed is not None or metered.paused or metered.sample.node is not None:
+            self._window = None
+            return None
+        if self._window is None:
+            self._window, self._from_s = Window(self._caps_w), metered.t_s + self._sensor.window_s
+        self._window.add(metered, [mark for mark in metered.marks if mark.t_s >= self._from_s])
+        if not metered.marks or kind not in COUNTED:
+            return None
+        if self._window.iterations < _FEWEST or self._window.span_s < _LEAST_S:
+            return None
+        t_s, counts = self._window.marks()
+        if t_s.size < _FEWEST + 1:  # a sample may bring more than one iteration
+            return None
+        last_s = (t_s[-1] - t_s[-2]) / (counts[-1] - counts[-2])
+        before_s = (t_s[-2] - t_s[0]) / (counts[-2] - counts[0])
+        if not 1 / (1 + _ALIKE) < last_s / before_s < 1 + _ALIKE:
+            self._window.trim(float(t_s[-2]))  # what came before was another kind of iteration
+            return None
+        seen = self._window.measure(_FEWEST)
+        if seen is None or seen.of_gpus().power_w < _LEAST_DRAW * sum(self._caps_w):
+            return None
+        return _rough(seen)
+
+
+def _rough(seen: Measurement) -> Measurement:
+    """With errors that do not rest on the scatter of a few iterations."""
+    time, energy = (math.hypot(error, _ERROR) for error in (seen.period_rel_stderr, seen.energy_rel_stderr))
+    found = replace(
+        seen,
+        period_rel_stderr=time,
+        energy_rel_stderr=energy,
+        power_rel_stderr=math.hypot(seen.power_rel_stderr, _ERROR),
+    )
+    return replace(found, time_energy_corr=0.0)
