@@ -12,11 +12,12 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, SearchAnew
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.exploration import Exploration
-from autocap.controller.first_look import FirstLook
 from autocap.controller.holding import HoldPlan
 from autocap.controller.outlook import Outlook
-from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase, Waiting
+from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
+from autocap.controller.remembered import Remembered
 from autocap.controller.search import Search
+from autocap.controller.waiting import Hopeless, Ready, Rough, Steady, Waiting
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.measurement.energy import implausible
@@ -24,7 +25,6 @@ from autocap.measurement.idle import IdleWatch
 from autocap.measurement.metering import Metered, Metering
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
-from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.totals import RunningTotals
 from autocap.measurement.window import Window
 from autocap.progress import COUNTED, Progress
@@ -34,8 +34,6 @@ from autocap.strategies.grid import CapGrid
 
 _TALLY_EVERY_S = 5.0
 _MOST_BASELINES = 3  # that cannot be measured, in a row
-_DISTURBED = "no iteration ended without a missing power reading or thermal throttling"
-_UNDISTURBED = "see to the sensors and the cooling, or pass a larger --wait if that takes its time"
 
 
 class Controller:
@@ -43,7 +41,7 @@ class Controller:
 
     original_w: the limits found on arrival, one per device. grid: the common caps to search among.
     new_strategy: builds the strategy once the baseline is known, from that and the trials of the searches before.
-    idle: what was seen of the machine at rest before.
+    idle: what was seen of the machine at rest before. remembered: of an earlier run; `None` where nothing is.
     """
 
     def __init__(
@@ -56,6 +54,7 @@ class Controller:
         progress: Progress,
         new_strategy: Callable[[Measurement, Sequence[Trial]], StrategyLike],
         idle: IdleWatch | None = None,
+        remembered: Remembered | None = None,
     ) -> None:
         self._config, self._grid, self._settle_s = config, grid, sensor.settle_s
         self._progress, self._new_strategy = progress, new_strategy
@@ -64,9 +63,7 @@ class Controller:
         self._noticed: str | None = None  # of the progress
         self._counted_by: str | None = None  # a kind of progress
         self._out = Outbox(original_w)
-        # A limit on slowdown needs the baseline at once, and who only observes loses nothing at it.
-        look = None if config.observe or config.metric.max_slowdown is not None else FirstLook(original_w, sensor)
-        self._phase: Phase = Waiting(watch=SteadinessWatch(original_w), since_s=0.0, until_s=config.wait_s, look=look)
+        self._phase: Phase = Waiting.first(config, progress, self._out, sensor, remembered)
         self._metering = Metering()
         self._totals = RunningTotals()
         self._tallied_s = 0.0
@@ -92,6 +89,8 @@ class Controller:
         if not self._started:
             self._started = True
             self._out.enter(State.WAITING)
+            if isinstance(self._phase, Waiting):
+                self._phase.begin()
         marks, kind = self._progress.marks(sample), self._progress.kind
         metered = self._metering.meter(sample, marks, kind, self._out.decided_w)
         if marks:
@@ -123,7 +122,7 @@ class Controller:
         self._out.open(t_s)
         self._prober.again()
         if isinstance(self._phase, Waiting):
-            self._phase = replace(self._phase, watch=SteadinessWatch(self._out.original_w))
+            self._phase.again()
         self._out.set_again()
         return self._out.actions
 
@@ -177,8 +176,7 @@ class Controller:
         self._await_steadiness()
 
     def _await_steadiness(self) -> None:
-        watch, now_s = SteadinessWatch(self._out.original_w), self._out.now_s
-        self._phase = Waiting(watch=watch, since_s=now_s, until_s=now_s + self._config.wait_s)
+        self._phase = Waiting(self._config, self._progress, self._out)
         self._out.enter(State.WAITING)
 
     # The phases, in their order.
@@ -186,7 +184,7 @@ class Controller:
     def _advance(self, metered: Metered) -> None:
         match self._phase:
             case Waiting():
-                self._wait(self._phase, metered)
+                self._end_waiting(self._phase, self._phase.take(metered))
             case Baseline():
                 result = self._prober.add(metered)
                 if result is not None:
@@ -200,41 +198,32 @@ class Controller:
             case _:
                 assert_never(self._phase)
 
-    def _wait(self, waiting: Waiting, metered: Metered) -> None:
-        rough = None if waiting.look is None else waiting.look.add(metered, self._progress.kind)
-        if rough is not None and self._begin_roughly(waiting, rough):
-            return
-        steady = waiting.watch.add(metered)
-        longer_s = waiting.longer_s(counted=self._progress.kind in COUNTED)
-        if steady is None and metered.t_s < max(waiting.until_s + longer_s, self._progress.worth_until_s):
-            return
-        if self._progress.notice is not None:  # more was waited for
-            longer_s = max(longer_s, metered.t_s - waiting.until_s)
-        waited_s = self._config.wait_s + round(longer_s)
-        if steady is None and waiting.watch.iterations == 0:
-            why, advice = _DISTURBED, _UNDISTURBED
-            if self._progress.trouble is not None:
-                why, advice = self._progress.trouble, self._progress.advice
-            self._fail(f"{why} within {waited_s:g} s, so nothing is tuned; {advice}")
-            return
-        self._prober.expect(waiting.watch.iteration_s)
-        if steady is None:
-            self._out.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
-        self._totals.open()
-        self._measure_baseline(steady)
+    def _end_waiting(self, waiting: Waiting, ready: Ready | None) -> None:
+        match ready:
+            case None:
+                pass
+            case Rough(baseline=baseline):
+                search = self._new_search(baseline)
+                if search.has_own_length:
+                    waiting.insist()
+                else:
+                    self._begin_roughly(search)
+            case Steady(window=window, iteration_s=iteration_s):
+                self._prober.expect(iteration_s)
+                self._totals.open()
+                self._measure_baseline(window)
+            case Hopeless(why=why):
+                self._fail(why)
+            case _:
+                assert_never(ready)
 
-    def _begin_roughly(self, waiting: Waiting, rough: Measurement) -> bool:
-        """Search with what the first iterations have shown; whether the strategy has nothing against that."""
-        search = self._new_search(rough)
-        if search.has_own_length:
-            self._phase = replace(waiting, look=None)
-            return False
-        self._prober.expect(rough.period_s)
+    def _begin_roughly(self, search: Search) -> None:
+        """Search before the baseline is known well."""
+        self._prober.expect(search.first.period_s)
         self._totals.open()
         self._out.enter(State.BASELINE)
-        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=rough, rough=True))
+        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=search.first, rough=True))
         self._begin_search(search, rough=True)
-        return True
 
     def _measure_baseline(self, steady: Window | None = None) -> None:
         self._phase = Baseline()

@@ -22,11 +22,12 @@ _LEAST_DRAW = 0.4  # of the limits: a job that draws less may not train yet
 class FirstLook:
     """Takes samples at the limits found on arrival, watts, one per device, until they show a rough baseline.
 
-    Only where iterations are counted: a period in the power, or what a clock did, is no matter of a few iterations.
+    Of iterations that are counted, two will do. A period in the power is known only after many, which say well enough
+    how exact they are; what a clock did says nothing at once. batches: fewest behind an error.
     """
 
-    def __init__(self, caps_w: tuple[float, ...], sensor: SensorInfo) -> None:
-        self._caps_w, self._sensor = caps_w, sensor
+    def __init__(self, caps_w: tuple[float, ...], sensor: SensorInfo, batches: int) -> None:
+        self._caps_w, self._sensor, self._batches = caps_w, sensor, batches
         self._window: Window | None = None
         self._from_s = math.inf
 
@@ -38,8 +39,10 @@ class FirstLook:
         if self._window is None:
             self._window, self._from_s = Window(self._caps_w), metered.t_s + self._sensor.window_s
         self._window.add(metered, [mark for mark in metered.marks if mark.t_s >= self._from_s])
-        if not metered.marks or kind not in COUNTED:
+        if not metered.marks or kind == "speed":
             return None
+        if kind not in COUNTED:
+            return self._window.measure(self._batches)
         if self._window.iterations < _FEWEST or self._window.span_s < _LEAST_S:
             return None
         t_s, counts = self._window.marks()
@@ -53,10 +56,10 @@ class FirstLook:
         seen = self._window.measure(_FEWEST)
         if seen is None or seen.of_gpus().power_w < _LEAST_DRAW * sum(self._caps_w):
             return None
-        return _rough(seen)
+        return rough(seen)
 
 
-def _rough(seen: Measurement) -> Measurement:
+def rough(seen: Measurement) -> Measurement:
     """With errors that do not rest on the scatter of a few iterations."""
     time, energy = (math.hypot(error, _ERROR) for error in (seen.period_rel_stderr, seen.energy_rel_stderr))
     found = replace(

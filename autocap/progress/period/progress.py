@@ -54,6 +54,7 @@ class PeriodProgress:
         self._device: int | None = None  # on which it was learned
         self._seen_s: float | None = None
         self._learned_at: tuple[float | None, ...] = ()
+        self._arrival: tuple[float | None, ...] | None = None  # limits
         self._learned_clock_hz: float | None = None
         self._mistakes = 0  # looks that speak against what was learned
         self._refuted: str | None = None  # for good
@@ -79,7 +80,10 @@ class PeriodProgress:
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)
+        self._arrival = caps if self._arrival is None else self._arrival
         if caps != self._caps:
+            if caps == self._arrival != self._learned_at:
+                self._template = self._device = self._seen_s = None  # a cap flattens the waveform: it is learned anew
             self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
         self._signals.take(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s

@@ -1,0 +1,147 @@
+"""Before anything is measured: until a search may begin, or the baseline be measured."""
+
+from dataclasses import dataclass
+
+from autocap.config import TuneConfig
+from autocap.controller.actions import Outbox
+from autocap.controller.first_look import FirstLook, rough
+from autocap.controller.remembered import Remembered
+from autocap.measurement.metering import Metered
+from autocap.measurement.steadiness import SteadinessWatch
+from autocap.measurement.window import Window
+from autocap.progress import COUNTED, Progress
+from autocap.records import Measurement, SensorInfo
+
+_FOR_THE_FIRST = 4.0  # times the usual wait, beyond it
+_DISTURBED = "no iteration ended without a missing power reading or thermal throttling"
+_UNDISTURBED = "see to the sensors and the cooling, or pass a larger --wait if that takes its time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rough:
+    """A search may begin. baseline: by a few iterations, or as an earlier run has it."""
+
+    baseline: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """The baseline is to be measured. window: what was seen of it already; iteration_s: of an iteration, seconds,
+    `None` where none was seen."""
+
+    window: Window | None
+    iteration_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hopeless:
+    """Nothing can be measured. why: in a sentence."""
+
+    why: str
+
+
+Ready = Rough | Steady | Hopeless
+
+
+class Waiting:
+    """Takes samples until it is known how to go on.
+
+    look: for a rough baseline, with which a search need not wait; `None` where it has to. remembered: whose cap holds
+    meanwhile; `None` where the limits found on arrival do.
+    """
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        progress: Progress,
+        outbox: Outbox,
+        *,
+        look: FirstLook | None = None,
+        remembered: Remembered | None = None,
+    ) -> None:
+        self._config, self._progress, self._out = config, progress, outbox
+        self._since_s, self._until_s = outbox.now_s, outbox.now_s + config.wait_s
+        self._look, self._remembered = look, remembered
+        self._watch = SteadinessWatch(outbox.original_w)
+
+    @classmethod
+    def first(
+        cls,
+        config: TuneConfig,
+        progress: Progress,
+        outbox: Outbox,
+        sensor: SensorInfo,
+        remembered: Remembered | None,
+    ) -> "Waiting":
+        """That of a run. A limit on slowdown needs the baseline at once, and who only observes loses nothing at it."""
+        look: FirstLook | None = FirstLook(outbox.original_w, sensor, config.min_batches)
+        if config.observe or config.metric.max_slowdown is not None:
+            look = None
+        if config.observe or progress.kind not in COUNTED:
+            remembered = None
+        return cls(config, progress, outbox, look=look, remembered=remembered)
+
+    def begin(self) -> None:
+        """The first sample has come."""
+        if self._remembered is not None:
+            self._out.set(self._out.every(self._remembered.cap_w))
+        self.again()
+
+    def again(self) -> None:
+        """What was seen so far does not count."""
+        self._watch = SteadinessWatch(self._out.decided_w)
+
+    def insist(self) -> None:
+        """A rough baseline does not do."""
+        self._look = None
+
+    def take(self, metered: Metered) -> Ready | None:
+        """Take in a sample; how to go on, once that is known."""
+        if self._remembered is not None:
+            return self._at_remembered(self._remembered, metered)
+        found = None if self._look is None else self._look.add(metered, self._progress.kind)
+        if found is not None:
+            return Rough(baseline=found)
+        steady = self._watch.add(metered)
+        longer_s = self._longer_s
+        if steady is None and metered.t_s < max(self._until_s + longer_s, self._progress.worth_until_s):
+            return None
+        if self._progress.notice is not None:  # more was waited for
+            longer_s = max(longer_s, metered.t_s - self._until_s)
+        waited_s = self._config.wait_s + round(longer_s)
+        if steady is None and self._watch.iterations == 0:
+            why, advice = _DISTURBED, _UNDISTURBED
+            if self._progress.trouble is not None:
+                why, advice = self._progress.trouble, self._progress.advice
+            return Hopeless(why=f"{why} within {waited_s:g} s, so nothing is tuned; {advice}")
+        if steady is None:
+            self._out.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
+        return Steady(window=steady, iteration_s=self._watch.iteration_s)
+
+    @property
+    def _longer_s(self) -> float:
+        """How much longer to wait, where iterations are long. What counts them says at once when one has ended, so
+        that the first one may still be under way where none has."""
+        if self._progress.kind in COUNTED and self._watch.is_at_first:
+            return _FOR_THE_FIRST * (self._until_s - self._since_s)
+        return max(0.0, self._watch.fair_s - self._until_s)
+
+    def _at_remembered(self, remembered: Remembered, metered: Metered) -> Ready | None:
+        """At the cap that was best, until the job is steady there and shows what it showed then. A period in the power,
+        which may have to do, is learned where no cap flattens it: for that none is held."""
+        steady = self._watch.add(metered)
+        seen = None if steady is None else steady.measure(self._config.min_batches)
+        uncounted = metered.marks and self._progress.kind not in COUNTED
+        if seen is None and not uncounted and metered.t_s < self._until_s + self._longer_s:
+            return None
+        doubt = None if seen is None else remembered.doubt(seen)
+        self._remembered = None
+        if seen is not None and doubt is None and self._look is not None:
+            return Rough(baseline=rough(remembered.baseline_beside(seen)))
+        if doubt is not None:
+            self._out.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.cap_w:g} W")
+        self.insist()
+        self._out.set(self._out.original_w)
+        self._since_s, self._until_s = metered.t_s, metered.t_s + self._config.wait_s
+        self.again()
+        return None
