@@ -96,7 +96,7 @@ def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json:
     elif whole:
         _put(memory_list.of_one(entries[0], now))
     elif entries:
-        _put(memory_list.document(entries, store.place, now))
+        _put(memory_list.document(entries, now))
     else:
         put(f"nothing is remembered in {store.place}")
 

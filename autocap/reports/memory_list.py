@@ -3,21 +3,20 @@
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import PurePath
 
 from autocap.reports.document import Document, Sentences, Table, plain
 from autocap.reports.wording import remembered
-from autocap.reports.wording.run import asked_for, measured
+from autocap.reports.wording.run import EMULATED, asked_for, measured
 from autocap.runlog.memory.entry import MOST_AGE, SHOWN_DIGITS, Curve, Entry
 
 _COMMAND = 48  # characters of a cell; the JSON has all of them
 TITLES = ("key", "job", "on", "runs", "measured", "kept W", "metric")
 
 
-def document(entries: Sequence[Entry], place: PurePath, now: datetime) -> Document:
-    """A row a job, in their order. place: where they lie."""
+def document(entries: Sequence[Entry], now: datetime) -> Document:
+    """A row a job, in their order."""
     table = Table(
-        heading=f"jobs that are remembered in {place}, that used last first",
+        heading="remembered jobs, the one used last first",
         titles=TITLES,
         rows=tuple(_row(entry, now) for entry in entries),
         spare=tuple(TITLES.index(title) for title in ("on", "runs", "job")),
@@ -32,13 +31,14 @@ def of_one(entry: Entry, now: datetime) -> Document:
     known = [
         ("key", entry.key),
         ("job", shlex.join(entry.command)),
-        ("on", f"{_devices(entry)} ({setup.kind})"),
+        ("on", _devices(entry)),
+        ("device", f"{setup.kind}{f', {EMULATED}' * setup.emulated}"),
         ("driver", setup.driver and f"branch {setup.driver}"),
         ("node", setup.node),
         ("runs", f"{entry.runs}, the last by autocap {entry.autocap_version}"),
     ]
     lines = tuple(f"{name}: {value}" for name, value in known if value)
-    return plain("Memory", (Sentences(lines=lines), *(_curve(curve, now) for curve in reversed(entry.curves))))
+    return plain("Memory", (Sentences(lines=lines), *(_curve(curve, entry, now) for curve in reversed(entry.curves))))
 
 
 def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
@@ -64,12 +64,13 @@ def _kept(curve: Curve) -> str:
     return "–" if curve.kept_w is None else f"{curve.kept_w:g}"
 
 
-def _curve(curve: Curve, now: datetime) -> Table:
+def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:
     notes = [f"measured {remembered.ago((now - curve.when).total_seconds())}", f"iterations from {curve.progress}"]
     if now - curve.when > MOST_AGE:
         notes.append("too old to be used")
     if not curve.holds:
         notes.append("the workload has changed since")
+    notes += ["emulated"] * entry.setup.emulated
     rows = [
         (
             "/".join(f"{cap_w:g}" for cap_w in curve.baseline.cap_w),

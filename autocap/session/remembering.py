@@ -66,7 +66,9 @@ class JobMemory:
         """What is remembered of the job on these devices; `None` for nothing. node: the source of the machine's
         power."""
         gpus = tuple(sorted(gpu.name for gpu in device.gpus))
-        self._setup = Setup(kind=device.kind, gpus=gpus, driver=branch(device.driver), node=node)
+        self._setup = Setup(
+            kind=device.kind, emulated=device.emulated, gpus=gpus, driver=branch(device.driver), node=node
+        )
         self._sensor = device.sensor
         entry = self.store.read(self._key)
         curves = () if entry is None else entry.fresh(self.now)

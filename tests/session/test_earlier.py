@@ -181,8 +181,8 @@ def kept(cap_w: float, energy_j: float, baseline: Measurement = BASELINE.measure
 
 
 REFUSED = Decided(t_s=90.0, cap_w=None, confirmed=False, reason="not better")
-ANEW = [entered(State.BASELINE), BASELINE, entered(State.SEARCHING)]
-SEARCH = [STARTED, *ANEW, ended(200.0, 80.0), ended(150.0, 90.0)]
+ANEW: list[Event] = [entered(State.BASELINE), BASELINE, entered(State.SEARCHING)]
+SEARCH: list[Event] = [STARTED, *ANEW, ended(200.0, 80.0), ended(150.0, 90.0)]
 
 
 def curve(*events: Event) -> Curve:
@@ -215,7 +215,7 @@ def test_a_cap_that_was_reverted_later_is_not_kept() -> None:
 
 
 def test_a_curve_of_a_workload_that_changed_does_not_hold_and_a_new_one_takes_its_place() -> None:
-    before = [*SEARCH, kept(200.0, 82.0), entered(State.HOLDING)]
+    before: list[Event] = [*SEARCH, kept(200.0, 82.0), entered(State.HOLDING)]
     assert curve(*before, entered(State.BASELINE)).holds is False
     unfinished = curve(*before, *ANEW, ended(175.0, 70.0))
     assert (unfinished.holds, {point.cap_w for point in unfinished.points}) == (False, {150.0, 200.0})
@@ -224,7 +224,7 @@ def test_a_curve_of_a_workload_that_changed_does_not_hold_and_a_new_one_takes_it
 
 
 def test_a_pause_while_the_baseline_is_measured_begins_no_search() -> None:
-    pause = [entered(State.PAUSED), entered(State.HOLDING)]
+    pause: list[Event] = [entered(State.PAUSED), entered(State.HOLDING)]
     assert curve(*SEARCH, kept(200.0, 82.0), entered(State.HOLDING), *pause).holds
     paused_before = [
         STARTED,

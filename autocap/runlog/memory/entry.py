@@ -24,10 +24,11 @@ _AHEAD = timedelta(days=1)  # by which a clock may have been set back since
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """On what a job runs. kind: of the device. gpus: their models, in any order. driver: its branch. node: the source
-    of the machine's power, where that counts."""
+    """On what a job runs. kind: of the device. emulated: its power is modelled. gpus: their models, in any order.
+    driver: its branch. node: the source of the machine's power, where that counts."""
 
     kind: str
+    emulated: bool
     gpus: tuple[str, ...]
     driver: str | None
     node: str | None
@@ -100,14 +101,15 @@ def key_of(job: Job, setup: Setup) -> str:
 def with_curve(curves: Sequence[Curve], new: Curve) -> tuple[Curve, ...]:
     """The curves with a new one: of each cap only what was measured last, at the same limits and counted alike, and not
     more than is kept."""
+    new = replace(new, points=new.points[-MOST_POINTS:])
     out, left = [new], MOST_POINTS - len(new.points)
     seen = {(new.progress, new.baseline.cap_w): {point.cap_w for point in new.points}}
     for curve in reversed(curves):
         caps_w = seen.setdefault((curve.progress, curve.baseline.cap_w), set())
-        points = tuple(point for point in curve.points if point.cap_w not in caps_w)[: max(0, left)]
-        caps_w |= {point.cap_w for point in points}
-        left -= len(points)
-        if points and len(out) < MOST_CURVES:
+        points = tuple(point for point in curve.points if point.cap_w not in caps_w)
+        if points and len(points) <= left and len(out) < MOST_CURVES:
+            caps_w |= {point.cap_w for point in points}
+            left -= len(points)
             out.append(replace(curve, points=points))
     return tuple(reversed(out))
 
