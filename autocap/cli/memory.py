@@ -11,6 +11,7 @@ from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.config.values import shown
 from autocap.errors import MemoryUnavailable, UsageError
+from autocap.job.invoking_user import invoking_user
 from autocap.runlog.memory.entry import KEY_DIGITS, Entry
 from autocap.runlog.memory.store import MemoryStore, default_place
 from autocap.streams import put, put_json
@@ -50,8 +51,8 @@ class Memory:
             raise UsageError(f"a key is missing; `autocap memory list` shows them: autocap memory {args.action} KEY")
         if not wants_key and args.key is not None:
             raise UsageError(f"`autocap memory list` takes no key; write `autocap memory show {args.key}`")
+        place = default_place(invoking_user())
         become_user(_load)
-        place = default_place(None)
         if place is None:
             raise MemoryUnavailable("nothing is remembered of a user without a home; set XDG_STATE_HOME")
         store = MemoryStore(place)

@@ -175,7 +175,8 @@ class Tuning:
             held.record_notes()
         grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
         best_w = earlier.best_w(self.config.tune.metric, grid, original_w)
-        opening_w = None if self.config.tune.observe else best_w
+        named_w = self.plan.required_w or grid  # who names caps wants no other
+        opening_w = None if self.config.tune.observe or best_w not in named_w else best_w
         controller = self._controller(device, original_w, grid, earlier, opening_w)
         if held is not None:
             held.guardian.rehearse()

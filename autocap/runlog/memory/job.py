@@ -80,9 +80,11 @@ class Job:
 
     @classmethod
     def running(cls, pid: int) -> Self | None:
-        """Of a process that runs; `None` where what it was started with cannot be read, as another user's."""
+        """Of a process of ours that runs; `None` for another user's, and where what it was started with is hidden."""
         place = _PROC / str(pid)
         try:
+            if place.stat().st_uid != os.geteuid():
+                return None
             command = [os.fsdecode(word) for word in _strings(place / "cmdline")]
             variables = [os.fsdecode(one).partition("=") for one in _strings(place / "environ")]
             folder = Path(os.readlink(place / "cwd"))

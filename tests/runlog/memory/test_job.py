@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autocap.runlog.memory import job as job_module
 from autocap.runlog.memory.entry import key_of
 from autocap.runlog.memory.job import Job
+from tests.docs.pages import ROOT, text
 from tests.doubles.jobs import SLEEPING, job
 from tests.doubles.memories import SETUP
 
@@ -168,7 +170,19 @@ def test_what_a_running_job_was_started_with_gives_the_same_key(folder: Path) ->
     assert running == Job.of(words, environ, folder)
 
 
-def test_of_a_process_that_cannot_be_read_nothing_is_known() -> None:
+def test_of_another_users_process_and_of_one_that_is_gone_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    us = os.geteuid()
     with job(SLEEPING) as process:
-        pid = process.pid
-    assert Job.running(pid) is None
+        assert Job.running(process.pid) is not None
+        monkeypatch.setattr(os, "geteuid", lambda: us + 1)
+        assert Job.running(process.pid) is None
+        monkeypatch.undo()
+    assert Job.running(process.pid) is None
+
+
+def test_every_rule_is_in_the_documentation() -> None:
+    page = text(ROOT / "docs" / "memory.md")
+    names = job_module._ASIDE | job_module._RESUMING | job_module._VARIABLES
+    assert len(names) > 80
+    assert not {name for name in names if f"`{name}`" not in page}
+    assert all(f"`{family}…`" in page for family in job_module._FAMILIES)
