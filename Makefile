@@ -35,7 +35,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: venv
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/autocap run \
 	    --device emulated:quadro-rtx-6000/resnet50 --metric energy --target-stderr 2% --trial-seconds 4 \
-	    --wait 45 --retune never -- \
+	    --wait 45 --retune never --no-memory -- \
 	    python -m autocap.workloads train resnet18 --device cpu --threads 1 \
 	    --image-size 64 --iteration-seconds 0.1 --samples 512 --seconds 120
 

@@ -71,6 +71,10 @@ class WarmStartRefused(AutocapError):
     """An earlier run was of another command, GPU model or driver branch, or measured nothing."""
 
 
+class MemoryUnavailable(AutocapError):
+    """What earlier runs have shown cannot be read, or kept; the run goes on without."""
+
+
 class SweepStopped(AutocapError):
     """A sweep was interrupted, or its command failed again and again; what was measured is recorded."""
 

@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 def run(job: Job, arguments: argparse.Namespace) -> Finished:
     """Train one network through `autocap run`; its run directory stands beside the others in --out."""
     folder = arguments.out / f"{job.network}-{job.strategy.replace(':', '.')}"
-    command = [sys.executable, "-m", "autocap", "run", "--json", "--force", "--out", str(folder)]
+    command = [sys.executable, "-m", "autocap", "run", "--json", "--no-memory", "--force", "--out", str(folder)]
     command += ["--device", arguments.device, "--metric", arguments.metric, "--strategy", job.strategy]
     command += [f"--k={arguments.k}"] if arguments.metric == "eds" else []
     command += [word for option in arguments.run_option for word in option.split()]

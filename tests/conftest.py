@@ -1,9 +1,12 @@
 """What holds for every test and the processes that it starts; before any test loads numpy."""
 
+import atexit
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 
 # With more threads than free cores they spin while they wait for each other, and the suite takes many times as long.
@@ -18,6 +21,10 @@ os.environ.pop("COLUMNS", None)
 
 # Nobody's own settings: those of whoever runs the tests are theirs. (Under sudo their home counts instead.)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
+
+# Nor what they remember of jobs: a place of this process's own, made when something is remembered.
+os.environ["XDG_STATE_HOME"] = os.path.join(tempfile.gettempdir(), f"autocap-tests-{os.getpid()}")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # Hundreds of processes import autocap: compiled once, not by each of them, even where Python is told to leave no trace.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

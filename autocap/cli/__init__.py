@@ -33,6 +33,7 @@ COMMANDS = {
     "restore": ("autocap.cli.restore:Restore", "put back what a killed run left behind"),
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
+    "memory": ("autocap.cli.memory:Memory", "show or forget what is remembered of jobs"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
     "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from autocap.cli import settings, settings_file
 from autocap.config.option import CommandOption
@@ -36,8 +37,10 @@ class Config:
         for option in _of_any_command().values():
             flags = (option.flag,) if option.short is None else (option.short, option.flag)
             # A value as text: what it means is the command's to say.
-            action = "store_true" if option.read is None else "append" if option.repeated else "store"
-            parser.add_argument(*flags, action=action, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+            kind: dict[str, Any] = {"action": "append" if option.repeated else "store"}
+            if option.read is None:
+                kind = {"action": "store_const", "const": option.const, "dest": option.keyword}
+            parser.add_argument(*flags, **kind, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def run(self, args: argparse.Namespace) -> int:
         given = {keyword: value for keyword, value in vars(args).items() if keyword in _of_any_command()}

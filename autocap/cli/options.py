@@ -40,7 +40,7 @@ def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) 
     text = option.help_of(command).replace("%", "%%")
     kind: dict[str, Any]  # argparse's own signature
     if option.read is None:
-        kind = {"action": "store_const", "const": option.const}
+        kind = {"action": "store_const", "const": option.const, "dest": option.keyword}
     else:
         kind = {"action": "append" if option.repeated else "store", "type": option.read, "choices": option.choices}
         kind["metavar"] = option.usage.partition(" ")[2] or None

@@ -185,8 +185,7 @@ def _setting(option: CommandOption, value: object, source: str, place: str) -> S
     if option.read is None:
         if not isinstance(value, bool):
             raise UsageError(f"{place}: it is true or false, not {shown(repr(value))}")
-        const = option.const if value else not option.const
-        return Setting(option=option, text="yes" if value else "no", value=const, source=source)
+        return Setting(option=option, text="yes" if value else "no", value=value, source=source)
     try:
         texts = option.texts(value)
         read = option.read_all(texts)

@@ -144,9 +144,9 @@ class RunConfig:
 
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
-    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each
-    once or more often. step_map_fd: of the map in which a job that asked to be tuned counts its steps. taken: the
-    settings that the command line does not give.
+    idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each once or
+    more often. memory: begin from what is remembered of the job, and remember this run. step_map_fd: of the map in
+    which a job that asked to be tuned counts its steps. taken: the settings that the command line does not give.
     """
 
     command: tuple[str, ...]
@@ -195,6 +195,10 @@ class RunConfig:
             "begin from an earlier run's curve of the same GPU model, driver branch and command",
         ),
     ] = None
+    memory: Annotated[
+        bool,
+        _search("--no-memory", None, "begin from nothing, and remember nothing of this run for the next of its job"),
+    ] = True
     gpus: Annotated[
         tuple[str, ...] | None,
         _device(

@@ -38,7 +38,8 @@ class Group(Enum):
 @dataclass(frozen=True, slots=True)
 class CommandOption:
     """usage: as the help shows it, "--flag VALUE". read: turns the value's text into the setting, and raises
-    ArgumentTypeError for one that is wrong; `None` for an option without a value, which sets `const`. help_in: the help
+    ArgumentTypeError for one that is wrong; `None` for an option without a value, which sets `const`: `--no-…` is an
+    option like any other, whose setting has no `no` in its name and is true without it. help_in: the help
     in some commands, where it differs. short: the flag in one letter. choices: the texts allowed, where they are few.
     usual: texts worth offering where others are allowed as well. repeated: it may be given several times, and the
     setting holds every value. between: what stands between the values of a list. runs_code: a pattern of the texts
@@ -54,7 +55,6 @@ class CommandOption:
     short: str | None = None
     choices: tuple[str, ...] | None = None
     usual: tuple[str, ...] = ()
-    const: bool = True
     repeated: bool = False
     between: str = ","
     runs_code: str | None = None
@@ -67,12 +67,17 @@ class CommandOption:
     @property
     def keyword(self) -> str:
         """Its name in Python."""
-        return self.flag.removeprefix("--").replace("-", "_")
+        return self.name.replace("-", "_")
 
     @property
     def name(self) -> str:
         """Its name in a file of settings."""
-        return self.flag.removeprefix("--")
+        return self.flag.removeprefix("--").removeprefix("" if self.const else "no-")
+
+    @property
+    def const(self) -> bool:
+        """What an option without a value sets."""
+        return not (self.read is None and self.flag.startswith("--no-"))
 
     def help_of(self, command: str) -> str:
         """Its help in a command."""
@@ -85,7 +90,7 @@ class CommandOption:
     def built_in(self, command: str) -> str | None:
         """What holds where nobody says otherwise, in the words of the help; `None` where that is nothing."""
         found = re.search(r"\(default: (.*)\)$", self.help_of(command))
-        return found[1] if found else None if self.read else "no"
+        return found[1] if found else None if self.read else "no" if self.const else "yes"
 
     def read_all(self, texts: Iterable[str]) -> object:
         """The setting that the texts of its values mean, of an option that takes one. Raises ArgumentTypeError."""

@@ -76,7 +76,7 @@ class SweepConfig:
     ] = None
     discard: Annotated[
         bool,
-        _runs("--no-warm-up", None, "leave out the first run of each GPU set, which does not count", const=False),
+        _runs("--no-warm-up", None, "leave out the first run of each GPU set, which does not count"),
     ] = True
 
     def run_on(self, gpus: tuple[str, ...] | None) -> RunConfig:

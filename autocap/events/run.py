@@ -101,6 +101,22 @@ class DeviceFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What earlier runs of the same job on such devices have shown, and this one begins from.
+
+    key: by which `autocap memory show` shows it. runs: how many they were. age_s: seconds since the last of them began.
+    cap_w: the common cap that is the best of this run's by its metric, watts, `None` where none is known to be better
+    than the limits found on arrival.
+    """
+
+    t_s: float
+    key: str
+    runs: int
+    age_s: float
+    cap_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetered:
     """The machine's power counts as well; announced again at the end, when its refresh period is known.
 
@@ -210,6 +226,7 @@ RunEvent = (
     | ProgramFound
     | SettingsTaken
     | DeviceFound
+    | Remembered
     | NodeMetered
     | IdleEstimated
     | ProgressFound

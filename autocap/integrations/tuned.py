@@ -155,12 +155,12 @@ def _words(options: Mapping[str, OptionValue]) -> list[str]:
 
 
 def _words_of(option: CommandOption, value: OptionValue) -> list[str]:
+    if option.read is None and value is not None:
+        if not isinstance(value, bool):
+            raise UsageError(f"{option.keyword} is True or False, not {value!r}")
+        return [option.flag] if value is option.const else []
     if value is None or value is False:
         return []
-    if option.read is None:
-        if value is not True:
-            raise UsageError(f"{option.keyword} is True or False, not {value!r}")
-        return [option.flag]
     try:
         return [f"{option.flag}={text}" for text in option.texts(value)]
     except argparse.ArgumentTypeError as error:

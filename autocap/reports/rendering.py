@@ -90,7 +90,7 @@ def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
     """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted, a cap per GPU
-    was looked for, or a setting taken from a file or variable."""
+    was looked for, a setting taken from a file or variable, or something remembered of the job."""
     result = _fields(summary)
     if summary.versus_common is None:
         del result["versus_common"]
@@ -98,6 +98,8 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
         del result["rates"]
     if not summary.settings:
         del result["settings"]
+    if summary.remembered is None:
+        del result["remembered"]
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},

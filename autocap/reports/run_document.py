@@ -8,10 +8,11 @@ from autocap.events import Event
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording import node as node_wording
+from autocap.reports.wording import remembered, withdrawn
 from autocap.reports.wording import run as wording
-from autocap.reports.wording import withdrawn
 from autocap.reports.wording.headline import headline
 from autocap.reports.wording.proxy import PROXY, mark
+from autocap.runlog.memory.entry import SHOWN_DIGITS
 
 
 def run_document(summary: Summary, events: Sequence[Event]) -> Document:
@@ -72,6 +73,10 @@ def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]
     yield "strategy", f"{summary.strategy.name} ({options})" if options else summary.strategy.name
     if summary.settings:
         yield "settings", taken_words(summary.settings)
+    if summary.remembered is not None:
+        known = summary.remembered
+        what = f"{remembered.best(known.cap_w, summary.metric.name)}, measured {remembered.ago(known.age_s)}"
+        yield "remembered", f"{remembered.runs(known.runs)}, {what} ({known.key[:SHOWN_DIGITS]})"
     if summary.progress is not None:
         yield "iterations", f"from {summary.progress.kind}, confidence {summary.progress.confidence}"
     for sentence in wording.expectation(events):

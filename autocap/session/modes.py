@@ -23,13 +23,14 @@ from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.signals import EndedBySignal, SignalClock
 from autocap.progress.counter import IterationCounter
 from autocap.session.caps import checker
+from autocap.session.earlier import warm_start
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
 from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
+from autocap.session.remembering import JobMemory
 from autocap.session.rights import lent_rights
 from autocap.session.runner import ASKED
 from autocap.session.tuning import SearchPlan, Tuning
-from autocap.session.warm_start import earlier_run
 from autocap.strategies import registry
 
 
@@ -75,8 +76,8 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
             attached = None if pid is None else stack.enter_context(AttachedJob(pid))
             if attached is not None:
                 config = replace(config, command=attached.command)
-            if plan.earlier is not None:
-                plan.earlier.require_command(config.command)
+            if plan.warm_start is not None:
+                plan.warm_start.require_command(config.command)
             command = JobCommand(argv=config.command)
             if attached is None:
                 command = found_command(config, clock, user)
@@ -86,8 +87,9 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
             if attached is not None and source is not None and origin is JobOrigin.ATTACH:
                 device = _device_now(source, attached, stack)
             node = None if source is None else open_node_power(config, clock, stack)
-            if plan.earlier is not None and source is not None:
-                plan.earlier.require_node(None if node is None else node.name)
+            memory = JobMemory.of(config.command, pid, user) if config.memory and source is not None else None
+            if plan.warm_start is not None and source is not None:
+                plan.warm_start.require_node(None if node is None else node.name)
         counting = stack.enter_context(_counter(config, origin, counted=source is not None))
         output = stack.enter_context(RunOutput(config, clock, node))
         try:
@@ -100,7 +102,15 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
         tell_of_command(config, command, recorder, clock.now())
         inbox = SignalInbox(job, recorder, config.kill_after_s)
         tuning = Tuning(
-            config=config, clock=clock, job=job, inbox=inbox, recorder=recorder, plan=plan, counting=counting, node=node
+            config=config,
+            clock=clock,
+            job=job,
+            inbox=inbox,
+            recorder=recorder,
+            plan=plan,
+            counting=counting,
+            node=node,
+            memory=memory,
         )
         if source is None:
             status = tuning.untuned(why_not)
@@ -113,6 +123,7 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
                 output.directory.discard()
                 raise
         counting.drain(clock)
+        tuning.remember()
         if isinstance(job, ChildJob):
             output.end(tuning.ended_because, status)
         elif origin is JobOrigin.TUNE and job.left_because is not None:
@@ -128,7 +139,7 @@ def _plan(config: RunConfig) -> SearchPlan:
     return SearchPlan(
         factory=factory,
         options=registry.option_values(factory, config.strategy_options),
-        earlier=None if config.warm_start is None else earlier_run(config.warm_start),
+        warm_start=None if config.warm_start is None else warm_start(config.warm_start),
     )
 
 
@@ -153,8 +164,8 @@ def _source_or_why(
             raise
         return None, f"no device to tune: {error}"
     stack.enter_context(found)
-    if origin is JobOrigin.RUN and plan.earlier is not None and found.known is not None:
-        plan.earlier.require_device(found.known)
+    if origin is JobOrigin.RUN and plan.warm_start is not None and found.known is not None:
+        plan.warm_start.require_device(found.known)
     return found, ""
 
 

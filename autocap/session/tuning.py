@@ -24,13 +24,15 @@ from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
 from autocap.records import Measurement, SensorInfo, StepReading, Trial
 from autocap.session.caps import cap_grid, limits_found, limits_known
+from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.recorder import Recorder
+from autocap.session.remembering import JobMemory, Recalled
 from autocap.session.roles import Inbox, Job, Order
 from autocap.session.runner import Runner, follow
-from autocap.session.warm_start import EarlierRun
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 from autocap.strategies.options import OptionScalar
 from autocap.strategies.registry import StrategyFactory
 
@@ -39,11 +41,12 @@ _LOOK_EVERY_S = 0.5  # for the GPUs of a job that has only just started
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
-    """The strategy that was asked for, with the value of each of its options. earlier: the run it begins from."""
+    """The strategy that was asked for, with the value of each of its options. warm_start: the run it is to begin
+    from."""
 
     factory: StrategyFactory
     options: Mapping[str, OptionScalar]
-    earlier: EarlierRun | None = None
+    warm_start: WarmStart | None = None
 
     @property
     def required_w(self) -> tuple[float, ...]:
@@ -74,8 +77,8 @@ class IterationSource(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Tuning:
-    """One job that runs, and what is known of its tuning. node: of the machine's power. ended_because: once it has
-    ended."""
+    """One job that runs, and what is known of its tuning. node: of the machine's power. memory: of the job, where it is
+    to be used. ended_because: once it has ended."""
 
     config: RunConfig
     clock: RunClock
@@ -85,10 +88,12 @@ class Tuning:
     plan: SearchPlan
     counting: IterationSource
     node: PowerSource | None = None
+    memory: JobMemory | None = None
     new_guardian: Callable[..., Guardian] = Guardian
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced
+    _doubted: bool = False  # whether it was said that the run to begin from counted otherwise
 
     def untuned(self, why: str) -> int:
         """Only await the job, with one warning that says why; its exit status."""
@@ -128,6 +133,12 @@ class Tuning:
                     held.put_back()
         return status
 
+    def remember(self) -> None:
+        """Keep what the run has shown for the next one of its job; where that fails, with a warning."""
+        if self.memory is not None and not self.config.tune.observe:
+            memory = self.memory
+            self.recorder.record(self.clock.now(), lambda: memory.remember(self.recorder.events))
+
     def _await_device(self, source: DeviceSource) -> Tunable | None:
         """The job's devices, opened, once it uses them; `None` when it ends before. Raises DeviceError."""
         if self.job.identity is None:
@@ -153,13 +164,20 @@ class Tuning:
         return None
 
     def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guarded | None]:
-        if self.plan.earlier is not None:
-            self.plan.earlier.require_device(device)
+        if self.plan.warm_start is not None:
+            self.plan.warm_start.require_device(device)
+        recalled = self._recalled(device)
+        named = self.plan.warm_start or recalled
+        earlier = NOTHING if named is None else named.earlier
         held = None if self.config.tune.observe else self._guard(device, stack)
         original_w = limits_found(device) if held is None else limits_known(device.gpus, held.guardian.original_w)
         if held is not None:
             held.record_notes()
-        controller = self._controller(device, original_w)
+        grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
+        best_w = earlier.best_w(self.config.tune.metric, grid, original_w)
+        named_w = self.plan.required_w or grid  # who names caps wants no other
+        opening_w = None if self.config.tune.observe or best_w not in named_w else best_w
+        controller = self._controller(device, original_w, grid, earlier, opening_w)
         if held is not None:
             held.guardian.rehearse()
         self.recorder.event(
@@ -172,6 +190,8 @@ class Tuning:
                 driver=device.driver,
             )
         )
+        if recalled is not None:
+            self.recorder.event(recalled.event(self.clock.now(), best_w))
         runner = Runner(
             clock=self.clock,
             device=device,
@@ -204,8 +224,23 @@ class Tuning:
             self.recorder.warn(self.clock.now(), fault)
         return self.counting.read(self.clock.origin_s)
 
-    def _controller(self, device: Tunable, original_w: tuple[float, ...]) -> Controller:
-        grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
+    def _recalled(self, device: Tunable) -> Recalled | None:
+        """What is remembered of the job; `None` as well where another run was named to begin from."""
+        if self.memory is None:
+            return None
+        recalled = self.memory.recall(device, None if self.node is None else self.node.name)
+        return recalled if self.plan.warm_start is None else None
+
+    def _controller(
+        self,
+        device: Tunable,
+        original_w: tuple[float, ...],
+        grid: CapGrid,
+        earlier: Earlier,
+        opening_w: float | None,
+    ) -> Controller:
+        """opening_w: the common cap to hold from the first sample until the baseline is measured."""
+        progress = self.counting.progress(device.sensor)
 
         def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
             return self.plan.factory(
@@ -213,7 +248,7 @@ class Tuning:
                 metric=self.config.tune.metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
-                history=before or (() if self.plan.earlier is None else self.plan.earlier.history),
+                history=before or self._history(earlier, progress.kind, baseline),
                 options=self.plan.options,
             )
 
@@ -222,10 +257,17 @@ class Tuning:
             sensor=device.sensor,
             original_w=original_w,
             grid=grid,
-            progress=self.counting.progress(device.sensor),
+            progress=progress,
             new_strategy=new_strategy,
             idle=self._idle,
         )
+
+    def _history(self, earlier: Earlier, progress: str, baseline: Measurement) -> tuple[Trial, ...]:
+        history = earlier.history(self.config.tune.metric, progress, baseline.cap_w)
+        if not history and self.plan.warm_start is not None and not self._doubted:
+            self._doubted = True
+            self.recorder.warn(self.clock.now(), self.plan.warm_start.counted_otherwise(progress))
+        return history
 
     def _say_untouched(self, device: Tunable) -> None:
         """The limits of a device that was observed: nothing was set."""

@@ -19,7 +19,8 @@ LOOK_S = 0.004
 PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player", "--lines")
 # Not from the directory it is started in: under sudo that is the user's, and its modules would be root's code.
 _AUTOCAP = (sys.executable, "-P", "-m", "autocap")
-_SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%", "--trial-seconds", "3")
+_SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%", "--trial-seconds", "3",
+           "--no-memory")  # fmt: skip
 _PATIENCE_S = 40.0  # for what takes a few seconds on a machine of its own
 _CHILD_ENDS_S = 60.0
 

@@ -23,7 +23,8 @@ def become(call: Call, folder: Path) -> NoReturn:
     _connect(call, folder)
     for name in [name for name in os.environ if name.startswith(("AUTOCAP_", "SUDO_"))]:
         del os.environ[name]
-    home = {"HOME": str(folder), "AUTOCAP_STATE_DIR": str(folder / "state"), "NO_COLOR": "1", "COLUMNS": "120"}
+    home = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "home-state"), "NO_COLOR": "1", "COLUMNS": "120"}
+    home["AUTOCAP_STATE_DIR"] = str(folder / "state")
     os.environ.update(home | dict(call.environment))
     sys.argv = [call.module, *call.words]
     os._exit(_status(call.module))

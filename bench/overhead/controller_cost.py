@@ -17,7 +17,8 @@ from bench.nvml_emulation.metered import COST_VARIABLE
 
 SAMPLE_HZ = 20.0
 _PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")
-_SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "2%", "--trial-seconds", "10")
+_SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "2%", "--trial-seconds", "10",
+           "--no-memory")  # fmt: skip
 _WITHIN_S = 60.0
 
 

@@ -72,6 +72,7 @@ class Cli:
         self.job.write_text(JOB)
         self.env = {**os.environ, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
         self.env["AUTOCAP_SYSFS"] = str(folder / "sys")
+        self.env["XDG_STATE_HOME"] = str(folder / "home-state")  # what one test has remembered, no other begins from
         for name in ("AUTOCAP_OBSERVE", "SUDO_UID", "SUDO_GID", "PYTHONPATH"):
             self.env.pop(name, None)
         # Whatever this machine has, autocap meets one without a driver, and without CPU packages.

@@ -239,6 +239,26 @@ def test_a_file_that_others_can_write_is_refused_unless_no_file_is_asked_for(
     assert made("run --no-config -- true").taken == ()
 
 
+def test_an_option_that_says_no_is_a_setting_without_it(
+    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made("run -- true").memory
+    assert not made("run --no-memory -- true").memory
+    write("memory = false\n")
+    run = made("run -- true")
+    assert not run.memory
+    assert [(one.name, one.value) for one in run.taken] == [("memory", "no")]
+    monkeypatch.setenv("AUTOCAP_MEMORY", "yes")
+    assert made("run -- true").memory
+    assert main(["config", "run", "--no-memory", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["settings"]
+    (row,) = [row for row in shown if row["option"] == "memory"]
+    assert (row["value"], row["source"]) == ("no", "command line")
+    write("no-memory = true\n")
+    assert main(["run", "--", "true"]) == 2
+    assert "there is no option 'no-memory' (did you mean memory?)" in capsys.readouterr().err
+
+
 def test_a_file_that_is_none_is_never_opened(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("autocap.toml")
     assert main(["run", "--", "true"]) == 2

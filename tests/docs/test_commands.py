@@ -98,7 +98,18 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for reference in SESSIONS:
         module, _, name = reference.partition(":")
         monkeypatch.setattr(f"{module}.{name}", session)
-    for name in ("devices", "restore", "report", "runs", "period", "dashboard", "config", "completion", "help"):
+    for name in (
+        "devices",
+        "restore",
+        "report",
+        "runs",
+        "period",
+        "dashboard",
+        "config",
+        "completion",
+        "help",
+        "memory",
+    ):
         monkeypatch.setattr(f"autocap.cli.{name}.{name.capitalize()}.run", command)
     assert autocap.cli.main(words) == 0
     assert len(called) == 1

@@ -313,6 +313,7 @@ tell(run.result)
         ({"nosuch": 1}, "autocap.tune has no option nosuch; choose cap_step, caps, carbon, currency, device"),
         ({"help": True}, "autocap.tune has no option help; choose"),
         ({"observe": "yes"}, "observe is True or False, not 'yes'"),
+        ({"memory": 1}, "memory is True or False, not 1"),
         ({"gpus": True}, "gpus: it takes a value, as --gpus LIST does"),
         ({"max_slowdown": "x"}, "argument --max-slowdown: 'x' is not a number"),
         (
@@ -332,6 +333,7 @@ def test_options_are_written_as_on_the_command_line() -> None:
     from autocap.integrations.tuned import _words
 
     options = {"max_slowdown": "5%", "gpus": [0, 1], "observe": True, "per_gpu": False, "k": None, "out": Path("a b")}
+    assert (_words({"memory": False}), _words({"memory": True}), _words({"memory": None})) == (["--no-memory"], [], [])
     assert _words({**options, "strategy_option": {"trials": 5, "gain": 1}}) == [
         *("--max-slowdown=5%", "--gpus=0,1", "--observe", "--out=a b"),
         *("--strategy-option=trials=5", "--strategy-option=gain=1"),

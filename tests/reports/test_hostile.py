@@ -25,7 +25,7 @@ from autocap.reports.rendering import Presentation, present_run
 from autocap.reports.summary.summarise import summarise as summarise_run
 from autocap.runlog.columns import parse
 from autocap.runlog.event_log import EVENTS, line_of, read_events
-from autocap.session.warm_start import earlier_run
+from autocap.session.earlier import warm_start
 from autocap.sweep.document import present_sweep
 from autocap.sweep.summary import is_sweep, summarise, to_csv
 from tests.doubles.logs import whole_log
@@ -138,7 +138,7 @@ def test_a_log_with_anything_in_it_is_reported_or_refused_in_words(
         reported(folder)
         followed(folder)
         with suppress(AutocapError):
-            earlier_run(folder)
+            warm_start(folder)
 
 
 CELLS = ("", "x", "nan", "inf", *(repr(number) for number in NUMBERS[:-1]), "1e13", "100", "200", "3")

@@ -15,7 +15,7 @@ from autocap.runlog import input_file, traces
 from autocap.runlog.columns import read_samples
 from autocap.runlog.event_log import EventTail, read_events
 from autocap.runlog.input_file import InputRefused, open_input, read_input
-from autocap.session.warm_start import earlier_run
+from autocap.session.earlier import warm_start
 from tests.runlog.test_runlog import EVENTS, a_run
 
 
@@ -54,7 +54,7 @@ def test_what_is_no_file_is_not_opened_wherever_it_stands(
     assert refused(lambda: traces.read(Path("trace.csv"))) == f"trace.csv is {kind}; pass a file"
     put(Path("events.jsonl"))
     with EventTail(Path()) as tail:
-        for read in (lambda: read_events(Path()), lambda: earlier_run(Path()), tail.read):
+        for read in (lambda: read_events(Path()), lambda: warm_start(Path()), tail.read):
             assert refused(read) == f"events.jsonl is {kind}; pass a file"
     Path("events.jsonl").unlink()
     run = a_run(Path("run"))

@@ -33,6 +33,7 @@ from autocap.events import (
     Predicted,
     ProgramFound,
     ProgressFound,
+    Remembered,
     RunEnded,
     RunStarted,
     SettingsTaken,
@@ -157,6 +158,7 @@ OF_NODE: list[Event] = [
     NodeMetered(t_s=0.1, source="ipmi", whole=True, refresh_s=1.0, idle_w=None, standard_idle_w=60.0),
     IdleEstimated(t_s=2.0, power_w=90.0, seen_s=1.9),
 ]
+REMEMBERED = Remembered(t_s=0.2, key="ab" * 32, runs=3, age_s=86400.0, cap_w=180.0)
 TAKEN = SettingsTaken(t_s=61.0, settings=(TakenSetting(name="k", value="1.5", source="./autocap.toml"),))
 PER_GPU: list[Event] = [
     PerGpuTried(t_s=51.0, cap_w=(200.0, 190.0), accepted=False, reason="slower"),
@@ -229,7 +231,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    every = [*EVENTS[:-1], TAKEN, *OF_NODE, *PER_GPU, *SWEEP, *EVENTS[-1:]]
+    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *SWEEP, *EVENTS[-1:]]
     assert {type(event) for event in every} == set(get_args(Event))
 
     assert read_events(a_run(tmp_path / "run", every)) == every

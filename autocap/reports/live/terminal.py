@@ -13,7 +13,17 @@ from typing import TextIO
 
 from rich.console import Console
 
-from autocap.events import Decided, DeviceFound, Event, ProgramFound, SettingsTaken, State, StateEntered, Warned
+from autocap.events import (
+    Decided,
+    DeviceFound,
+    Event,
+    ProgramFound,
+    Remembered,
+    SettingsTaken,
+    State,
+    StateEntered,
+    Warned,
+)
 from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
 from autocap.reports.live.plain import PlainLines, Reporter
@@ -28,6 +38,8 @@ _SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, which is somebody else's
 _WHOLE_SCREEN = "\x1b[r"  # as the scrolling region; moves the cursor
 _CLEAR_BELOW = "\x1b[J"
 _REFRESH_S = 0.5
+# What stays above the view, if it is said at all.
+_KEPT = Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | Remembered | SettingsTaken
 
 
 class LiveView(PlainLines):
@@ -45,7 +57,7 @@ class LiveView(PlainLines):
     def event(self, event: Event) -> None:
         self._status.event(event)
         line = self._words.line(event)
-        kept = isinstance(event, Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | SettingsTaken)
+        kept = isinstance(event, _KEPT)
         # What is searched for says what the metric in the view means.
         if line is not None and (kept or (isinstance(event, StateEntered) and event.state is State.SEARCHING)):
             self.say([line])

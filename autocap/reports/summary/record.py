@@ -192,6 +192,16 @@ class VersusCommon(Changes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedSummary:
+    """What earlier runs of the job have shown, as Remembered has it."""
+
+    key: str
+    runs: int
+    age_s: float
+    cap_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpan:
     """A state of the controller and when it held."""
 
@@ -208,6 +218,7 @@ class Summary:
     the GPUs'. best_by_metric_gpu: as best_by_metric, had the GPUs' energy alone been counted; empty without `node`.
     decided_because: why the last decision kept its cap, or none; `None` before it. versus_common: `None` unless a cap
     per GPU was asked for and looked for at the common cap held last. settings: what the command line did not give.
+    remembered: what the search began from.
     """
 
     schema: int = SCHEMA
@@ -236,6 +247,7 @@ class Summary:
     node: NodeSummary | None = None
     best_by_metric_gpu: tuple[BestCap, ...] = ()
     settings: tuple[TakenSetting, ...] = ()
+    remembered: RememberedSummary | None = None
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""

@@ -17,6 +17,7 @@ from autocap.events import (
     NodeMetered,
     Predicted,
     ProgressFound,
+    Remembered,
     RunEnded,
     RunStarted,
     SettingsTaken,
@@ -47,6 +48,7 @@ from autocap.reports.summary.record import (
     DeviceSummary,
     GpuSummary,
     ProgressSummary,
+    RememberedSummary,
     StateSpan,
     StrategySummary,
     Summary,
@@ -107,7 +109,14 @@ def summarise(events: Sequence[Event]) -> Summary:
         node=node,
         best_by_metric_gpu=best_by_gpus(measured, baseline) if baseline and node else (),
         settings=taken.settings if taken else (),
+        remembered=_remembered(last_of(Remembered, events)),
     )
+
+
+def _remembered(event: Remembered | None) -> RememberedSummary | None:
+    if event is None:
+        return None
+    return RememberedSummary(key=event.key, runs=event.runs, age_s=event.age_s, cap_w=event.cap_w)
 
 
 def _rates(started: RunStarted) -> Rates:

@@ -7,7 +7,7 @@ from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
-from autocap.reports.wording import withdrawn
+from autocap.reports.wording import remembered, withdrawn
 from autocap.reports.wording.numbers import common_caps, times
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
@@ -22,7 +22,7 @@ class Wording:
         self._entered: State | None = None
         self._paused_in: State | None = None
         self._said = set[State]()  # of this search
-        self.power, self._noun = "", "GPU"
+        self.power, self._noun, self._count = "", "GPU", 1
         self._baseline: Measurement | None = None
         self._metered_s: float | None = None
         self._sweeps, self._runs_left = False, 0
@@ -41,6 +41,8 @@ class Wording:
                 return f"settings taken: {taken_words(settings)}"
             case events.DeviceFound():
                 return self._device(event)
+            case events.Remembered():
+                return self._remembered(event)
             case events.NodeMetered(t_s=t_s) if self._metered_s in (None, t_s):
                 self._metered_s = t_s  # announced again at the end, for its refresh period
                 return _node(event)
@@ -104,11 +106,19 @@ class Wording:
     def _device(self, event: events.DeviceFound) -> str:
         self.power = "(emulated)" if event.emulated else ""
         gpu = event.gpus[0]
-        self._noun = gpu.noun
+        self._noun, self._count = gpu.noun, len(event.gpus)
         count = f"{len(event.gpus)} × " if len(event.gpus) > 1 else ""
         limits = "/".join(dict.fromkeys("unknown" if w is None else f"{w:g} W" for w in event.original_w))
         label = "; its power is emulated, not measured" if event.emulated else ""
         return f"tuning {count}{gpu.name}, limit found on arrival {limits}{label}"
+
+    def _remembered(self, event: events.Remembered) -> str:
+        where = f"this {self._noun}" if self._count == 1 else f"{self._count} such {self._noun}s"
+        best = remembered.best(event.cap_w, self.metric)
+        return (
+            f"remembered: {remembered.runs(event.runs)} of this job on {where}, {best}, measured "
+            f"{remembered.ago(event.age_s)}; --no-memory to begin without"
+        )
 
     def _sweep(self, event: events.SweepStarted) -> str:
         plan = event.plan

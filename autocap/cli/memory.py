@@ -1,0 +1,120 @@
+"""`autocap memory`."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from autocap.cli.user_rights import become_user
+from autocap.config import values
+from autocap.config.values import shown
+from autocap.errors import MemoryUnavailable, UsageError
+from autocap.job.invoking_user import invoking_user
+from autocap.runlog.memory.entry import KEY_DIGITS, Entry
+from autocap.runlog.memory.store import MemoryStore, default_place
+from autocap.streams import put, put_json
+from autocap.streams.terminal import columns, encoding_of
+
+if TYPE_CHECKING:
+    from autocap.reports.document import Document
+
+_ACTIONS = ("list", "show", "forget")
+_LEAST_DIGITS = 4
+
+
+class Memory:
+    """Show or forget what is remembered of jobs: the curves that the next run of the same job begins from.
+
+    `list` shows all of them, `show KEY` one, and `forget KEY` or `forget --all` removes them. KEY is as `list` shows
+    it, or as much of it as is enough.
+    """
+
+    is_session = False
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = "autocap memory [list | show KEY | forget KEY | forget --all] [--json]"
+        parser.add_argument(
+            "action", metavar="ACTION", nargs="?", choices=_ACTIONS, default="list",
+            help="list, show or forget (default: list)",
+        )  # fmt: skip
+        parser.add_argument("key", metavar="KEY", nargs="?", type=values.word, help="which job's")
+        parser.add_argument("--all", action="store_true", help="of forget: of every job")
+        parser.add_argument("--json", action="store_true", help="print what is remembered, or forgotten, as a list")
+
+    def run(self, args: argparse.Namespace) -> int:
+        wants_key = args.action != "list" and not args.all
+        if args.all and (args.action != "forget" or args.key is not None):
+            raise UsageError("--all is of `autocap memory forget`, without a key; leave one of them out")
+        if wants_key and args.key is None:
+            raise UsageError(f"a key is missing; `autocap memory list` shows them: autocap memory {args.action} KEY")
+        if not wants_key and args.key is not None:
+            raise UsageError(f"`autocap memory list` takes no key; write `autocap memory show {args.key}`")
+        place = default_place(invoking_user())
+        become_user(_load)
+        if place is None:
+            raise MemoryUnavailable("nothing is remembered of a user without a home; set XDG_STATE_HOME")
+        store = MemoryStore(place)
+        if args.all:
+            _forgotten(store.forget_all(), args.json)
+            return 0
+        entries = store.entries()
+        if wants_key:
+            entries = [_one(args.key, entries)]
+        if args.action == "forget":
+            store.forget(entries[0].key)
+            _forgotten(1, args.json)
+        else:
+            _show(entries, store, whole=wants_key, as_json=args.json)
+        return 0
+
+
+def _one(prefix: str, entries: Sequence[Entry]) -> Entry:
+    """The entry whose key begins so. Raises UsageError for what can be no key, MemoryUnavailable where it stands for
+    none or several."""
+    if not re.fullmatch(rf"[0-9a-fA-F]{{{_LEAST_DIGITS},{KEY_DIGITS}}}", prefix):
+        raise UsageError(f"{shown(prefix)} is no key; give {_LEAST_DIGITS} to {KEY_DIGITS} hexadecimal digits of one")
+    found = [entry for entry in entries if entry.key.startswith(prefix.lower())]
+    if not found:
+        raise MemoryUnavailable(
+            f"nothing is remembered with a key that begins {prefix}; `autocap memory list` shows all"
+        )
+    if len(found) > 1:
+        raise MemoryUnavailable(
+            f"{prefix} stands for {len(found)} jobs; give more digits, as `autocap memory list` shows"
+        )
+    return found[0]
+
+
+def _show(entries: Sequence[Entry], store: MemoryStore, *, whole: bool, as_json: bool) -> None:
+    from autocap.reports import memory_list
+    from autocap.runlog.codec import encode
+
+    now = datetime.now(UTC)
+    if as_json:
+        put_json([encode(entry) for entry in entries])
+    elif whole:
+        _put(memory_list.of_one(entries[0], now))
+    elif entries:
+        _put(memory_list.document(entries, now))
+    else:
+        put(f"nothing is remembered in {store.place}")
+
+
+def _put(document: "Document") -> None:
+    from autocap.reports import text
+
+    put(*text.lines(document, columns(sys.stdout), encoding_of(sys.stdout)))
+
+
+def _forgotten(count: int, as_json: bool) -> None:
+    if as_json:
+        put_json({"forgotten": count})
+    else:
+        put(f"forgotten: {count} job{'s' * (count != 1)}")
+
+
+def _load() -> None:
+    """What is loaded late, before root is given up."""
+    from autocap.reports import memory_list, text  # noqa: F401

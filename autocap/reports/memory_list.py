@@ -1,0 +1,89 @@
+"""What is remembered of jobs, as tables."""
+
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+
+from autocap.reports.document import Document, Sentences, Table, plain
+from autocap.reports.wording import remembered
+from autocap.reports.wording.run import EMULATED, asked_for, measured
+from autocap.runlog.memory.entry import MOST_AGE, SHOWN_DIGITS, Curve, Entry
+
+_COMMAND = 48  # characters of a cell; the JSON has all of them
+TITLES = ("key", "job", "on", "runs", "measured", "kept W", "metric")
+
+
+def document(entries: Sequence[Entry], now: datetime) -> Document:
+    """A row a job, in their order."""
+    table = Table(
+        heading="remembered jobs, the one used last first",
+        titles=TITLES,
+        rows=tuple(_row(entry, now) for entry in entries),
+        spare=tuple(TITLES.index(title) for title in ("on", "runs", "job")),
+        left=(0, 1, 2),
+    )
+    return plain("Memory", (table,))
+
+
+def of_one(entry: Entry, now: datetime) -> Document:
+    """All that is remembered of a job."""
+    setup = entry.setup
+    known = [
+        ("key", entry.key),
+        ("job", shlex.join(entry.command)),
+        ("on", _devices(entry)),
+        ("device", f"{setup.kind}{f', {EMULATED}' * setup.emulated}"),
+        ("driver", setup.driver and f"branch {setup.driver}"),
+        ("node", setup.node),
+        ("runs", f"{entry.runs}, the last by autocap {entry.autocap_version}"),
+    ]
+    lines = tuple(f"{name}: {value}" for name, value in known if value)
+    return plain("Memory", (Sentences(lines=lines), *(_curve(curve, entry, now) for curve in reversed(entry.curves))))
+
+
+def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
+    last = entry.latest
+    command = shlex.join(entry.command)
+    return (
+        entry.key[:SHOWN_DIGITS],
+        command if len(command) <= _COMMAND else f"{command[: _COMMAND - 1]}…",
+        _devices(entry),
+        str(entry.runs),
+        remembered.ago((now - last.when).total_seconds()),
+        _kept(last),
+        last.metric.name,
+    )
+
+
+def _devices(entry: Entry) -> str:
+    names = ", ".join(dict.fromkeys(entry.setup.gpus))
+    return f"{len(entry.setup.gpus)} × {names}" if len(entry.setup.gpus) > 1 else names
+
+
+def _kept(curve: Curve) -> str:
+    return "–" if curve.kept_w is None else f"{curve.kept_w:g}"
+
+
+def _curve(curve: Curve, entry: Entry, now: datetime) -> Table:
+    notes = [f"measured {remembered.ago((now - curve.when).total_seconds())}", f"iterations from {curve.progress}"]
+    if now - curve.when > MOST_AGE:
+        notes.append("too old to be used")
+    if not curve.holds:
+        notes.append("the workload has changed since")
+    notes += ["emulated"] * entry.setup.emulated
+    rows = [
+        (
+            "/".join(f"{cap_w:g}" for cap_w in curve.baseline.cap_w),
+            *measured(curve.baseline, curve.baseline),
+            "baseline",
+        )
+    ]
+    for point in sorted(curve.points, key=lambda point: point.cap_w):
+        kept = "kept" if point.cap_w == curve.kept_w else ""
+        rows.append((f"{point.cap_w:g}", *measured(point.measurement, curve.baseline), kept))
+    return Table(
+        heading=f"minimising {asked_for(curve.metric)}",
+        note=", ".join(notes),
+        titles=("cap W", "W", "s/iter", "J/iter", "energy %", "time %", ""),
+        rows=tuple(rows),
+    )

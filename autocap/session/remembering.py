@@ -1,0 +1,109 @@
+"""What is remembered of the job of a session: looked up once its devices are known, and kept when it has ended.
+
+Nothing here keeps a run from going on: what cannot be read counts as not there, what cannot be kept is a warning.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from autocap.devices.base import Device
+from autocap.events import Decided, Event, Remembered
+from autocap.job.invoking_user import InvokingUser
+from autocap.records import SensorInfo
+from autocap.runlog.memory.entry import FORMAT, Entry, Setup, key_of, shortened, with_curve
+from autocap.runlog.memory.job import Job
+from autocap.runlog.memory.store import MemoryStore, default_place
+from autocap.session.earlier import Earlier, branch, curve_of
+from autocap.version import __version__
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """What there is of a job. runs: how many have told of it. age_s: seconds since the last of them began."""
+
+    key: str
+    runs: int
+    age_s: float
+    earlier: Earlier
+
+    def event(self, t_s: float, cap_w: float | None) -> Remembered:
+        """cap_w: the best of the caps that the run may try, as `Earlier.best_w` has it."""
+        return Remembered(t_s=t_s, key=self.key, runs=self.runs, age_s=self.age_s, cap_w=cap_w)
+
+
+@dataclass(slots=True, kw_only=True)
+class JobMemory:
+    """The memory of one job. now: when its run began."""
+
+    job: Job
+    store: MemoryStore
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _setup: Setup | None = None
+    _sensor: SensorInfo | None = None
+
+    @classmethod
+    def of(cls, command: Sequence[str], pid: int | None, user: InvokingUser | None) -> Self | None:
+        """pid: of a job that runs already, `None` for a command that is to be started here. user: the one behind sudo.
+
+        `None` where the user has no place for it, or what the job was started with cannot be read.
+        """
+        place = default_place(user)
+        try:
+            job = Job.of(command, os.environ, Path.cwd()) if pid is None else Job.running(pid)
+        except OSError:  # the folder is gone
+            log.debug("what makes the job cannot be told", exc_info=True)
+            return None
+        return None if place is None or job is None else cls(job=job, store=MemoryStore(place))
+
+    def recall(self, device: Device, node: str | None) -> Recalled | None:
+        """What is remembered of the job on these devices; `None` for nothing. node: the source of the machine's
+        power."""
+        gpus = tuple(sorted(gpu.name for gpu in device.gpus))
+        self._setup = Setup(
+            kind=device.kind, emulated=device.emulated, gpus=gpus, driver=branch(device.driver), node=node
+        )
+        self._sensor = device.sensor
+        entry = self.store.read(self._key)
+        curves = () if entry is None else entry.fresh(self.now)
+        if entry is None or not curves:
+            return None
+        self.store.use(self._key)
+        age_s = max(0.0, (self.now - curves[-1].when).total_seconds())
+        return Recalled(key=self._key, runs=entry.runs, age_s=age_s, earlier=Earlier(curves=curves))
+
+    def remember(self, events: Sequence[Event]) -> None:
+        """Keep what a run has shown that came to a decision; nothing of one that did not, or that has only ratios.
+
+        Raises MemoryUnavailable where it cannot be kept.
+        """
+        curve = curve_of(events)
+        if curve is None or curve.baseline.is_relative or self._setup is None or self._sensor is None:
+            return
+        if not any(isinstance(event, Decided) for event in events):
+            return
+        before = self.store.read(self._key)
+        curves = () if before is None else before.fresh(self.now)
+        self.store.write(
+            Entry(
+                format=FORMAT,
+                key=self._key,
+                autocap_version=__version__,
+                command=shortened(self.job.command),
+                setup=self._setup,
+                sensor=self._sensor,
+                runs=before.runs + 1 if before is not None and curves else 1,
+                curves=with_curve(curves, curve),
+            )
+        )
+
+    @property
+    def _key(self) -> str:
+        assert self._setup is not None  # it is looked up before anything is kept
+        return key_of(self.job, self._setup)

@@ -1,0 +1,142 @@
+"""`autocap memory`, and two runs of one job as a user sees them."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from autocap.runlog.memory.entry import Entry
+from autocap.runlog.memory.store import MemoryStore
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, until
+from tests.doubles.memories import curve, entry
+
+__all__ = ["cli", "here"]
+
+
+@pytest.fixture
+def store(cli: Cli) -> MemoryStore:
+    return MemoryStore(Path(cli.env["XDG_STATE_HOME"]) / "autocap" / "memory")
+
+
+def kept(store: MemoryStore, *keys: str) -> list[Entry]:
+    """Entries of today, that used longest ago first."""
+    today = replace(curve({180.0: 80.0, 140.0: 85.0}, kept_w=180.0), measured_at=datetime.now(UTC).isoformat())
+    made = [entry(key, today) for key in keys]
+    for second, one in enumerate(made):
+        store.write(one)
+        os.utime(store.place / f"{one.key}.json", (second, second))
+    return made
+
+
+def test_the_list_shows_what_was_used_last_first(here: Here, store: MemoryStore) -> None:
+    assert here("memory").stdout == f"nothing is remembered in {store.place}\n"
+    first, second = kept(store, "aaaa", "bbbb")
+    shown = here("memory", "list")
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines() == [
+        "remembered jobs, the one used last first",
+        "key           job              on               runs  measured  kept W  metric",
+        "bbbb00000000  python train.py  Quadro RTX 6000     1  just now     180  energy",
+        "aaaa00000000  python train.py  Quadro RTX 6000     1  just now     180  energy",
+    ]
+    listed = json.loads(here("memory", "--json").stdout)
+    assert [one["key"] for one in listed] == [second.key, first.key]
+    assert listed[0]["curves"][0]["kept_w"] == 180.0
+
+
+def test_one_job_is_shown_with_its_curves(here: Here, store: MemoryStore) -> None:
+    (made,) = kept(store, "aaaa")
+    text = here("memory", "show", "AAAA").stdout
+    assert text.splitlines()[:6] == [
+        f"key: {made.key}",
+        "job: python train.py",
+        "on: Quadro RTX 6000",
+        "device: nvml",
+        "driver: branch 550",
+        "runs: 1, the last by autocap 0.1.0",
+    ]
+    assert "minimising energy (measured just now, iterations from steps)" in text
+    assert [line.split()[0] for line in text.splitlines() if line.endswith(("baseline", "kept"))] == ["260", "180"]
+    assert "emulated" not in text
+    emulated = replace(made, setup=replace(made.setup, emulated=True))
+    store.write(emulated)
+    labelled = here("memory", "show", "aaaa").stdout
+    assert "device: nvml, EMULATED power: modelled, not measured" in labelled
+    assert "iterations from steps, emulated)" in labelled
+    assert json.loads(here("memory", "show", made.key, "--json").stdout)[0]["command"] == ["python", "train.py"]
+
+
+def test_a_job_or_all_of_them_are_forgotten(here: Here, store: MemoryStore) -> None:
+    kept(store, "aaaa", "aabb", "cccc")
+    assert here("memory", "forget", "aab").returncode == 2
+    assert here("memory", "forget", "aabb").stdout == "forgotten: 1 job\n"
+    assert [one.key[:4] for one in store.entries()] == ["cccc", "aaaa"]
+    assert json.loads(here("memory", "forget", "--all", "--json").stdout) == {"forgotten": 2}
+    assert store.entries() == []
+    assert here("memory", "forget", "--all").stdout == "forgotten: 0 jobs\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("show", 2, "a key is missing; `autocap memory list` shows them: autocap memory show KEY"),
+        ("list aaaa", 2, "`autocap memory list` takes no key; write `autocap memory show aaaa`"),
+        ("show --all", 2, "--all is of `autocap memory forget`, without a key; leave one of them out"),
+        ("forget aaaa --all", 2, "--all is of `autocap memory forget`, without a key"),
+        ("show aaa", 2, "'aaa' is no key; give 4 to 64 hexadecimal digits of one"),
+        ("show no-key", 2, "'no-key' is no key"),
+        ("show cccc", 1, "nothing is remembered with a key that begins cccc; `autocap memory list` shows all"),
+        ("show aaaa", 1, "aaaa stands for 2 jobs; give more digits, as `autocap memory list` shows"),
+        ("drop", 2, "argument ACTION: invalid choice: 'drop'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words: str, status: int, said: str, here: Here, store: MemoryStore) -> None:
+    kept(store, "aaaa11", "aaaa22")
+    done = here("memory", *words.split())
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+
+
+def test_a_place_that_others_can_write_is_an_error(here: Here, store: MemoryStore) -> None:
+    kept(store, "aaaa")
+    store.place.chmod(0o777)
+    done = here("memory")
+    assert done.returncode == 1
+    assert "can be written by others (mode 0777), so nothing is remembered there" in done.stderr
+
+
+def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_without(
+    cli: Cli, store: MemoryStore
+) -> None:
+    words = (
+        "run", *EMULATED, "--metric", "energy", "--strategy", "fixed", "--strategy-option", "cap=137",
+        "--target-stderr", "20%", "--trial-seconds", "2", "--out", "run", "--force",
+    )  # fmt: skip
+    job = ("--", sys.executable, "job.py", "40")
+
+    def run(event: str, *more: str) -> str:
+        (cli.folder / "stop").unlink(missing_ok=True)
+        (cli.folder / "run" / "events.jsonl").unlink(missing_ok=True)
+        started = cli.start(*words, *more, *job)
+        until(lambda: cli.events(event))
+        cli.stop()
+        assert started.wait(20) == 0
+        return (cli.folder / "err").read_text()
+
+    assert "remembered" not in run("decided")
+    (known,) = store.entries()
+    assert known.command == job[1:]
+    said = run("state_entered")
+    assert "autocap: remembered: 1 run of this job on this GPU, " in said
+    assert "(energy), measured just now; --no-memory to begin without" in said
+    (event,) = cli.events("remembered")
+    assert (event["key"], event["runs"]) == (known.key, 1)
+    result = json.loads((cli.folder / "run" / "result.json").read_text())
+    assert result["remembered"] == {name: event[name] for name in ("key", "runs", "age_s", "cap_w")}
+    assert "1 run, " in (cli.folder / "run" / "report.html").read_text()
+    assert "remembered" not in run("state_entered", "--no-memory")
+    assert store.entries() == [known]

@@ -1,0 +1,278 @@
+"""What one run has shown the next of its job begins from: the product's own tuning, in virtual time."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from autocap import events
+from autocap.clock import VirtualClock
+from autocap.config import RunConfig, TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
+from autocap.events import Event, Remembered, RunStarted, State
+from autocap.guardian import Guardian
+from autocap.job.processes import ProcessId, own_identity
+from autocap.metrics import Metric
+from autocap.progress import Progress, StepProgress
+from autocap.records import Measurement, Sample, SensorInfo, StepReading, Trial
+from autocap.reports.live.plain import Reporter
+from autocap.runlog.directory import RunDirectory
+from autocap.runlog.memory.job import Job
+from autocap.runlog.memory.store import MemoryStore
+from autocap.session.earlier import WarmStart, warm_start
+from autocap.session.recorder import Recorder
+from autocap.session.remembering import JobMemory
+from autocap.session.roles import NoInbox
+from autocap.session.tuning import SearchPlan, Tuning
+from autocap.strategies import registry
+from autocap.strategies.base import StrategyLike
+from bench.faults.virtual import Unwatched
+from tests.doubles.memories import NOW
+
+PROFILE = profiles.load("quadro-rtx-6000/resnet50")
+ENERGY, EDS = Metric(name="energy"), Metric(name="eds", k=2.0)
+CAPS_W = (120.0, 150.0, 180.0, 210.0)
+
+
+class Card(SimulatedDevice):
+    """One whose limits we may set."""
+
+    refusal: str | None = None
+
+
+class Unsampled(Recorder):
+    """Records events alone."""
+
+    def sample(self, sample: Sample) -> None:
+        return
+
+
+@dataclass
+class Process:
+    """The job as a process, which ends once it is decided which cap is held."""
+
+    recorder: Recorder
+    pid: int = field(default_factory=os.getpid)
+    identity: ProcessId | None = field(default_factory=own_identity)
+
+    def poll(self) -> int | None:
+        states = [event.state for event in self.recorder.events if isinstance(event, events.StateEntered)]
+        return 0 if states and states[-1] in (State.HOLDING, State.DONE) else None
+
+
+@dataclass
+class Counting:
+    device: SimulatedDevice
+    clock: VirtualClock
+    kind: str
+    fault: str | None = None
+
+    def read(self, origin_s: float) -> StepReading | None:
+        return self.device.steps(self.clock.now())
+
+    def progress(self, sensor: SensorInfo) -> Progress:
+        return StepProgress(self.kind)
+
+
+@dataclass
+class Ran:
+    """What a run announced, and the histories that its strategy was given."""
+
+    events: list[Event]
+    histories: list[Sequence[Trial]]
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def remembered(self) -> Remembered | None:
+        found = next(iter(self.of(Remembered)), None)
+        assert found is None or isinstance(found, Remembered)
+        return found
+
+    @property
+    def history_w(self) -> list[float]:
+        return [trial.cap_w for trial in self.histories[0]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> "Runs":
+    return Runs(tmp_path)
+
+
+@dataclass
+class Runs:
+    """Runs of one job, each in a directory of its own."""
+
+    folder: Path
+    count: int = 0
+
+    @property
+    def store(self) -> MemoryStore:
+        return MemoryStore(self.folder / "memory")
+
+    def __call__(
+        self,
+        metric: Metric = ENERGY,
+        *,
+        days: float = 0.0,
+        progress: str = "steps",
+        observe: bool = False,
+        memory: bool = True,
+        named: WarmStart | None = None,
+        strategy: str = "linear",
+        place: Path | None = None,
+    ) -> Ran:
+        """days: since the first of them."""
+        self.count += 1
+        clock, made, now = VirtualClock(), registry.find(strategy), NOW + timedelta(days=days)
+        device = Card(clock, SimulatedJob(profile=PROFILE), seed=self.count)
+        histories: list[Sequence[Trial]] = []
+
+        def factory(*, baseline: Measurement, history: Sequence[Trial], **known: object) -> StrategyLike:
+            histories.append(history)
+            return made(baseline=baseline, history=history, **known)  # type: ignore[arg-type]  # passed on as they are
+
+        with RunDirectory.create(self.folder / f"run{self.count}", False, now, samples=False) as directory:
+            recorder = Unsampled(directory, Reporter())
+            recorder.event(started(metric, now))
+            store = self.store if place is None else MemoryStore(place)
+            tuning = Tuning(
+                config=RunConfig(
+                    command=("train",),
+                    tune=TuneConfig(metric=metric, caps_w=CAPS_W, target_stderr=0.05, trial_s=10.0, observe=observe),
+                ),
+                clock=clock,
+                job=Process(recorder),
+                inbox=NoInbox(),
+                recorder=recorder,
+                plan=SearchPlan(
+                    factory=factory,  # type: ignore[arg-type]  # a function in place of a class
+                    options=registry.option_values(made, ()),
+                    warm_start=named,
+                ),
+                counting=Counting(device, clock, progress),
+                memory=JobMemory(job=Job.of(["train"], {}, self.folder), store=store, now=now) if memory else None,
+                new_guardian=partial(
+                    Guardian, state_dir=self.folder / "state", sync=lambda fd: None, start_watch=Unwatched
+                ),
+            )
+
+            tuning.tune(device)
+            tuning.remember()
+        return Ran(recorder.events, histories)
+
+
+def started(metric: Metric, now: datetime) -> RunStarted:
+    return RunStarted(
+        t_s=0.0,
+        autocap_version="0",
+        mode="run",
+        command=("train",),
+        pid=1,
+        started_at=now.isoformat(),
+        metric=events.MetricInfo.of(metric),
+        strategy="linear",
+        strategy_options=(),
+    )
+
+
+def test_the_second_run_begins_from_what_the_first_has_shown(run: Runs) -> None:
+    first = run()
+    (kept,) = [event.cap_w for event in first.events if isinstance(event, events.Decided)]
+    assert kept is not None
+    assert (first.remembered, first.history_w) == (None, [])
+    second = run(days=2)
+    assert second.remembered is not None
+    assert (second.remembered.runs, second.remembered.age_s, second.remembered.cap_w) == (1, 2 * 86_400, kept)
+    tried = {event.trial.cap_w for event in first.events if isinstance(event, events.TrialEnded)}
+    assert second.history_w[0] == 260.0
+    assert set(second.history_w[1:]) <= tried
+    assert kept in second.history_w
+    third = run(EDS, days=3)
+    assert third.remembered is not None
+    assert (third.remembered.runs, third.remembered.age_s) == (2, 86_400)
+    baseline, *others = third.histories[0]
+    assert baseline.measurement is not None
+    for trial in others:
+        assert trial.measurement is not None
+        assert trial.cost == pytest.approx(EDS.cost(trial.measurement, baseline.measurement).value)
+    (entry,) = run.store.entries()
+    assert (entry.runs, entry.command, entry.latest.metric.name) == (3, ("train",), "eds")
+
+
+def test_what_is_not_of_this_job_any_more_is_not_begun_from(run: Runs) -> None:
+    run()
+    counted_otherwise = run(progress="period", days=1, memory=True)
+    assert counted_otherwise.history_w == []
+    late = run(days=200)
+    assert (late.remembered, late.history_w) == (None, [])
+    (entry,) = run.store.entries()
+    assert (entry.runs, len(entry.curves)) == (1, 1)
+
+
+def test_nothing_is_read_or_kept_where_it_is_not_wanted(run: Runs) -> None:
+    run(memory=False)
+    assert run.store.entries() == []
+    run()
+    before = run.store.entries()
+    without = run(memory=False)
+    assert (without.remembered, without.history_w) == (None, [])
+    observed = run(observe=True)  # would begin as a run does, and keeps nothing
+    assert observed.remembered is not None
+    assert observed.history_w
+    assert run.store.entries() == before
+
+
+def test_a_run_that_is_named_comes_before_what_is_remembered(run: Runs) -> None:
+    run()
+    run(days=1)
+    named = warm_start(run.folder / "run1")
+    third = run(days=2, named=named)
+    assert third.remembered is None
+    assert third.histories[0] == named.earlier.history(ENERGY, "steps", (260.0,))
+    assert run.store.entries()[0].runs == 3
+    otherwise = run(days=3, named=named, progress="period")
+    assert otherwise.history_w == []
+    (warning,) = [event.text for event in otherwise.events if isinstance(event, events.Warned)]
+    assert warning.endswith(
+        "iterations were counted by steps and are now counted by period, so the search begins from nothing"
+    )
+
+
+def test_what_cannot_be_kept_is_one_warning_and_the_run_is_as_it_was(run: Runs) -> None:
+    (run.folder / "file").touch()
+    blocked = run(place=run.folder / "file" / "memory")
+    (warning,) = [event.text for event in blocked.events if isinstance(event, events.Warned)]
+    assert warning == (
+        f"{run.folder}/file/memory cannot be written: Not a directory; make room or set its rights, or pass --no-memory"
+    )
+    assert blocked.of(events.Decided)
+
+
+def test_a_run_without_a_decision_or_with_ratios_alone_leaves_nothing(run: Runs) -> None:
+    ran = run()
+    memory = JobMemory(job=Job.of(["train"], {}, run.folder), store=MemoryStore(run.folder / "other"), now=NOW)
+    memory.recall(SimulatedDevice(VirtualClock(), SimulatedJob(profile=PROFILE)), None)
+    memory.remember([event for event in ran.events if not isinstance(event, events.Decided)])
+    by_proxy = [
+        replace(event, measurement=replace(event.measurement, proxy_rel_stderr=0.0))
+        if isinstance(event, events.BaselineMeasured)
+        else event
+        for event in ran.events
+    ]
+    memory.remember(by_proxy)
+    assert memory.store.entries() == []
+    memory.remember(ran.events)
+    assert len(memory.store.entries()) == 1
+
+
+def test_a_job_whose_environment_is_hidden_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert JobMemory.of(("train",), os.getpid(), None) is not None
+    monkeypatch.setattr(Job, "running", lambda pid: None)
+    assert JobMemory.of(("train",), os.getpid(), None) is None
