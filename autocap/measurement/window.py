@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.measurement.batches import MIN_BATCHES, batch_errors, cut
+from autocap.measurement.clocks import Clocks
 from autocap.measurement.energy import Joules
 from autocap.measurement.metering import Metered
 from autocap.measurement.pauses import far_longer
@@ -38,6 +39,7 @@ class Window:
         self._leaves_out = False
         self._left_out = 0.0  # iterations
         self._binding = [0, 0]  # readings that said no, yes
+        self._clocks = Clocks()
 
     @property
     def iterations(self) -> float:
@@ -69,6 +71,7 @@ class Window:
         for reading in sample.readings:
             if reading.cap_binding is not None:
                 self._binding[reading.cap_binding] += 1
+        self._clocks.add(sample)
         for mark in metered.marks if marks is None else marks:
             if self._energy_t and mark.t_s >= self._energy_t[0]:
                 if self._leaves_out:
@@ -178,6 +181,7 @@ class Window:
             energy_rel_stderr=errors.energy,
             time_energy_corr=errors.correlation,
             cap_binding=None if no + yes == 0 else yes > no,
+            sm_clock_hz=self._clocks.mean_hz,
             valid=self.broken is None,
             reason=self.broken,
         )
