@@ -99,6 +99,19 @@ def test_the_clock_is_the_mean_of_the_slowest_device_at_each_moment() -> None:
     assert pool([found, longer]).sm_clock_hz == pytest.approx(1.0e9)
 
 
+def test_the_clock_before_the_window_began_is_not_in_its_mean() -> None:
+    window, progress, meter = Window((200.0,)), StepProgress(), Meter()
+    for i in range(200):
+        idle = i < 100
+        reading = Reading(t_s=0.1 * i, power_w=100.0, sm_clock_hz=0.3e9 if idle else 1.5e9)
+        sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
+        window.add(meter.of(sample, progress.marks(sample)))
+    window.trim(10.0)
+    found = window.measure()
+    assert found is not None
+    assert found.sm_clock_hz == pytest.approx(1.5e9)
+
+
 @pytest.mark.parametrize("missing", [None, 0.0])
 def test_a_clock_that_not_all_devices_tell_at_every_moment_is_unknown(missing: float | None) -> None:
     found = clocked((1.2e9, 1.5e9), (1.2e9, missing)).measure()
