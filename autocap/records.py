@@ -159,9 +159,10 @@ class Measurement:
     period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or,
     where `gpu` holds the devices' part, of more of the machine. *_rel_stderr: relative standard errors from batch
     means. time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does
-    not say. valid, reason: a window that must not be compared. proxy_rel_stderr: `None` where iterations were counted;
-    else a proxy stood for them, so that seconds and joules per iteration say nothing but against the baseline's, and
-    this is the part of the relative errors of both that all windows at these caps share.
+    not say. sm_clock_hz: mean over the window, of the slowest device at each moment; `None` where not all say. valid,
+    reason: a window that must not be compared. proxy_rel_stderr: `None` where iterations were counted; else a proxy
+    stood for them, so that seconds and joules per iteration say nothing but against the baseline's, and this is the
+    part of the relative errors of both that all windows at these caps share.
     """
 
     cap_w: tuple[float, ...]
@@ -176,6 +177,7 @@ class Measurement:
     energy_rel_stderr: float
     time_energy_corr: float
     cap_binding: bool | None = None
+    sm_clock_hz: float | None = None
     valid: bool = True
     reason: str | None = None
     gpu: GpuEnergy | None = None

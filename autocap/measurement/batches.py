@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.measurement.clocks import pooled_hz
 from autocap.records import Measurement
 
 Floats = NDArray[np.float64]
@@ -119,6 +120,7 @@ def _pooled(measurements: list[Measurement]) -> Measurement:
         energy_rel_stderr=errors.energy,
         time_energy_corr=errors.correlation,
         cap_binding=measurements[-1].cap_binding,
+        sm_clock_hz=pooled_hz(measurements),
         valid=all(m.valid for m in measurements),
         reason=reasons[0] if reasons else None,
         proxy_rel_stderr=shared,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.measurement.batches import MIN_BATCHES, batch_errors, cut
+from autocap.measurement.clocks import Clocks
 from autocap.measurement.energy import Joules
 from autocap.measurement.metering import Metered
 from autocap.measurement.pauses import far_longer
@@ -38,6 +39,7 @@ class Window:
         self._leaves_out = False
         self._left_out = 0.0  # iterations
         self._binding = [0, 0]  # readings that said no, yes
+        self._clocks = Clocks()
 
     @property
     def iterations(self) -> float:
@@ -69,6 +71,7 @@ class Window:
         for reading in sample.readings:
             if reading.cap_binding is not None:
                 self._binding[reading.cap_binding] += 1
+        self._clocks.add(sample)
         for mark in metered.marks if marks is None else marks:
             if self._energy_t and mark.t_s >= self._energy_t[0]:
                 if self._leaves_out:
@@ -108,6 +111,7 @@ class Window:
         first = max(0, bisect_right(self._energy_t, start_s) - 1)
         self._energy_t, self._energy_j = self._energy_t[first:], self._energy_j[first:]
         self._gpu_j = self._gpu_j[first:]
+        self._clocks.trim(start_s)
 
     def drifts(self) -> bool:
         """Whether the job gets faster or slower: the second half of the iterations took another time than the first, by
@@ -155,7 +159,7 @@ class Window:
     def _measured(self, curve_j: list[float], min_batches: int) -> Measurement | None:
         """The measurement by one energy curve; `None` with fewer whole iterations than batches, pauses left out."""
         t, n = (marks[: self._known] for marks in self.marks())
-        start_s = float(t[0])
+        start_s, end_s = float(t[0]), float(t[-1])
         t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
         if t.size < min_batches + 1 or not (t[-1] > t[0] and e[-1] > e[0]):
             return None
@@ -178,6 +182,7 @@ class Window:
             energy_rel_stderr=errors.energy,
             time_energy_corr=errors.correlation,
             cap_binding=None if no + yes == 0 else yes > no,
+            sm_clock_hz=self._clocks.mean_hz(start_s, end_s),
             valid=self.broken is None,
             reason=self.broken,
         )

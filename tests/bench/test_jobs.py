@@ -37,6 +37,13 @@ def test_a_job_says_what_it_cost_search_and_all_and_what_its_cap_costs(finished:
     assert row.exploration_regret_pct == drive.exploration_regret_pct > 0
 
 
+def test_a_trial_says_at_which_clock_it_was_made(finished: Searched) -> None:
+    made = sorted((trial.cap_w, trial.measurement.sm_clock_hz) for trial in finished.drive.trials if trial.measurement)
+    clocks_hz = [clock_hz or 0.0 for _, clock_hz in made]
+    assert 0.3e9 < clocks_hz[0] < clocks_hz[-1] <= 1.77e9
+    assert clocks_hz == sorted(clocks_hz)
+
+
 def test_a_job_that_ends_before_its_search_keeps_the_cap_it_came_with() -> None:
     row = job_cases.run(job("linear", iterations=10)).row
     assert (row.state, row.final_cap_w) == ("unfinished", 260.0)

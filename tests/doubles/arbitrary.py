@@ -57,6 +57,7 @@ def measurements(draw: st.DrawFn, devices: int = 1, cap_w: float | None = None) 
         energy_rel_stderr=energy_error,
         time_energy_corr=corr,
         cap_binding=draw(st.none() | st.booleans()),
+        sm_clock_hz=draw(st.none() | st.floats(min_value=1e6, max_value=1e10)),
         gpu=draw(st.none() | st.just(whole)),
     )
 

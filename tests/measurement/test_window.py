@@ -81,6 +81,46 @@ def test_whether_the_cap_binds_is_the_majority_of_what_the_driver_said() -> None
     assert found.cap_binding is True
 
 
+def clocked(*clocks_hz: tuple[float | None, ...]) -> Window:
+    """A window of a job whose devices show these clocks in turn, sample by sample."""
+    window, progress, meter = Window((200.0,) * len(clocks_hz[0])), StepProgress(), Meter()
+    for i in range(200):
+        readings = tuple(Reading(t_s=0.1 * i, power_w=100.0, sm_clock_hz=hz) for hz in clocks_hz[i % len(clocks_hz)])
+        sample = Sample(t_s=0.1 * i, readings=readings, steps=StepReading(count=i + 1, t_s=0.1 * i))
+        window.add(meter.of(sample, progress.marks(sample)))
+    return window
+
+
+def test_the_clock_is_the_mean_of_the_slowest_device_at_each_moment() -> None:
+    found = clocked((1.2e9, 1.5e9), (1.6e9, 1.4e9)).measure()
+    assert found is not None
+    assert found.sm_clock_hz == pytest.approx(1.3e9)
+    longer = replace(found, duration_s=3 * found.duration_s, sm_clock_hz=0.9e9)
+    assert pool([found, longer]).sm_clock_hz == pytest.approx(1.0e9)
+
+
+def test_the_clock_before_the_window_began_is_not_in_its_mean() -> None:
+    window, progress, meter = Window((200.0,)), StepProgress(), Meter()
+    for i in range(200):
+        idle = i < 100
+        reading = Reading(t_s=0.1 * i, power_w=100.0, sm_clock_hz=0.3e9 if idle else 1.5e9)
+        sample = Sample(t_s=0.1 * i, readings=(reading,), steps=StepReading(count=i + 1, t_s=0.1 * i))
+        window.add(meter.of(sample, progress.marks(sample)))
+    window.trim(10.0)
+    found = window.measure()
+    assert found is not None
+    assert found.sm_clock_hz == pytest.approx(1.5e9)
+
+
+@pytest.mark.parametrize("missing", [None, 0.0])
+def test_a_clock_that_not_all_devices_tell_at_every_moment_is_unknown(missing: float | None) -> None:
+    found = clocked((1.2e9, 1.5e9), (1.2e9, missing)).measure()
+    assert found is not None
+    assert found.sm_clock_hz is None
+    known = replace(found, sm_clock_hz=1.2e9)
+    assert pool([known, found]).sm_clock_hz is None
+
+
 def noisy(rng: np.random.Generator, iterations: int, rho: float) -> tuple[Floats, Floats, Floats]:
     noise = rng.normal(size=iterations)
     for i in range(1, iterations):
