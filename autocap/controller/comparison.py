@@ -83,7 +83,8 @@ def judge(compared: Comparison, metric: Metric) -> Judgement | None:
     """What windows of a cap (outer) and of the baseline (inner) say of the cap; `None` while that is open."""
     if not compared.rounds:
         return None
-    cap, baseline, last = compared.outer, compared.inner, compared.rounds >= _ROUNDS
+    cap, last = compared.outer, compared.rounds >= _ROUNDS
+    baseline = scattering_as(compared.inner, cap)
     cost = metric.versus(cap, baseline)
     numbers = f"{metric.name} {cost.value:.4f} ± {cost.stderr:.4f} of the baseline's"
 
@@ -100,6 +101,20 @@ def judge(compared: Comparison, metric: Metric) -> Judgement | None:
     if cost.value + 2 * cost.stderr < 1:
         return found(Ruling.BETTER, numbers)
     return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers}") if last else None
+
+
+def scattering_as(few: Measurement, many: Measurement) -> Measurement:
+    """A window of few iterations, with errors no smaller than if they scattered as those of a longer window do: of a
+    few, the scatter itself is hardly known."""
+    if few.is_relative:
+        return few
+    share = max(1.0, many.iterations / few.iterations)
+    return replace(
+        few,
+        period_rel_stderr=max(few.period_rel_stderr, many.period_rel_stderr * math.sqrt(share)),
+        energy_rel_stderr=max(few.energy_rel_stderr, many.energy_rel_stderr * math.sqrt(share)),
+        power_rel_stderr=max(few.power_rel_stderr, many.power_rel_stderr * math.sqrt(share)),
+    )
 
 
 def _slowdown(cap: Measurement, baseline: Measurement, metric: Metric) -> str:

@@ -27,7 +27,7 @@ from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.totals import RunningTotals
 from autocap.measurement.window import Window
-from autocap.progress import COUNTED, Progress
+from autocap.progress import Progress
 from autocap.records import Measurement, Sample, SensorInfo, Trial
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid

@@ -22,6 +22,7 @@ from autocap.progress import Progress
 from autocap.records import Measurement, TrialState
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
+_FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
 _FAR_OFF = 0.05  # of time or energy, between a rough baseline and what it turns out to be: what was tried may be wrong
 _AT_ARRIVAL = "at the limit found on arrival"
@@ -258,7 +259,11 @@ class Exploration:
             self._out.enter(State.CONFIRMING)
         comparison = Comparison(caps_w, self._out.original_w, shown)
         self._step = Confirming(comparison=comparison, held=held)
-        self._measure(comparison.next_w)
+        self._measure_next(comparison)
+
+    def _measure_next(self, comparison: Comparison) -> None:
+        """At the limit found on arrival no longer than needed: how iterations scatter, the cap's own windows show."""
+        self._measure(comparison.next_w, _FEWEST_BETWEEN if comparison.inner_next else None)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
         comparison = step.comparison
@@ -276,7 +281,7 @@ class Exploration:
         comparison.add(result.measurement)
         found = judge(comparison, self._config.metric)
         if found is None:
-            self._measure(comparison.next_w)
+            self._measure_next(comparison)
             return None
         if self._rough:
             if self._anchor(found.baseline):
@@ -303,9 +308,12 @@ class Exploration:
             case _:
                 assert_never(found.ruling)
 
-    def _measure(self, caps_w: Caps) -> None:
+    def _measure(self, caps_w: Caps, fewest: int | None = None) -> None:
+        """fewest: iterations, instead of as many as usual."""
         self._out.set(caps_w)
         rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
+        if fewest is not None:
+            rules = replace(rules, min_batches=min(fewest, rules.min_batches))
         self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
 
     # Decisions.

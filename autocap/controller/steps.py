@@ -1,7 +1,7 @@
 """The steps of a search and of its confirmation; which may follow which:
 
-AtTrial → the next one, Confirming, or Anchoring; Anchoring → AtTrial or Confirming; Confirming → Balancing (a cap per GPU), or Confirming of the runner-up. Each may
-end in a decision; a check of what is held begins with Confirming.
+AtTrial → the next one, Confirming, or Anchoring; Anchoring → AtTrial or Confirming; Confirming → Balancing (a cap per
+GPU), or Confirming of the runner-up. Each may end in a decision; a check of what is held begins with Confirming.
 """
 
 from dataclasses import dataclass

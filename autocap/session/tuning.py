@@ -15,6 +15,7 @@ from autocap import events
 from autocap.clock import RunClock
 from autocap.config import SAMPLES_PER_UPDATE, RunConfig
 from autocap.controller.controller import Controller
+from autocap.controller.remembered import Remembered
 from autocap.devices.base import Device, DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.guardian import Guardian
@@ -241,6 +242,7 @@ class Tuning:
     ) -> Controller:
         """opening_w: the common cap to hold from the first sample until the baseline is measured."""
         progress = self.counting.progress(device.sensor)
+        remembered = earlier.history(self.config.tune.metric, progress.kind, original_w)
 
         def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
             return self.plan.factory(
@@ -260,6 +262,7 @@ class Tuning:
             progress=progress,
             new_strategy=new_strategy,
             idle=self._idle,
+            remembered=Remembered.of(opening_w, remembered, original_w),
         )
 
     def _history(self, earlier: Earlier, progress: str, baseline: Measurement) -> tuple[Trial, ...]:

@@ -12,6 +12,7 @@ from autocap import events
 from autocap.clock import Clock, VirtualClock
 from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
 from autocap.controller.controller import Controller
+from autocap.controller.remembered import Remembered
 from autocap.devices.base import LimitPort, PowerSource
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.profiles import Profile
@@ -21,6 +22,7 @@ from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, Trial
 from autocap.session.caps import cap_grid
+from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
@@ -110,11 +112,12 @@ def tune(
     log: Log | None = None,
     meter: Callable[[SimulatedDevice, Clock], PowerSource] | None = None,
     starvation: Starvation | None = None,
+    earlier: Earlier = NOTHING,
 ) -> Outcome:
     """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
 
     progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
-    of the machine's power. starvation: of autocap, by the other work on its machine.
+    of the machine's power. starvation: of autocap, by the other work on its machine. earlier: what is remembered.
     """
     clock, device, interval_s = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
@@ -124,15 +127,19 @@ def tune(
 
     def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
         rng = np.random.default_rng(seed)
-        return factory(grid=grid, metric=config.metric, baseline=baseline, rng=rng, history=before, options=values)
+        history = before or past
+        return factory(grid=grid, metric=config.metric, baseline=baseline, rng=rng, history=history, options=values)
 
+    progress = progress or StepProgress()
+    past = earlier.history(config.metric, progress.kind, original_w)
     controller = Controller(
         config=config,
         sensor=device.sensor,
         original_w=original_w,
         grid=grid,
-        progress=progress or StepProgress(),
+        progress=progress,
         new_strategy=new_strategy,
+        remembered=Remembered.of(earlier.best_w(config.metric, grid, original_w), past, original_w),
     )
     process = SimulatedProcess(device, clock, end_s)
     log = log or Log()

@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help="repeats of everything (curves: 20, jobs: 3)")
     parser.add_argument("--iterations", type=int, default=1000, help="of a job, at least 300 s (default: 1000)")
     parser.add_argument("--progress", choices=["steps", "period"], default="steps", help="of jobs")
+    parser.add_argument("--remembered", action="store_true", help="of jobs, the second run of each: one came before")
     parser.add_argument("--sensor", choices=sorted(PRESETS), help="of jobs, instead of the one of the profile's card")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write a row for every search or job")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the searches (needs matplotlib)")
@@ -140,6 +141,7 @@ def _jobs(args: argparse.Namespace) -> int:
             iterations=args.iterations,
             progress=args.progress,
             sensor=args.sensor,
+            remembers=args.remembered,
         )
         for name, metric, curve, seed in product(
             args.strategies.split(","),

@@ -15,11 +15,13 @@ from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
 from autocap.progress.period.progress import PeriodProgress
+from autocap.session.earlier import NOTHING, Earlier, curve_of
 from bench.simulation.jobs import Outcome, exact, true_costs, tune
 from bench.strategies.cases import Case, Row, Searched, grouped, metric_named
 from bench.strategies.curves import Drive
 
 _SHORTEST_S = 300.0
+_ANOTHER = 1000  # added to a seed
 UPDATES_A_PERIOD = 3  # fewest, of the sensor, for a period to be within reach
 
 
@@ -27,12 +29,14 @@ UPDATES_A_PERIOD = 3  # fewest, of the sensor, for a period to be within reach
 class JobCase(Case):
     """One job. curve: its profile. noise: of an iteration's time. iterations: of the job, at least 300 s of them at the
     default cap. sensor: a name of `autocap.devices.model.sensor.PRESETS`, `None` for the one of the profile's card.
+    remembers: an earlier run of the same job, with another seed.
     """
 
     curve: str
     iterations: int
     progress: str
     sensor: str | None
+    remembers: bool = False
 
 
 def run(case: JobCase) -> Searched:
@@ -44,8 +48,13 @@ def run(case: JobCase) -> Searched:
     job = SimulatedJob(profile=profile, jitter=case.noise, iterations=iterations)
     node = SimulatedNode(sensor=None if case.sensor is None else PRESETS[case.sensor])
     sensor = node.sensor or for_gpu(profile.gpu_name)
-    progress = PeriodProgress(sensor.info()) if case.progress == "period" else StepProgress()
-    outcome = tune(job, TuneConfig(metric=metric), case.strategy, node=node, seed=case.seed, progress=progress)
+
+    def tuned(seed: int, earlier: Earlier = NOTHING) -> Outcome:
+        progress = PeriodProgress(sensor.info()) if case.progress == "period" else StepProgress()
+        config = TuneConfig(metric=metric)
+        return tune(job, config, case.strategy, node=node, seed=seed, progress=progress, earlier=earlier)
+
+    outcome = tuned(case.seed, _remembered(tuned(case.seed + _ANOTHER)) if case.remembers else NOTHING)
     decided = outcome.decided
     drive = Drive(
         grid=outcome.grid,
@@ -68,6 +77,11 @@ def run(case: JobCase) -> Searched:
         state="unfinished" if decided is None else "confirmed" if decided.confirmed else "original kept",
     )
     return Searched(row=row, drive=drive)
+
+
+def _remembered(outcome: Outcome) -> Earlier:
+    curve = curve_of(outcome.log.events)
+    return NOTHING if curve is None else Earlier(curves=(curve,))
 
 
 def _finished_regret_pct(outcome: Outcome, metric: Metric, curve: str, iterations: int, best: float) -> float:
