@@ -15,12 +15,13 @@ from scipy.stats import trim_mean
 from autocap.progress.calls.host import Host
 from autocap.progress.calls.target import CallsUnavailable, call_target
 
-_WINDOW_S = 0.25
+_WINDOW_S = 0.5
 _READ_S = 0.05  # how often the count is read meanwhile
-_SMALL_STEPS, _SMALL_PAIRS = 2000, 60
-# Takes as many steps as a line says, of a small or a large network, and prints their wall and processor time.
+_SMALL_STEPS, _SMALL_PAIRS = 1000, 60
+# Takes as many steps as a line says, of a small or a large network, and prints the median of their wall and processor
+# times: what other processes do to single steps is not in it.
 _TRAINING = """
-import gc, sys, time, torch
+import gc, statistics, sys, time, torch
 torch.set_num_threads(1); torch.manual_seed(0); gc.disable()
 def training(width, batch):
     net = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(3)])
@@ -28,12 +29,15 @@ def training(width, batch):
     def step():
         optimiser.zero_grad(); net(data).sum().backward(); optimiser.step()
     return step
-steps = {"small": training(4, 1), "large": training(512, 128)}
+steps = {"small": training(4, 1), "large": training(384, 128)}
 for line in sys.stdin:
     size, count = line.split()
-    wall, cpu = time.perf_counter(), time.thread_time()
-    for _ in range(int(count)): steps[size]()
-    print(time.perf_counter() - wall, time.thread_time() - cpu, flush=True)
+    taken = []
+    for _ in range(int(count)):
+        wall, cpu = time.perf_counter(), time.thread_time()
+        steps[size]()
+        taken.append((time.perf_counter() - wall, time.thread_time() - cpu))
+    print(*map(statistics.median, zip(*taken)), flush=True)
 """
 
 
@@ -66,7 +70,7 @@ class _Training:
         self.counted = self.made = 0
 
     def window(self, size: str, steps: int, *, is_counted: bool) -> tuple[float, float]:
-        """Wall and processor seconds of so many steps."""
+        """Wall and processor seconds a step, of so many."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         calls = self._host.open(self._process.pid, self.function) if is_counted else None
@@ -85,7 +89,7 @@ class _Training:
 
     def pairs(self, size: str, steps: int, number: int) -> npt.NDArray[np.float64]:
         """Windows with and without counting, in turns whose order changes: shape (number, 2: counted or not, 2: wall or
-        processor time), seconds."""
+        processor time), seconds a step."""
         random = Random(0)
         taken = np.empty((number, 2, 2))
         for pair in taken:
@@ -99,13 +103,13 @@ def measure(seconds: float) -> CallCost:
     with closing(Host(call_target("calls"))) as host, _process() as process:
         training = _Training(process, host)
         training.window("small", 200, is_counted=True)
-        step_s = training.window("large", 50, is_counted=False)[0] / 50
+        step_s, _ = training.window("large", 50, is_counted=False)
         large = training.pairs("large", max(1, round(_WINDOW_S / step_s)), max(4, round(seconds / (2 * _WINDOW_S))))
         small = training.pairs("small", _SMALL_STEPS, _SMALL_PAIRS)
         walls, processors = (_ratio(large[:, :, which]) for which in (0, 1))
-        added_ns = 1e9 * (small[:, 0, 1] - small[:, 1, 1]) / _SMALL_STEPS
+        added_ns = 1e9 * (small[:, 0, 1] - small[:, 1, 1])
         return CallCost(
-            step_s=float(np.median(large[:, 1, 0])) / max(1, round(_WINDOW_S / step_s)),
+            step_s=float(np.median(large[:, 1, 0])),
             pairs=len(large),
             wall=walls,
             processor=processors,

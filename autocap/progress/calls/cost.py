@@ -26,8 +26,8 @@ _STEPPED_OVER = {
     "x86_64": b"\x89\xf8\xc3",  # mov %edi,%eax; ret
     "aarch64": b"\xe0\x03\x00\x2a\xc0\x03\x5f\xd6",  # mov w0,w0; ret
 }
-_CALLS = 200
-_BETWEEN_BYTES = 2 << 20  # that are moved between two calls: more than the caches next to a core hold
+_CALLS = 60
+_BETWEEN_BYTES = 8 << 20  # that are moved between two calls: more than the caches of a core hold
 
 
 def call_cost_s(uprobes: Uprobes, first: bytes) -> float:

@@ -194,6 +194,7 @@ class CallCounter:
 
     def _rate(self, one: _Seen, now_s: float) -> None:
         assert one.calls is not None
+        one.calls.read()
         (before_s, before), count = one.before, one.calls.count
         if now_s - before_s < _LOOK_S:
             return

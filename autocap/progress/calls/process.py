@@ -10,7 +10,7 @@ from autocap.progress.calls.target import CallsUnavailable
 from autocap.progress.ranks import ProcessSteps
 
 _SETTLED = 8  # calls after which a thread without any takes no part
-_MOST_ENDED = 8  # threads that made calls and ended
+_FEW, _MOST_ENDED = 50, 8  # calls of a thread that has ended, and threads that ended after so few
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class ProcessCalls:
         self._rank, self._threads, self._is_there, self._open = rank, threads, is_there, open_thread
         self._watched: dict[int, _Watched] = {}
         self._tried: set[int] = set()
-        self._ended_calls = self._ended_callers = 0
+        self._ended_calls = self._short_lived = 0
         self._first_s: float | None = None
         self._last_s = 0.0
         self._settled = False
@@ -87,9 +87,9 @@ class ProcessCalls:
         they make before they are found are not counted.
         """
         self.read()
-        self._let_ended_go()
+        is_quiet |= self._let_ended_go()
         silent = {tid: one for tid, one in self._watched.items() if one.last is None}
-        if is_quiet:
+        if is_quiet:  # or a thread that made calls has ended
             others = [tid for tid in silent if tid != self.process.pid]
             self._tried.update(others)
             self._settled = False
@@ -99,7 +99,7 @@ class ProcessCalls:
         else:
             others = []
         self._drop(others)
-        if not self._settled:
+        if not self._settled and (is_quiet or not job_calls or not self._watched):
             self._watch_more(most - len(silent) + len(others), job_calls)
 
     def close(self) -> None:
@@ -117,19 +117,18 @@ class ProcessCalls:
             if calls is not None:
                 self._watched[tid] = _Watched(calls=calls, since=job_calls)
 
-    def _let_ended_go(self) -> None:
+    def _let_ended_go(self) -> bool:
+        """Whether threads that made calls have ended."""
         ended = [tid for tid in self._watched if not self._is_there(tid)]
-        for tid in ended:
-            last = self._watched[tid].last
-            if last is not None:
-                self._ended_calls += last[0]
-                self._ended_callers += 1
-                self._settled = False
+        calls = [last[0] for tid in ended if (last := self._watched[tid].last) is not None]
+        self._ended_calls += sum(calls)
+        self._short_lived += sum(count < _FEW for count in calls)
         self._drop(ended)
-        if self._ended_callers > _MOST_ENDED:
+        if self._short_lived > _MOST_ENDED:
             raise CallsUnavailable(
                 f"process {self.process.pid} makes its calls in threads that come and go, so some would be missed"
             )
+        return bool(calls)
 
     def _drop(self, tids: Sequence[int]) -> None:
         close_apart([self._watched.pop(tid).calls for tid in tids])

@@ -30,9 +30,7 @@ def function_offset(file: BinaryIO, target: CallTarget) -> int:
         raise CallsUnavailable(f"the symbols of {target.library} cannot be read: {error}") from error
     if len(offsets) != 1:
         many = f"{len(offsets)} functions" if offsets else "no function"
-        raise CallsUnavailable(
-            f"{target.library} has {many} called {target.symbol}; list its names with: nm -D FILE"
-        )
+        raise CallsUnavailable(f"{target.library} has {many} called {target.symbol}; list its names with: nm -D FILE")
     return offsets.pop()
 
 

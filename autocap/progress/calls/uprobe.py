@@ -99,11 +99,11 @@ class Uprobes:
                     try:
                         return ThreadCalls(fd)
                     except OSError as error:
-                        raise _refused(error.errno or 0) from error
+                        raise refused(error.errno or 0) from error
             if number == errno.ESRCH:
                 return None
             if number != errno.EMFILE or not self._more_descriptors():
-                raise _refused(number)
+                raise refused(number)
 
     def close(self) -> None:
         """Put the limit of descriptors back."""
@@ -131,7 +131,8 @@ def _attributes(kind: int, path: int, offset: int) -> ctypes.Array[ctypes.c_char
     return ctypes.create_string_buffer(packed, len(packed))
 
 
-def _refused(number: int) -> CallsUnavailable:
+def refused(number: int) -> CallsUnavailable:
+    """Why the kernel opens no event, by errno, and what would help."""
     said = os.strerror(number)
     if number in _FORBIDDEN:
         return CallsUnavailable(
