@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autocap.job.processes import ProcessId
 from autocap.progress.calls.host import Calls, Function
-from autocap.progress.calls.target import CallsUnavailable
+from autocap.progress.calls.target import CallsUnavailable, ProcessHidden
 
 
 @dataclass
@@ -24,11 +24,13 @@ class CalledThread:
 
 @dataclass
 class CalledProcess:
-    """threads: by number, those that compute most first. rank: RANK. has_library: whether it has loaded it by now."""
+    """threads: by number, those that compute most first. rank: RANK. has_library: whether it has loaded it by
+    now. is_hidden: it does not show."""
 
     threads: dict[int, CalledThread]
     rank: int | None = None
     has_library: bool = True
+    is_hidden: bool = False
 
 
 class _ThreadCalls:
@@ -82,6 +84,8 @@ class CalledJob:
 
     def function(self, pid: int) -> Function | None:
         self.looks += 1
+        if self.processes_by_pid[pid].is_hidden:
+            raise ProcessHidden(f"process {pid} hides what it has loaded; run autocap as root")
         if not self.processes_by_pid[pid].has_library:
             return None
         self.rehearse()

@@ -125,6 +125,15 @@ def test_processes_that_appear_later_are_counted() -> None:
     assert counter.trouble is None
 
 
+def test_a_process_that_hides_what_it_has_loaded_is_the_reason_only_where_no_other_one_is_counted_in() -> None:
+    job = job_of(CalledProcess({1: CalledThread()}, is_hidden=True))
+    counter = watching(job)
+    assert counter.trouble == "process 1 hides what it has loaded; run autocap as root"
+    job.processes_by_pid[2] = one_thread(2)
+    go_on(job, counter, 3.0)
+    assert (counter.trouble, counter.is_watching) == (None, True)
+
+
 def test_a_process_without_the_library_is_asked_ever_more_rarely() -> None:
     job = job_of(CalledProcess({1: CalledThread()}, has_library=False))
     counter = watching(job)

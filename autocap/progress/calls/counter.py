@@ -9,7 +9,7 @@ from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
 from autocap.progress.calls.host import Calls, Function, Host
 from autocap.progress.calls.process import ProcessCalls
-from autocap.progress.calls.target import CallsUnavailable, CallTarget
+from autocap.progress.calls.target import CallsUnavailable, CallTarget, ProcessHidden
 from autocap.progress.ranks import JobSteps
 from autocap.records import StepReading
 
@@ -46,10 +46,12 @@ class Machine(Protocol):
 
 @dataclass(slots=True)
 class _Seen:
-    """A process of the job. again_s, patience_s: when to look for the library in it, and how much later once more."""
+    """A process of the job. again_s, patience_s: when to look for the library in it, and how much later once more.
+    hidden: why that cannot be seen."""
 
     again_s: float
     patience_s: float = _LOOK_S
+    hidden: str | None = None
     calls: ProcessCalls | None = None
     cost_s: float = 0.0
     before: tuple[float, int] = (0.0, 0)  # when the rate was last looked at, and the calls by then
@@ -157,7 +159,9 @@ class CallCounter:
             elif one.calls is not None:
                 self._rate(one, now_s)
         self._look_at_threads(now_s)
-        self.trouble = None if self.is_watching else f"no process of the job has loaded {self._target.library}"
+        hidden = next((one.hidden for one in self._seen.values() if one.hidden is not None), None)
+        none_has = hidden or f"no process of the job has loaded {self._target.library}"
+        self.trouble = None if self.is_watching else none_has
 
     def _look_at_threads(self, now_s: float) -> None:
         watched = [one.calls for one in self._seen.values() if one.calls is not None]
@@ -173,7 +177,10 @@ class CallCounter:
 
     def _find(self, process: ProcessId, one: _Seen, now_s: float) -> None:
         """Begin to count in a process that has loaded the library."""
-        function = self._machine.function(process.pid)
+        try:
+            function, one.hidden = self._machine.function(process.pid), None
+        except ProcessHidden as error:
+            function, one.hidden = None, str(error)
         if function is None:
             return
         pid = process.pid

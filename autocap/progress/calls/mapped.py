@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autocap.job.invoking_user import privileged
-from autocap.progress.calls.target import CallsUnavailable, CallTarget
+from autocap.progress.calls.target import CallsUnavailable, CallTarget, ProcessHidden
 
 _PROC = Path("/proc")
 _DELETED = " (deleted)"
@@ -28,14 +28,17 @@ class MappedFile:
 
 
 def mapped_file(pid: int, target: CallTarget) -> MappedFile | None:
-    """The file with the function, of which the process has mapped code; `None` where it has not, or has ended, or
-    hides its memory from us."""
-    with suppress(OSError), privileged(), (_PROC / str(pid) / "maps").open(errors="surrogateescape") as lines:
-        for line in lines:
-            found = _mapped(pid, line, target)
-            if found is not None:
-                return found
-    return None
+    """The file with the function, of which the process has mapped code; `None` where it has not, or has ended.
+
+    Raises ProcessHidden where the process hides it.
+    """
+    try:
+        with privileged(), (_PROC / str(pid) / "maps").open(errors="surrogateescape") as lines:
+            return next((found for line in lines if (found := _mapped(pid, line, target)) is not None), None)
+    except PermissionError as error:
+        raise ProcessHidden(f"process {pid} hides what it has loaded; run autocap as root") from error
+    except OSError:
+        return None
 
 
 def open_mapped(mapped: MappedFile) -> BinaryIO:

@@ -13,6 +13,10 @@ class CallsUnavailable(AutocapError):
     """The calls cannot be counted. The message says why, and what would help."""
 
 
+class ProcessHidden(CallsUnavailable):
+    """What one process has loaded cannot be seen; another one may be the one that computes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTarget:
     """A function in a file that processes map: a library, or a program.
