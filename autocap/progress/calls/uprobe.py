@@ -1,7 +1,8 @@
 """perf's uprobe events: the kernel counts how often one thread calls a function, and when it last did.
 
-perf_event_open(2). An event reaches no other thread, and none is opened for a whole CPU. Closing its descriptor ends
-it, also when the kernel does so because we died.
+perf_event_open(2). Closing an event's descriptor ends it, also when the kernel does so because we died. None is opened
+for a whole CPU, and none is inherited: the kernel would look the file's path up again for each thread that the job
+starts, in the job's own memory, where there is none, and the thread would not start.
 """
 
 import ctypes
