@@ -60,9 +60,7 @@ def _print_hook() -> None:
 
 def _print_calls(seconds: float) -> None:
     cost = call_cost.measure(seconds)
-    print(
-        f"\nCounting backward passes: {cost.pairs} pairs of stretches of steps of {cost.step_s * 1e3:.2f} ms on a core\n"
-    )
+    print(f"\nCounting backward passes, steps of {cost.step_s * 1e3:.1f} ms, {cost.pairs} pairs of stretches\n")
     ratios = (
         ("wall time, counted to not counted", cost.wall),
         ("processor time, counted to not counted", cost.processor),
