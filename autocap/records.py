@@ -103,10 +103,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReading:
-    """The step counter as read: steps completed so far and the time at which the last of them ended."""
+    """The step counter as read: steps completed so far and the time at which the last of them ended.
+
+    of_calls: they are calls of a function that the kernel has counted, and the last of them began then.
+    """
 
     count: int
     t_s: float
+    of_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,10 @@ ROOMS = {
     "testing": "strategies devices",
 }
 # Of these, no folder imports another one of the same room.
-APART = {"devices": {"nvml", "rapl", "node", "emulated", "simulated"}, "progress": {"steps", "regex", "period"}}
+APART = {
+    "devices": {"nvml", "rapl", "node", "emulated", "simulated"},
+    "progress": {"steps", "calls", "regex", "period"},
+}
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
     r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports)\b|progress$"
@@ -63,6 +66,7 @@ LIGHT = re.compile(
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy
     "devices.nvml": "pynvml",
     "progress.steps": "torch",
+    "progress.calls": "elftools",
     "strategies.bayesian": "optuna",
     "reports.live": "rich",
     "reports.text": "rich",

@@ -11,6 +11,7 @@ from autocap.config.option import CommandOption, Group, Record, options_of, reco
 from autocap.config.spacing import too_fine
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
+from autocap.progress.calls.target import call_target
 from autocap.progress.regex import compile_pattern
 from autocap.spelling import did_you_mean
 
@@ -55,8 +56,10 @@ def run_config(args: argparse.Namespace, command: str) -> RunConfig:
     if not args.child:
         raise UsageError(f"a command is missing; write `autocap {command} [options] -- CMD …`")
     made = _made(args, command)
-    if made.progress not in PROGRESS_KINDS["run"] and not made.progress.startswith("regex:"):
+    if made.progress not in PROGRESS_KINDS["run"] and not made.progress.startswith(("regex:", "calls:")):
         raise _unknown_progress(made.progress, PROGRESS_KINDS["run"])
+    if made.progress.startswith("calls:"):
+        call_target(made.progress)
     if made.progress.startswith("regex:"):
         compile_pattern(made.progress.removeprefix("regex:"))
     return made
@@ -68,7 +71,9 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
     if args.child is not None:
         raise UsageError("attach starts no command; leave out `--` and what follows, or use `autocap run`")
     made, kinds = _made(args, "attach"), PROGRESS_KINDS[mode]
-    if made.progress not in kinds:
+    if made.progress.startswith("calls:") and "calls" in kinds:
+        call_target(made.progress)
+    elif made.progress not in kinds:
         if made.progress in PROGRESS_KINDS["run"] or made.progress.startswith("regex:"):
             raise UsageError(
                 f"progress {made.progress} needs a job that autocap starts; choose {', '.join(kinds)}, or use "

@@ -13,7 +13,8 @@ METRIC = "eds"
 TARGET_STDERR = 0.005
 TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
-STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes do with a period in the power
+STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes do with calls or a period in the power
+CALLS_WITHIN_SECONDS = 10.0  # how long it waits for a call, where calls can be counted, before it takes that period
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
 PERIOD_AWAITED_SECONDS = 600.0  # the same, as long as a long one shows that needs more cycles
 STRATEGY = "model"
@@ -23,8 +24,8 @@ RETUNE = "auto"
 DEVICE = "auto"
 PROGRESS = "auto"
 PROGRESS_KINDS = {  # what --progress may be
-    "run": ("auto", "steps", "period", "regex:PATTERN", "speed"),
-    "attach": ("auto", "period", "speed"),
+    "run": ("auto", "steps", "calls", "calls:LIBRARY:SYMBOL", "period", "regex:PATTERN", "speed"),
+    "attach": ("auto", "calls", "calls:LIBRARY:SYMBOL", "period", "speed"),
     "tune": ("auto", "steps", "period", "speed"),  # the job counts its own steps
 }
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
@@ -216,7 +217,7 @@ class RunConfig:
             f"{', '.join(PROGRESS_KINDS['run'])} (default: {PROGRESS})",
             commands=_TUNING,
             help_in={"attach": f"{', '.join(PROGRESS_KINDS['attach'])} (default: {PROGRESS})"},
-            usual=(PROGRESS, "steps", "period", "regex:", "speed"),
+            usual=(PROGRESS, "steps", "calls", "period", "regex:", "speed"),
         ),
     ] = PROGRESS
     rates: Annotated[

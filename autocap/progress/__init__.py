@@ -1,7 +1,8 @@
 """Where the iteration count comes from: samples in, marks out. A mark says how many iterations had ended by when.
 
-Best first: `steps` (the job counts), `regex` (its output counts), `period` (found in the power signal),
-`speed` (a proxy from the SM clock, of low confidence: where it is asked for, and for `attach` without a period).
+Best first: `steps` (the job counts), `calls` (the kernel counts the calls of a function in it), `regex` (its output
+counts), `period` (found in the power signal), `speed` (a proxy from the SM clock, of low confidence: where it is asked
+for, and for `attach` without a period).
 """
 
 import math
@@ -10,7 +11,7 @@ from typing import Protocol
 
 from autocap.records import Sample
 
-COUNTED = ("steps", "regex")  # kinds that say at once when an iteration has ended
+COUNTED = ("steps", "calls", "regex")  # kinds that say at once when an iteration has ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Progress(Protocol):
 
     @property
     def kind(self) -> str:
-        """ "steps", "regex", "period" or "speed"."""
+        """ "steps", "calls", "regex", "period" or "speed"."""
 
     @property
     def confidence(self) -> str:
@@ -66,7 +67,8 @@ class Progress(Protocol):
 
 
 class StepProgress:
-    """Counts what is counted elsewhere: optimiser steps, or lines of the job's output that match a pattern."""
+    """Counts what is counted elsewhere: optimiser steps, calls of a function, or lines of the job's output that match a
+    pattern. Of steps and calls, the samples may have either: `calls` takes calls alone, the others what is none."""
 
     confidence = "high"
     worth_until_s = NEVER_S
@@ -74,12 +76,14 @@ class StepProgress:
 
     def __init__(self, kind: str = "steps", what: str = "optimiser step") -> None:
         self.kind = kind
-        self.advice = f"{LONGER}, or call autocap.step() once an iteration"
+        self.advice = f"{LONGER}, or {HAVE_COUNTED if kind == 'calls' else 'call autocap.step() once an iteration'}"
         self._count = 0
         self.trouble: str | None = f"no {what} was seen"
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if sample.steps is None or sample.steps.count <= self._count:
+            return ()
+        if sample.steps.of_calls != (self.kind == "calls"):
             return ()
         self._count = sample.steps.count
         self.trouble = None
@@ -138,8 +142,9 @@ class BestProgress:
     """`auto`: the better source if it gives marks; the other one once it gave none for a while.
 
     better, other: of a child the steps and the period in the power; of a job that runs already the period and the
-    speed. within_s: how long the better one is waited for, and longer where it says that it is worth it. late: the
-    better one is still listened to after that, as a step may take longer, and is taken once it has counted a few times.
+    speed, or the calls and that. within_s: how long the better one is waited for, and longer where it says that it is
+    worth it; 0 for not at all. late: the better one is still listened to after that, as a step may take longer, and is
+    taken once it has counted a few times.
     Whoever uses the marks begins anew then, which `kind` shows: a count that changes its meaning in the middle of a
     search would be worse than none.
     """
@@ -147,7 +152,7 @@ class BestProgress:
     def __init__(self, better: Progress, other: Progress, within_s: float, *, late: bool = False) -> None:
         self._better, self._other, self._within_s = better, other, within_s
         self._first_s: float | None = None
-        self._chosen: Progress | None = None
+        self._chosen: Progress | None = None if within_s > 0 else other
         self._awaited = _LATE_MARKS if late else 0  # of the better one, until it takes the other's place
         self._made_do: str | None = None  # why the other one was taken, where it is a proxy
 

@@ -1,33 +1,51 @@
 """What is put in place to count a job's iterations before the job starts, and the Progress that comes of it."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from autocap.clock import Clock
-from autocap.config import PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
+from autocap.config import CALLS_WITHIN_SECONDS, PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
+from autocap.job.processes import ProcessId
 from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
+from autocap.progress.calls.counter import CallCounter
+from autocap.progress.calls.target import KIND as CALLS
+from autocap.progress.calls.target import CallsUnavailable, CallTarget, call_target
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.regex import Relay
 from autocap.progress.steps.map import StepMap
 from autocap.records import SensorInfo, StepReading
 
 _REGEX = "regex:"
+_CALLS_BEFORE_S = 5.0  # that `auto` makes do without steps it begins to count calls
 
 
 class IterationCounter:
-    """The counter of one run: the step hook's map, a relay for the output, or nothing in the child at all.
+    """The counter of one run: the step hook's map, a relay for the output, the kernel's count of a function's calls, or
+    nothing in the child at all.
 
     kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map_fd: of the
-    map in which a job that asked to be tuned counts its steps. Entering raises AutocapError when the map or the relay
-    cannot be set up.
+    map in which a job that asked to be tuned counts its steps. new_calls: makes the counter of calls. Entering raises
+    AutocapError when the map or the relay cannot be set up, or calls that were asked for cannot be counted.
     """
 
-    def __init__(self, kind: str, *, ours: bool = True, step_map_fd: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        ours: bool = True,
+        step_map_fd: int | None = None,
+        new_calls: Callable[[CallTarget], CallCounter] = CallCounter,
+    ) -> None:
         self._kind = kind if ours or kind != "auto" else "outside"
-        self._given = step_map_fd
+        self._ours, self._given = ours, step_map_fd
         self._stack = ExitStack()
         self._map: StepMap | None = None
         self._relay: Relay | None = None
+        self._calls: CallCounter | None = None
+        self._new_calls = new_calls
+        self._job: ProcessId | None = None
+        self._first_read_s: float | None = None
 
     def __enter__(self) -> "IterationCounter":
         given = None if self._given is None else self._stack.enter_context(StepMap.adopt(self._given))
@@ -35,15 +53,51 @@ class IterationCounter:
             self._map = given or self._stack.enter_context(StepMap.create())
         elif self._kind.startswith(_REGEX):
             self._relay = self._stack.enter_context(Relay.start(self._kind.removeprefix(_REGEX)))
+        elif self._by_calls:
+            self._calls = self._stack.enter_context(self._new_calls(self._target))
+            self._calls.rehearse()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
+    def follow(self, job: ProcessId | None) -> None:
+        """The job is there: this process and its descendants. Raises CallsUnavailable where it was not started by us,
+        and the calls that were asked for cannot be counted in it."""
+        self._job = job
+        if self._ours:
+            return
+        if self._by_calls or self._kind == "outside":
+            self._watch_calls()
+        if self._by_calls and self._calls is not None and self._calls.trouble is not None:
+            raise CallsUnavailable(f"{self._calls.trouble}; choose another --progress, or the process that computes")
+
+    @property
+    def _by_calls(self) -> bool:
+        return self._kind == CALLS or self._kind.startswith(f"{CALLS}:")
+
+    @property
+    def _target(self) -> CallTarget:
+        return call_target(self._kind if self._by_calls else CALLS)
+
+    def _watch_calls(self) -> None:
+        job, self._job = self._job, None
+        if job is not None:
+            self._calls = self._calls or self._stack.enter_context(self._new_calls(self._target))
+            self._calls.watch(job)
+
     @property
     def fault(self) -> str | None:
-        """Why counting stopped; `None` while it goes on."""
-        return None if self._relay is None else self._relay.fault
+        """Why counting stopped, or the kernel counts no calls; `None` while it goes on."""
+        if self._relay is not None:
+            return self._relay.fault
+        if self._calls is None or self._calls.trouble is None:
+            return None
+        if self._calls.has_counted:
+            return f"calls are counted no more: {self._calls.trouble}" if self._calls.hopeless else None
+        if self._kind == "outside":
+            return f"calls are not counted: {self._calls.trouble}, so iterations are looked for in the power"
+        return f"calls are not counted: {self._calls.trouble}" if self._by_calls and self._calls.hopeless else None
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The child's environment."""
@@ -60,9 +114,28 @@ class IterationCounter:
 
     def read(self, origin_s: float) -> StepReading | None:
         """The count, its time on a clock whose zero is `origin_s` on the system's monotonic one."""
-        if self._map is not None:
-            return self._map.read(origin_s)
-        return None if self._relay is None else self._relay.read(origin_s)
+        if self._by_calls:
+            self._watch_calls()
+        found = None
+        if self._relay is not None:
+            found = self._relay.read(origin_s)
+        elif self._map is not None:
+            found = self._map.read(origin_s)
+            self._do_without(found is not None)
+        if found is None and self._calls is not None:
+            found = self._calls.read(origin_s)
+        return found
+
+    def _do_without(self, has_steps: bool) -> None:
+        """Count calls for as long as no step was seen where one is long expected."""
+        if self._kind != "auto" or self._given is not None:
+            return
+        now_s = time.monotonic()
+        self._first_read_s = now_s if self._first_read_s is None else self._first_read_s
+        if has_steps and self._calls is not None:
+            self._calls.close()
+        elif not has_steps and now_s - self._first_read_s > STEPS_WITHIN_SECONDS - _CALLS_BEFORE_S:
+            self._watch_calls()
 
     def drain(self, clock: Clock) -> None:
         """Wait a moment for the child's last output to have gone through, so that ours comes after it."""
@@ -72,14 +145,24 @@ class IterationCounter:
     def progress(self, sensor: SensorInfo) -> Progress:
         """What turns samples into marks."""
         match self._kind:
-            case "auto":
+            case "auto" if self._given is not None:
                 return BestProgress(StepProgress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS, late=True)
+            case "auto":
+                rest = BestProgress(self._call_progress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS, late=True)
+                return BestProgress(StepProgress(), rest, STEPS_WITHIN_SECONDS, late=True)
             case "outside":
-                return BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS)
+                rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS)
+                if self._calls is None or self._calls.hopeless:
+                    return rest
+                within_s = CALLS_WITHIN_SECONDS if self._calls.is_watching else 0.0
+                return BestProgress(self._call_progress(), rest, within_s, late=True)
             case "steps":
                 return StepProgress()
             case "period":
                 return PeriodProgress(sensor)
             case "speed":
                 return SpeedProgress()
-        return StepProgress("regex", "matching line of output")
+        return self._call_progress() if self._by_calls else StepProgress("regex", "matching line of output")
+
+    def _call_progress(self) -> Progress:
+        return StepProgress(CALLS, self._target.what)

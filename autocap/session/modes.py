@@ -91,6 +91,8 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
             if plan.warm_start is not None and source is not None:
                 plan.warm_start.require_node(None if node is None else node.name)
         counting = stack.enter_context(_counter(config, origin, counted=source is not None))
+        if attached is not None:
+            counting.follow(attached.identity)
         output = stack.enter_context(RunOutput(config, clock, node))
         try:
             clock.end_if_asked()
@@ -98,6 +100,8 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
             output.directory.discard()
             raise
         job = attached or _start(command, clock, output, user, counting)
+        if attached is None:
+            counting.follow(job.identity)
         recorder = output.begin(plan, origin.value, job.pid, notes)
         tell_of_command(config, command, recorder, clock.now())
         inbox = SignalInbox(job, recorder, config.kill_after_s)

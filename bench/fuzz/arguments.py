@@ -40,7 +40,7 @@ _USUAL = {
         "emulated:../x",
     ),
     "--gpus": ("0", "0,1", "0-3", "0;1", "GPU-abc", "0;0,1;0-3"),
-    "--progress": ("auto", "steps", "period", "speed", "regex:step", "regex:", "regex"),
+    "--progress": ("auto", "steps", "calls", "calls:a:b", "calls:", "period", "speed", "regex:step", "regex:", "regex"),
     "--node-power": ("none", "100", "rapl", "ipmi", "command:"),
     "--caps": ("100", "150,200", "150,150"),
     "--min-cap": ("100", "150"),

@@ -12,9 +12,9 @@ from autocap.devices.model.sensor import PRESETS
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Sample
-from bench.overhead import controller_cost, step_cost
+from bench.overhead import call_cost, controller_cost, step_cost
 
-_PARTS = ("detector", "hook", "controller")
+_PARTS = ("detector", "hook", "calls", "controller")
 _STRETCH_S = 60.0  # at each of the limits
 _MOST_PCT = {1: 1.0, 8: 3.0}  # of a core, by the number of GPUs
 _MOST_BYTES = 100e6
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--profile", default="tesla-v100/resnet50", help="of the detector (default: tesla-v100/resnet50)"
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="to watch each controller for (default: 60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each controller, and for calls (default: 60)")
     args = parser.parse_args(argv)
     parts = args.parts.split(",")
     if set(parts) - set(_PARTS):
@@ -38,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
         _print_detector(args.profile, args.gpus, args.sample_hz)
     if "hook" in parts:
         _print_hook()
+    if "calls" in parts:
+        _print_calls(args.seconds)
     return _print_controller(args.seconds) if "controller" in parts else 0
 
 
@@ -54,6 +56,20 @@ def _print_hook() -> None:
     print("\nThe step hook, nanoseconds an optimiser step\n")
     for cost in step_cost.measure():
         print(f"  {cost.loop:28} {cost.plain_ns:8.0f} without, {cost.added_ns:+6.0f} with it")
+
+
+def _print_calls(seconds: float) -> None:
+    cost = call_cost.measure(seconds)
+    print(f"\nCounting backward passes, steps of {cost.step_s * 1e3:.1f} ms, {cost.pairs} pairs of stretches\n")
+    ratios = (
+        ("wall time, counted to not counted", cost.wall),
+        ("processor time, counted to not counted", cost.processor),
+        ("processor time, not counted to not counted", cost.control),
+    )
+    for name, (ratio, error) in ratios:
+        print(f"  {name:44} {ratio:.5f} +- {error:.5f}")
+    print(f"  {'processor time of a call, nanoseconds':44} {cost.call_ns[0]:7.0f} +- {cost.call_ns[1]:.0f}")
+    print(f"  {'as measured when counting begins':44} {cost.own_ns:7.0f}")
 
 
 def _print_controller(seconds: float) -> int:

@@ -12,9 +12,9 @@ import pytest
 import autocap
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId, identify, own_identity
+from autocap.progress.ranks import JobSteps, ProcessSteps
 from autocap.progress.steps.hook import sitecustomize
 from autocap.progress.steps.map import StepMap
-from autocap.progress.steps.ranks import JobSteps, ProcessSteps
 from autocap.records import StepReading
 
 

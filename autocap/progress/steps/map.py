@@ -17,8 +17,8 @@ from typing import Self
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
 from autocap.job.shared_files import SharedFile, directories, remove_dead
+from autocap.progress.ranks import SHORTEST_STEP_NS, JobSteps, ProcessSteps
 from autocap.progress.steps.hook import sitecustomize as step_hook
-from autocap.progress.steps.ranks import SHORTEST_STEP_NS, JobSteps, ProcessSteps
 from autocap.records import StepReading
 
 SLOTS = 256

@@ -1,0 +1,218 @@
+"""One count out of the calls of a job's processes, those that appear later included, at a cost that is known."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from autocap.errors import AutocapError
+from autocap.job.processes import ProcessId
+from autocap.progress.calls.host import Calls, Function, Host
+from autocap.progress.calls.process import ProcessCalls
+from autocap.progress.calls.target import CallsUnavailable, CallTarget, ProcessHidden
+from autocap.progress.ranks import JobSteps
+from autocap.records import StepReading
+
+MOST_OF_TIME = 0.001  # of a process's time may go into having its calls counted
+_TOLERATED = 2.0  # times as much, once they are counted: a rate wavers
+_GLIMPSE_S = 0.02  # of how often the function is called, before it is counted for longer
+_LOOK_S, _LOOK_LATER_S, _NEW_S = 1.0, 5.0, 30.0  # how often processes are looked for, and until when more often
+_MOST_PATIENT_S = 60.0  # between two looks for the library in a process
+# Threads without a call that are watched at a time, of the job and of a process: ending an event takes the kernel a
+# tenth of a second.
+_MOST_THREADS, _MOST_OF_PROCESS = 32, 4
+_QUIET_S, _QUIET_INTERVALS = 10.0, 20  # without a call: other threads may make them now
+
+
+class Machine(Protocol):
+    """`host.Host`, or a double."""
+
+    def rehearse(self) -> None: ...
+
+    def processes(self, root: ProcessId) -> tuple[ProcessId, ...]: ...
+
+    def rank(self, pid: int) -> int | None: ...
+
+    def threads(self, pid: int) -> list[int]: ...
+
+    def is_there(self, pid: int, tid: int) -> bool: ...
+
+    def function(self, pid: int) -> Function | None: ...
+
+    def open(self, tid: int, function: Function) -> Calls | None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A process of the job. again_s, patience_s: when to look for the library in it, and how much later once more.
+    hidden: why that cannot be seen."""
+
+    again_s: float
+    patience_s: float = _LOOK_S
+    hidden: str | None = None
+    calls: ProcessCalls | None = None
+    cost_s: float = 0.0
+    before: tuple[float, int] = (0.0, 0)  # when the rate was last looked at, and the calls by then
+
+
+class CallCounter:
+    """Counts the calls of a function in the processes of a job: the slowest rank's count, as of its newest call.
+
+    trouble: why nothing is counted at present; `None` while calls are awaited or counted. hopeless: that it stays so.
+    now, pause: the system's monotonic clock, and waiting on it.
+    """
+
+    def __init__(
+        self,
+        target: CallTarget,
+        machine: Machine | None = None,
+        now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._target = target
+        self._machine: Machine = machine or Host(target)
+        self._now, self._pause = now, pause
+        self._root: ProcessId | None = None
+        self._seen: dict[ProcessId, _Seen] = {}
+        self._job = JobSteps()
+        self._reading: StepReading | None = None
+        self._looks_s = self._next_s = 0.0
+        self._is_rated = False
+        self._turned_s = 0.0  # when other threads were last taken in the place of silent ones
+        self.trouble: str | None = None
+        self.hopeless = False
+
+    def rehearse(self) -> None:
+        """Raises CallsUnavailable where this machine lets no calls be counted."""
+        self._machine.rehearse()
+
+    def watch(self, root: ProcessId) -> None:
+        """Count in this process and its descendants from now on. What keeps us from it is `trouble`."""
+        self._root, self._next_s = root, self._now()
+        self._looks_s = self._turned_s = self._next_s
+        self._update()
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether there are threads whose calls are counted."""
+        return any(one.calls is not None for one in self._seen.values())
+
+    @property
+    def has_counted(self) -> bool:
+        """Whether there was a count to read."""
+        return self._reading is not None
+
+    def read(self, origin_s: float) -> StepReading | None:
+        """The job's calls so far, and when the last of them began, on the clock that was zero at `origin_s` of the
+        system's monotonic one; `None` before the first."""
+        if self._root is not None and not self.hopeless:
+            self._update()
+        found = self._reading
+        return None if found is None else StepReading(count=found.count, t_s=found.t_s - origin_s, of_calls=True)
+
+    def close(self) -> None:
+        """Count no more."""
+        self._root = None
+        for one in self._seen.values():
+            if one.calls is not None:
+                one.calls.close()
+        self._seen = {}
+        self._machine.close()
+
+    def __enter__(self) -> "CallCounter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _update(self) -> None:
+        now_s = self._now()
+        try:
+            if now_s >= self._next_s:
+                self._look(now_s)
+                self._next_s = now_s + (_LOOK_S if now_s - self._looks_s < _NEW_S else _LOOK_LATER_S)
+            found = [one.calls.read() for one in self._seen.values() if one.calls is not None]
+        except AutocapError as error:
+            self.close()
+            self.trouble, self.hopeless = str(error), True
+            return
+        except OSError:  # no file can be opened for now
+            return
+        if self._is_rated:
+            self._reading = self._job.update([steps for steps in found if steps is not None])
+
+    def _look(self, now_s: float) -> None:
+        assert self._root is not None
+        alive = self._machine.processes(self._root)
+        for process in self._seen.keys() - set(alive):
+            gone = self._seen.pop(process).calls
+            if gone is not None:
+                gone.close()
+        for process in alive:
+            one = self._seen.setdefault(process, _Seen(again_s=now_s))
+            if one.calls is None and now_s >= one.again_s:
+                one.patience_s = min(2 * one.patience_s, _MOST_PATIENT_S)
+                one.again_s = now_s + one.patience_s
+                self._find(process, one, now_s)
+            elif one.calls is not None:
+                self._rate(one, now_s)
+        self._look_at_threads(now_s)
+        hidden = next((one.hidden for one in self._seen.values() if one.hidden is not None), None)
+        none_has = hidden or f"no process of the job has loaded {self._target.library}"
+        self.trouble = None if self.is_watching else none_has
+
+    def _look_at_threads(self, now_s: float) -> None:
+        watched = [one.calls for one in self._seen.values() if one.calls is not None]
+        steps = [found for one in watched if (found := one.read()) is not None]
+        newest = max(steps, key=lambda one: one.last_s, default=None)
+        since_s = now_s - max(self._turned_s, 0.0 if newest is None else newest.last_s)
+        is_quiet = since_s > max(_QUIET_S, 0.0 if newest is None else _QUIET_INTERVALS * newest.interval_s)
+        self._turned_s = now_s if is_quiet else self._turned_s
+        job_calls = max((one.count for one in watched), default=0)
+        most = max(1, min(_MOST_OF_PROCESS, _MOST_THREADS // max(1, len(watched))))
+        for one in watched[:_MOST_THREADS]:
+            one.look(job_calls, most, is_quiet=is_quiet)
+
+    def _find(self, process: ProcessId, one: _Seen, now_s: float) -> None:
+        """Begin to count in a process that has loaded the library."""
+        try:
+            function, one.hidden = self._machine.function(process.pid), None
+        except ProcessHidden as error:
+            function, one.hidden = None, str(error)
+        if function is None:
+            return
+        pid = process.pid
+        first = not self.is_watching
+        one.cost_s, one.before = function.cost_s, (now_s, 0)
+        one.calls = ProcessCalls(
+            process,
+            self._machine.rank(pid),
+            lambda: self._machine.threads(pid),
+            lambda tid: self._machine.is_there(pid, tid),
+            lambda tid: self._machine.open(tid, function),
+        )
+        if first:  # a function that is called all the time must not be counted for a second to know that
+            one.calls.look(0, _MOST_OF_PROCESS, is_quiet=False)
+            self._pause(_GLIMPSE_S)
+            one.calls.read()
+            self._require_cheap(one.calls.count / _GLIMPSE_S, one.cost_s, 10.0)
+
+    def _rate(self, one: _Seen, now_s: float) -> None:
+        assert one.calls is not None
+        one.calls.read()
+        (before_s, before), count = one.before, one.calls.count
+        if now_s - before_s < _LOOK_S:
+            return
+        one.before = (now_s, count)
+        self._require_cheap((count - before) / (now_s - before_s), one.cost_s, _TOLERATED if self._is_rated else 1.0)
+        self._is_rated = True
+
+    def _require_cheap(self, rate_hz: float, cost_s: float, times: float) -> None:
+        if rate_hz * cost_s > times * MOST_OF_TIME:
+            raise CallsUnavailable(
+                f"{self._target.symbol} is called {rate_hz:.0f} times a second, which to count would take "
+                f"{rate_hz * cost_s:.2%} of the job's time at {cost_s * 1e6:.2g} us a call, more than "
+                f"{MOST_OF_TIME:.1%}; choose a function that is called less often"
+            )

@@ -1,0 +1,149 @@
+"""perf's uprobe events: the kernel counts how often one thread calls a function, and when it last did.
+
+perf_event_open(2). Closing an event's descriptor ends it, also when the kernel does so because we died. None is opened
+for a whole CPU, and none is inherited: the kernel would look the file's path up again for each thread that the job
+starts, in the job's own memory, where there is none, and the thread would not start.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import resource
+import struct
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from autocap.job.invoking_user import privileged
+from autocap.progress.calls.target import CallsUnavailable
+
+_TYPE = Path("/sys/bus/event_source/devices/uprobe/type")
+_CALL_NUMBERS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
+_ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")  # struct perf_event_attr, PERF_ATTR_SIZE_VER5
+_EXCLUDE_KERNEL, _EXCLUDE_HV, _USE_CLOCKID, _WRITE_BACKWARD = 1 << 5, 1 << 6, 1 << 25, 1 << 27
+_SAMPLE_TID, _SAMPLE_TIME, _SAMPLE_READ = 1 << 1, 1 << 2, 1 << 4
+_CLOCK_MONOTONIC = 1
+_CLOEXEC = 8  # PERF_FLAG_FD_CLOEXEC
+_PAGE = mmap.PAGESIZE  # the header's, and the ring's
+_HEAD_AT = 1024  # of struct perf_event_mmap_page
+_RECORD = struct.Struct("=IHHIIQQ")  # type, misc, size, pid, tid, time, value
+_SAMPLE = 9  # PERF_RECORD_SAMPLE
+_NOT_SUPPORTED = 524  # the kernel's own ENOTSUPP
+_FORBIDDEN = (errno.EPERM, errno.EACCES)
+_FULL = (errno.EMFILE, errno.ENFILE)
+_NO_PROBE = (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP, _NOT_SUPPORTED)
+_READINGS = 5  # of a record that is being overwritten
+
+
+class ThreadCalls:
+    """One thread's calls since the event was opened."""
+
+    def __init__(self, fd: int) -> None:
+        """Takes the descriptor over. Raises OSError where the kernel gives no ring."""
+        self._fd = fd
+        try:
+            self._ring = mmap.mmap(fd, 2 * _PAGE, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        except OSError:
+            os.close(fd)
+            raise
+
+    def last(self) -> tuple[int, float] | None:
+        """How many there were with the newest one, and when that was, seconds on the system's monotonic clock; `None`
+        before the first. This only reads memory: the thread does not feel it."""
+        for _ in range(_READINGS):
+            head = self._ring[_HEAD_AT : _HEAD_AT + 8]
+            at = int.from_bytes(head, sys.byteorder) % _PAGE  # records are of 32 bytes, so none goes round the end
+            kind, _, size, _, _, t_ns, count = _RECORD.unpack_from(self._ring, _PAGE + at)
+            if head == self._ring[_HEAD_AT : _HEAD_AT + 8]:
+                return (count, t_ns / 1e9) if kind == _SAMPLE and size == _RECORD.size else None
+        return None
+
+    def close(self) -> None:
+        """Takes the kernel a tenth of a second, as it waits for every CPU to have left the breakpoint."""
+        self._ring.close()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class Uprobes:
+    """Opens such events. Raises CallsUnavailable where the kernel has none."""
+
+    def __init__(self) -> None:
+        number = _CALL_NUMBERS.get(platform.machine())
+        try:
+            kind = int(_TYPE.read_text())
+        except (OSError, ValueError):
+            number = None
+        if number is None:
+            raise CallsUnavailable("this kernel has no uprobe events (Linux 4.17 or later, with CONFIG_UPROBE_EVENTS)")
+        self._number, self._kind = number, kind
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._raised = False
+
+    def open(self, tid: int, file: BinaryIO, offset: int) -> ThreadCalls | None:
+        """Count the thread's calls of the function that begins that many bytes from the file's beginning, from now on.
+
+        `None` where the thread has ended. Raises CallsUnavailable where the kernel refuses.
+        """
+        # The path is looked up at once, in our own namespace: through the descriptor it is the very file.
+        path = ctypes.create_string_buffer(f"/proc/self/fd/{file.fileno()}".encode())
+        made = _attributes(self._kind, ctypes.addressof(path), offset)
+        while True:
+            with privileged():
+                fd = self._syscall(self._number, made, tid, -1, -1, _CLOEXEC)
+                number = ctypes.get_errno()
+                if fd >= 0:
+                    try:
+                        return ThreadCalls(fd)
+                    except OSError as error:
+                        raise refused(error.errno or 0) from error
+            if number == errno.ESRCH:
+                return None
+            if number != errno.EMFILE or not self._more_descriptors():
+                raise refused(number)
+
+    def close(self) -> None:
+        """Put the limit of descriptors back."""
+        if self._raised:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
+            self._raised = False
+
+    def _more_descriptors(self) -> bool:
+        """Raise our own soft limit to the hard one, once."""
+        soft, hard = self._limits
+        if self._raised or soft == hard:
+            return False
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self._raised = True
+        return True
+
+
+def _attributes(kind: int, path: int, offset: int) -> ctypes.Array[ctypes.c_char]:
+    """The event: each call is a sample with the thread, the time and the count, in a ring that is overwritten."""
+    flags = _EXCLUDE_KERNEL | _EXCLUDE_HV | _USE_CLOCKID | _WRITE_BACKWARD
+    packed = _ATTRIBUTES.pack(
+        *(kind, _ATTRIBUTES.size, 0, 1, _SAMPLE_TID | _SAMPLE_TIME | _SAMPLE_READ, 0, flags),  # a sample each 1 call
+        *(0, 0, path, offset, 0, 0, 0, _CLOCK_MONOTONIC, 0, 0, 0, 0),
+    )
+    return ctypes.create_string_buffer(packed, len(packed))
+
+
+def refused(number: int) -> CallsUnavailable:
+    """Why the kernel opens no event, by errno, and what would help."""
+    said = os.strerror(number)
+    if number in _FORBIDDEN:
+        return CallsUnavailable(
+            f"the kernel does not let autocap count calls ({said}); run it as root or with CAP_PERFMON (a container: "
+            "--cap-add PERFMON, and a seccomp profile that allows perf_event_open)"
+        )
+    if number == errno.ENOSYS:
+        return CallsUnavailable("perf_event_open is switched off here (Function not implemented); run autocap outside")
+    if number in _FULL:
+        return CallsUnavailable(f"a descriptor a thread of the job is needed ({said}); raise the limit: ulimit -n")
+    if number in _NO_PROBE:
+        return CallsUnavailable(f"the kernel cannot stop at that function's first instruction ({said}); choose another")
+    return CallsUnavailable(f"the calls cannot be counted: perf_event_open: {said}")

@@ -1,0 +1,163 @@
+"""Calls counted by the kernel of this machine, where it lets us."""
+
+import ctypes
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autocap.job.processes import ProcessId, identify
+from autocap.progress.calls import uprobe
+from autocap.progress.calls.counter import CallCounter
+from autocap.progress.calls.host import Host
+from autocap.progress.calls.mapped import mapped_file
+from autocap.progress.calls.target import CallsUnavailable, CallTarget
+from autocap.records import StepReading
+from tests.cli.test_cli import until
+
+LABS = CallTarget(library="libc.so", symbol="labs", what="call of labs")
+# Calls it as often as a line says, in the thread that it names, and says how often it did so in all.
+JOB = """
+import ctypes, sys, threading
+labs, made = ctypes.CDLL(None).labs, 0
+print(labs(-1) * 0, flush=True)
+for line in sys.stdin:
+    where, times = line.split()
+    def call():
+        for _ in range(int(times)): labs(1)
+    if where == "thread":
+        other = threading.Thread(target=call); other.start(); other.join()
+    else:
+        call()
+    made += int(times)
+    print(made, flush=True)
+"""
+# Counts the calls in a process until it is killed.
+COUNTER = """
+import sys, time
+from autocap.job.processes import identify
+from autocap.progress.calls.counter import CallCounter
+from autocap.progress.calls.target import CallTarget
+counter = CallCounter(CallTarget(library="libc.so", symbol="labs"))
+counter.watch(identify(int(sys.argv[1])))
+print(counter.trouble, flush=True)
+time.sleep(60)
+"""
+
+
+def refusal() -> str | None:
+    try:
+        Host(LABS).rehearse()
+    except CallsUnavailable as error:
+        return str(error)
+    return None
+
+
+needs_kernel = pytest.mark.skipif(refusal() is not None, reason=f"no calls can be counted here: {refusal()}")
+
+
+class Job:
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.heard()
+        identity = identify(self.process.pid)
+        assert identity is not None
+        self.identity: ProcessId = identity
+
+    def heard(self) -> int:
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def call(self, times: int, where: str = "main") -> int:
+        """How often it has called in all."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{where} {times}\n")
+        self.process.stdin.flush()
+        return self.heard()
+
+    def first_bytes(self) -> bytes:
+        """Of the function, in its memory."""
+        address = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p).value or 0
+        ours, its = (self._base(pid) for pid in (os.getpid(), self.process.pid))
+        with Path(f"/proc/{self.process.pid}/mem").open("rb") as memory:
+            memory.seek(address - ours + its)
+            return memory.read(4)
+
+    @staticmethod
+    def _base(pid: int) -> int:
+        mapped = mapped_file(pid, LABS)
+        assert mapped is not None
+        return int(mapped.addresses.partition("-")[0], 16)
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    one = Job()
+    yield one
+    one.process.kill()
+    one.process.communicate()
+
+
+@needs_kernel
+def test_every_call_is_counted_and_stamped(job: Job) -> None:
+    ahead_s = 0.0
+    with CallCounter(LABS, now=lambda: time.monotonic() + ahead_s) as counter:
+        counter.watch(job.identity)
+        assert counter.trouble is None
+        ahead_s = 1.1  # by then it is known that it is called rarely
+        begun_s = time.monotonic()
+        for times in (1, 2, 50, 300):  # more than the ring holds
+            made = job.call(times)
+            reading = counter.read(0.0)
+            assert reading == StepReading(count=made, t_s=pytest.approx(time.monotonic(), abs=5.0), of_calls=True)
+            assert reading.t_s >= begun_s
+            begun_s = reading.t_s
+        job.call(5, "thread")  # it makes few calls and ends: it is not watched
+        assert counter.read(0.0) == reading
+
+
+@needs_kernel
+def test_what_is_counted_is_as_often_as_it_may_be(job: Job) -> None:
+    with CallCounter(LABS, pause=lambda _: job.call(5000) and None) as counter:
+        counter.watch(job.identity)
+        assert counter.hopeless
+        assert "labs is called 250000 times a second, which to count would take " in (counter.trouble or "")
+
+
+@needs_kernel
+def test_after_sigkill_of_the_counter_the_job_is_as_it_was(job: Job) -> None:
+    before = job.first_bytes()
+    counter = subprocess.Popen([sys.executable, "-c", COUNTER, str(job.process.pid)], stdout=subprocess.PIPE, text=True)
+    assert counter.stdout is not None
+    assert counter.stdout.readline() == "None\n"
+    assert job.first_bytes() != before
+    counter.send_signal(signal.SIGKILL)
+    counter.communicate()
+    until(lambda: job.first_bytes() == before)
+    assert job.call(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EACCES, "the kernel does not let autocap count calls (Permission denied); run it as root or with CAP_"),
+        (errno.EPERM, "the kernel does not let autocap count calls (Operation not permitted); run it as root or with "),
+        (errno.ENOSYS, "perf_event_open is switched off here (Function not implemented); run autocap outside"),
+        (errno.EMFILE, "a descriptor a thread of the job is needed (Too many open files); raise the limit: ulimit -n"),
+        (
+            errno.EINVAL,
+            "the kernel cannot stop at that function's first instruction (Invalid argument); choose",
+        ),
+        (errno.ENOSPC, "the calls cannot be counted: perf_event_open: No space left on device"),
+    ],
+)
+def test_each_refusal_of_the_kernel_says_what_helps(number: int, said: str) -> None:
+    assert str(uprobe.refused(number)).startswith(said)
