@@ -127,7 +127,7 @@ def test_the_list_is_as_wide_as_the_terminal_and_when_the_cap_and_the_saving_sta
     assert max(map(len, lines)) <= width
     assert lines[1].split()[0] == "when"
     assert lines[1].split()[-3:] == ["kept", "W", "saved"]
-    assert "170 of 260" in lines[2]
+    assert "160 of 260" in lines[2]
     assert "(emulated)" in "".join(lines)
 
 
@@ -149,7 +149,7 @@ def test_a_run_without_a_result_is_read_from_its_events_and_its_state_is_told(
         "going": "running",
         "damaged": "finished",
     }
-    assert found["killed"]["cap_w"] == found["damaged"]["cap_w"] == [170.0]
+    assert found["killed"]["cap_w"] == found["damaged"]["cap_w"] == [160.0]
     assert found["killed"]["ended_because"] is None
     assert found["young"]["cap_w"] is None
     assert text["young"].endswith("–  no cap kept: killed before anything was decided")

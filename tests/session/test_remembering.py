@@ -262,7 +262,7 @@ def test_a_run_without_a_decision_or_with_ratios_alone_leaves_nothing(run: Runs)
     memory.remember([event for event in ran.events if not isinstance(event, events.Decided)])
     by_proxy = [
         replace(event, measurement=replace(event.measurement, proxy_rel_stderr=0.0))
-        if isinstance(event, events.BaselineMeasured)
+        if isinstance(event, events.BaselineMeasured | events.BaselineRefined)
         else event
         for event in ran.events
     ]
