@@ -1,0 +1,213 @@
+"""The beginning of a search: from a few iterations, or at the cap that an earlier run kept."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.controller.comparison import scattering_as
+from autocap.controller.first_look import FirstLook
+from autocap.controller.remembered import Remembered
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.events import Event, State
+from autocap.events.settled import settled
+from autocap.metrics import Metric
+from autocap.progress import StepProgress
+from autocap.records import Measurement, SensorInfo, Trial, TrialState
+from autocap.session.earlier import Earlier, curve_of
+from bench.simulation.jobs import Outcome, regret_pct, tune
+from tests.doubles.feeds import measurement, metered, samples
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+ENERGY, EDP = Metric(name="energy"), Metric(name="edp")
+SENSOR = SensorInfo(update_s=0.1, window_s=0.02, settle_s=0.5)
+
+
+def looked(*, kind: str = "steps", power_w: float = 200.0, seconds: float = 10.0) -> Measurement | None:
+    look = FirstLook((260.0,), SENSOR, 8)
+    feed = metered(samples(power_w=power_w, seconds=seconds), StepProgress())
+    return next((found for one in feed if (found := look.add(one, kind)) is not None), None)
+
+
+def states(outcome: Outcome) -> list[State]:
+    return [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
+
+
+def at_top_s(outcome: Outcome) -> float:
+    """How long the limit found on arrival held before something was decided, seconds."""
+    since_s, total_s = 0.0, 0.0
+    for event in outcome.log.events:
+        match event:
+            case events.CapSet(t_s=t_s, cap_w=caps_w):
+                total_s, since_s = total_s + max(0.0, t_s - since_s), t_s if caps_w[0] == 260.0 else float("inf")
+            case events.Decided(t_s=t_s):
+                return total_s + max(0.0, t_s - since_s)
+    raise AssertionError("nothing was decided")
+
+
+def of_kind(outcome: Outcome, *kinds: type[Event]) -> list[Event]:
+    return [event for event in outcome.log.events if isinstance(event, kinds)]
+
+
+def test_two_iterations_show_a_rough_baseline_and_its_errors_say_that_it_is_rough() -> None:
+    found = looked()
+    assert found is not None
+    assert found.period_s == pytest.approx(0.5)
+    assert found.power_w == pytest.approx(200.0)
+    assert found.duration_s <= 1.5
+    assert min(found.period_rel_stderr, found.energy_rel_stderr, found.power_rel_stderr) >= 0.03
+
+
+@pytest.mark.parametrize(
+    ("kind", "power_w"), [("speed", 200.0), ("steps", 60.0)], ids=["a proxy", "a draw that may not be training"]
+)
+def test_what_says_too_little_is_no_rough_baseline(kind: str, power_w: float) -> None:
+    assert looked(kind=kind, power_w=power_w) is None
+
+
+def test_a_period_has_the_errors_that_its_many_cycles_show() -> None:
+    found = looked(kind="period")
+    assert found is not None
+    assert found.iterations >= 8
+    assert found.period_rel_stderr < 0.01
+
+
+def test_a_first_iteration_that_takes_long_is_not_taken_for_the_usual_one() -> None:
+    job = SimulatedJob(profile=RESNET50, warm_up_iterations=3, warm_up_factor=6.0, iterations=600)
+    outcome = tune(job, TuneConfig(metric=ENERGY), "model", stop_when_held=True)
+    rough = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert rough.rough
+    assert rough.measurement.period_s == pytest.approx(RESNET50.default_time_s, rel=0.05)
+
+
+@pytest.mark.parametrize("metric", [ENERGY, EDP], ids=["energy", "edp"])
+def test_the_limit_found_on_arrival_holds_for_seconds_only_and_the_cap_kept_is_as_good(metric: Metric) -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=600)
+    outcome = tune(job, TuneConfig(metric=metric), "model", stop_when_held=True)
+    assert states(outcome)[:4] == [State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING]
+    assert at_top_s(outcome) < 10.0
+    assert regret_pct(RESNET50, metric, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
+
+
+def test_all_that_is_stated_in_the_end_rests_on_the_baseline_that_was_measured_in_turn() -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=ENERGY), "model")
+    (refined,) = (event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    decided = outcome.decided
+    assert decided is not None
+    assert decided.baseline == refined.measurement
+    known = settled(outcome.log.events)
+    first = next(event for event in known if isinstance(event, events.BaselineMeasured))
+    assert (first.measurement, first.rough) == (refined.measurement, False)
+    for event in known:
+        if isinstance(event, events.TrialEnded) and event.trial.measurement is not None:
+            assert event.trial.cost == pytest.approx(ENERGY.cost(event.trial.measurement, refined.measurement).value)
+
+
+def test_a_rough_baseline_that_was_far_off_is_found_out_and_the_search_goes_on_from_the_true_one() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=900, warm_up_iterations=6, warm_up_factor=1.6)
+    outcome = tune(job, TuneConfig(metric=ENERGY), "model")
+    rough = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    assert rough.measurement.period_s > 1.2 * refined.measurement.period_s
+    assert refined.measurement.period_s == pytest.approx(RESNET50.default_time_s, rel=0.02)
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
+
+
+def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:
+    outcome = tune(
+        SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=EDP), "fixed", options=[("cap", "100")]
+    )
+    refined = [event for event in outcome.log.events if isinstance(event, events.BaselineRefined)]
+    decided = outcome.decided
+    assert decided is not None
+    assert decided.cap_w is None
+    assert len(refined) == 1
+    assert refined[0].measurement.iterations >= 8
+    assert refined[0].t_s < decided.t_s + 1e-9
+
+
+def test_beside_a_limit_on_slowdown_the_baseline_is_measured_first() -> None:
+    config = TuneConfig(metric=Metric(name="energy", max_slowdown=0.1))
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=900), config, "model", stop_when_held=True)
+    assert not of_kind(outcome, events.BaselineRefined)
+    first = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert not first.rough
+    assert first.measurement.iterations >= 8
+
+
+def test_a_strategy_with_trials_of_its_own_length_has_its_baseline_first() -> None:
+    outcome = tune(SimulatedJob(profile=RESNET50, iterations=900), TuneConfig(metric=ENERGY), "depo-golden")
+    assert not of_kind(outcome, events.BaselineRefined)
+
+
+def test_a_short_window_scatters_no_less_than_a_long_one_beside_it() -> None:
+    few = measurement(iterations=4, period_error=0.001, energy_error=0.02)
+    many = measurement(iterations=16, period_error=0.004, energy_error=0.004)
+    found = scattering_as(few, many)
+    assert found.period_rel_stderr == pytest.approx(0.008)
+    assert found.energy_rel_stderr == 0.02
+
+
+# What an earlier run kept.
+
+
+def remembered_run(metric: Metric, seed: int = 0) -> Earlier:
+    curve = curve_of(
+        tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=metric), "model", seed=seed).log.events
+    )
+    assert curve is not None
+    return Earlier(curves=(curve,))
+
+
+def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it() -> None:
+    earlier = remembered_run(ENERGY)
+    job = SimulatedJob(profile=RESNET50, iterations=600)
+    outcome = tune(job, TuneConfig(metric=ENERGY), "model", seed=5, earlier=earlier)
+    first = next(event for event in outcome.log.events if isinstance(event, events.CapSet))
+    assert (first.t_s, first.cap_w) == (pytest.approx(0.0, abs=0.2), (earlier.best_w(ENERGY, outcome.grid, (260.0,)),))
+    assert at_top_s(outcome) < 6.0
+    assert outcome.decided is not None
+    assert outcome.decided.confirmed
+    assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
+
+
+def test_a_job_that_is_another_by_now_is_found_out_at_the_remembered_cap() -> None:
+    earlier = remembered_run(ENERGY)
+    other = profiles.load("quadro-rtx-6000/inception3")
+    outcome = tune(SimulatedJob(profile=other, iterations=600), TuneConfig(metric=ENERGY), "model", earlier=earlier)
+    (said,) = (event.text for event in outcome.log.events if isinstance(event, events.Warned))
+    assert said.startswith("the job is not as it is remembered: ")
+    first = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert not first.rough
+    assert regret_pct(other, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
+
+
+def trials(*measurements: Measurement) -> Sequence[Trial]:
+    return [
+        Trial(cap_w=max(one.cap_w), state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.0, measurement=one)
+        for one in measurements
+    ]
+
+
+def test_nothing_is_held_that_was_not_measured_beside_the_limits_found_now() -> None:
+    top, low = measurement(cap_w=260.0), measurement(80.0, 0.55, cap_w=170.0)
+    assert Remembered.of(170.0, trials(top, low), (260.0,)) is not None
+    assert Remembered.of(170.0, trials(top, low), (250.0,)) is None
+    assert Remembered.of(165.0, trials(top, low), (260.0,)) is None
+    assert Remembered.of(None, trials(top, low), (260.0,)) is None
+    assert Remembered.of(170.0, trials(top, low), (260.0, 260.0)) is None
+
+
+def test_a_remembered_baseline_moves_with_what_the_cap_shows_now() -> None:
+    top, low = measurement(100.0, 0.5, cap_w=260.0), measurement(80.0, 0.55, cap_w=170.0)
+    found = Remembered.of(170.0, trials(top, low), (260.0,))
+    assert found is not None
+    now = measurement(82.0, 0.561, cap_w=170.0)
+    assert found.doubt(now) is None
+    assert found.baseline_beside(now).period_s == pytest.approx(0.51)
+    assert found.baseline_beside(now).energy_per_iteration_j == pytest.approx(102.5)
+    assert found.doubt(measurement(80.0, 0.66, cap_w=170.0)) == "+20 % time"
