@@ -5,7 +5,8 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Decision, Keep, Outbox, Revert, RevertForNow, SearchAnew
+from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
+from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge
 from autocap.controller.doubts import Doubt, Doubts
@@ -14,7 +15,7 @@ from autocap.controller.revisits import Revisits
 from autocap.controller.search import Search
 from autocap.controller.steps import Anchoring, AtTrial, Confirming, Step, TrialStage
 from autocap.events import State
-from autocap.measurement.drift import changed_since, ratios
+from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
@@ -55,7 +56,7 @@ class Exploration:
         self._step: Step = None
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
-        self._rough = rough
+        self._rough, self._told = rough, Announcer(search, outbox)
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
@@ -127,7 +128,7 @@ class Exploration:
         self._measure(self._out.original_w)
 
     def _announce_trial(self, cap_w: float) -> None:
-        self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w, expected=self.search.expected_trials))
+        self._told.trial(cap_w)
         self._start_trial(cap_w)
 
     def _end_revisit(self, cap_w: float, result: ProbeResult) -> Decision | None:
@@ -139,21 +140,15 @@ class Exploration:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None:
                 return SearchAnew(why=changed)
-            moved = max(abs(ratio - 1) for ratio, _ in ratios(self.search.baseline, result.measurement).values())
-            self.search.rebase(result.measurement)
-            self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
+            moved = self._told.baseline(result.measurement)
         self._revisits.made(self._out.now_s, moved)
         self._announce_trial(cap_w)
         return None
 
     def _anchor(self, baseline: Measurement) -> bool:
         """The baseline is not rough any more; whether it is far from what the search went by."""
-        self._rough, before = False, self.search.first
-        off = max(abs(ratio - 1) for ratio, _ in ratios(before, baseline).values())
-        trials = self.search.anchor(baseline)
-        self._out.announce(events.BaselineRefined(t_s=self._out.now_s, measurement=baseline, trials=trials))
-        self._predict()
-        return off > _FAR_OFF
+        self._rough = False
+        return self._told.refined(baseline) > _FAR_OFF
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
@@ -223,28 +218,27 @@ class Exploration:
             self._step = Anchoring()
             self._measure(self._out.original_w)
             return None
-        self._predict()
+        self._told.predictions()
         if cap_w is None:
             # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
             unsure = self.search.blind or self._config.metric.max_slowdown is not None
-            return self._put_back("no cap that was tried is allowed and better", self.search.baseline, unsure=unsure)
+            return self._told.put_back(
+                "no cap that was tried is allowed and better", self.search.baseline, unsure=unsure
+            )
         if self._out.every(cap_w) == self._out.original_w:
-            return self._put_back("the limit found on arrival is already the best", self.search.baseline, unsure=False)
+            return self._told.put_back(
+                "the limit found on arrival is already the best", self.search.baseline, unsure=False
+            )
         self._confirm(self._out.every(cap_w), self._shown(cap_w))
         return None
 
     def _end_anchoring(self, result: ProbeResult) -> Decision | None:
         if result.measurement is None:
             why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
-            return self._put_back(why, self.search.baseline, unsure=True)
+            return self._told.put_back(why, self.search.baseline, unsure=True)
         self._anchor(result.measurement)
         self._revisits.made(self._out.now_s, None)
         return self._next_trial()
-
-    def _predict(self) -> None:
-        predictions = self.search.predictions()
-        if predictions:
-            self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
 
     def _shown(self, cap_w: float) -> Measurement | None:
         """What the last trial has just shown of a cap; `None` where it was of another, or too long ago."""
@@ -269,7 +263,7 @@ class Exploration:
         comparison = step.comparison
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
-            return self._put_back(why, self.search.baseline, unsure=True)
+            return self._told.put_back(why, self.search.baseline, unsure=True)
         if not step.held and not comparison.inner_next:
             wrong = self._doubts.contradiction(max(comparison.outer_w), result.measurement)
             if wrong is not None:
@@ -277,7 +271,7 @@ class Exploration:
                 if not self._repeat(max(comparison.outer_w), wrong):
                     return None
                 why = f"it could not be confirmed: {wrong.why}"
-                return self._put_back(why, self.search.baseline, unsure=True)
+                return self._told.put_back(why, self.search.baseline, unsure=True)
         comparison.add(result.measurement)
         found = judge(comparison, self._config.metric)
         if found is None:
@@ -304,7 +298,7 @@ class Exploration:
             case Ruling.BETTER:
                 return self._keep(comparison.outer_w, found, held=step.held)
             case Ruling.NOT_BETTER | Ruling.TOO_SLOW:
-                return self._put_back(found.reason, found.baseline, unsure=True)
+                return self._told.put_back(found.reason, found.baseline, unsure=True)
             case _:
                 assert_never(found.ruling)
 
@@ -316,29 +310,9 @@ class Exploration:
             rules = replace(rules, min_batches=min(fewest, rules.min_batches))
         self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
 
-    # Decisions.
-
-    def _put_back(self, reason: str, reference: Measurement, *, unsure: bool) -> Decision:
-        """unsure: a later search may find something better."""
-        expected = self.search.expectation()
-        self._out.announce(
-            events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
-        )
-        return RevertForNow(reference=reference) if unsure else Revert(reference=reference)
-
     def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:
         """held: the caps hold already, and were only looked at again."""
-        self._out.announce(
-            events.Decided(
-                t_s=self._out.now_s,
-                cap_w=max(caps_w),
-                confirmed=True,
-                reason=found.reason,
-                measurement=found.measurement,
-                baseline=found.baseline,
-                expected=self.search.expectation(),
-            )
-        )
+        self._told.kept(caps_w, found)
         if self._config.per_gpu and not held:
             hindered = hindrance(self._out.original_w, self._progress)
             if hindered is None:
