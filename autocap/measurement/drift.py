@@ -10,6 +10,7 @@ from collections import deque
 
 from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
+from autocap.progress import Mark
 from autocap.records import Measurement
 
 _ALLOWANCE = 0.045  # half of a change of 10 %, a little less
@@ -21,6 +22,7 @@ _ONE_BLOCK = 0.6  # and neither is one block, of however many iterations: its re
 _SHORTEST_S = 0.5
 _TIMES_LONGEST = 8.0  # a block, where a reading of power stands for all the time until the next: few say too little
 _REMEMBERED = 100  # blocks
+_MOST_QUEUED = 8.0  # iterations that a host may be behind or ahead of a device
 _FEWEST = 8  # blocks that tell the spread
 _CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
@@ -77,10 +79,13 @@ class DriftWatch:
         self._from: tuple[float, float, float] | None = None  # t_s, energy_j, iterations of a mark
         self._longest_s = 0.0  # between two readings of power since then
         self._read_s = math.inf  # the last one
+        self._counted: Mark | None = None  # the last one
+        self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
 
     def add(self, metered: Metered) -> str | None:
         """The reason for an alarm; `None` while there is none."""
+        self._note_stall(metered)
         if metered.disturbed is not None or metered.paused or metered.pause_ended:
             self._from, self._curve = None, EnergyCurve()
             return None
@@ -102,7 +107,22 @@ class DriftWatch:
             return None
         self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
+        ahead = iterations - seconds / self._reference.period_s
+        if 0 < ahead <= self._owed:
+            self._owed -= ahead
+            return None
         return self._block(seconds, joules, iterations)
+
+    def _note_stall(self, metered: Metered) -> None:
+        """A host that was held up counts all at once what the device has done meanwhile, or has waiting to be done: no
+        more iterations than the stall has kept from being counted."""
+        if not metered.marks:
+            return
+        mark, before = metered.marks[-1], self._counted
+        self._counted = mark
+        if metered.pause_ended and before is not None:
+            missed = (mark.t_s - before.t_s) / self._reference.period_s - (mark.iterations - before.iterations)
+            self._owed = min(max(0.0, missed), _MOST_QUEUED)
 
     def _block(self, seconds: float, joules: float, iterations: float) -> str | None:
         time = seconds / iterations / self._reference.period_s

@@ -1,5 +1,6 @@
 """A cap that is held: a changed workload is told from noise, and tuned anew."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -182,3 +183,27 @@ def test_pauses_of_the_job_are_no_change_of_the_workload() -> None:
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
         metered = meter.of(sample, (Mark(t_s=t_s, iterations=float(number)),))
         assert watch.add(replace(metered, paused=paused)) is None
+
+
+def heard(factors: Sequence[float]) -> int | None:
+    """The number of the iteration after which the watch says something. factors: of their times; a long one holds a
+    pause. Each takes the same power, as an energy counter tells it."""
+    watch, meter, t_s, energy_j = DriftWatch(REFERENCE), Metering(), 0.0, 0.0
+    for number, factor in enumerate(factors, start=1):
+        t_s, energy_j = t_s + 0.5 * factor, energy_j + 100.0 * factor
+        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=energy_j),))
+        metered = meter.meter(sample, (Mark(t_s=t_s, iterations=float(number)),), "steps", (260.0,))
+        if watch.add(metered) is not None:
+            return number
+    return None
+
+
+@pytest.mark.parametrize(("fast", "queued"), [(0.69, 4), (0.5, 8), (0.3, 8)])
+def test_what_a_stall_leaves_to_be_counted_in_a_hurry_is_no_change_of_the_workload(fast: float, queued: int) -> None:
+    assert heard(10 * [*30 * [1.0], 12.0, *queued * [fast]]) is None
+
+
+def test_a_job_that_is_faster_after_a_pause_is_noticed_soon_all_the_same() -> None:
+    noticed = heard([*200 * [1.0], 12.0, *100 * [0.7]])
+    assert noticed is not None
+    assert 201 < noticed <= 240

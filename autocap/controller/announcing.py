@@ -1,0 +1,68 @@
+"""What a search tells of itself, and what it comes to."""
+
+from autocap import events
+from autocap.controller.actions import Outbox, Revert, RevertForNow
+from autocap.controller.comparison import Caps, Judgement
+from autocap.controller.search import Search
+from autocap.measurement.drift import ratios
+from autocap.records import Measurement
+
+
+class Announcer:
+    """Announces in the outbox what comes of a search."""
+
+    def __init__(self, search: Search, outbox: Outbox) -> None:
+        self._search, self._out = search, outbox
+
+    def trial(self, cap_w: float) -> None:
+        """A trial begins at a cap, watts."""
+        expected = self._search.expected_trials
+        self._out.announce(events.TrialStarted(t_s=self._out.now_s, cap_w=cap_w, expected=expected))
+
+    def baseline(self, baseline: Measurement) -> float:
+        """The baseline was measured again, and holds from now on; by how much of itself it has moved."""
+        moved = _apart(self._search.baseline, baseline)
+        self._search.rebase(baseline)
+        self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
+        return moved
+
+    def refined(self, baseline: Measurement) -> float:
+        """The baseline was rough and is known now, and holds for all that was tried; by how much it was off."""
+        off = _apart(self._search.first, baseline)
+        trials = self._search.anchor(baseline)
+        self._out.announce(events.BaselineRefined(t_s=self._out.now_s, measurement=baseline, trials=trials))
+        self.predictions()
+        return off
+
+    def predictions(self) -> None:
+        """What the strategy predicts, if it does."""
+        predictions = self._search.predictions()
+        if predictions:
+            self._out.announce(events.Predicted(t_s=self._out.now_s, caps=predictions))
+
+    def kept(self, caps_w: Caps, found: Judgement) -> None:
+        """Caps, watts per device, were confirmed."""
+        self._out.announce(
+            events.Decided(
+                t_s=self._out.now_s,
+                cap_w=max(caps_w),
+                confirmed=True,
+                reason=found.reason,
+                measurement=found.measurement,
+                baseline=found.baseline,
+                expected=self._search.expectation(),
+            )
+        )
+
+    def put_back(self, reason: str, reference: Measurement, *, unsure: bool) -> Revert:
+        """No cap is kept. unsure: a later search may find something better."""
+        expected = self._search.expectation()
+        self._out.announce(
+            events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
+        )
+        return RevertForNow(reference=reference) if unsure else Revert(reference=reference)
+
+
+def _apart(before: Measurement, now: Measurement) -> float:
+    """The larger change of time and energy, relative."""
+    return max(abs(ratio - 1) for ratio, _ in ratios(before, now).values())
