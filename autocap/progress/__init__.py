@@ -57,6 +57,10 @@ class Progress(Protocol):
     def notice(self) -> str | None:
         """What the user is to be told, once: what is waited for, or why a proxy must do; `None` for nothing."""
 
+    @property
+    def follows_power(self) -> bool:
+        """Whether iterations are looked for in the power, so that each reading of it says something."""
+
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
 
@@ -69,6 +73,7 @@ class StepProgress:
     """Counts what is counted elsewhere: optimiser steps, or lines of the job's output that match a pattern."""
 
     confidence = "high"
+    follows_power = False
     worth_until_s = NEVER_S
     notice: str | None = None
 
@@ -97,6 +102,7 @@ class SpeedProgress:
 
     kind = "speed"
     confidence = "low"
+    follows_power = False
     advice = HAVE_COUNTED
     worth_until_s = NEVER_S
     notice: str | None = None
@@ -182,6 +188,12 @@ class BestProgress:
         if self._chosen is not None:
             return self._made_do or self._chosen.notice
         return self._better.notice or self._other.notice
+
+    @property
+    def follows_power(self) -> bool:
+        if self._chosen is not None:
+            return self._chosen.follows_power
+        return self._better.follows_power or self._other.follows_power
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if self._chosen is self._other and self._awaited:

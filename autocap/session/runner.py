@@ -28,6 +28,7 @@ _APART_S = 0.35  # of two beats, at least
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
+_LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
 ASKED = "a signal asked for the end"
 
 
@@ -52,8 +53,8 @@ class LoopMode(Enum):
 class Runner:
     """Runs one tuning to the end of its job.
 
-    steps: reads the step counter. actuator: `None` under --observe. interval_s: seconds between samples. node: of the
-    machine's power, `None` where only the device's counts.
+    steps: reads the step counter. actuator: `None` under --observe. pace: seconds until the next sample, asked after
+    each. node: of the machine's power, `None` where only the device's counts.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Runner:
         controller: Decider,
         job: Job,
         sink: Sink,
-        interval_s: float,
+        pace: Callable[[], float],
         steps: Callable[[], StepReading | None],
         actuator: Actuator | None,
         inbox: Inbox | None = None,
@@ -72,7 +73,7 @@ class Runner:
     ) -> None:
         self._node = node
         self._clock, self._device, self._controller, self._job = clock, device, controller, job
-        self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
+        self._sink, self._pace, self._steps, self._actuator = sink, pace, steps, actuator
         self._inbox = inbox or NoInbox()
         self._watch = LimitWatch(device.gpus)
         self._mode = LoopMode.TUNING
@@ -102,11 +103,16 @@ class Runner:
                 self._restorer.due(now_s)
             if signum is None and now_s >= next_s:
                 self._take_sample()
-                next_s, now_s = next_s + self._interval_s, self._clock.now()
+                interval_s, now_s = self._interval_s(), self._clock.now()
+                next_s += interval_s
                 if next_s < now_s:  # late by a whole interval: skip, rather than hurry after it
-                    next_s = now_s + self._interval_s
+                    next_s = now_s + interval_s
         self._safely(lambda: self._controller.close(self._clock.now()))
         return status
+
+    def _interval_s(self) -> float:
+        """Until the next sample; soon where a limit seems to have been changed."""
+        return min(self._pace(), _LOOK_AGAIN_S) if self._watch.suspects else self._pace()
 
     def _take_sample(self) -> None:
         if self._mode is LoopMode.BLIND:

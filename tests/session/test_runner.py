@@ -54,7 +54,7 @@ class Loop:
     def run(self) -> Runner:
         device: Device = self
         runner = Runner(
-            clock=self.clock, device=device, controller=self, job=self, sink=self, interval_s=INTERVAL_S,
+            clock=self.clock, device=device, controller=self, job=self, sink=self, pace=lambda: INTERVAL_S,
             steps=lambda: None, actuator=self,
         )  # fmt: skip
         assert runner.run() == 0
