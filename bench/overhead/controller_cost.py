@@ -82,7 +82,7 @@ def measure(mode: str, gpus: int, sensor: str, hold_s: float, sample_hz: float |
     with tempfile.TemporaryDirectory(prefix="autocap-cost-") as name:
         folder = Path(name)
         arrivals_mw = [247_123 - 1000 * gpu for gpu in range(gpus)]
-        made = machine("quadro-rtx-6000/alexnet", gpus=gpus, arrivals_mw=arrivals_mw)
+        made = machine("quadro-rtx-6000/resnet50", gpus=gpus, arrivals_mw=arrivals_mw)
         board = FileBoard.create(folder / "machine.json", replace(made, sensor=sensor, start_s=None))
         own = {name: value for name, value in os.environ.items() if not name.startswith("AUTOCAP_")}
         env = environment(folder / "machine.json", {**own, "AUTOCAP_STATE_DIR": str(folder / "state")})
@@ -94,7 +94,7 @@ def measure(mode: str, gpus: int, sensor: str, hold_s: float, sample_hz: float |
             if mode == "attach":
                 job = subprocess.Popen(_PLAYER, env=env, start_new_session=True)
                 _until(lambda: board.read().job_pid is not None)
-                argv = ["attach", "--pid", str(job.pid), "--progress", "period", *options]
+                argv = ["attach", "--pid", str(job.pid), "--progress", "auto", *options]
             controller = subprocess.Popen(
                 [sys.executable, "-m", "autocap", *argv],
                 env={**env, COST_VARIABLE: str(folder / "cost")}, stderr=subprocess.DEVNULL, start_new_session=True,
