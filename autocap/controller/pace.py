@@ -4,19 +4,19 @@ nothing new.
 Exact counts and energy counters know what was used by when, however seldom they are looked at: a window needs its
 edges alone. There the energy by the end of an iteration is interpolated between two samples, and a counter that moves
 every 100 ms is known to a sample's distance: so while something is measured there are many samples an iteration, and
-twenty a second where that is short. Where power is added up, or a period is looked for in it, every reading says
-something.
+twenty a second where that is short, in step with the sensor, so that a counter that moves with it is always found as
+old as the last time. Where power is added up, or a period is followed in it, every reading of the sensor counts:
+followed through every other one a period was found to be off by 4 %.
 """
 
 from autocap.config import SAMPLES_PER_UPDATE
 from autocap.records import Sample, SensorInfo
 
-_FASTEST_S = 0.02  # between two samples
+_FASTEST_S = 0.02  # between two samples; no sensor is known to update more often
 _USUAL_S, _LONGEST_S = 0.05, 0.25  # while something is measured: flags of the driver's, as of heat, are momentary
 _HELD_S = 0.8  # while a cap is held: two beats of the watchdog, which wake us in any case
 _NODE_S = 0.4  # then, beside a meter of the machine without a counter
 _PER_ITERATION = 16  # samples: an edge is known to a percent of an iteration
-_PER_PERIOD = 6  # readings that still follow a pattern
 
 
 class Pace:
@@ -35,16 +35,15 @@ class Pace:
     def interval_s(self, *, held: bool, follows_power: bool, iteration_s: float) -> float:
         """Seconds until the next sample.
 
-        held: nothing is measured, and only a change is looked for. follows_power: iterations are found in the power.
-        iteration_s: of an iteration, 0 while that is unknown.
+        held: nothing is measured, and only a change is looked for. follows_power: iterations are found in the power,
+        which takes as much then. iteration_s: of an iteration, 0 while that is unknown.
         """
-        fastest_s, usual_s = max(self._fresh_s, _FASTEST_S), max(self._fresh_s, _USUAL_S)
-        if follows_power:
-            longest_s = max(usual_s, _NODE_S) if held else usual_s
-            needed_s = min(max(iteration_s / _PER_PERIOD, fastest_s), longest_s)
-            return needed_s if self._counts else min(needed_s, usual_s)
+        fastest_s = max(self._fresh_s, _FASTEST_S)
+        usual_s = self._fresh_s * max(1, round(_USUAL_S / self._fresh_s))
+        if follows_power or not (self._counts or held):
+            return fastest_s
         if not self._counts:
-            return max(self._update_s, _USUAL_S) if held else fastest_s
+            return max(self._update_s, _USUAL_S)
         if held:
             return max(_NODE_S if self._holds_node else _HELD_S, self._fresh_s)
         return min(max(iteration_s / _PER_ITERATION, usual_s), max(usual_s, _LONGEST_S))
