@@ -22,8 +22,9 @@ from autocap.session.restorer import Restorer
 from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sink
 
 log = logging.getLogger(__name__)
-_BEAT_S = 0.4  # the watchdog takes a controller that is silent for 1.5 s for hung
-_APART_S = 0.35  # of two beats, at least
+# Of two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is silent
+# for 1.5 s for hung.
+_BEAT_S, _APART_S = 0.4, 0.35
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
@@ -92,7 +93,7 @@ class Runner:
         """Loop until the job has ended; its exit status."""
         next_s = self._clock.now()
         while (status := self._job.poll()) is None:
-            wake_s = min(next_s, self._clock.now() + _BEAT_S) if self._actuator is not None else next_s
+            wake_s = min(next_s, self._next_beat_s + _BEAT_S - _APART_S) if self._actuator is not None else next_s
             signum = self._clock.wait_until(wake_s)
             now_s = self._clock.now()
             if signum is not None:

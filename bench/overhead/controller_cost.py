@@ -26,6 +26,7 @@ _SEARCH = ("--strategy", "linear", "--caps", "130,150,170,190,210,230", "--trial
 _WITHIN_S = 60.0
 _SEARCHED_WITHIN_S = 300.0
 _LOOK_S = 0.05
+_WRITTEN_S = 6.0  # after so long the samples from before are in their file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +51,8 @@ class StateCost:
 class ControllerCost:
     """mode: of autocap. sensor: of the emulated cards. start_s: CPU seconds until the first sample. states: what each
     took from then on, in their order; both without the emulation's. peak_bytes: resident, of the controller;
-    watchdog_bytes: in the end, of its watchdog; watchdog_pct: of a core, the watchdog's own. row_bytes: of a sample in
-    the run directory while a cap was held, as compressed, with those that came with it."""
+    watchdog_bytes: in the end, of its watchdog; watchdog_pct: of a core, the watchdog's own. held_bytes_per_hour: that
+    the file of samples grows by while a cap is held."""
 
     mode: str
     gpus: int
@@ -74,10 +75,10 @@ class _Look:
     samples_bytes: int
 
 
-def measure(mode: str, gpus: int, sensor: str, hold_s: float, sample_hz: float | None = None) -> ControllerCost:
+def measure(sensor: str, hold_s: float, mode: str, gpus: int) -> ControllerCost:
     """Tune a job on that many GPUs from before its first iteration until a cap was held for so many seconds.
 
-    mode: "run", which counts steps, or "attach", which finds the period. sample_hz: `None` for what autocap chooses.
+    mode: "run", which counts steps, or "attach", which finds the period.
     """
     with tempfile.TemporaryDirectory(prefix="autocap-cost-") as name:
         folder = Path(name)
@@ -86,8 +87,7 @@ def measure(mode: str, gpus: int, sensor: str, hold_s: float, sample_hz: float |
         board = FileBoard.create(folder / "machine.json", replace(made, sensor=sensor, start_s=None))
         own = {name: value for name, value in os.environ.items() if not name.startswith("AUTOCAP_")}
         env = environment(folder / "machine.json", {**own, "AUTOCAP_STATE_DIR": str(folder / "state")})
-        options = (*_SEARCH, *(() if sample_hz is None else ("--sample-hz", f"{sample_hz:g}")))
-        options = (*options, "--out", str(folder / "run"))
+        options = (*_SEARCH, "--out", str(folder / "run"))
         job = controller = None
         try:
             argv = ["run", "--progress", "steps", "--gpus", f"0-{gpus - 1}", *options, "--", *_PLAYER, "--steps"]
@@ -124,11 +124,14 @@ def _watched(
         )
 
     looks, entered = [look()], list[StateEntered]()
+    held: _Look | None = None  # for a moment
     watchdog_before_s, deadline_s = _cpu_s(watchdog.pid), looks[0].at_s + _SEARCHED_WITHIN_S
     with EventTail(run) as tail:
         while not (entered and entered[-1].state is State.HOLDING and time.monotonic() - looks[-1].at_s >= hold_s):
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"{mode} on {gpus} GPUs held no cap within {_SEARCHED_WITHIN_S:g} s")
+            holding_s = time.monotonic() - looks[-1].at_s if entered and entered[-1].state is State.HOLDING else 0.0
+            held = look() if held is None and holding_s > _WRITTEN_S else held if holding_s else None
             for event in tail.read():
                 if isinstance(event, StateEntered):
                     looks = [*looks, look()] if entered else [look()]
@@ -139,7 +142,8 @@ def _watched(
     peak_bytes, watchdog_bytes = _peak_bytes(pid), watchdog.memory_info().rss
     controller.send_signal(signal.SIGTERM)
     controller.wait()
-    held_bytes = looks[-1].samples_bytes - looks[-2].samples_bytes
+    assert held is not None  # it was held for longer
+    held_bytes = looks[-1].samples_bytes - held.samples_bytes
     return ControllerCost(
         mode=mode,
         gpus=gpus,
@@ -149,7 +153,7 @@ def _watched(
         peak_bytes=peak_bytes,
         watchdog_bytes=watchdog_bytes,
         watchdog_pct=watchdog_pct,
-        held_bytes_per_hour=3600 * held_bytes / (looks[-1].at_s - looks[-2].at_s),
+        held_bytes_per_hour=3600 * held_bytes / (looks[-1].at_s - held.at_s),
     )
 
 
