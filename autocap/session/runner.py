@@ -22,8 +22,8 @@ from autocap.session.restorer import Restorer
 from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sink
 
 log = logging.getLogger(__name__)
-# Of two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is silent
-# for 1.5 s for hung.
+# Between two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is
+# silent for 1.5 s for hung.
 _BEAT_S, _APART_S = 0.4, 0.35
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0

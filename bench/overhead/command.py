@@ -95,8 +95,8 @@ def _print_cost(cost: controller_cost.ControllerCost) -> bool:
     cells = "".join(f"{_cell(spent.get(state)):>14}" for state in _STATES)
     print(
         f"  {cost.sensor:7}{cost.mode:7}{cost.gpus:4}{cells}{cost.peak_bytes / 1e6:9.1f}"
-        f"{cost.watchdog_bytes / 1e6:10.1f}{cost.watchdog_pct:6.2f}{cost.start_s:9.2f}{cost.held_bytes_per_hour / 1e3:7.0f}"
-        + (f"  more than aimed at: {', '.join(too_much)}" if too_much else ""),
+        f"{cost.watchdog_bytes / 1e6:10.1f}{cost.watchdog_pct:6.2f}{cost.start_s:9.2f}"
+        f"{cost.held_bytes_per_hour / 1e3:7.0f}" + (f"  more than aimed at: {', '.join(too_much)}" if too_much else ""),
         flush=True,
     )
     return bool(too_much)
