@@ -87,8 +87,9 @@ class Controller:
     @property
     def interval_s(self) -> float:
         """How soon after the last sample the next one is needed, seconds."""
+        calm = self._phase.hold.is_calm if isinstance(self._phase, Holding) else False
         return self._pace.interval_s(
-            held=isinstance(self._phase, Holding | Observing | Done),
+            held=calm or isinstance(self._phase, Observing | Done),
             follows_power=self._progress.follows_power,
             iteration_s=0.0 if isinstance(self._phase, Waiting) else self._prober.rules.iteration_s,
         )

@@ -58,9 +58,14 @@ class CumulativeSum:
         return max(1, self._since_up if self._up > self._down else self._since_down)
 
     @property
+    def knows(self) -> bool:
+        """Whether the usual scatter is known, so that something may be told from it."""
+        return self._blocks >= _FEWEST
+
+    @property
     def level(self) -> float:
         """1 or more is an alarm."""
-        if self._blocks < _FEWEST:
+        if not self.knows:
             return 0.0
         return max(self._up, self._down) / max(_ALARM, _SIGMAS * self._square / self._blocks)
 
@@ -80,6 +85,11 @@ class DriftWatch:
         self._longest_s = 0.0  # between two readings of power since then
         self._read_s = math.inf  # the last one
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
+
+    @property
+    def knows(self) -> bool:
+        """Whether it has seen enough to tell a change."""
+        return self._time.knows
 
     def add(self, metered: Metered) -> str | None:
         """The reason for an alarm; `None` while there is none."""
