@@ -184,7 +184,9 @@ class RunConfig:
     ] = False
     sample_hz: Annotated[
         float | None,
-        _device("--sample-hz HZ", values.between(1, 100, "samples a second"), "1 to 100 (default: as few as are needed)"),
+        _device(
+            "--sample-hz HZ", values.between(1, 100, "samples a second"), "1 to 100 (default: as few as are needed)"
+        ),
     ] = None
     tune: TuneConfig
     warm_start: Annotated[

@@ -3,17 +3,18 @@ nothing new.
 
 Exact counts and energy counters know what was used by when, however seldom they are looked at: a window needs its
 edges alone. There the energy by the end of an iteration is interpolated between two samples, and a counter that moves
-every 100 ms is known to a sample's distance: so while something is measured there are many samples an iteration, and
-twenty a second where that is short, in step with the sensor, so that a counter that moves with it is always found as
-old as the last time. Where power is added up, or a period is followed in it, every reading of the sensor counts:
-followed through every other one a period was found to be off by 4 %.
+every 100 ms is known to no better than that. So while something is measured there are many samples an iteration, or
+ten a second where that is short, in step with the counter, which is then found as old each time: out of step, twenty a
+second took a search twice as long until errors were as small. Where power is added up, or a period is followed in it,
+every reading of the sensor counts: followed through every other one a period was found to be off by 4 %.
 """
 
 from autocap.config import SAMPLES_PER_UPDATE
 from autocap.records import Sample, SensorInfo
 
 _FASTEST_S = 0.02  # between two samples; no sensor is known to update more often
-_USUAL_S, _LONGEST_S = 0.05, 0.25  # while something is measured: flags of the driver's, as of heat, are momentary
+_USUAL_S, _IN_STEP_S = 0.05, 0.1  # while something is measured; in step with a counter
+_LONGEST_S = 0.25  # then: flags of the driver's, as of heat, are momentary
 _HELD_S = 0.8  # while a cap is held: two beats of the watchdog, which wake us in any case
 _NODE_S = 0.4  # then, beside a meter of the machine without a counter
 _PER_ITERATION = 16  # samples: an edge is known to a percent of an iteration
@@ -24,6 +25,9 @@ class Pace:
 
     def __init__(self, sensor: SensorInfo) -> None:
         self._update_s, self._fresh_s = sensor.update_s, sensor.update_s / SAMPLES_PER_UPDATE
+        self._step_s, self._usual_s = self._fresh_s, _USUAL_S
+        if sensor.counter_s is not None:
+            self._step_s, self._usual_s = sensor.counter_s, _IN_STEP_S
         self._counts = False  # all devices count their energy
         self._holds_node = False  # the machine's is added up from power
 
@@ -39,11 +43,11 @@ class Pace:
         which takes as much then. iteration_s: of an iteration, 0 while that is unknown.
         """
         fastest_s = max(self._fresh_s, _FASTEST_S)
-        usual_s = self._fresh_s * max(1, round(_USUAL_S / self._fresh_s))
         if follows_power or not (self._counts or held):
             return fastest_s
         if not self._counts:
             return max(self._update_s, _USUAL_S)
         if held:
             return max(_NODE_S if self._holds_node else _HELD_S, self._fresh_s)
-        return min(max(iteration_s / _PER_ITERATION, usual_s), max(usual_s, _LONGEST_S))
+        needed_s = min(max(iteration_s / _PER_ITERATION, self._usual_s), _LONGEST_S)
+        return self._step_s * max(1, round(needed_s / self._step_s))

@@ -26,6 +26,7 @@ _SEARCH = ("--strategy", "linear", "--caps", "130,150,170,190,210,230", "--trial
 _WITHIN_S = 60.0
 _SEARCHED_WITHIN_S = 300.0
 _LOOK_S = 0.05
+_LEAST_S = 1.0  # of a state, to say what it costs
 _WRITTEN_S = 6.0  # after so long the samples from before are in their file
 
 
@@ -179,7 +180,7 @@ def _by_state(
                 samples=cost.samples + before.samples,
             )
         found[event.state] = cost
-    return tuple(found.values())
+    return tuple(cost for cost in found.values() if cost.seconds >= _LEAST_S)
 
 
 def _emulated_s(cost: Path) -> float:
