@@ -19,9 +19,8 @@ _SIGMAS = 200.0  # times the variance: exp(2 · allowance · alarm / variance) i
 _CLIP = 0.4  # one long iteration is no change,
 _ONE_BLOCK = 0.6  # and neither is one block, of however many iterations: its reading may be older than it says
 _SHORTEST_S = 0.5
-# A block lasts for so many readings, where one of power stands for all the time until the next: few say too little. And
-# for so many iterations, where fewer readings of a counter than that tell of each.
-_TIMES_LONGEST, _FEW_ITERATIONS = 8.0, 4.0
+_TIMES_LONGEST = 8.0  # a block, where a reading of power stands for all the time until the next: few say too little
+_OF_AN_ITERATION, _FEW_ITERATIONS = 0.25, 4.0  # a block holds so many where readings of a counter are farther apart
 _REMEMBERED = 100  # blocks
 _FEWEST = 8  # blocks that tell the spread
 _CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
@@ -112,7 +111,7 @@ class DriftWatch:
             return None
         if metered.gained.held and seconds < _TIMES_LONGEST * self._longest_s:
             return None
-        if iterations < _FEW_ITERATIONS and self._longest_s > self._reference.period_s / _TIMES_LONGEST:
+        if iterations < _FEW_ITERATIONS and self._longest_s > _OF_AN_ITERATION * self._reference.period_s:
             return None  # how power runs within an iteration lies between two samples
         self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
