@@ -62,15 +62,18 @@ class SensorInfo:
     """How a device's power sensor behaves.
 
     update_s: seconds between two fresh readings. window_s: the trailing average each reading covers.
-    settle_s: seconds after a cap change until readings describe the new cap alone.
+    settle_s: seconds after a cap change until readings describe the new cap alone. counter_s: seconds between two moves
+    of the energy counter, `None` where that is not known, or there is none.
     """
 
     update_s: float
     window_s: float
     settle_s: float
+    counter_s: float | None = None
 
     def __post_init__(self) -> None:
-        _require(self.update_s > 0 and self.window_s >= 0 and self.settle_s >= 0, f"impossible sensor: {self}")
+        positive = self.update_s > 0 and (self.counter_s is None or self.counter_s > 0)
+        _require(positive and self.window_s >= 0 and self.settle_s >= 0, f"impossible sensor: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     recording.add_argument("out", type=Path, metavar="OUT", help="the trace, a .csv or .csv.gz")
     recording.add_argument("--device", metavar="NAME", help="of autocap run (default: its own)")
-    recording.add_argument("--sample-hz", metavar="HZ", help="of autocap run (default: from the sensor)")
+    recording.add_argument("--sample-hz", metavar="HZ", help="of autocap run (default: 50)")
     recording.add_argument("train", nargs="+", metavar="NETWORK …", help="after --: a network, and options of train")
     recording.set_defaults(run=_record)
     return parser

@@ -18,18 +18,20 @@ from pathlib import Path
 
 from autocap.workloads import WorkloadError, WorkloadUsageError
 
+_SAMPLE_HZ = "50"  # each reading of the fastest sensors
 _FIRST_COLUMNS = ("t_s", "power_w", "steps", "step_t_s")
 
 
 def record(out: Path, job: Sequence[str], *, device: str | None, sample_hz: str | None) -> int:
     """Run a job under observation and write its trace to `out`; gives the exit status of the job.
 
-    No cap is changed. device, sample_hz: options of autocap run, `None` for its defaults. Raises WorkloadUsageError
-    for another kind of file, WorkloadError when nothing was sampled or the trace cannot be written.
+    No cap is changed. device, sample_hz: options of autocap run, `None` for its default and for 50, as autocap takes no
+    more samples than it needs itself. Raises WorkloadUsageError for another kind of file, WorkloadError when nothing
+    was sampled or the trace cannot be written.
     """
     if not out.name.endswith((".csv", ".csv.gz")):
         raise WorkloadUsageError(f"trace {out} is neither a .csv nor a .csv.gz; name one of these")
-    options = [f"--device={device}"] * (device is not None) + [f"--sample-hz={sample_hz}"] * (sample_hz is not None)
+    options = [*[f"--device={device}"] * (device is not None), f"--sample-hz={sample_hz or _SAMPLE_HZ}"]
     with tempfile.TemporaryDirectory(prefix="autocap-record-") as folder:
         run = Path(folder) / "run"
         command = [sys.executable, "-m", "autocap", "run", "--observe", f"--out={run}", *options, "--", *job]

@@ -29,7 +29,7 @@ PROGRESS_KINDS = {  # what --progress may be
     "tune": ("auto", "steps", "period", "speed"),  # the job counts its own steps
 }
 EMULATED_PROFILE = "quadro-rtx-6000/resnet50"
-SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where --sample-hz does not say otherwise
+SAMPLES_PER_UPDATE = 2.0  # of the power sensor, where each of its readings counts
 TRACKERS = ("wandb", "mlflow", "tensorboard")
 RANDOM, DESCENDING = ORDERS = ("random", "descending")  # in which a sweep tries its caps
 OBSERVE_VARIABLE = "AUTOCAP_OBSERVE"
@@ -144,7 +144,7 @@ class RunConfig:
     """A whole `autocap run`, `attach` or `autocap.tune`: the command, what to tune with, and where to write.
 
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
-    `None` for twice the sensor's own rate. kill_after_s: `None` waits without limit. out: `None` for a new directory.
+    `None` for as few as are needed. kill_after_s: `None` waits without limit. out: `None` for a new directory.
     idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each once or
     more often. memory: begin from what is remembered of the job, and remember this run. step_map_fd: of the map in
     which a job that asked to be tuned counts its steps. taken: the settings that the command line does not give.
@@ -185,7 +185,9 @@ class RunConfig:
     ] = False
     sample_hz: Annotated[
         float | None,
-        _device("--sample-hz HZ", values.between(1, 100, "samples a second"), "1 to 100 (default: from the sensor)"),
+        _device(
+            "--sample-hz HZ", values.between(1, 100, "samples a second"), "1 to 100 (default: as few as are needed)"
+        ),
     ] = None
     tune: TuneConfig
     warm_start: Annotated[

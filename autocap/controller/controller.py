@@ -14,6 +14,7 @@ from autocap.controller.budget import SlowdownBudget
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import HoldPlan
 from autocap.controller.outlook import Outlook
+from autocap.controller.pace import Pace
 from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
 from autocap.controller.remembered import Remembered
 from autocap.controller.search import Search
@@ -64,7 +65,7 @@ class Controller:
         self._counted_by: str | None = None  # a kind of progress
         self._out = Outbox(original_w)
         self._phase: Phase = Waiting.first(config, progress, self._out, sensor, remembered)
-        self._metering = Metering()
+        self._metering, self._pace = Metering(), Pace(sensor)
         self._totals = RunningTotals()
         self._tallied_s = 0.0
         self._done = 0.0  # iterations
@@ -83,9 +84,20 @@ class Controller:
         """The limits that should hold now, watts, one per device."""
         return self._out.caps_w
 
+    @property
+    def interval_s(self) -> float:
+        """How soon after the last sample the next one is needed, seconds."""
+        calm = self._phase.hold.is_calm if isinstance(self._phase, Holding) else False
+        return self._pace.interval_s(
+            held=calm or isinstance(self._phase, Observing | Done),
+            follows_power=self._progress.follows_power,
+            iteration_s=0.0 if isinstance(self._phase, Waiting) else self._prober.rules.iteration_s,
+        )
+
     def feed(self, sample: Sample) -> list[Action]:
         """Take in a sample; the actions it leads to, in order."""
         self._out.open(sample.t_s)
+        self._pace.take(sample)
         if not self._started:
             self._started = True
             self._out.enter(State.WAITING)

@@ -42,6 +42,11 @@ class Hold:
         """Somebody asks to tune anew."""
         self._asked = True
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether a look now and then will do: a change can be told, or is not looked for."""
+        return self._drift is None or self._drift.knows
+
     def check_due(self, metered: Metered) -> bool:
         """Whether to measure the baseline again now."""
         return self._check_s is not None and metered.t_s >= self._check_s and not metered.paused

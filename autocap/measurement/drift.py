@@ -21,6 +21,7 @@ _CLIP = 0.4  # one long iteration is no change,
 _ONE_BLOCK = 0.6  # and neither is one block, of however many iterations: its reading may be older than it says
 _SHORTEST_S = 0.5
 _TIMES_LONGEST = 8.0  # a block, where a reading of power stands for all the time until the next: few say too little
+_OF_AN_ITERATION, _FEW_ITERATIONS = 0.25, 4.0  # a block holds so many where readings of a counter are farther apart
 _REMEMBERED = 100  # blocks
 _MOST_QUEUED = 8.0  # iterations that a host may be behind or ahead of a device
 _FEWEST = 8  # blocks that tell the spread
@@ -58,9 +59,14 @@ class CumulativeSum:
         return max(1, self._since_up if self._up > self._down else self._since_down)
 
     @property
+    def knows(self) -> bool:
+        """Whether the usual scatter is known, so that something may be told from it."""
+        return self._blocks >= _FEWEST
+
+    @property
     def level(self) -> float:
         """1 or more is an alarm."""
-        if self._blocks < _FEWEST:
+        if not self.knows:
             return 0.0
         return max(self._up, self._down) / max(_ALARM, _SIGMAS * self._square / self._blocks)
 
@@ -82,6 +88,11 @@ class DriftWatch:
         self._counted: Mark | None = None  # the last one
         self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
+
+    @property
+    def knows(self) -> bool:
+        """Whether it has seen enough to tell a change."""
+        return self._time.knows
 
     def add(self, metered: Metered) -> str | None:
         """The reason for an alarm; `None` while there is none."""
@@ -105,6 +116,8 @@ class DriftWatch:
             return None
         if metered.gained.held and seconds < _TIMES_LONGEST * self._longest_s:
             return None
+        if iterations < _FEW_ITERATIONS and self._longest_s > _OF_AN_ITERATION * self._reference.period_s:
+            return None  # how power runs within an iteration lies between two samples
         self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
         ahead = iterations - seconds / self._reference.period_s

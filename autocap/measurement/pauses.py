@@ -105,9 +105,16 @@ class PauseWatch:
             self._usual_s = median(self._times)
 
     def _far_longer(self, seconds: float, iterations: float) -> bool:
-        if self._at_cap < _FEWEST or len(self._times) < 2 * _FEWEST or seconds < _OVERDUE / 2 * self._usual_s:
+        if self._at_cap < _FEWEST or len(self._times) < 2 * _FEWEST:
+            return False
+        beyond_s = seconds - iterations * self._usual_s
+        if beyond_s < max(_OVERDUE / 2 - iterations, 0.9 * _LONGER) * self._usual_s:  # as nearly always: no arrays
             return False
         times = np.array([*self._times, seconds / iterations])
+        # Samples may be far apart. What scatters from stretch to stretch is then the mean of many iterations, and a
+        # stretch that is longer by a few such spreads of each of them holds nothing else.
+        if beyond_s < _SPREADS * iterations * _spread(times):
+            return False
         counts = np.ones_like(times)
         counts[-1] = iterations
         return bool(far_longer(times * counts, counts)[-1])
@@ -124,6 +131,10 @@ def far_longer(seconds: Floats, iterations: Floats) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=np.bool_)
     times = seconds / iterations
     middle = float(np.median(times))
-    spread = 1.4826 * float(np.median(np.abs(times - middle)))
-    long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * spread)
+    long = seconds - iterations * middle > max(_LONGER * middle, _SPREADS * _spread(times))
     return long if long.sum() <= _MOST_LONG * iterations.sum() else np.zeros_like(long)
+
+
+def _spread(times: Floats) -> float:
+    """Standard deviation as the median absolute deviation tells it."""
+    return 1.4826 * float(np.median(np.abs(times - np.median(times))))

@@ -58,6 +58,10 @@ class Progress(Protocol):
     def notice(self) -> str | None:
         """What the user is to be told, once: what is waited for, or why a proxy must do; `None` for nothing."""
 
+    @property
+    def follows_power(self) -> bool:
+        """Whether iterations are looked for in the power, so that each reading of it says something."""
+
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
 
@@ -71,6 +75,7 @@ class StepProgress:
     pattern. Of steps and calls, the samples may have either: `calls` takes calls alone, the others what is none."""
 
     confidence = "high"
+    follows_power = False
     worth_until_s = NEVER_S
     notice: str | None = None
 
@@ -101,6 +106,7 @@ class SpeedProgress:
 
     kind = "speed"
     confidence = "low"
+    follows_power = False
     advice = HAVE_COUNTED
     worth_until_s = NEVER_S
     notice: str | None = None
@@ -187,6 +193,12 @@ class BestProgress:
         if self._chosen is not None:
             return self._made_do or self._chosen.notice
         return self._better.notice or self._other.notice
+
+    @property
+    def follows_power(self) -> bool:
+        if self._chosen is not None:
+            return self._chosen.follows_power
+        return self._better.follows_power or self._other.follows_power
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if self._chosen is self._other and self._awaited:

@@ -15,6 +15,11 @@ class LimitWatch:
         self._gpus = gpus
         self._seen = 0
 
+    @property
+    def suspects(self) -> bool:
+        """Whether the latest sample showed another limit than should hold."""
+        return self._seen > 0
+
     def change(self, readings: Sequence[Reading], caps_w: Sequence[float]) -> str | None:
         """Who was changed to what, once two samples in a row show it; `None` while all is as it should be.
 

@@ -22,12 +22,14 @@ from autocap.session.restorer import Restorer
 from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sink
 
 log = logging.getLogger(__name__)
-_BEAT_S = 0.4  # the watchdog takes a controller that is silent for 1.5 s for hung
-_APART_S = 0.35  # of two beats, at least
+# Between two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is
+# silent for 1.5 s for hung.
+_BEAT_S, _APART_S = 0.4, 0.35
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
+_LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
 ASKED = "a signal asked for the end"
 
 
@@ -52,8 +54,8 @@ class LoopMode(Enum):
 class Runner:
     """Runs one tuning to the end of its job.
 
-    steps: reads the step counter. actuator: `None` under --observe. interval_s: seconds between samples. node: of the
-    machine's power, `None` where only the device's counts.
+    steps: reads the step counter. actuator: `None` under --observe. pace: seconds until the next sample, asked after
+    each. node: of the machine's power, `None` where only the device's counts.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Runner:
         controller: Decider,
         job: Job,
         sink: Sink,
-        interval_s: float,
+        pace: Callable[[], float],
         steps: Callable[[], StepReading | None],
         actuator: Actuator | None,
         inbox: Inbox | None = None,
@@ -72,7 +74,7 @@ class Runner:
     ) -> None:
         self._node = node
         self._clock, self._device, self._controller, self._job = clock, device, controller, job
-        self._sink, self._interval_s, self._steps, self._actuator = sink, interval_s, steps, actuator
+        self._sink, self._pace, self._steps, self._actuator = sink, pace, steps, actuator
         self._inbox = inbox or NoInbox()
         self._watch = LimitWatch(device.gpus)
         self._mode = LoopMode.TUNING
@@ -91,7 +93,7 @@ class Runner:
         """Loop until the job has ended; its exit status."""
         next_s = self._clock.now()
         while (status := self._job.poll()) is None:
-            wake_s = min(next_s, self._clock.now() + _BEAT_S) if self._actuator is not None else next_s
+            wake_s = min(next_s, self._next_beat_s + _BEAT_S - _APART_S) if self._actuator is not None else next_s
             signum = self._clock.wait_until(wake_s)
             now_s = self._clock.now()
             if signum is not None:
@@ -102,11 +104,16 @@ class Runner:
                 self._restorer.due(now_s)
             if signum is None and now_s >= next_s:
                 self._take_sample()
-                next_s, now_s = next_s + self._interval_s, self._clock.now()
+                interval_s, now_s = self._interval_s(), self._clock.now()
+                next_s += interval_s
                 if next_s < now_s:  # late by a whole interval: skip, rather than hurry after it
-                    next_s = now_s + self._interval_s
+                    next_s = now_s + interval_s
         self._safely(lambda: self._controller.close(self._clock.now()))
         return status
+
+    def _interval_s(self) -> float:
+        """Until the next sample; soon where a limit seems to have been changed."""
+        return min(self._pace(), _LOOK_AGAIN_S) if self._watch.suspects else self._pace()
 
     def _take_sample(self) -> None:
         if self._mode is LoopMode.BLIND:

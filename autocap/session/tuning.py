@@ -13,10 +13,10 @@ import numpy as np
 
 from autocap import events
 from autocap.clock import RunClock
-from autocap.config import SAMPLES_PER_UPDATE, RunConfig
+from autocap.config import RunConfig
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
-from autocap.devices.base import Device, DeviceSource, PowerSource, Tunable
+from autocap.devices.base import DeviceSource, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.guardian import Guardian
 from autocap.job.invoking_user import privileged
@@ -199,7 +199,7 @@ class Tuning:
             controller=controller,
             job=self.job,
             sink=self.recorder,
-            interval_s=sample_interval_s(self.config, device),
+            pace=self._pace(controller),
             steps=self._count,
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
@@ -272,6 +272,11 @@ class Tuning:
             self.recorder.warn(self.clock.now(), self.plan.warm_start.counted_otherwise(progress))
         return history
 
+    def _pace(self, controller: Controller) -> Callable[[], float]:
+        """Seconds between samples: as the controller asks, unless the user does."""
+        fixed_hz = self.config.sample_hz
+        return (lambda: controller.interval_s) if fixed_hz is None else (lambda: 1 / fixed_hz)
+
     def _say_untouched(self, device: Tunable) -> None:
         """The limits of a device that was observed: nothing was set."""
         limits_w: Sequence[float | None] = [None] * len(device.gpus)
@@ -281,8 +286,3 @@ class Tuning:
             self.recorder.event(
                 events.LimitRestored(t_s=self.clock.now(), uuid=gpu.uuid, final_w=limit_w, restored=True)
             )
-
-
-def sample_interval_s(config: RunConfig, device: Device) -> float:
-    """Seconds between samples."""
-    return 1 / config.sample_hz if config.sample_hz else device.sensor.update_s / SAMPLES_PER_UPDATE

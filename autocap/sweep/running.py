@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from autocap import devices, events
 from autocap.clock import Clock
+from autocap.config import SAMPLES_PER_UPDATE
 from autocap.config.sweep import SweepConfig
 from autocap.devices.base import Device, PowerSource, Tunable
 from autocap.errors import AutocapError, DeviceError
@@ -33,7 +34,6 @@ from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
 from autocap.session.roles import Order
 from autocap.session.runner import Runner, follow
-from autocap.session.tuning import sample_interval_s
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import device_names
 
@@ -222,13 +222,15 @@ class Running:
         self, job: ChildJob, device: Tunable, held: Guarded | None, whole: WholeRun, inbox: "EndingInbox"
     ) -> int:
         inbox.actuator = None if held is None else held.guardian
+        fixed_hz = self.config.run.sample_hz
+        interval_s = 1 / fixed_hz if fixed_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
         runner = Runner(
             clock=self.clock,
             device=device,
             controller=whole,
             job=job,
             sink=_EventsOnly(self.recorder),
-            interval_s=sample_interval_s(self.config.run, device),
+            pace=lambda: interval_s,
             steps=lambda: None,
             actuator=inbox.actuator,
             inbox=inbox,

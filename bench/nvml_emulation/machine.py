@@ -101,7 +101,8 @@ class Change:
 class Machine:
     """The whole machine.
 
-    profile: of the job (`autocap.devices.model.profiles`). sensor: a preset of `autocap.devices.model.sensor`.
+    profile: of the job (`autocap.devices.model.profiles`). sensor: a preset of `autocap.devices.model.sensor` or
+    `logged_sensors`.
     job_gpus: which cards the job uses, `None` for all. job_pid: who the driver says computes there; `None` until a
     player registers. start_s: when its first iteration begins; `None` as job_pid. changes: limits that
     somebody else sets. missing: C functions that this driver lacks. has_driver: without one the library cannot be

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from autocap.clock import Clock
 from autocap.devices.model import profiles
+from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import PRESETS
 from autocap.devices.simulated.device import LimitChange, SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.devices.simulated.node import CardView
@@ -19,6 +20,7 @@ from bench.nvml_emulation.board import State, timeline
 from bench.nvml_emulation.machine import Change
 
 _NEVER_S = 1e9
+_SENSORS = {**PRESETS, **LOGGED}
 _BEFORE_S = -1.5  # where the simulation begins
 _BUFFER = 120  # samples that the driver keeps
 _LOOK_S = 0.2  # between two looks at whether the job's process lives
@@ -117,7 +119,7 @@ class Physics:
             changes = [change for change in (*arrivals, *timeline(state)) if change.gpu in gpus]
             node = SimulatedNode(
                 gpus=len(gpus),
-                sensor=PRESETS[machine.sensor],
+                sensor=_SENSORS[machine.sensor],
                 changes=tuple(self._acting(state, change, gpus.index(change.gpu)) for change in changes),
             )
             device = SimulatedDevice(self._clock, job, node, seed=machine.seed)

@@ -25,21 +25,22 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--steps", action="store_true", help="count iterations with autocap.step()")
     parser.add_argument("--grandchild", action="store_true", help="let a child of this process do it")
     parser.add_argument("--report-pid", type=int, help="the PID that the driver is to show, as of another namespace")
+    parser.add_argument("--after", type=float, default=_LOOK_S, help="seconds until its first iteration begins")
     parser.add_argument("--lines", action="store_true", help="print a line after each iteration")
     args = parser.parse_args(argv)
     if args.grandchild:
         rest = [word for word in argv if word != "--grandchild"]
         return subprocess.run([sys.executable, "-m", "bench.nvml_emulation.player", *rest], check=False).returncode
-    play(FileBoard(Path(os.environ[STATE_VARIABLE])), args.steps, args.lines, args.report_pid)
+    play(FileBoard(Path(os.environ[STATE_VARIABLE])), args.steps, args.lines, args.report_pid, args.after)
     return 0
 
 
-def play(board: FileBoard, steps: bool, lines: bool, report_pid: int | None) -> None:
+def play(board: FileBoard, steps: bool, lines: bool, report_pid: int | None, after_s: float) -> None:
     """Register as the job, and do its iterations."""
     clock = shared_clock(board)
     board.update(
         lambda state: replace(
-            state, job_pid=os.getpid(), reported_pid=report_pid or os.getpid(), start_s=clock.now() + _LOOK_S
+            state, job_pid=os.getpid(), reported_pid=report_pid or os.getpid(), start_s=clock.now() + after_s
         )
     )
     physics, done = Physics(clock), 0

@@ -5,19 +5,25 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from autocap.clock import VirtualClock
 from autocap.devices.model import profiles
+from autocap.devices.model.logged_sensors import LOGGED
 from autocap.devices.model.sensor import PRESETS
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.events import State
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Sample
 from bench.overhead import call_cost, controller_cost, step_cost
 
 _PARTS = ("detector", "hook", "calls", "controller")
 _STRETCH_S = 60.0  # at each of the limits
-_MOST_PCT = {1: 1.0, 8: 3.0}  # of a core, by the number of GPUs
+_SENSORS = ("v100", "a100", "laptop")  # that update every 20, 100 and 515 ms
+_STATES = (State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING, State.HOLDING)
+_MOST_PCT, _MOST_HELD_PCT = {1: 1.0, 8: 3.0}, {1: 0.2, 8: 0.6}  # of a core, by the number of GPUs
 _MOST_BYTES = 100e6
+_LEAST_S = 10.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,7 +35,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--profile", default="tesla-v100/resnet50", help="of the detector (default: tesla-v100/resnet50)"
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each controller, and for calls (default: 60)")
+    parser.add_argument(
+        "--sensors", default=",".join(_SENSORS), help=f"of the controllers' cards (default: {','.join(_SENSORS)})"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="that each of them holds a cap, and of calls (default: 60)"
+    )
     args = parser.parse_args(argv)
     parts = args.parts.split(",")
     if set(parts) - set(_PARTS):
@@ -40,7 +51,12 @@ def main(argv: Sequence[str]) -> int:
         _print_hook()
     if "calls" in parts:
         _print_calls(args.seconds)
-    return _print_controller(args.seconds) if "controller" in parts else 0
+    sensors = args.sensors.split(",")
+    if args.seconds < _LEAST_S:
+        parser.error(f"--seconds {args.seconds:g}: a cap is to be held for {_LEAST_S:g} s or more")
+    if set(sensors) - {*PRESETS, *LOGGED}:
+        parser.error(f"--sensors {args.sensors}: choose of {', '.join((*PRESETS, *LOGGED))}")
+    return _print_controller(sensors, args.seconds) if "controller" in parts else 0
 
 
 def _print_detector(profile: str, gpus: int, sample_hz: float) -> None:
@@ -72,29 +88,44 @@ def _print_calls(seconds: float) -> None:
     print(f"  {'as measured when counting begins':44} {cost.own_ns:7.0f}")
 
 
-def _print_controller(seconds: float) -> int:
+def _print_controller(sensors: Sequence[str], hold_s: float) -> int:
     """1 where it costs more than it may."""
     print(
-        f"\nThe controller at {controller_cost.SAMPLE_HZ:g} samples/s, its first {seconds:g} s of tuning; the emulated"
+        "\nThe controller in each of its states, % of a core and samples a second; the emulated library's own time is"
     )
-    print("library's own time is left out, so what real NVML calls cost is not in it\n")
-    print(
-        "  mode    GPUs  CPU s/min  % of a core  peak MB  watchdog MB  its CPU s  start CPU s  calls  (emulation CPU s)"
-    )
+    print(f"left out, so what real NVML calls cost is not in it. A cap was held for {hold_s:g} s.\n")
+    states = "".join(f"{state.value.lower():>14}" for state in _STATES)
+    print(f"  sensor mode   GPUs{states}  peak MB  watchdog MB, %  start s   kB/h")
+    modes, gpus = ("run", "attach") * len(_MOST_PCT), sorted([*_MOST_PCT, *_MOST_PCT])
     status = 0
-    jobs = [(mode, gpus) for gpus in _MOST_PCT for mode in ("run", "attach")]
-    with ThreadPoolExecutor(len(jobs)) as pool:  # processor time, which others at the same time do not add to
-        costs = list(pool.map(lambda job: controller_cost.measure(job[0], job[1], seconds), jobs))
-    for cost in costs:
-        too_much = cost.core_pct > _MOST_PCT[cost.gpus] or cost.peak_bytes > _MOST_BYTES
-        status |= too_much
-        print(
-            f"  {cost.mode:6}{cost.gpus:6}{60 * cost.cpu_s / seconds:11.2f}{cost.core_pct:13.2f}"
-            f"{cost.peak_bytes / 1e6:9.1f}{cost.watchdog_bytes / 1e6:13.1f}{cost.watchdog_s:11.2f}"
-            f"{cost.start_s:13.2f}{cost.calls:7}{cost.emulation_s:19.2f}"
-            + (f"  more than {_MOST_PCT[cost.gpus]:g} % or {_MOST_BYTES / 1e6:g} MB" if too_much else "")
-        )
+    for sensor in sensors:
+        with ThreadPoolExecutor(len(modes)) as pool:  # processor time, which others at the same time do not add to
+            for cost in pool.map(partial(controller_cost.measure, sensor, hold_s), modes, gpus):
+                status |= _print_cost(cost)
     return status
+
+
+def _print_cost(cost: controller_cost.ControllerCost) -> bool:
+    """Whether it is more than is aimed at."""
+    spent = {one.state: one for one in cost.states}
+    too_much = [state.value.lower() for state, one in spent.items() if one.core_pct > _most_pct(cost.gpus, state)]
+    too_much += ["memory"] if cost.peak_bytes > _MOST_BYTES else []
+    cells = "".join(f"{_cell(spent.get(state)):>14}" for state in _STATES)
+    print(
+        f"  {cost.sensor:7}{cost.mode:7}{cost.gpus:4}{cells}{cost.peak_bytes / 1e6:9.1f}"
+        f"{cost.watchdog_bytes / 1e6:10.1f}{cost.watchdog_pct:6.2f}{cost.start_s:9.2f}"
+        f"{cost.held_bytes_per_hour / 1e3:7.0f}" + (f"  more than aimed at: {', '.join(too_much)}" if too_much else ""),
+        flush=True,
+    )
+    return bool(too_much)
+
+
+def _most_pct(gpus: int, state: State) -> float:
+    return (_MOST_HELD_PCT if state is State.HOLDING else _MOST_PCT)[gpus]
+
+
+def _cell(cost: controller_cost.StateCost | None) -> str:
+    return "-" if cost is None else f"{cost.core_pct:.2f} {cost.sample_hz:5.1f}"
 
 
 def detector_cost(profile: str, sensor: str, gpus: int, interval_s: float) -> tuple[float, float, str | None]:

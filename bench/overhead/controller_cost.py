@@ -12,73 +12,95 @@ from pathlib import Path
 
 import psutil
 
+from autocap.events import State, StateEntered
+from autocap.runlog.columns import read_samples
+from autocap.runlog.directory import SAMPLES
+from autocap.runlog.event_log import EVENTS, EventTail
 from bench.nvml_emulation import FileBoard, environment, machine
 from bench.nvml_emulation.metered import COST_VARIABLE
 
-SAMPLE_HZ = 20.0
-_PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")
-_SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "2%", "--trial-seconds", "10",
-           "--no-memory")  # fmt: skip
+_AFTER_S = 12.0  # the job begins so long after its process: what waiting costs
+_PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player", "--after", f"{_AFTER_S:g}")
+# Caps enough for a search of half a minute.
+_SEARCH = ("--strategy", "linear", "--caps", "130,150,170,190,210,230", "--trial-seconds", "6", "--no-memory")
 _WITHIN_S = 60.0
+_SEARCHED_WITHIN_S = 300.0
+_LOOK_S = 0.05
+_LEAST_S = 1.0  # of a state, to say what it costs
+_WRITTEN_S = 6.0  # after so long the samples from before are in their file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerCost:
-    """mode: of autocap. start_s: CPU seconds until the first sample, cpu_s: those of the seconds after it, both without
-    the emulation's, which are in emulation_s. calls: of the library. peak_bytes: resident, of the controller;
-    watchdog_bytes: in the end, of its watchdog; watchdog_s: the watchdog's own CPU seconds meanwhile."""
+class StateCost:
+    """CPU seconds in one state, without the emulation's, over so many seconds of it with so many samples."""
 
-    mode: str
-    gpus: int
+    state: State
     seconds: float
-    start_s: float
     cpu_s: float
-    emulation_s: float
-    calls: int
-    peak_bytes: int
-    watchdog_bytes: int
-    watchdog_s: float
+    samples: int
 
     @property
     def core_pct(self) -> float:
         return 100 * self.cpu_s / self.seconds
 
+    @property
+    def sample_hz(self) -> float:
+        return self.samples / self.seconds
 
-def measure(mode: str, gpus: int, seconds: float) -> ControllerCost:
-    """Tune a job on that many GPUs and look at the controller from its first sample on, for so many seconds: the period
-    is being learned then, and every cap is tried.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerCost:
+    """mode: of autocap. sensor: of the emulated cards. start_s: CPU seconds until the first sample. states: what each
+    took from then on, in their order; both without the emulation's. peak_bytes: resident, of the controller;
+    watchdog_bytes: in the end, of its watchdog; watchdog_pct: of a core, the watchdog's own. held_bytes_per_hour: that
+    the file of samples grows by while a cap is held."""
+
+    mode: str
+    gpus: int
+    sensor: str
+    start_s: float
+    states: tuple[StateCost, ...]
+    peak_bytes: int
+    watchdog_bytes: int
+    watchdog_pct: float
+    held_bytes_per_hour: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """At one moment: the controller's CPU seconds, those of the emulation, and the size of its samples."""
+
+    at_s: float
+    cpu_s: float
+    emulated_s: float
+    samples_bytes: int
+
+
+def measure(sensor: str, hold_s: float, mode: str, gpus: int) -> ControllerCost:
+    """Tune a job on that many GPUs from before its first iteration until a cap was held for so many seconds.
 
     mode: "run", which counts steps, or "attach", which finds the period.
     """
     with tempfile.TemporaryDirectory(prefix="autocap-cost-") as name:
         folder = Path(name)
         arrivals_mw = [247_123 - 1000 * gpu for gpu in range(gpus)]
-        made = machine("quadro-rtx-6000/alexnet", gpus=gpus, arrivals_mw=arrivals_mw)
-        board = FileBoard.create(folder / "machine.json", replace(made, sensor="v100", start_s=None))
+        made = machine("quadro-rtx-6000/resnet50", gpus=gpus, arrivals_mw=arrivals_mw)
+        board = FileBoard.create(folder / "machine.json", replace(made, sensor=sensor, start_s=None))
         own = {name: value for name, value in os.environ.items() if not name.startswith("AUTOCAP_")}
         env = environment(folder / "machine.json", {**own, "AUTOCAP_STATE_DIR": str(folder / "state")})
+        options = (*_SEARCH, "--out", str(folder / "run"))
         job = controller = None
         try:
-            argv = [
-                "run",
-                "--progress",
-                "steps",
-                "--gpus",
-                f"0-{gpus - 1}",
-                *_options(folder),
-                "--",
-                *_PLAYER,
-                "--steps",
-            ]
+            argv = ["run", "--progress", "steps", "--gpus", f"0-{gpus - 1}", *options, "--", *_PLAYER, "--steps"]
             if mode == "attach":
                 job = subprocess.Popen(_PLAYER, env=env, start_new_session=True)
                 _until(lambda: board.read().job_pid is not None)
-                argv = ["attach", "--pid", str(job.pid), "--progress", "period", *_options(folder)]
+                argv = ["attach", "--pid", str(job.pid), "--progress", "auto", *options]
             controller = subprocess.Popen(
                 [sys.executable, "-m", "autocap", *argv],
                 env={**env, COST_VARIABLE: str(folder / "cost")}, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
-            return _watched(mode, gpus, seconds, folder, controller.pid)
+            return _watched(mode, gpus, sensor, hold_s, folder, controller)
         finally:
             for process in (controller, job):
                 if process is not None:
@@ -86,44 +108,90 @@ def measure(mode: str, gpus: int, seconds: float) -> ControllerCost:
                     process.wait()
 
 
-def _options(folder: Path) -> Sequence[str]:
-    return (*_SEARCH, "--sample-hz", f"{SAMPLE_HZ:g}", "--out", str(folder / "run"))
+def _watched(
+    mode: str, gpus: int, sensor: str, hold_s: float, folder: Path, controller: "subprocess.Popen[bytes]"
+) -> ControllerCost:
+    run, pid = folder / "run", controller.pid
+    _until(lambda: (run / EVENTS).exists() and '"state_entered"' in (run / EVENTS).read_text())
+    children = psutil.Process(pid).children()
+    (watchdog,) = [child for child in children if "autocap.guardian.watchdog" in " ".join(child.cmdline())]
 
+    def look() -> _Look:
+        return _Look(
+            at_s=time.monotonic(),
+            cpu_s=_cpu_s(pid),
+            emulated_s=_emulated_s(folder / f"cost.{pid}"),
+            samples_bytes=(run / SAMPLES).stat().st_size,
+        )
 
-def _watched(mode: str, gpus: int, seconds: float, folder: Path, pid: int) -> ControllerCost:
-    events = folder / "run" / "events.jsonl"
-    _until(lambda: events.exists() and '"state_entered"' in events.read_text())
-    process, cost = psutil.Process(pid), folder / f"cost.{pid}"
-    _, emulated_before_s = _told(cost)
-    (watchdog,) = [child for child in process.children() if "autocap.guardian.watchdog" in " ".join(child.cmdline())]
-    before_s, watchdog_before_s = _cpu_s(process), _cpu_s(watchdog)
-    time.sleep(seconds)
-    calls, emulated_s = _told(cost)
-    spent_s = _cpu_s(process) - before_s
-    emulation_s = emulated_s - emulated_before_s
+    looks, entered = [look()], list[StateEntered]()
+    held: _Look | None = None  # for a moment
+    watchdog_before_s, deadline_s = _cpu_s(watchdog.pid), looks[0].at_s + _SEARCHED_WITHIN_S
+    with EventTail(run) as tail:
+        while not (entered and entered[-1].state is State.HOLDING and time.monotonic() - looks[-1].at_s >= hold_s):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{mode} on {gpus} GPUs held no cap within {_SEARCHED_WITHIN_S:g} s")
+            holding_s = time.monotonic() - looks[-1].at_s if entered and entered[-1].state is State.HOLDING else 0.0
+            held = look() if held is None and holding_s > _WRITTEN_S else held if holding_s else None
+            for event in tail.read():
+                if isinstance(event, StateEntered):
+                    looks = [*looks, look()] if entered else [look()]
+                    entered.append(event)
+            time.sleep(_LOOK_S)
+    looks.append(look())
+    watchdog_pct = 100 * (_cpu_s(watchdog.pid) - watchdog_before_s) / (looks[-1].at_s - looks[0].at_s)
+    peak_bytes, watchdog_bytes = _peak_bytes(pid), watchdog.memory_info().rss
+    controller.send_signal(signal.SIGTERM)
+    controller.wait()
+    assert held is not None  # it was held for longer
+    held_bytes = looks[-1].samples_bytes - held.samples_bytes
     return ControllerCost(
         mode=mode,
         gpus=gpus,
-        seconds=seconds,
-        start_s=before_s - emulated_before_s,
-        cpu_s=spent_s - emulation_s,
-        emulation_s=emulation_s,
-        calls=calls,
-        peak_bytes=_peak_bytes(pid),
-        watchdog_bytes=watchdog.memory_info().rss,
-        watchdog_s=_cpu_s(watchdog) - watchdog_before_s,
+        sensor=sensor,
+        start_s=looks[0].cpu_s - looks[0].emulated_s,
+        states=_by_state(entered, looks, read_samples(run).t_s.tolist()),
+        peak_bytes=peak_bytes,
+        watchdog_bytes=watchdog_bytes,
+        watchdog_pct=watchdog_pct,
+        held_bytes_per_hour=3600 * held_bytes / (looks[-1].at_s - held.at_s),
     )
 
 
-def _told(cost: Path) -> tuple[int, float]:
-    """The calls of the library so far and their CPU seconds, at most half a second old."""
-    calls, _, spent_s = cost.read_text().partition(" ")
-    return int(calls), float(spent_s)
+def _by_state(
+    entered: Sequence[StateEntered], looks: Sequence[_Look], sampled_s: Sequence[float]
+) -> tuple[StateCost, ...]:
+    """The cost of each state, of all the times that it was entered; looks: at each of these moments, and at the end."""
+    found: dict[State, StateCost] = {}
+    for event, begun, ended in zip(entered, looks, looks[1:], strict=False):
+        seconds = ended.at_s - begun.at_s
+        cost = StateCost(
+            state=event.state,
+            seconds=seconds,
+            cpu_s=ended.cpu_s - begun.cpu_s - (ended.emulated_s - begun.emulated_s),
+            samples=sum(event.t_s < t_s <= event.t_s + seconds for t_s in sampled_s),
+        )
+        before = found.get(event.state)
+        if before is not None:
+            cost = replace(
+                cost,
+                seconds=cost.seconds + before.seconds,
+                cpu_s=cost.cpu_s + before.cpu_s,
+                samples=cost.samples + before.samples,
+            )
+        found[event.state] = cost
+    return tuple(cost for cost in found.values() if cost.seconds >= _LEAST_S)
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def _emulated_s(cost: Path) -> float:
+    """CPU seconds of the library so far, at most half a second old."""
+    _, _, spent_s = cost.read_text().partition(" ")
+    return float(spent_s)
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process, all its threads, to the nanosecond: by its own clock, which has this number."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def _peak_bytes(pid: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from autocap import events
 from autocap.clock import Clock, VirtualClock
-from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
+from autocap.config import TuneConfig
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
 from autocap.devices.base import LimitPort, PowerSource
@@ -119,7 +119,7 @@ def tune(
     progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
     of the machine's power. starvation: of autocap, by the other work on its machine. earlier: what is remembered.
     """
-    clock, device, interval_s = _machine(job, node, starvation, seed)
+    clock, device, starves = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
     grid = cap_grid(config, device.gpus, original_w)
     factory = registry.find(strategy_name)
@@ -150,7 +150,7 @@ def tune(
         controller=controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
-        interval_s=interval_s,
+        pace=lambda: INTERVAL_S if starves() else controller.interval_s,
         steps=lambda: device.steps(clock.now()),
         actuator=actuator,
         node=None if meter is None else meter(device, clock),
@@ -168,16 +168,15 @@ def tune(
 
 def _machine(
     job: SimulatedJob, node: SimulatedNode | None, starvation: Starvation | None, seed: int
-) -> tuple[VirtualClock, SimulatedDevice, float]:
-    """The clock, the devices, and the seconds between two samples."""
+) -> tuple[VirtualClock, SimulatedDevice, Callable[[], bool]]:
+    """The clock, the devices, and whether autocap is starved now: then samples come as the clock lets them."""
     if starvation is None:
         clock = VirtualClock()
         device = SimulatedDevice(clock, job, node, seed=seed)
-        return clock, device, device.sensor.update_s / SAMPLES_PER_UPDATE
+        return clock, device, lambda: False
     starved = StarvedClock(starvation, seed)
     device = StarvedDevice(starved, job, node, seed=seed)
-    starved.usual_s = device.sensor.update_s / SAMPLES_PER_UPDATE
-    return starved, device, min(starved.usual_s, INTERVAL_S)
+    return starved, device, lambda: starved.is_starved
 
 
 class _Until:

@@ -29,29 +29,28 @@ class Starvation:
 
 
 class StarvedClock(VirtualClock):
-    """A clock that wakes late: after a gap that is drawn while there is starvation, else after usual_s."""
+    """A clock that wakes late while there is starvation: after a gap that is drawn."""
 
     def __init__(self, starvation: Starvation, seed: int) -> None:
         super().__init__()
-        self.usual_s = INTERVAL_S
         self._starvation = starvation
         self._rng = np.random.default_rng([seed, 8])
 
     def wait_until(self, t_s: float) -> int | None:
         now_s = self.now()
-        if not self._starved:
-            return super().wait_until(max(t_s, now_s + self.usual_s))
+        if not self.is_starved:
+            return super().wait_until(t_s)
         if self._rng.random() < self._starvation.bursts:
             return super().wait_until(t_s)
         return super().wait_until(max(t_s, now_s + self._gap_s()))
 
     def hold_up(self) -> None:
         """What is under way may take longer than it should."""
-        if self._starved and self._rng.random() < self._starvation.held_up:
+        if self.is_starved and self._rng.random() < self._starvation.held_up:
             super().wait_until(self.now() + self._gap_s())
 
     @property
-    def _starved(self) -> bool:
+    def is_starved(self) -> bool:
         return any(spell.holds(self.now()) for spell in self._starvation.spells)
 
     def _gap_s(self) -> float:

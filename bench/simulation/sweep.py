@@ -68,7 +68,7 @@ def measure(command: Command, run: PlannedRun, seed: int) -> FinishedRun:
         controller=whole,
         job=SimulatedProcess(device, clock, float("inf")),
         sink=Log(),
-        interval_s=INTERVAL_S,
+        pace=lambda: INTERVAL_S,
         steps=lambda: None,
         actuator=actuator,
         node=node,

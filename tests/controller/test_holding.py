@@ -151,10 +151,11 @@ def test_the_baseline_is_measured_again_at_growing_intervals_and_the_numbers_are
 def acted_on_s(hold: Hold, since_s: float) -> float | None:
     """When a job that takes twice its time from the beginning on is tuned anew."""
     metering = Metering()
-    for number in range(1, 200):
-        t_s = since_s + number
+    for number in range(1, 4000):
+        t_s = since_s + number / 20
         sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0, energy_j=200.0 * t_s),))
-        metered = metering.meter(sample, (Mark(t_s=t_s, iterations=float(number)),), "steps", (260.0,))
+        marks = (Mark(t_s=t_s, iterations=number / 20),) if number % 20 == 0 else ()
+        metered = metering.meter(sample, marks, "steps", (260.0,))
         if hold.why_anew(metered):
             return t_s
     return None

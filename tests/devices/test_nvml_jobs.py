@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autocap import events
-from autocap.config import SAMPLES_PER_UPDATE, TuneConfig
+from autocap.config import TuneConfig
 from autocap.controller.controller import Controller
 from autocap.devices.model.profiles import load
 from autocap.devices.nvml import NvmlDevice
@@ -66,27 +66,28 @@ def tune(made: Stand, end_s: float, period: bool = False, caps_w: tuple[float, .
     factory = registry.find("linear" if caps_w else "golden")
     options = registry.option_values(factory, ())
     progress: Progress = PeriodProgress(device.sensor) if period else StepProgress()
+    controller = Controller(
+        config=config,
+        sensor=device.sensor,
+        original_w=original_w,
+        grid=grid,
+        progress=progress,
+        new_strategy=lambda baseline, before: factory(
+            grid=grid,
+            metric=config.metric,
+            baseline=baseline,
+            rng=np.random.default_rng(0),
+            history=before,
+            options=options,
+        ),
+    )
     runner = Runner(
         clock=made.clock,
         device=device,
-        controller=Controller(
-            config=config,
-            sensor=device.sensor,
-            original_w=original_w,
-            grid=grid,
-            progress=progress,
-            new_strategy=lambda baseline, before: factory(
-                grid=grid,
-                metric=config.metric,
-                baseline=baseline,
-                rng=np.random.default_rng(0),
-                history=before,
-                options=options,
-            ),
-        ),
+        controller=controller,
         job=job,
         sink=log,
-        interval_s=device.sensor.update_s / SAMPLES_PER_UPDATE,
+        pace=lambda: controller.interval_s,
         steps=lambda: None if period else job.physics.steps(),
         actuator=actuator,
     )

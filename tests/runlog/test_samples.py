@@ -1,13 +1,19 @@
 """The samples of a run come back as arrays, as far as they were written."""
 
 import zlib
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autocap.clock import VirtualClock
+from autocap.controller.pace import Pace
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.records import Reading, Sample, StepReading
 from autocap.runlog.columns import parse
-from autocap.runlog.directory import header, row
+from autocap.runlog.directory import SAMPLES, RunDirectory, header, row
 
 
 def gzipped(text: str) -> bytes:
@@ -55,6 +61,20 @@ def test_a_file_cut_at_any_byte_gives_whole_rows_only() -> None:
 @pytest.mark.parametrize("data", [b"", b"not gzip", gzipped(""), gzipped("t_s,power_w\n"), gzipped("a,b\n1,2\n")])
 def test_a_file_without_samples_gives_none(data: bytes) -> None:
     assert len(parse([data]).t_s) == 0
+
+
+def test_a_day_at_a_held_cap_takes_less_than_5_mb(tmp_path: Path) -> None:
+    device = SimulatedDevice(clock := VirtualClock(), SimulatedJob(profile=profiles.load("tesla-v100/resnet50")))
+    pace, sizes = Pace(device.sensor), list[int]()
+    with RunDirectory.create(tmp_path / "run", False, datetime.now(UTC)) as run:
+        for end_s in (100.0, 820.0):
+            while clock.now() < end_s:
+                seen = Sample(t_s=clock.now(), readings=device.read(), steps=device.steps(clock.now()))
+                run.sample(seen)
+                pace.take(seen)
+                clock.wait_until(clock.now() + pace.interval_s(held=True, follows_power=False, iteration_s=0.3))
+            sizes.append((tmp_path / "run" / SAMPLES).stat().st_size)
+    assert 86_400 / 720 * (sizes[1] - sizes[0]) < 5e6
 
 
 def test_damaged_rows_and_times_that_go_back_are_left_out() -> None:

@@ -128,7 +128,7 @@ class Job:
 def test_a_fault_while_tuning_puts_the_limits_back_before_its_traceback_is_written(directory: RunDirectory) -> None:
     clock, recorder, limits = VirtualClock(), Recorder(directory), Limits(directory)
     runner = Runner(
-        clock=clock, device=Device(), controller=Broken(), job=Job(clock), sink=recorder, interval_s=0.1,
+        clock=clock, device=Device(), controller=Broken(), job=Job(clock), sink=recorder, pace=lambda: 0.1,
         steps=lambda: None, actuator=limits,
     )  # type: ignore[arg-type]  # fmt: skip
     assert runner.run() == 5

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from autocap import events
@@ -35,12 +36,15 @@ class Stall(VirtualClock):
 
 @dataclass
 class Loop:
-    """Everything around a runner. put_back_at_s: when the watchdog has put the limits back. taking_s: of a reading."""
+    """Everything around a runner. put_back_at_s: when the watchdog has put the limits back. taking_s: of a reading.
+    changed_at_s: when somebody else sets a limit."""
 
     clock: VirtualClock
     put_back_at_s: list[float] = field(default_factory=list)
     end_s: float = 100.0
     taking_s: float = 0.0
+    pace: Callable[[], float] = lambda: INTERVAL_S
+    changed_at_s: float = float("inf")
     log: list[Event] = field(default_factory=list)
     story: list[tuple[str, float]] = field(default_factory=list)
     caps_w: tuple[float, ...] = (200.0,)
@@ -54,7 +58,7 @@ class Loop:
     def run(self) -> Runner:
         device: Device = self
         runner = Runner(
-            clock=self.clock, device=device, controller=self, job=self, sink=self, interval_s=INTERVAL_S,
+            clock=self.clock, device=device, controller=self, job=self, sink=self, pace=self.pace,
             steps=lambda: None, actuator=self,
         )  # fmt: skip
         assert runner.run() == 0
@@ -77,7 +81,8 @@ class Loop:
     def read(self) -> tuple[Reading, ...]:
         self.note("read")
         self.clock.wait_until(self.clock.now() + self.taking_s)
-        return (Reading(t_s=self.clock.now(), power_w=150.0, requested_w=self.caps_w[0]),)
+        requested_w = self.caps_w[0] - (10.0 if self.clock.now() >= self.changed_at_s else 0.0)
+        return (Reading(t_s=self.clock.now(), power_w=150.0, requested_w=requested_w),)
 
     def notes(self) -> tuple[str, ...]:
         return ()
@@ -142,6 +147,25 @@ def test_readings_that_take_longer_than_their_interval_do_not_come_in_bursts():
     loop.run()
     assert min(loop.gaps_s("read")) == pytest.approx(0.35 + INTERVAL_S)
     assert max(loop.gaps_s("beat")) < 1.0
+
+
+def test_samples_come_as_soon_as_they_are_asked_for_and_beats_as_often_as_ever():
+    loop = Loop(VirtualClock())
+    loop.pace = lambda: 0.05 if loop.clock.now() < 30.0 else 0.8 if loop.clock.now() < 70.0 else 0.25
+    loop.run()
+    reads_s = np.array(loop.times("read"))
+    for begin_s, end_s, interval_s in ((0.0, 30.0, 0.05), (31.0, 70.0, 0.8), (71.0, 100.0, 0.25)):
+        assert np.diff(reads_s[(reads_s >= begin_s) & (reads_s < end_s)]) == pytest.approx(interval_s)
+    assert min(loop.gaps_s("beat")) + 1e-9 >= 0.35
+    assert max(loop.gaps_s("beat")) <= 0.4 + 1e-9
+    held = [what for what, t_s in loop.story if 31.0 < t_s < 69.0]
+    assert held.count("beat") == pytest.approx(2 * held.count("read"), abs=2)  # no wake-up of its own
+
+
+def test_a_limit_that_somebody_else_has_changed_is_noticed_soon_however_seldom_samples_come():
+    loop = Loop(VirtualClock(), pace=lambda: 0.8, changed_at_s=50.1)
+    assert "somebody else has changed it" in loop.run().ended_because
+    assert 0.1 <= loop.times("stop")[0] - 50.1 <= 0.9 + 1e-9
 
 
 def test_a_few_interruptions_are_got_over():

@@ -55,4 +55,5 @@ def test_samples_come_late_several_at_once_and_as_usual_afterwards() -> None:
     assert starved_s.max() <= 5.0 + 1e-9
     assert np.mean(starved_s < 0.021) > 0.2
     assert np.mean(starved_s > 1.0) > 0.2
-    assert np.allclose(np.diff(t_s[t_s < 20.0]), 0.05, atol=1e-6)
+    usual_s = np.diff(t_s[t_s < 20.0])  # while a cap is searched for, and while it is held
+    assert np.all(np.isclose(usual_s, 0.05) | np.isclose(usual_s, 0.8))

@@ -68,7 +68,7 @@ class SensorModel:
         a low pass needs to come within 1 %. Behind a low pass that is slower than the updates no time goes unseen."""
         settle_s = max(_INSTANT_SETTLE_S, 2 * self.window_s, self.window_s + _RESPONSES * self.response_s)
         window_s = max(self.window_s, min(self.response_s, self.update_s))
-        return SensorInfo(update_s=self.update_s, window_s=window_s, settle_s=settle_s)
+        return SensorInfo(update_s=self.update_s, window_s=window_s, settle_s=settle_s, counter_s=self.energy_update_s)
 
 
 # Update period and window as measured on each card (SC24 logs), and the 1 s average of GA10x, Ada and Hopper.

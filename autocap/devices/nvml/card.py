@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _TYPICAL_UPDATE_S = 0.1  # until the sensor's own is known
 # How old what changes slowly may be: every call costs, and takes the driver's lock for a moment.
-_CLOCKS_S, _TEMPERATURE_S = 0.2, 1.0
+_SLOW_S, _TEMPERATURE_S = 0.2, 1.0  # utilisation is a mean over the last sixth of a second, or more
 _OLDEST_S = 2.5  # the driver's buffer reaches back 2.4 s; an older stamp, or a future one, is another clock's
 _SW_POWER_CAP = 0x4
 _THROTTLED = 0x8 | 0x20 | 0x40 | 0x80  # HW slowdown, SW thermal, HW thermal, HW power brake
@@ -70,6 +70,7 @@ class Card:
         self._failed: dict[str, str] = {}  # the last failure of each quantity that has one
         self._sample: tuple[int, float] | None = None  # the buffer's newest: its stamp in µs, watts
         self._held: dict[str, tuple[float, int | None]] = {}  # what changes slowly: when it was asked for, and it
+        self._what_fields = self._what("field values")
         self._fields = self._offered_fields()
         self.source = self._find_source()
 
@@ -84,10 +85,10 @@ class Card:
         raw = self._power(answers)
         now_s = self._clock.now()
         counted_j = self.counter_j()
-        busy_pct = self._ask("utilisation", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
-        clock_mhz = self._lately(now_s, _CLOCKS_S, self._sm_clock_mhz)
+        busy_pct = self._lately(now_s, _SLOW_S, self._busy_pct)
+        clock_mhz = self._lately(now_s, _SLOW_S, self._sm_clock_mhz)
         temperature_c = self._lately(now_s, _TEMPERATURE_S, self._temperature_c)
-        reasons = self._lately(now_s, _CLOCKS_S, self._clock_reasons)
+        reasons = self._lately(now_s, _SLOW_S, self._clock_reasons)
         energy_j = self.energy_trace.take(now_s, counted_j, raw.power_w)
         t_s, power_w = self.power_trace.take(raw.stamp_s, raw.power_w, energy_j=energy_j, busy=busy_pct != 0)
         return Reading(
@@ -117,7 +118,7 @@ class Card:
         wanted = ((INSTANT_POWER, GPU_SCOPE), (INSTANT_POWER, MODULE_SCOPE))
         limits = ((ENFORCED_LIMIT, GPU_SCOPE), (REQUESTED_LIMIT, GPU_SCOPE))
         try:
-            answers = read_fields(self._what("field values"), self._handle, (*wanted, *limits))
+            answers = read_fields(self._what_fields, self._handle, (*wanted, *limits))
         except NvmlError as error:
             if error.lost:
                 raise
@@ -143,8 +144,7 @@ class Card:
     def _answers(self) -> dict[int, FieldValue]:
         if not self._fields:
             return {}
-        what = self._what("field values")
-        answers = self._ask("field values", lambda: read_fields(what, self._handle, self._fields))
+        answers = self._ask("field values", lambda: read_fields(self._what_fields, self._handle, self._fields))
         self._absent.discard("field values")  # they were there
         return {} if answers is None else {field: a for (field, _), a in zip(self._fields, answers, strict=True)}
 
@@ -209,6 +209,9 @@ class Card:
             self._held[ask.__name__] = now_s, value
         return value
 
+    def _busy_pct(self) -> int | None:
+        return self._ask("utilisation", lambda: int(pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
+
     def _sm_clock_mhz(self) -> int | None:
         return self._ask("SM clock", lambda: pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM))
 
@@ -229,10 +232,12 @@ class Card:
         if quantity in self._absent:
             return None
         try:
-            return call(self._what(quantity), function)
+            return function()  # `call` would put words together for an error that hardly ever comes
+        except pynvml.NVMLError as error:
+            self._settle(quantity, NvmlError(self._what(quantity), error.value))
         except NvmlError as error:
             self._settle(quantity, error)
-            return None
+        return None
 
     def _note(self, quantity: str, code: int | None) -> None:
         if code is not None:

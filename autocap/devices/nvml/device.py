@@ -96,10 +96,11 @@ class NvmlDevice:
                     f"{card.where} module", f"{card.where} reports the power of its whole module, CPU included"
                 )
         update_s = max(card.power_trace.update_s for card in self._cards)
+        counter_s = max((probe.counter_s for probe in probes if probe.counter_s is not None), default=None)
+        window_s, settle_s = min(_INSTANT_WINDOW_S, update_s), max(_INSTANT_SETTLE_S, 2 * update_s)
         if any(card.source is PowerQuery.USAGE for card in self._cards):
-            return SensorInfo(update_s=update_s, window_s=_USAGE_WINDOW_S, settle_s=_USAGE_SETTLE_S)
-        settle_s = max(_INSTANT_SETTLE_S, 2 * update_s)
-        return SensorInfo(update_s=update_s, window_s=min(_INSTANT_WINDOW_S, update_s), settle_s=settle_s)
+            window_s, settle_s = _USAGE_WINDOW_S, _USAGE_SETTLE_S
+        return SensorInfo(update_s=update_s, window_s=window_s, settle_s=settle_s, counter_s=counter_s)
 
     def _note_state(self) -> None:
         """What is worth knowing about limits before one is set."""

@@ -5,7 +5,7 @@ All power fields are milliwatts (NVML reference, "Field Value Enums").
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pynvml
 
@@ -24,8 +24,7 @@ class _Plain(ctypes.Structure):
     _fields_ = pynvml.c_nvmlFieldValue_t._fields_
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldValue:
+class FieldValue(NamedTuple):
     """One field as answered. code: its nvmlReturn_t, 0 where there is a value. stamp_us: the driver's time stamp,
     microseconds since 1970 by the CPU's clock, 0 where it gave none."""
 

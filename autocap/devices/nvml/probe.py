@@ -26,13 +26,15 @@ _ATTEMPTS = 3  # a load that begins or ends meanwhile looks like a disagreement,
 class SensorProbe:
     """One GPU's sensors as watched.
 
-    source: where power is read. update_s: between fresh power readings, `None` where power did not move. counter_j,
+    source: where power is read. update_s: between fresh power readings, counter_s: between two moves of the energy
+    counter, `None` where it did not move. counter_j,
     integrated_j: the same stretch of time by the energy counter and by the readings, `None` where it was not compared.
     counter_trouble: why the counter is not to be used, `None` where it may be or where there is none (has_counter).
     """
 
     source: PowerQuery
     update_s: float | None
+    counter_s: float | None
     has_counter: bool
     counter_j: float | None
     integrated_j: float | None
@@ -91,7 +93,8 @@ def _conclude(source: PowerQuery, polls: Sequence[_Poll]) -> SensorProbe:
         trouble = "does not move although power is drawn" if any(poll.power_w for poll in polls) else None
     return SensorProbe(
         source=source,
-        update_s=_update_s(polls),
+        update_s=_between_moves_s([(poll.t_s, poll.power_w) for poll in polls]),
+        counter_s=_between_moves_s([(poll.t_s, poll.counter_j) for poll in polls]),
         has_counter=has_counter,
         counter_j=counter_j,
         integrated_j=integrated_j,
@@ -99,10 +102,10 @@ def _conclude(source: PowerQuery, polls: Sequence[_Poll]) -> SensorProbe:
     )
 
 
-def _update_s(polls: Sequence[_Poll]) -> float | None:
-    """The mean time between two fresh readings. Two equal ones in succession look like one that took twice as long, so
-    only intervals near the usual one count."""
-    moved_s = [new.t_s for old, new in pairwise(polls) if new.power_w not in (old.power_w, None)]
+def _between_moves_s(polls: Sequence[tuple[float, float | None]]) -> float | None:
+    """The mean time between two fresh readings of what was seen when. Two equal ones in succession look like one that
+    took twice as long, so only intervals near the usual one count."""
+    moved_s = [t_s for (_, old), (t_s, new) in pairwise(polls) if new not in (old, None)]
     intervals_s = [new - old for old, new in pairwise(moved_s)]
     if len(intervals_s) < _FEWEST_MOVES:
         return None

@@ -47,6 +47,7 @@ class PeriodProgress:
 
     kind = "period"
     confidence = "high"
+    follows_power = True
 
     def __init__(self, sensor: SensorInfo) -> None:
         self._sensor = sensor

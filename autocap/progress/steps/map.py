@@ -41,6 +41,7 @@ class StepMap:
         self._fd, self._file = fd, file
         self._job = JobSteps()
         self._slots: dict[int, ProcessSteps] = {}  # by offset: what was last read whole
+        self._used = _MAP_BYTES  # as far as a slot was taken, and one more
         self._table = b""  # as it was read last, and what it said
         self._reading: StepReading | None = None
 
@@ -102,21 +103,32 @@ class StepMap:
         `None` before the first step, and when the map was tampered with.
         """
         # Not mapped: reading a mapping of a file that was truncated would kill us.
-        try:
-            table = os.pread(self.fd, _MAP_BYTES, 0)
-        except OSError:
-            return None
-        if len(table) != _MAP_BYTES:
+        table = self._look()
+        if table is None:
             return None
         if table != self._table:
             self._table, self._reading = table, self._read_slots(table)
         reading = self._reading
         return None if reading is None else StepReading(count=reading.count, t_s=reading.t_s - origin_s)
 
+    def _look(self) -> bytes | None:
+        """The map as far as the first free slot, as slots are taken in order; `None` where it was tampered with."""
+        table = self._read_bytes(self._used)
+        taken = table is not None and table[-step_hook.SLOT_BYTES :][:_PID_BYTES] != _NOBODY
+        return self._read_bytes(_MAP_BYTES) if taken else table
+
+    def _read_bytes(self, size: int) -> bytes | None:
+        try:
+            table = os.pread(self.fd, size, 0)
+        except OSError:
+            return None
+        return table if len(table) == size else None
+
     def _read_slots(self, table: bytes) -> StepReading | None:
         now_ns = time.monotonic_ns()  # no step that we read can have ended later
         for at in range(step_hook.HEADER_BYTES, _MAP_BYTES, step_hook.SLOT_BYTES):
             if table[at : at + _PID_BYTES] == _NOBODY:
+                self._used = at + step_hook.SLOT_BYTES
                 break  # slots are taken in order, and none is given back
             steps = _slot(table, at, now_ns)
             if steps is not None:
