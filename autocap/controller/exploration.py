@@ -8,7 +8,7 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge
+from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge, scattering_as
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.per_gpu.balancing import Balancing, hindrance
 from autocap.controller.revisits import Revisits
@@ -183,6 +183,9 @@ class Exploration:
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
             self._trial = (self._out.now_s, trial.measurement)
+        if self._rough and trial.measurement is not None and not self.search.history:
+            # How iterations scatter is known only now.
+            self.search.anchor(scattering_as(self.search.first, trial.measurement))
         self.search.tell(trial)
         for one in gone:
             self._withdraw(one.cap_w, one.why)
