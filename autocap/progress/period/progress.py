@@ -47,6 +47,7 @@ class PeriodProgress:
 
     kind = "period"
     confidence = "high"
+    is_over = False
 
     def __init__(self, sensor: SensorInfo) -> None:
         self._sensor = sensor
