@@ -25,7 +25,6 @@ from autocap.records import Measurement, TrialState
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
-_FAR_OFF = 0.05  # of time or energy, between a rough baseline and what it turns out to be: what was tried may be wrong
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
@@ -135,7 +134,7 @@ class Exploration:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
         moved = None
         if result.measurement is not None and self._rough:
-            self._anchor(result.measurement)
+            self._anchor(result.measurement, begins_anew=True)
         elif result.measurement is not None:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None:
@@ -145,10 +144,16 @@ class Exploration:
         self._announce_trial(cap_w)
         return None
 
-    def _anchor(self, baseline: Measurement) -> bool:
-        """The baseline is not rough any more; whether it is far from what the search went by."""
+    def _anchor(self, baseline: Measurement, *, begins_anew: bool) -> bool:
+        """The baseline is not rough any more; whether it is another than what the search went by. begins_anew: then the
+        job itself may have been another while caps were tried, as where it warmed up."""
         self._rough = False
-        return self._told.refined(baseline) > _FAR_OFF
+        off = self._told.refined(baseline)
+        if off is not None and begins_anew:
+            why = f"the job has changed since: {off} per iteration {_AT_ARRIVAL}"
+            for cap_w in {trial.cap_w for trial in self.search.history}:
+                self._withdraw(cap_w, why)
+        return off is not None
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
@@ -239,7 +244,7 @@ class Exploration:
         if result.measurement is None:
             why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
             return self._told.put_back(why, self.search.baseline, unsure=True)
-        self._anchor(result.measurement)
+        self._anchor(result.measurement, begins_anew=True)
         self._revisits.made(self._out.now_s, None)
         return self._next_trial()
 
@@ -281,7 +286,8 @@ class Exploration:
             self._measure_next(comparison)
             return None
         if self._rough:
-            if self._anchor(found.baseline):
+            # What its cap has shown before is what it shows now.
+            if self._anchor(found.baseline, begins_anew=False):
                 self._revisits.made(self._out.now_s, None)
                 self._out.enter(State.SEARCHING)
                 return self._next_trial()

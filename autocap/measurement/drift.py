@@ -86,7 +86,8 @@ class DriftWatch:
         self._longest_s = 0.0  # between two readings of power since then
         self._read_s = math.inf  # the last one
         self._counted: Mark | None = None  # the last one
-        self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry
+        self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry,
+        self._stalled_at = 0.0  # soon after this one
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
 
     @property
@@ -121,7 +122,7 @@ class DriftWatch:
         self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
         ahead = iterations - seconds / self._reference.period_s
-        if 0 < ahead <= self._owed:
+        if 0 < ahead <= self._owed and mark.iterations - self._stalled_at <= 2 * _MOST_QUEUED:
             self._owed -= ahead
             return None
         return self._block(seconds, joules, iterations)
@@ -135,7 +136,7 @@ class DriftWatch:
         self._counted = mark
         if metered.pause_ended and before is not None:
             missed = (mark.t_s - before.t_s) / self._reference.period_s - (mark.iterations - before.iterations)
-            self._owed = min(max(0.0, missed), _MOST_QUEUED)
+            self._owed, self._stalled_at = min(max(0.0, missed), _MOST_QUEUED), mark.iterations
 
     def _block(self, seconds: float, joules: float, iterations: float) -> str | None:
         time = seconds / iterations / self._reference.period_s
