@@ -150,9 +150,9 @@ class Exploration:
         self._rough = False
         off = self._told.refined(baseline)
         if off is not None and begins_anew:
-            why = f"the job has changed since: {off} per iteration {_AT_ARRIVAL}"
+            changed = f"the job has changed since: {off} per iteration {_AT_ARRIVAL}"
             for cap_w in {trial.cap_w for trial in self.search.history}:
-                self._withdraw(cap_w, why)
+                self._withdraw(cap_w, changed)
         return off is not None
 
     def _start_trial(self, cap_w: float) -> None:
