@@ -134,7 +134,7 @@ class Exploration:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
         moved = None
         if result.measurement is not None and self._rough:
-            self._anchor(result.measurement, begins_anew=True)
+            self._anchor(result.measurement)
         elif result.measurement is not None:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None:
@@ -144,12 +144,12 @@ class Exploration:
         self._announce_trial(cap_w)
         return None
 
-    def _anchor(self, baseline: Measurement, *, begins_anew: bool) -> bool:
-        """The baseline is not rough any more; whether it is another than what the search went by. begins_anew: then the
-        job itself may have been another while caps were tried, as where it warmed up."""
+    def _anchor(self, baseline: Measurement) -> bool:
+        """The baseline is not rough any more; whether it is another than what the search went by. Then the job may have
+        been another one while caps were tried, as where it warmed up, and they are tried anew."""
         self._rough = False
         off = self._told.refined(baseline)
-        if off is not None and begins_anew:
+        if off is not None:
             changed = f"the job has changed since: {off} per iteration {_AT_ARRIVAL}"
             for cap_w in {trial.cap_w for trial in self.search.history}:
                 self._withdraw(cap_w, changed)
@@ -244,7 +244,7 @@ class Exploration:
         if result.measurement is None:
             why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
             return self._told.put_back(why, self.search.baseline, unsure=True)
-        self._anchor(result.measurement, begins_anew=True)
+        self._anchor(result.measurement)
         self._revisits.made(self._out.now_s, None)
         return self._next_trial()
 
@@ -286,8 +286,7 @@ class Exploration:
             self._measure_next(comparison)
             return None
         if self._rough:
-            # What its cap has shown before is what it shows now.
-            if self._anchor(found.baseline, begins_anew=False):
+            if self._anchor(found.baseline):
                 self._revisits.made(self._out.now_s, None)
                 self._out.enter(State.SEARCHING)
                 return self._next_trial()
