@@ -8,7 +8,16 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge, scattering_as
+from autocap.controller.comparison import (
+    WINDOW_ERROR,
+    Caps,
+    Comparison,
+    Judgement,
+    Ruling,
+    between,
+    judge,
+    scattering_as,
+)
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.per_gpu.balancing import Balancing, hindrance
 from autocap.controller.revisits import Revisits
@@ -17,13 +26,12 @@ from autocap.controller.steps import Anchoring, AtTrial, Confirming, Step, Trial
 from autocap.events import State
 from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
-from autocap.measurement.probe import ProbeResult
+from autocap.measurement.probe import ProbeResult, ProbeRules
 from autocap.measurement.prober import Prober
 from autocap.progress import Progress
 from autocap.records import Measurement, TrialState
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
-_FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
 _FAR_OFF = 0.05  # of time or energy, between a rough baseline and what it turns out to be: what was tried may be wrong
 _AT_ARRIVAL = "at the limit found on arrival"
@@ -113,7 +121,10 @@ class Exploration:
     # Searching.
 
     def _next_trial(self) -> Decision | None:
-        cap_w = self.search.ask()
+        return self._try(self.search.ask())
+
+    def _try(self, cap_w: float | None) -> Decision | None:
+        """The cap that was asked for, watts; the end of the search where there is none."""
         if cap_w is None:
             return self._end_search()
         if self._revisits.due(self._out.now_s):
@@ -258,9 +269,16 @@ class Exploration:
         self._step = Confirming(comparison=comparison, held=held)
         self._measure_next(comparison)
 
+    def _is_best(self, caps_w: Caps) -> bool:
+        """Whether the strategy recommends these very caps, watts."""
+        cap_w = self.search.recommend()
+        return cap_w is not None and self._out.every(cap_w) == caps_w
+
     def _measure_next(self, comparison: Comparison) -> None:
-        """At the limit found on arrival no longer than needed: how iterations scatter, the cap's own windows show."""
-        self._measure(comparison.next_w, _FEWEST_BETWEEN if comparison.inner_next else None)
+        rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
+        if comparison.inner_next:
+            rules = between(rules, comparison, self.search.baseline, self._config.metric)
+        self._measure(comparison.next_w, rules)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
         comparison = step.comparison
@@ -283,8 +301,10 @@ class Exploration:
         if self._rough:
             if self._anchor(found.baseline):
                 self._revisits.made(self._out.now_s, None)
-                self._out.enter(State.SEARCHING)
-                return self._next_trial()
+                asked_w = self.search.ask()
+                if asked_w is not None or not self._is_best(comparison.outer_w):
+                    self._out.enter(State.SEARCHING)
+                    return self._try(asked_w)
         else:
             changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
             if changed is not None:
@@ -305,12 +325,10 @@ class Exploration:
             case _:
                 assert_never(found.ruling)
 
-    def _measure(self, caps_w: Caps, fewest: int | None = None) -> None:
-        """fewest: iterations, instead of as many as usual."""
+    def _measure(self, caps_w: Caps, rules: ProbeRules | None = None) -> None:
+        """rules: when it ends, instead of those of any window."""
         self._out.set(caps_w)
-        rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
-        if fewest is not None:
-            rules = replace(rules, min_batches=min(fewest, rules.min_batches))
+        rules = rules or replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
         self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
 
     def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:

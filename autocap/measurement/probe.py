@@ -27,6 +27,7 @@ class ProbeRules:
     target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, without
     pauses of the job and disturbances, and longest time of disturbances. min_batches: fewest batch means. least_s,
     least_iterations: of the window, however exact it is. level: only once the job gets neither faster nor slower.
+    enough_s: after which it ends with what there is, if that is anything, however inexact.
     iteration_s: an iteration at the limits found on arrival, seconds, 0 while unknown: where so few fit into limit_s
     that nothing could be measured, the probe goes on until it can be.
     """
@@ -40,6 +41,7 @@ class ProbeRules:
     least_iterations: int = 0
     level: bool = False
     iteration_s: float = 0.0
+    enough_s: float = math.inf
 
     @property
     def longest_s(self) -> float:
@@ -216,14 +218,15 @@ class Probe:
         return None
 
     def _late(self, elapsed_s: float) -> ProbeResult | None:
-        if elapsed_s < self._rules.limit_s:
+        limit_s = min(self._rules.limit_s, self._rules.enough_s)
+        if elapsed_s < limit_s:
             return None
         if self._rules.level and self._retakes < _RETAKES and self._window is not None and self._window.drifts():
             self._retakes += 1
             self._start_s, self._paused_s = self._last_s, 0.0
             return None
         stretched = f", stretched to {self._window.iterations:g} iterations" if self._stretched and self._window else ""
-        result = self._ended(TrialState.COMPLETE, f"time limit of {self._rules.limit_s:g} s{stretched}")
+        result = self._ended(TrialState.COMPLETE, f"time limit of {limit_s:g} s{stretched}")
         if result is not None:
             return result
         if elapsed_s < self._rules.longest_s:
