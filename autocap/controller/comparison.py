@@ -15,8 +15,8 @@ Caps = tuple[float, ...]
 
 _ROUNDS = 3
 _FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
-_LONG_BETWEEN_S = 10.0  # of such a window, where the verdict needs no more
-_CLEAR = 4.0  # standard errors of the baseline that a cap saves, for a verdict without another round
+_LONG_BETWEEN_S = 6.0  # of such a window, where the verdict needs no more
+_CLEAR = 5.0  # standard errors of the baseline that a cap saves, for a verdict without another round
 _ENERGY = Metric(name="energy")
 _NEGLIGIBLE = 0.0005  # of the time per iteration: less is not worth telling from noise
 _SURE = 2.0  # standard errors
