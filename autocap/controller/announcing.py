@@ -4,7 +4,7 @@ from autocap import events
 from autocap.controller.actions import Outbox, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Judgement
 from autocap.controller.search import Search
-from autocap.measurement.drift import ratios
+from autocap.measurement.drift import differences, ratios
 from autocap.records import Measurement
 
 
@@ -21,14 +21,15 @@ class Announcer:
 
     def baseline(self, baseline: Measurement) -> float:
         """The baseline was measured again, and holds from now on; by how much of itself it has moved."""
-        moved = _apart(self._search.baseline, baseline)
+        moved = max(abs(ratio - 1) for ratio, _ in ratios(self._search.baseline, baseline).values())
         self._search.rebase(baseline)
         self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
         return moved
 
-    def refined(self, baseline: Measurement) -> float:
-        """The baseline was rough and is known now, and holds for all that was tried; by how much it was off."""
-        off = _apart(self._search.first, baseline)
+    def refined(self, baseline: Measurement) -> str | None:
+        """The baseline was rough and is known now, and holds for all that was tried; what is another than it seemed, as
+        `+12 % time`, and `None` where it was right within its error."""
+        off = differences(self._search.first, baseline)
         trials = self._search.anchor(baseline)
         self._out.announce(events.BaselineRefined(t_s=self._out.now_s, measurement=baseline, trials=trials))
         self.predictions()
@@ -61,8 +62,3 @@ class Announcer:
             events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=reason, expected=expected)
         )
         return RevertForNow(reference=reference) if unsure else Revert(reference=reference)
-
-
-def _apart(before: Measurement, now: Measurement) -> float:
-    """The larger change of time and energy, relative."""
-    return max(abs(ratio - 1) for ratio, _ in ratios(before, now).values())

@@ -16,7 +16,7 @@ Caps = tuple[float, ...]
 _ROUNDS = 3
 _FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _LONG_BETWEEN_S = 6.0  # of such a window, where the verdict needs no more
-_CLEAR = 5.0  # standard errors of the baseline that a cap saves, for a verdict without another round
+_CLEAR = 3.0  # standard errors of the baseline that a cap saves, for a clear verdict
 _ENERGY = Metric(name="energy")
 _NEGLIGIBLE = 0.0005  # of the time per iteration: less is not worth telling from noise
 _SURE = 2.0  # standard errors
@@ -114,14 +114,11 @@ def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metr
 
     baseline: as it is known so far.
     """
-    cap = compared.outer
     rules = replace(usual, min_batches=min(_FEWEST_BETWEEN, usual.min_batches))
-    if cap.is_relative or metric.max_slowdown is not None:
+    if metric.max_slowdown is not None:
         return rules
-    cost = metric.cost(cap, baseline)
-    saved = abs(1.0 - cost.value)
-    clear_s = cap.duration_s * (_CLEAR * cost.stderr / saved) ** 2 if saved else math.inf
-    return replace(rules, enough_s=max(_LONG_BETWEEN_S, usual.settle_s + clear_s))
+    saved = abs(1.0 - metric.cost(compared.outer, baseline).value)
+    return replace(rules, patience_s=_LONG_BETWEEN_S, coarse_stderr=saved / _CLEAR)
 
 
 def scattering_as(few: Measurement, many: Measurement) -> Measurement:

@@ -33,7 +33,6 @@ from autocap.records import Measurement, TrialState
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
-_FAR_OFF = 0.05  # of time or energy, between a rough baseline and what it turns out to be: what was tried may be wrong
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
@@ -121,10 +120,7 @@ class Exploration:
     # Searching.
 
     def _next_trial(self) -> Decision | None:
-        return self._try(self.search.ask())
-
-    def _try(self, cap_w: float | None) -> Decision | None:
-        """The cap that was asked for, watts; the end of the search where there is none."""
+        cap_w = self.search.ask()
         if cap_w is None:
             return self._end_search()
         if self._revisits.due(self._out.now_s):
@@ -157,9 +153,15 @@ class Exploration:
         return None
 
     def _anchor(self, baseline: Measurement) -> bool:
-        """The baseline is not rough any more; whether it is far from what the search went by."""
+        """The baseline is not rough any more; whether it is another than what the search went by. Then the job may have
+        been another one while caps were tried, as where it warmed up, and they are tried anew."""
         self._rough = False
-        return self._told.refined(baseline) > _FAR_OFF
+        off = self._told.refined(baseline)
+        if off is not None:
+            changed = f"the job has changed since: {off} per iteration {_AT_ARRIVAL}"
+            for cap_w in {trial.cap_w for trial in self.search.history}:
+                self._withdraw(cap_w, changed)
+        return off is not None
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
@@ -269,11 +271,6 @@ class Exploration:
         self._step = Confirming(comparison=comparison, held=held)
         self._measure_next(comparison)
 
-    def _is_best(self, caps_w: Caps) -> bool:
-        """Whether the strategy recommends these very caps, watts."""
-        cap_w = self.search.recommend()
-        return cap_w is not None and self._out.every(cap_w) == caps_w
-
     def _measure_next(self, comparison: Comparison) -> None:
         rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
         if comparison.inner_next:
@@ -301,10 +298,8 @@ class Exploration:
         if self._rough:
             if self._anchor(found.baseline):
                 self._revisits.made(self._out.now_s, None)
-                asked_w = self.search.ask()
-                if asked_w is not None or not self._is_best(comparison.outer_w):
-                    self._out.enter(State.SEARCHING)
-                    return self._try(asked_w)
+                self._out.enter(State.SEARCHING)
+                return self._next_trial()
         else:
             changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
             if changed is not None:

@@ -9,6 +9,7 @@ Retune = float | str  # seconds, "auto" or "never"
 
 _RETRY_S = 300.0  # after a search that was disturbed, or ended in doubt
 _CHECK_S, _CHECK_WINDOWS = 900.0, 150.0  # first check after as long, or as many times the baseline's window
+_USUAL_WINDOW = 8.0  # iterations, at least
 
 
 class Hold:
@@ -78,7 +79,8 @@ class HoldPlan:
         how many times as long as usual its trials are."""
         self.searches += 1
         self._searched_from_s, self._retry_s = now_s, stretch * _RETRY_S
-        self._check_s = max(_CHECK_S, _CHECK_WINDOWS * baseline.duration_s)
+        window_s = max(baseline.duration_s, _USUAL_WINDOW * baseline.period_s)  # a rough one is shorter
+        self._check_s = max(_CHECK_S, _CHECK_WINDOWS * window_s)
 
     def begin_check(self) -> None:
         """The next one follows after twice the time."""

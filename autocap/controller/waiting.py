@@ -73,13 +73,12 @@ class Waiting:
         sensor: SensorInfo,
         remembered: Remembered | None,
     ) -> "Waiting":
-        """That of a run. A limit on slowdown needs the baseline at once, and who only observes loses nothing at it."""
-        look: FirstLook | None = FirstLook(outbox.original_w, sensor, config.min_batches)
+        """That of a run. Under a limit on slowdown nothing has been saved up yet that another cap could cost, and who
+        only observes loses nothing."""
         if config.observe or config.metric.max_slowdown is not None:
-            look = None
-        if config.observe or progress.kind not in COUNTED:
-            remembered = None
-        return cls(config, progress, outbox, look=look, remembered=remembered)
+            return cls(config, progress, outbox)
+        look = FirstLook(outbox.original_w, sensor, config.min_batches)
+        return cls(config, progress, outbox, look=look, remembered=remembered if progress.kind in COUNTED else None)
 
     def begin(self) -> None:
         """The first sample has come."""
@@ -136,7 +135,7 @@ class Waiting:
             return None
         doubt = None if seen is None else remembered.doubt(seen)
         self._remembered = None
-        if seen is not None and doubt is None and self._look is not None:
+        if seen is not None and doubt is None:
             return Rough(baseline=rough(remembered.baseline_beside(seen)))
         if doubt is not None:
             self._out.warn(f"the job is not as it is remembered: {doubt} per iteration at {remembered.cap_w:g} W")

@@ -25,6 +25,7 @@ _OF_AN_ITERATION, _FEW_ITERATIONS = 0.25, 4.0  # a block holds so many where rea
 _REMEMBERED = 100  # blocks
 _MOST_QUEUED = 8.0  # iterations that a host may be behind or ahead of a device
 _FEWEST = 8  # blocks that tell the spread
+_MISSED = 4.0  # squares of a usual size that the largest of a few is worth, about
 _CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
 
@@ -36,7 +37,7 @@ class CumulativeSum:
 
     def __init__(self, error: float = 0.0) -> None:
         self._allowance = max(_ALLOWANCE, _REFERENCE_SIGMAS * error)
-        self._up = self._down = self._square = 0.0
+        self._up = self._down = self._square = self._largest = 0.0
         self._before: float | None = None
         self._blocks = 0
         self._since_up = self._since_down = 0
@@ -44,8 +45,9 @@ class CumulativeSum:
     def add(self, deviation: float, iterations: float) -> None:
         deviation = min(max(deviation, -_CLIP), _CLIP)
         if self._before is not None:
-            # Successive differences: a change adds to them once only.
-            self._square += iterations * (deviation - self._before) ** 2 / 2
+            # Successive differences: a change adds to them once only, so the largest is left out.
+            square = iterations * (deviation - self._before) ** 2 / 2
+            self._square, self._largest = self._square + square, max(self._largest, square)
             self._blocks += 1
         self._before = deviation
         self._up = max(0.0, self._up + min(iterations * (deviation - self._allowance), _ONE_BLOCK))
@@ -68,7 +70,8 @@ class CumulativeSum:
         """1 or more is an alarm."""
         if not self.knows:
             return 0.0
-        return max(self._up, self._down) / max(_ALARM, _SIGMAS * self._square / self._blocks)
+        variance = (self._square - self._largest) / (self._blocks - 1) * (1 + _MISSED / self._blocks)
+        return max(self._up, self._down) / max(_ALARM, _SIGMAS * variance)
 
 
 class DriftWatch:
@@ -86,7 +89,8 @@ class DriftWatch:
         self._longest_s = 0.0  # between two readings of power since then
         self._read_s = math.inf  # the last one
         self._counted: Mark | None = None  # the last one
-        self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry
+        self._owed = 0.0  # iterations that a stall may have left to be counted in a hurry,
+        self._stalled_at = 0.0  # soon after this one
         self._latest: deque[tuple[float, float, float]] = deque(maxlen=_REMEMBERED)  # seconds, joules, iterations
 
     @property
@@ -121,7 +125,7 @@ class DriftWatch:
         self._from, self._longest_s = now, 0.0
         self._curve.forget_before(mark.t_s)
         ahead = iterations - seconds / self._reference.period_s
-        if 0 < ahead <= self._owed:
+        if 0 < ahead <= self._owed and mark.iterations - self._stalled_at <= 2 * _MOST_QUEUED:
             self._owed -= ahead
             return None
         return self._block(seconds, joules, iterations)
@@ -135,7 +139,7 @@ class DriftWatch:
         self._counted = mark
         if metered.pause_ended and before is not None:
             missed = (mark.t_s - before.t_s) / self._reference.period_s - (mark.iterations - before.iterations)
-            self._owed = min(max(0.0, missed), _MOST_QUEUED)
+            self._owed, self._stalled_at = min(max(0.0, missed), _MOST_QUEUED), mark.iterations
 
     def _block(self, seconds: float, joules: float, iterations: float) -> str | None:
         time = seconds / iterations / self._reference.period_s

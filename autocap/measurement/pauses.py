@@ -28,7 +28,8 @@ _SHORTEST_S = 1.0
 _LONG_S = 5.0
 _LOW = 0.6  # of the usual draw
 _DRAW_MEMORY = 0.02  # weight of a new reading in the usual draw
-_MOST_IN_A_ROW = 3  # long iterations; more of them are how the job goes from here on
+_MOST_IN_A_ROW = 3  # long iterations; more of them are how the job goes from here on,
+_MANY = 8.0  # and so is the second stretch of as many iterations, where samples are far apart
 
 
 class PauseWatch:
@@ -97,7 +98,7 @@ class PauseWatch:
         self.ended = was_paused or self._far_longer(seconds, iterations)
         self._at_cap += 1
         self._in_a_row = self._in_a_row + 1 if self.ended else 0
-        if self._in_a_row > _MOST_IN_A_ROW:
+        if self._in_a_row > (_MOST_IN_A_ROW if iterations < _MANY else 1):
             self._times.clear()
             self.ended = False
         if not self.ended:

@@ -31,6 +31,7 @@ class SteadinessWatch:
         self._first: Mark | None = None
         self._latest: Mark | None = None  # of as many iterations as are a fair chance
         self._least_w, self._sum_w, self._read = math.inf, 0.0, 0
+        self._unseen = False  # the energy by the latest mark was not known yet: no counter had moved since
 
     @property
     def fair_s(self) -> float:
@@ -73,8 +74,9 @@ class SteadinessWatch:
         if metered.disturbed is not None:
             self._window = Window(self._caps_w)
             return None
-        if not metered.marks:
+        if not (metered.marks or self._unseen):
             return None
+        self._unseen = False
         t_s, counts = self._window.marks()
         goes_on = np.append(np.diff(counts) > 0, True)[: counts.size]  # of a pause, only its end
         t_s, counts = t_s[goes_on], counts[goes_on]
@@ -87,6 +89,7 @@ class SteadinessWatch:
         self._window.trim(float(t_s[first]))
         edges_s = t_s[[first, second, -1]]
         energy_j = self._window.energy_at(edges_s)
+        self._unseen = energy_j is None
         times = np.diff(t_s[first:]) / np.diff(counts[first:])
         earlier, later = times[: second - first], times[second - first :]
         if energy_j is None or not _alike(earlier, later):

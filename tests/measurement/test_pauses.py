@@ -124,3 +124,14 @@ def test_a_long_pause_is_one_of_five_seconds_and_of_three_usual_iterations(perio
 
 def reading(t_s: float) -> Sample:
     return Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
+
+
+def test_a_job_that_gets_slower_is_seen_in_the_second_of_two_stretches_of_many_iterations() -> None:
+    watch, t_s, count, ended = PauseWatch(), 0.0, 0, []
+    for stretch in range(24):
+        slower = 1.8 if stretch >= 20 else 1.0
+        t_s, count = t_s + 16 * 0.05 * slower, count + 16
+        sample = Sample(t_s=t_s, readings=(Reading(t_s=t_s, power_w=200.0),))
+        watch.add(sample, (Mark(t_s=t_s, iterations=float(count)),), "steps", (200.0,))
+        ended.append(watch.ended)
+    assert ended == [*20 * [False], True, *3 * [False]]

@@ -11,7 +11,7 @@ from autocap.progress import COUNTED, Mark, StepProgress
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import TORCH_BACKWARD, CallsUnavailable, CallTarget, call_target
 from autocap.progress.counter import IterationCounter
-from autocap.records import Sample, StepReading
+from autocap.records import Reading, Sample, StepReading
 from tests.doubles.called import CalledJob, CalledProcess, CalledThread
 
 ROOT = ProcessId(1, 1)
@@ -30,6 +30,12 @@ def watching(job: CalledJob) -> CallCounter:
     counter = CallCounter(TORCH_BACKWARD, job, job.now, job.pause)
     counter.watch(ROOT)
     return counter
+
+
+def sampled(job: CalledJob, counting: IterationCounter) -> Sample:
+    """Its power repeats nothing."""
+    reading = Reading(t_s=job.now_s, power_w=200.0, requested_w=300.0)
+    return Sample(t_s=job.now_s, readings=(reading,), steps=counting.read(0.0))
 
 
 def go_on(job: CalledJob, counter: CallCounter, seconds: float, *calling: CalledThread, every_s: float = 0.5) -> None:
@@ -231,7 +237,9 @@ class TestIterationCounter:
 
     @staticmethod
     def counter(job: CalledJob, kind: str = "auto", *, ours: bool = False) -> IterationCounter:
-        return IterationCounter(kind, ours=ours, new_calls=lambda target: CallCounter(target, job, job.now, job.pause))
+        return IterationCounter(
+            kind, ours=ours, new_calls=lambda target: CallCounter(target, job, job.now, job.pause), now=job.now
+        )
 
     def test_attach_counts_calls_as_soon_as_it_can(self) -> None:
         job = job_of(one_thread())
@@ -241,7 +249,7 @@ class TestIterationCounter:
             for _ in range(4):
                 job.now_s += 0.5
                 job.processes_by_pid[1].threads[1].call(job.now_s)
-                sample = Sample(t_s=job.now_s, readings=(), steps=counting.read(0.0))
+                sample = sampled(job, counting)
                 marks = progress.marks(sample)
             assert marks == (Mark(t_s=job.now_s, iterations=4.0),)
             assert (progress.kind, progress.confidence, counting.fault) == ("calls", "high", None)
@@ -268,7 +276,7 @@ class TestIterationCounter:
             for _ in range(30):
                 job.now_s += 0.5
                 job.processes_by_pid[1].threads[1].call(job.now_s)
-                progress.marks(Sample(t_s=job.now_s, readings=(), steps=counting.read(0.0)))
+                progress.marks(sampled(job, counting))
             assert progress.kind == "calls"
             assert counting.fault is None
 
@@ -290,6 +298,31 @@ class TestIterationCounter:
             counting.read(0.0)
             assert job.watched == {1}
             assert counting.progress(PRESETS["a100"].info()).trouble == "no call of run in libx.so was seen"
+
+    def test_where_counting_comes_to_cost_too_much_the_period_is_looked_for_from_then_on(self) -> None:
+        job = job_of(one_thread())
+        with self.counter(job) as counting:
+            counting.follow(ROOT)
+            progress, thread = counting.progress(PRESETS["a100"].info()), job.processes_by_pid[1].threads[1]
+            for calls, kind in ((1, "calls"), (1, "calls"), (1, "calls"), (2000, "period")):
+                job.now_s += 1.0
+                thread.call(job.now_s, calls)
+                progress.marks(sampled(job, counting))
+                assert progress.kind == kind
+            assert (counting.fault or "").startswith("calls are counted no more: _ZN5torch8autograd6Engine7executeE is")
+            assert (counting.fault or "").endswith("called less often, so iterations are looked for in the power")
+
+    def test_a_child_whose_steps_nobody_sees_has_its_calls_counted(self) -> None:
+        job = job_of(one_thread())
+        with self.counter(job, ours=True) as counting:
+            counting.follow(ROOT)
+            progress, began_s = counting.progress(PRESETS["a100"].info()), job.now_s
+            while job.now_s < began_s + 25.0:
+                job.processes_by_pid[1].threads[1].call(job.now_s)
+                job.now_s += 0.5
+                progress.marks(sampled(job, counting))
+                assert bool(job.watched) == (job.now_s > began_s + 15.5)
+            assert progress.kind == "calls"
 
 
 def test_steps_and_calls_are_not_taken_for_each_other() -> None:

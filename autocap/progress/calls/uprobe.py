@@ -42,12 +42,10 @@ class ThreadCalls:
 
     def __init__(self, fd: int) -> None:
         """Takes the descriptor over. Raises OSError where the kernel gives no ring."""
-        self._fd = fd
         try:
-            self._ring = mmap.mmap(fd, 2 * _PAGE, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        except OSError:
+            self._ring = mmap.mmap(fd, 2 * _PAGE, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)  # has a copy of its own
+        finally:
             os.close(fd)
-            raise
 
     def last(self) -> tuple[int, float] | None:
         """How many there were with the newest one, and when that was, seconds on the system's monotonic clock; `None`
@@ -63,9 +61,6 @@ class ThreadCalls:
     def close(self) -> None:
         """Takes the kernel a tenth of a second, as it waits for every CPU to have left the breakpoint."""
         self._ring.close()
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
 
 
 class Uprobes:
@@ -100,7 +95,7 @@ class Uprobes:
                     try:
                         return ThreadCalls(fd)
                     except OSError as error:
-                        raise refused(error.errno or 0) from error
+                        number = error.errno or 0
             if number == errno.ESRCH:
                 return None
             if number != errno.EMFILE or not self._more_descriptors():

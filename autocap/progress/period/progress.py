@@ -48,6 +48,7 @@ class PeriodProgress:
     kind = "period"
     confidence = "high"
     follows_power = True
+    is_over = False
 
     def __init__(self, sensor: SensorInfo) -> None:
         self._sensor = sensor
