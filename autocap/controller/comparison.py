@@ -17,6 +17,7 @@ _ROUNDS = 3
 _FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _LONG_BETWEEN_S = 6.0  # of such a window, where the verdict needs no more
 _CLEAR = 3.0  # standard errors of the baseline that a cap saves, for a clear verdict
+_COARSEST = 0.04  # of those errors, for what is stated in the end
 _ENERGY = Metric(name="energy")
 _NEGLIGIBLE = 0.0005  # of the time per iteration: less is not worth telling from noise
 _SURE = 2.0  # standard errors
@@ -110,7 +111,7 @@ def judge(compared: Comparison, metric: Metric) -> Judgement | None:
 def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metric: Metric) -> ProbeRules:
     """When a window of the baseline ends that lies between two of a cap. At the limits found on arrival each second
     costs most: how iterations scatter, the cap's own windows show, and where a sensor shows too little for a small
-    error soon, the error stays as large as the verdict allows.
+    error soon, the error stays as large as the verdict allows, within reason.
 
     baseline: as it is known so far.
     """
@@ -118,7 +119,7 @@ def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metr
     if metric.max_slowdown is not None:
         return rules
     saved = abs(1.0 - metric.cost(compared.outer, baseline).value)
-    return replace(rules, patience_s=_LONG_BETWEEN_S, coarse_stderr=saved / _CLEAR)
+    return replace(rules, patience_s=_LONG_BETWEEN_S, coarse_stderr=min(saved / _CLEAR, _COARSEST))
 
 
 def scattering_as(few: Measurement, many: Measurement) -> Measurement:
