@@ -15,6 +15,7 @@ from autocap.controller.comparison import (
     Judgement,
     Ruling,
     between,
+    brief,
     judge,
     scattering_as,
 )
@@ -132,7 +133,8 @@ class Exploration:
     def _revisit(self, cap_w: float) -> None:
         """Measure the baseline again, and then a cap."""
         self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
-        self._measure(self._out.original_w)
+        # One that was rough is only to be a better one, as the confirmation measures it again.
+        self._measure(self._out.original_w, brief(self._window_rules) if self._rough else None)
 
     def _announce_trial(self, cap_w: float) -> None:
         self._told.trial(cap_w)
@@ -272,7 +274,7 @@ class Exploration:
         self._measure_next(comparison)
 
     def _measure_next(self, comparison: Comparison) -> None:
-        rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
+        rules = self._window_rules
         if comparison.inner_next:
             rules = between(rules, comparison, self.search.baseline, self._config.metric)
         self._measure(comparison.next_w, rules)
@@ -323,8 +325,13 @@ class Exploration:
     def _measure(self, caps_w: Caps, rules: ProbeRules | None = None) -> None:
         """rules: when it ends, instead of those of any window."""
         self._out.set(caps_w)
-        rules = rules or replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
+        rules = rules or self._window_rules
         self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
+
+    @property
+    def _window_rules(self) -> ProbeRules:
+        """When a window usually ends."""
+        return replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
 
     def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:
         """held: the caps hold already, and were only looked at again."""

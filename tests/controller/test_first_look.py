@@ -132,6 +132,21 @@ def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_fo
     assert abs(refined.measurement.energy_per_iteration_j - true_j) < 2 * error_j
 
 
+def test_a_rough_baseline_that_a_long_search_looks_at_again_is_not_measured_for_long() -> None:
+    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/vgg19"), iterations=453)
+    node = SimulatedNode(sensor=LOGGED["laptop"], energy_counter=False)
+    outcome = tune(job, TuneConfig(metric=EDP), "model", node=node, seed=22, stop_when_held=True)
+    refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    confirming = next(
+        event
+        for event in outcome.log.events
+        if isinstance(event, events.StateEntered) and event.state is State.CONFIRMING
+    )
+    assert refined.t_s < confirming.t_s
+    assert refined.measurement.duration_s < 30.0
+    assert refined.measurement.energy_rel_stderr < 0.05
+
+
 def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:
     outcome = tune(
         SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=EDP), "fixed", options=[("cap", "100")]
