@@ -7,12 +7,17 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from autocap.measurement.batches import as_at, pool
+from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
 
 Caps = tuple[float, ...]
 
 _ROUNDS = 3
+_FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
+_LONG_BETWEEN_S = 6.0  # of such a window, where the verdict needs no more
+_CLEAR = 3.0  # standard errors of the baseline that a cap saves, for a clear verdict
+_COARSEST = 0.04  # of those errors, for what is stated in the end
 _ENERGY = Metric(name="energy")
 _NEGLIGIBLE = 0.0005  # of the time per iteration: less is not worth telling from noise
 _SURE = 2.0  # standard errors
@@ -101,6 +106,25 @@ def judge(compared: Comparison, metric: Metric) -> Judgement | None:
     if cost.value + 2 * cost.stderr < 1:
         return found(Ruling.BETTER, numbers)
     return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers}") if last else None
+
+
+def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metric: Metric) -> ProbeRules:
+    """When a window of the baseline ends that lies between two of a cap. At the limits found on arrival each second
+    costs most: how iterations scatter, the cap's own windows show, and where a sensor shows too little for a small
+    error soon, the error stays as large as the verdict allows, within reason.
+
+    baseline: as it is known so far.
+    """
+    rules = replace(usual, min_batches=min(_FEWEST_BETWEEN, usual.min_batches))
+    if metric.max_slowdown is not None:
+        return rules
+    saved = abs(1.0 - metric.cost(compared.outer, baseline).value)
+    return brief(rules, saved / _CLEAR)
+
+
+def brief(usual: ProbeRules, coarse: float = math.inf) -> ProbeRules:
+    """The same, but for a sensor that shows too little soon: then a relative error of `coarse` does, 4 % at most."""
+    return replace(usual, patience_s=_LONG_BETWEEN_S, coarse_stderr=min(coarse, _COARSEST))
 
 
 def scattering_as(few: Measurement, many: Measurement) -> Measurement:

@@ -8,7 +8,17 @@ from autocap.config import TuneConfig
 from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
-from autocap.controller.comparison import WINDOW_ERROR, Caps, Comparison, Judgement, Ruling, judge, scattering_as
+from autocap.controller.comparison import (
+    WINDOW_ERROR,
+    Caps,
+    Comparison,
+    Judgement,
+    Ruling,
+    between,
+    brief,
+    judge,
+    scattering_as,
+)
 from autocap.controller.doubts import Doubt, Doubts
 from autocap.controller.per_gpu.balancing import Balancing, hindrance
 from autocap.controller.revisits import Revisits
@@ -17,13 +27,12 @@ from autocap.controller.steps import Anchoring, AtTrial, Confirming, Step, Trial
 from autocap.events import State
 from autocap.measurement.drift import changed_since
 from autocap.measurement.metering import Metered
-from autocap.measurement.probe import ProbeResult
+from autocap.measurement.probe import ProbeResult, ProbeRules
 from autocap.measurement.prober import Prober
 from autocap.progress import Progress
 from autocap.records import Measurement, TrialState
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
-_FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
 _AT_ARRIVAL = "at the limit found on arrival"
 
@@ -124,7 +133,8 @@ class Exploration:
     def _revisit(self, cap_w: float) -> None:
         """Measure the baseline again, and then a cap."""
         self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
-        self._measure(self._out.original_w)
+        # One that was rough is only to be a better one, as the confirmation measures it again.
+        self._measure(self._out.original_w, brief(self._window_rules) if self._rough else None)
 
     def _announce_trial(self, cap_w: float) -> None:
         self._told.trial(cap_w)
@@ -264,8 +274,10 @@ class Exploration:
         self._measure_next(comparison)
 
     def _measure_next(self, comparison: Comparison) -> None:
-        """At the limit found on arrival no longer than needed: how iterations scatter, the cap's own windows show."""
-        self._measure(comparison.next_w, _FEWEST_BETWEEN if comparison.inner_next else None)
+        rules = self._window_rules
+        if comparison.inner_next:
+            rules = between(rules, comparison, self.search.baseline, self._config.metric)
+        self._measure(comparison.next_w, rules)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
         comparison = step.comparison
@@ -310,13 +322,16 @@ class Exploration:
             case _:
                 assert_never(found.ruling)
 
-    def _measure(self, caps_w: Caps, fewest: int | None = None) -> None:
-        """fewest: iterations, instead of as many as usual."""
+    def _measure(self, caps_w: Caps, rules: ProbeRules | None = None) -> None:
+        """rules: when it ends, instead of those of any window."""
         self._out.set(caps_w)
-        rules = replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
-        if fewest is not None:
-            rules = replace(rules, min_batches=min(fewest, rules.min_batches))
+        rules = rules or self._window_rules
         self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
+
+    @property
+    def _window_rules(self) -> ProbeRules:
+        """When a window usually ends."""
+        return replace(self._prober.rules, target_stderr=WINDOW_ERROR * self._config.target_stderr)
 
     def _keep(self, caps_w: Caps, found: Judgement, *, held: bool) -> Decision | None:
         """held: the caps hold already, and were only looked at again."""

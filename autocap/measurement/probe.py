@@ -27,6 +27,7 @@ class ProbeRules:
     target_stderr: relative error of the cost at which it is well enough measured. limit_s: longest time, without
     pauses of the job and disturbances, and longest time of disturbances. min_batches: fewest batch means. least_s,
     least_iterations: of the window, however exact it is. level: only once the job gets neither faster nor slower.
+    patience_s: after which an error of coarse_stderr does.
     iteration_s: an iteration at the limits found on arrival, seconds, 0 while unknown: where so few fit into limit_s
     that nothing could be measured, the probe goes on until it can be.
     """
@@ -40,6 +41,12 @@ class ProbeRules:
     least_iterations: int = 0
     level: bool = False
     iteration_s: float = 0.0
+    patience_s: float = math.inf
+    coarse_stderr: float = 0.0
+
+    def target(self, elapsed_s: float) -> float:
+        """The relative error of the cost that does after so many seconds."""
+        return self.target_stderr if elapsed_s < self.patience_s else max(self.target_stderr, self.coarse_stderr)
 
     @property
     def longest_s(self) -> float:
@@ -139,7 +146,7 @@ class Probe:
         elif self._window is not None:
             self._window.add(metered, self._whole(metered.marks))
             if self._due(self._window):
-                result = self._look(self._window)
+                result = self._look(self._window, t_s - self._start_s - self._paused_s)
                 if result is not None:
                     return result
         return self._late(t_s - self._start_s - self._paused_s)
@@ -198,7 +205,7 @@ class Probe:
             self._whole_from = settled[0].iterations + self._rules.warm_up
         return [mark for mark in settled if mark.iterations >= self._whole_from]
 
-    def _look(self, window: Window) -> ProbeResult | None:
+    def _look(self, window: Window, elapsed_s: float) -> ProbeResult | None:
         if self._rules.level and window.drifts():
             window.newer_half()
             self._look_at = self._first_look
@@ -211,7 +218,7 @@ class Probe:
         lost = self._hopeless(measurement, cost)
         if lost is not None:
             return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
-        if scatter.stderr <= self._rules.target_stderr * scatter.value and self._decided(seen):
+        if scatter.stderr <= self._rules.target(elapsed_s) * scatter.value and self._decided(seen):
             return ProbeResult(state=TrialState.COMPLETE, measurement=measurement, cost=cost)
         return None
 

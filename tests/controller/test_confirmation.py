@@ -2,7 +2,8 @@
 
 import pytest
 
-from autocap.controller.comparison import Comparison, Judgement, Ruling, judge
+from autocap.controller.comparison import Comparison, Judgement, Ruling, between, judge
+from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric
 from tests.doubles.feeds import measurement
 
@@ -65,3 +66,17 @@ def test_a_cap_that_is_not_surely_fast_enough_is_refused_whatever_it_saves(
     found = judgements(70.0, period_s, metric=Metric(name="energy", max_slowdown=0.05))
     assert (found[0].ruling, len(found)) == (Ruling.TOO_SLOW, windows)
     assert found[0].reason == reason
+
+
+def test_a_window_of_the_baseline_is_as_exact_as_the_verdict_needs() -> None:
+    usual = ProbeRules(settle_s=1.0, target_stderr=0.005, limit_s=60.0, min_batches=8)
+    comparison = Comparison((200.0,), (260.0,), measurement(91.0, cap_w=200.0))
+    rules = between(usual, comparison, BASELINE, ENERGY)
+    assert rules.min_batches == 4
+    assert rules.target(5.9) == 0.005
+    assert rules.target(6.0) == pytest.approx(0.03)  # a third of the 9 % that the cap saves
+    much = Comparison((200.0,), (260.0,), measurement(70.0, cap_w=200.0))
+    assert between(usual, much, BASELINE, ENERGY).target(6.0) == 0.04
+    assert between(usual, Comparison((200.0,), (260.0,), BASELINE), BASELINE, ENERGY).target(6.0) == 0.005
+    limited = Metric(name="energy", max_slowdown=0.05)
+    assert between(usual, comparison, BASELINE, limited).target(6.0) == 0.005

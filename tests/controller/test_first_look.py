@@ -10,7 +10,8 @@ from autocap.controller.comparison import scattering_as
 from autocap.controller.first_look import FirstLook
 from autocap.controller.remembered import Remembered
 from autocap.devices.model import profiles
-from autocap.devices.simulated.device import SimulatedJob
+from autocap.devices.model.logged_sensors import LOGGED
+from autocap.devices.simulated.device import SimulatedJob, SimulatedNode
 from autocap.events import Event, State
 from autocap.events.settled import settled
 from autocap.metrics import Metric
@@ -115,6 +116,35 @@ def test_a_rough_baseline_that_was_far_off_is_found_out_and_the_search_goes_on_f
     assert outcome.decided is not None
     assert outcome.decided.confirmed
     assert regret_pct(RESNET50, ENERGY, outcome.grid, outcome.final_cap_w, 260.0) < 1.0
+
+
+def test_where_the_sensor_shows_little_the_limit_found_on_arrival_still_holds_for_seconds_only() -> None:
+    """A fifth of the power is seen: two iterations show it to 76 %, and a minute to 1 %."""
+    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/inception3"), iterations=500)
+    node = SimulatedNode(sensor=LOGGED["laptop"], energy_counter=False)
+    outcome = tune(job, TuneConfig(metric=Metric(name="eds", k=2.0)), "model", node=node, seed=33, stop_when_held=True)
+    rough = next(event for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    true_j = job.profile.default_time_s * float(job.profile.power_w(260.0))
+    assert rough.measurement.energy_per_iteration_j < 0.93 * refined.measurement.energy_per_iteration_j
+    assert at_top_s(outcome) < 25.0
+    error_j = refined.measurement.energy_rel_stderr * true_j
+    assert abs(refined.measurement.energy_per_iteration_j - true_j) < 2 * error_j
+
+
+def test_a_rough_baseline_that_a_long_search_looks_at_again_is_not_measured_for_long() -> None:
+    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/vgg19"), iterations=453)
+    node = SimulatedNode(sensor=LOGGED["laptop"], energy_counter=False)
+    outcome = tune(job, TuneConfig(metric=EDP), "model", node=node, seed=22, stop_when_held=True)
+    refined = next(event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
+    confirming = next(
+        event
+        for event in outcome.log.events
+        if isinstance(event, events.StateEntered) and event.state is State.CONFIRMING
+    )
+    assert refined.t_s < confirming.t_s
+    assert refined.measurement.duration_s < 30.0
+    assert refined.measurement.energy_rel_stderr < 0.05
 
 
 def test_by_a_rough_baseline_alone_no_search_ends_without_a_cap() -> None:

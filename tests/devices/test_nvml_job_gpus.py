@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 from autocap.devices.names import named
-from autocap.devices.nvml.job_gpus import JobGpus, Listing, ProcessFacts, refuse_strangers, strangers, used, visible
+from autocap.devices.nvml.job_gpus import (
+    JobGpus,
+    Listing,
+    ProcessFacts,
+    reachable,
+    refuse_strangers,
+    strangers,
+    used,
+    visible,
+)
 from autocap.errors import DeviceError, DeviceUnavailable
 
 
@@ -136,6 +145,13 @@ def test_another_users_process_hides_what_it_uses_unless_the_driver_tells() -> N
     assert found(used(listings((4242,)), [hidden], [])) == (A.uuid,)
     with pytest.raises(DeviceError, match=r"process 4242 uses cannot be seen: it belongs to user 1001.*or pass --gpus"):
         used(listings(), [hidden], [])
+
+
+def test_a_job_may_come_to_all_gpus_that_any_of_its_processes_may_see() -> None:
+    first, second = replace(JOB, visible="0", order="PCI_BUS_ID"), replace(JOB, visible="2", order="PCI_BUS_ID")
+    assert reachable(listings(), [first, second]) == {A.uuid, C.uuid}
+    assert reachable(listings(), [first, JOB]) == {A.uuid, B.uuid, C.uuid}
+    assert reachable(listings(), [first, replace(second, readable=False, visible=None)]) == {A.uuid, B.uuid, C.uuid}
 
 
 def test_processes_outside_the_job_are_strangers_on_its_gpus_alone() -> None:

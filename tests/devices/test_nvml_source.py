@@ -52,7 +52,7 @@ def source(driver: Driver, config: RunConfig = CONFIG) -> NvmlSource:
 
 
 def test_a_job_has_no_gpus_until_it_computes_and_its_ranks_have_all_come() -> None:
-    driver = Driver()
+    driver = Driver(gpus=(Gpu(0, "GPU-a"), Gpu(1, "GPU-b"), Gpu(2, "GPU-c")))
     with job(SLEEPING) as root, source(driver) as gpus:
         assert gpus.find(root, 0.0) is None
         driver.pids["GPU-b"] = (root.pid,)
@@ -61,6 +61,15 @@ def test_a_job_has_no_gpus_until_it_computes_and_its_ranks_have_all_come() -> No
         assert gpus.find(root, 4.0) is None
         assert gpus.find(root, 8.0) is None
         assert gpus.find(root, 9.0) == ("GPU-a", "GPU-b")
+
+
+def test_a_job_that_computes_on_all_gpus_there_are_is_not_waited_for() -> None:
+    driver = Driver()
+    with job(SLEEPING) as root, source(driver) as gpus:
+        driver.pids["GPU-b"] = (root.pid,)
+        assert gpus.find(root, 1.0) is None
+        driver.pids["GPU-a"] = (root.pid,)
+        assert gpus.find(root, 1.5) == ("GPU-a", "GPU-b")
 
 
 def test_a_last_look_does_not_wait() -> None:

@@ -55,6 +55,16 @@ def test_too_few_iterations_within_the_time_limit_are_a_failure_that_says_so() -
     assert ended_s == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize(("coarse", "expected_s"), [(0.1, 10.0), (0.01, 60.0)])
+def test_a_probe_that_has_been_patient_makes_do_with_a_larger_error(coarse: float, expected_s: float) -> None:
+    rules = replace(RULES, patience_s=10.0, coarse_stderr=coarse)
+    probe = Probe((200.0,), rules, lambda found: Cost(value=1.0, stderr=0.05))
+    result, ended_s = drive(probe, list(samples(seconds=70.0)))
+    assert result is not None
+    assert result.state is TrialState.COMPLETE
+    assert ended_s == pytest.approx(expected_s, abs=1.0)
+
+
 def test_a_lost_trial_is_pruned_with_its_reason() -> None:
     probe = Probe((200.0,), RULES, own_cost, hopeless=lambda found, cost: "worse than 160 W")
     result, _ = drive(probe, list(samples(seconds=30.0)))

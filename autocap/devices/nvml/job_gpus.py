@@ -105,6 +105,14 @@ def used(listings: Sequence[Listing], job: Sequence[ProcessFacts], others: Seque
     return None
 
 
+def reachable(listings: Sequence[Listing], job: Sequence[ProcessFacts]) -> frozenset[str]:
+    """The UUIDs of all GPUs that some process of the job may see."""
+    gpus = [listing.gpu for listing in listings]
+    every = frozenset(gpu.uuid for gpu in gpus)
+    seen = [visible(gpus, process.visible, process.order) for process in job]
+    return frozenset().union(*(every if one is None else one for one in seen))
+
+
 def strangers(
     listings: Sequence[Listing], uuids: Sequence[str], job: Sequence[ProcessFacts], others: Sequence[ProcessFacts]
 ) -> tuple[Stranger, ...]:

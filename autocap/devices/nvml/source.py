@@ -20,7 +20,8 @@ from autocap.records import GpuInfo
 if TYPE_CHECKING:  # the watchdog has no use for it
     from autocap.config import RunConfig
 
-# A job of several ranks comes to its GPUs one by one: they are its GPUs once they have stayed the same for so long.
+# A job of several ranks comes to its GPUs one by one: they are its GPUs once they have stayed the same for so long,
+# or once it may see no more of them.
 _UNCHANGED_S = 5.0
 # CUDA opens every GPU that it may see, long before it computes on one; so the driver's own list is waited for.
 _LISTED_WITHIN_S = 20.0
@@ -75,7 +76,10 @@ class NvmlSource(DeviceSource):
         uuids = self._named
         if uuids is None:
             found = _unless_waiting(lambda: job_gpus.used(listings, tree, others), waited_s)
-            if found is None or not self._is_settled(found, waited_s):
+            if found is None:
+                return None
+            is_whole = found.computing and job_gpus.reachable(listings, tree) <= set(found.uuids)
+            if not is_whole and not self._is_settled(found, waited_s):
                 return None
             uuids = found.uuids
         if not self._config.shared_gpu:
