@@ -98,10 +98,10 @@ class Waiting:
         """Take in a sample; how to go on, once that is known."""
         if self._remembered is not None:
             return self._at_remembered(self._remembered, metered)
+        steady = self._watch.add(metered)  # also where a rough baseline is found: it may not do
         found = None if self._look is None else self._look.add(metered, self._progress.kind)
         if found is not None:
             return Rough(baseline=found)
-        steady = self._watch.add(metered)
         longer_s = self._longer_s
         if steady is None and metered.t_s < max(self._until_s + longer_s, self._progress.worth_until_s):
             return None

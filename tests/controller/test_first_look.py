@@ -172,6 +172,8 @@ def test_beside_a_limit_on_slowdown_the_baseline_is_measured_first() -> None:
 def test_a_strategy_with_trials_of_its_own_length_has_its_baseline_first() -> None:
     outcome = tune(SimulatedJob(profile=RESNET50, iterations=900), TuneConfig(metric=ENERGY), "depo-golden")
     assert not of_kind(outcome, events.BaselineRefined)
+    first = next(event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured))
+    assert first.power_rel_stderr < 0.002, "no sample is missing from what was seen while it was waited for"
 
 
 def test_a_short_window_scatters_no_less_than_a_long_one_beside_it() -> None:
