@@ -1,5 +1,6 @@
 """One scenario played by the real controller, and what came of it, against the truth that only a simulation knows."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,7 +113,8 @@ class _Truth:
     def state_at(self, t_s: float) -> State:
         """The state, pauses aside; DONE, which every end of a job brings, only where it came before that."""
         entered = [state for since_s, state in self._states if since_s <= t_s]
-        if entered[-1] is State.DONE and len(entered) > 1 and self._states[-1][0] >= self._outcome.wall_s - 1.0:
+        job_ended_s = min(float(self._ends_s[-1]) if len(self._ends_s) else math.inf, self._outcome.wall_s - 1.0)
+        if entered[-1] is State.DONE and len(entered) > 1 and self._states[-1][0] >= job_ended_s:
             return entered[-2]
         return entered[-1]
 

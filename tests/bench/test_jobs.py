@@ -31,7 +31,7 @@ def finished() -> Searched:
 def test_a_job_says_what_it_cost_search_and_all_and_what_its_cap_costs(finished: Searched) -> None:
     row, drive = finished.row, finished.drive
     assert (row.mode, row.iterations, row.progress, row.state) == ("jobs", 1000, "steps", "confirmed")
-    assert row.probes == len(drive.trials) == 7
+    assert row.probes == len(drive.trials) == 6
     assert row.final_cap_w == drive.kept_w
     assert 0 <= drive.regret_pct(row.final_cap_w) < row.regret_pct < 3
     assert row.exploration_regret_pct == drive.exploration_regret_pct > 0
@@ -60,7 +60,7 @@ def test_a_period_is_within_reach_of_profiles_of_three_updates_or_more() -> None
 def test_the_table_has_a_line_per_strategy_and_metric(finished: Searched) -> None:
     *_, line = job_cases.table([finished])
     regret, kept = finished.row.regret_pct, finished.drive.regret_pct(finished.row.final_cap_w)
-    assert line == (f"| depo-golden | eds | 1 | 7.0 | {regret:.2f} / {regret:.2f} | 1 | {kept:.2f} / {kept:.2f} |")
+    assert line == (f"| depo-golden | eds | 1 | 6.0 | {regret:.2f} / {regret:.2f} | 1 | {kept:.2f} / {kept:.2f} |")
 
 
 def test_the_command_runs_jobs_and_writes_the_rows_of_the_contract(
