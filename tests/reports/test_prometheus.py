@@ -254,7 +254,9 @@ def cli(tmp_path) -> Iterator[Cli]:
 
 
 def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: Cli, port: int) -> None:
-    run = cli.start("run", *EMULATED, "--prometheus", str(port), "--out", "run", "--", sys.executable, str(cli.job), "60")
+    run = cli.start(
+        "run", *EMULATED, "--prometheus", str(port), "--out", "run", "--", sys.executable, str(cli.job), "60"
+    )
 
     def draw() -> object:
         try:
