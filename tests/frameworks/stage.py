@@ -30,7 +30,8 @@ class Stage:
 
     def __init__(self, run: str) -> None:
         self.run = run
-        self.options = {"device": f"file:{Path(GPU).absolute()}", "out": run, **QUICK}
+        # Each training begins from nothing.
+        self.options = {"device": f"file:{Path(GPU).absolute()}", "out": run, "memory": False, **QUICK}
 
     def limit_w(self) -> float:
         return json.loads(Path(GPU).read_text())["requested_w"]
