@@ -5,6 +5,7 @@ is the start of the run. An unknown is `None`, never 0 or -1.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
@@ -16,6 +17,11 @@ TOLERANCE_W = 0.5
 def same_limit(a_w: float, b_w: float) -> bool:
     """Whether two power limits, watts, are the same to what devices resolve."""
     return abs(a_w - b_w) <= TOLERANCE_W
+
+
+def same_limits(some_w: Sequence[float], others_w: Sequence[float]) -> bool:
+    """Whether these are the limits, watts, of as many devices, each the same as the other."""
+    return len(some_w) == len(others_w) and all(map(same_limit, some_w, others_w))
 
 
 def _require(condition: bool, message: str) -> None:

@@ -61,11 +61,10 @@ class FirstLook:
 
 def rough(seen: Measurement) -> Measurement:
     """With errors that do not rest on the scatter of a few iterations."""
-    time, energy = (math.hypot(error, _ERROR) for error in (seen.period_rel_stderr, seen.energy_rel_stderr))
-    found = replace(
+    return replace(
         seen,
-        period_rel_stderr=time,
-        energy_rel_stderr=energy,
+        period_rel_stderr=math.hypot(seen.period_rel_stderr, _ERROR),
+        energy_rel_stderr=math.hypot(seen.energy_rel_stderr, _ERROR),
         power_rel_stderr=math.hypot(seen.power_rel_stderr, _ERROR),
+        time_energy_corr=0.0,
     )
-    return replace(found, time_energy_corr=0.0)

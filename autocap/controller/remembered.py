@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autocap.measurement.batches import as_at
 from autocap.measurement.drift import differences
-from autocap.records import Measurement, Trial, TrialState, same_limit
+from autocap.records import Measurement, Trial, TrialState, same_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,8 @@ class Remembered:
                 and not trial.measurement.is_relative
             ):
                 known[trial.cap_w] = trial.measurement
-        devices = len(original_w)
-        arrival = [one for one in known.values() if len(one.cap_w) == devices and _same(one.cap_w, original_w)]
-        if cap_w is None or cap_w not in known or not arrival or len(known[cap_w].cap_w) != devices:
+        arrival = [one for one in known.values() if same_limits(one.cap_w, original_w)]
+        if cap_w is None or cap_w not in known or not arrival or len(known[cap_w].cap_w) != len(original_w):
             return None
         return cls(cap_w=cap_w, at_cap=known[cap_w], baseline=arrival[-1])
 
@@ -42,7 +41,3 @@ class Remembered:
     def baseline_beside(self, seen: Measurement) -> Measurement:
         """What the limits found on arrival should show now, given what the cap does."""
         return as_at(self.baseline, self.at_cap, seen)
-
-
-def _same(caps_w: tuple[float, ...], others_w: tuple[float, ...]) -> bool:
-    return all(same_limit(one, other) for one, other in zip(caps_w, others_w, strict=True))

@@ -41,8 +41,23 @@ def _stat(pid: int) -> _Stat | None:
         if error.errno in NO_DESCRIPTORS:
             raise
         return None  # gone, or hidden from us: not ours to speak of
-    fields = text[text.rindex(b")") + 2 :].split()  # the command's name may hold spaces and brackets
+    fields = _fields(text)
     return _Stat(state=fields[0].decode(), ppid=int(fields[1]), session=int(fields[3]), start_ticks=int(fields[19]))
+
+
+def _fields(stat: bytes) -> list[bytes]:
+    """From the third on, as proc(5) counts."""
+    return stat[stat.rindex(b")") + 2 :].split()  # the command's name may hold spaces and brackets
+
+
+def spent_ticks(pid: int, tid: int | None = None) -> int:
+    """CPU time of all threads of a process, or of one of them, clock ticks; 0 where it has ended."""
+    place = _PROC / str(pid) if tid is None else _PROC / str(pid) / "task" / str(tid)
+    try:
+        fields = _fields((place / "stat").read_bytes())
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 def identify(pid: int) -> ProcessId | None:

@@ -7,16 +7,14 @@ is followed, and renaming the directory changes nothing.
 
 import errno
 import os
-import re
-import secrets
 import stat
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
 from autocap.errors import RunDirectoryError
+from autocap.runlog.whole_file import TEMPORARY, create, put
 
-_TEMPORARY = re.compile(r"\.autocap-[0-9a-f]{16}\.tmp")
 _LONGEST = 4000  # bytes of a path, with the kernel's limit of 4096 and room for a name
 _MOST_LINKS = 40  # as the kernel has it
 _OTHERS_WRITE = 0o022
@@ -75,8 +73,7 @@ class OutputDirectory:
 
     def create(self, name: str) -> FileIO:
         """A new file, unbuffered. Raises OSError, FileExistsError where anything has that name."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return FileIO(os.open(name, flags, 0o666, dir_fd=self._fd), "wb")
+        return create(self._fd, name)
 
     def open(self, name: str) -> FileIO:
         """A file that is there, to read and to write, unbuffered. Raises OutputRefused for what is no regular file."""
@@ -93,17 +90,7 @@ class OutputDirectory:
 
     def put(self, name: str, data: bytes) -> None:
         """Put a file there, whole or not at all, instead of whatever has that name. Raises OSError."""
-        temporary = f".autocap-{secrets.token_hex(8)}.tmp"
-        file = self.create(temporary)
-        try:
-            with file:
-                write(file, data)
-                os.fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        except BaseException:
-            with suppress(OSError):  # the first failure is the one to tell
-                os.unlink(temporary, dir_fd=self._fd)
-            raise
+        put(self._fd, name, data)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a link to one; none there is fine. Raises OSError, for a directory as well."""
@@ -114,7 +101,7 @@ class OutputDirectory:
         """Remove what writers that were killed have left. Raises OSError."""
         place = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
         try:
-            names = [name for name in os.listdir(place) if _TEMPORARY.fullmatch(name)]
+            names = [name for name in os.listdir(place) if TEMPORARY.fullmatch(name)]
         finally:
             os.close(place)
         for name in names:
@@ -184,10 +171,3 @@ class OutputDirectory:
                 f"{self.path} {whose}: output directories of other users are refused for root; choose another, or "
                 "run as that user"
             )
-
-
-def write(file: FileIO, data: bytes) -> None:
-    """All of it. Raises OSError."""
-    rest = memoryview(data)
-    while rest:  # a disk that fills up takes a part first and fails at the next try
-        rest = rest[file.write(rest) :]

@@ -29,7 +29,7 @@ from autocap.events import (
 from autocap.events.settled import settled
 from autocap.measurement.batches import as_at
 from autocap.metrics import Metric
-from autocap.records import Measurement, Trial, TrialState, same_limit
+from autocap.records import Measurement, Trial, TrialState, same_limits
 from autocap.runlog.event_log import read_events
 from autocap.runlog.memory.entry import Curve, Point
 from autocap.strategies.grid import CapGrid
@@ -71,7 +71,7 @@ class Earlier:
             return None
         latest = self.curves[-1]
         joined = _joined([curve for curve in self.curves if curve.progress == latest.progress], arrival_w)
-        if joined is None or not _same(joined[0].cap_w, arrival_w):
+        if joined is None or not same_limits(joined[0].cap_w, arrival_w):
             return None
         baseline, points = joined
         costs = {
@@ -90,15 +90,11 @@ class Earlier:
 NOTHING = Earlier()
 
 
-def _same(one_w: Sequence[float], other_w: Sequence[float]) -> bool:
-    return len(one_w) == len(other_w) and all(map(same_limit, one_w, other_w))
-
-
 def _joined(curves: Sequence[Curve], arrival_w: Sequence[float]) -> tuple[Measurement, tuple[Point, ...]] | None:
     """One curve from several that began at the same limits, those found on arrival if there are any: the latest
     baseline, and what caps would have shown beside it, oldest first."""
-    of_arrival = [curve for curve in curves if _same(curve.baseline.cap_w, arrival_w)]
-    wanted = of_arrival or [curve for curve in curves if _same(curve.baseline.cap_w, curves[-1].baseline.cap_w)]
+    of_arrival = [curve for curve in curves if same_limits(curve.baseline.cap_w, arrival_w)]
+    wanted = of_arrival or [curve for curve in curves if same_limits(curve.baseline.cap_w, curves[-1].baseline.cap_w)]
     if not wanted:
         return None
     baseline, points = wanted[-1].baseline, dict[float, Point]()

@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from autocap.job.processes import ProcessId, tree
+from autocap.job.processes import ProcessId, spent_ticks, tree
 
 _PROC = Path("/proc")
 _COMPUTES = 0.1  # of what the busiest process uses: launchers, shells and monitors stay far below
@@ -22,7 +22,7 @@ class CpuUse:
 
         Ranks may be bound to packages by a launcher that is not.
         """
-        before, self._spent = self._spent, {process: _spent_ticks(process.pid) for process in tree(self._job)}
+        before, self._spent = self._spent, {process: spent_ticks(process.pid) for process in tree(self._job)}
         moved = {process: spent - before.get(process, 0) for process, spent in self._spent.items()}
         most = max(moved.values(), default=0)
         if most == 0:
@@ -33,13 +33,3 @@ class CpuUse:
                 with suppress(OSError):  # it has ended
                     found |= os.sched_getaffinity(process.pid)
         return frozenset(found)
-
-
-def _spent_ticks(pid: int) -> int:
-    """CPU time of all threads of a process, clock ticks; 0 where it has ended."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return 0
-    fields = text[text.rindex(")") + 2 :].split()  # from the third on, as proc(5) counts
-    return int(fields[11]) + int(fields[12])

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import BinaryIO
 
+import numpy as np
+
 from autocap.progress.calls.target import CallsUnavailable
 from autocap.progress.calls.uprobe import Uprobes
 
@@ -51,7 +53,7 @@ def call_cost_s(uprobes: Uprobes, first: bytes) -> float:
 
 
 def _measured(uprobes: Uprobes, file: BinaryIO, code: mmap.mmap) -> float:
-    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(_address(code))
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(np.frombuffer(code, np.uint8).ctypes.data)
     plain_s = _timed(function)
     calls = uprobes.open(threading.get_native_id(), file, 0)
     if calls is None:
@@ -72,30 +74,6 @@ def _is_carried_out(first: bytes) -> bool:
 
 
 _PUSHES = frozenset(bytes([code]) for code in range(0x50, 0x58))
-
-
-def _address(code: mmap.mmap) -> int:
-    """Where a mapping that may only be read lies: Python gives the address of writable ones alone."""
-    view = _View()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(code), ctypes.byref(view), 0)
-    try:
-        return int(view.buf or 0)
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
-
-
-class _View(ctypes.Structure):
-    """Py_buffer."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.c_void_p),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("rest", ctypes.c_void_p * 6),
-    )
 
 
 def _timed(call: Callable[[int], int]) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from autocap.job.invoking_user import privileged
-from autocap.job.processes import ProcessId, tree
+from autocap.job.processes import ProcessId, spent_ticks, tree
 from autocap.progress.calls.cost import call_cost_s
 from autocap.progress.calls.mapped import mapped_file, open_mapped
 from autocap.progress.calls.target import CallTarget
@@ -68,7 +68,7 @@ class Host:
         ended."""
         with suppress(OSError):
             tids = [int(name) for name in os.listdir(_PROC / str(pid) / "task")]
-            return sorted(tids, key=lambda tid: (tid != pid, -_ticks(pid, tid)))
+            return sorted(tids, key=lambda tid: (tid != pid, -spent_ticks(pid, tid)))
         return []
 
     def is_there(self, pid: int, tid: int) -> bool:
@@ -113,13 +113,3 @@ def _owner(pid: int) -> int | None:
         return (_PROC / str(pid)).stat().st_uid
     except OSError:
         return None
-
-
-def _ticks(pid: int, tid: int) -> int:
-    """Of the processor, that a thread has used."""
-    try:
-        text = (_PROC / str(pid) / "task" / str(tid) / "stat").read_bytes()
-    except OSError:
-        return 0
-    fields = text[text.rindex(b")") + 2 :].split()
-    return int(fields[11]) + int(fields[12])

@@ -183,9 +183,10 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
     marks: list[Mark] = []
     if len(x):
         marks.append(Line(name="from the steps", style=_STEPS, x=clock(x), y=period_s))
-    trials = [event.trial for event in all_of(TrialEnded, settled(events))]
+    events = settled(events)
+    trials = [event.trial for event in all_of(TrialEnded, events)]
     windows: tuple[tuple[str, Style, list[Measurement | None]], ...] = (
-        ("baseline", _BASELINE, [event.measurement for event in all_of(BaselineMeasured, settled(events))]),
+        ("baseline", _BASELINE, [event.measurement for event in all_of(BaselineMeasured, events)]),
         ("trial", _COMPLETE, [trial.measurement for trial in trials if trial.state is TrialState.COMPLETE]),
         ("trial ended early", _PRUNED, [trial.measurement for trial in trials if trial.state is TrialState.PRUNED]),
         ("kept cap", _KEPT, [event.measurement for event in all_of(Decided, events) if event.cap_w is not None]),
@@ -194,7 +195,7 @@ def _periods(events: Sequence[Event], samples: Samples, inside: Bools, clock: _C
         shown = [m for m in measured[-_MOST_TRIALS:] if m and clock.start_s <= _middle_s(m) <= clock.end_s]
         if shown:
             marks.append(_points(name, style, shown, clock))
-    base = next((event.measurement for event in all_of(BaselineMeasured, settled(events))), None)
+    base = next((event.measurement for event in all_of(BaselineMeasured, events)), None)
     label = "time per iteration, s"
     if base is not None and base.is_relative:
         label = "time per iteration over the baseline's, low confidence"

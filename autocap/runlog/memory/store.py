@@ -7,7 +7,6 @@ the user's own regular file, or holds anything that this version would not have 
 import logging
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,11 +15,11 @@ from pathlib import Path
 from autocap.errors import MemoryUnavailable
 from autocap.job.invoking_user import InvokingUser
 from autocap.runlog.memory.entry import KEY_DIGITS, MOST_BYTES, Entry, from_bytes, to_bytes
+from autocap.runlog.whole_file import TEMPORARY, put
 
 log = logging.getLogger(__name__)
 MOST_ENTRIES, MOST_BYTES_IN_ALL = 256, 4 << 20
 _NAME = re.compile(rf"([0-9a-f]{{{KEY_DIGITS}}})\.json")
-_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
 _OTHERS_WRITE = 0o022
 
 
@@ -79,7 +78,7 @@ class MemoryStore:
             text = to_bytes(entry)
             _make_private(self.place)
             with self._opened() as place:
-                _put(place, f"{entry.key}.json", text)
+                put(place, f"{entry.key}.json", text, 0o600)
                 _prune(place, entry.key)
         except OSError as error:
             raise self._unavailable(error, "written") from error
@@ -167,26 +166,6 @@ def _read(place: int, key: str) -> Entry | None:
         os.close(fd)
 
 
-def _put(place: int, name: str, text: bytes) -> None:
-    """Put a file there, whole or not at all. Raises OSError."""
-    temporary = f".{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o600, dir_fd=place)
-    try:
-        try:
-            rest = memoryview(text)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-            os.fsync(fd)  # a disk of the network may say only here that it is full
-        finally:
-            os.close(fd)
-        os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
-    except BaseException:
-        with suppress(OSError):  # the first failure is the one to tell
-            os.unlink(temporary, dir_fd=place)
-        raise
-
-
 def _files(place: int) -> list[tuple[int, int, str]]:
     """When each entry was used last, in nanoseconds, its bytes and its key, that used longest ago first."""
     found = []
@@ -200,7 +179,7 @@ def _files(place: int) -> list[tuple[int, int, str]]:
 
 
 def _temporaries(place: int) -> list[str]:
-    return [name for name in os.listdir(place) if _TEMPORARY.fullmatch(name)]
+    return [name for name in os.listdir(place) if TEMPORARY.fullmatch(name)]
 
 
 def _prune(place: int, kept: str) -> None:

@@ -3,12 +3,14 @@
 import os
 import stat
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from autocap.errors import MemoryUnavailable
 from autocap.job.invoking_user import InvokingUser
+from autocap.runlog import whole_file
 from autocap.runlog.memory import store as store_module
 from autocap.runlog.memory.entry import Entry
 from autocap.runlog.memory.store import MemoryStore, default_place
@@ -154,10 +156,10 @@ def test_where_nothing_can_be_kept_that_is_an_error_and_nothing_is_left(
         blocked.write(entry())
     (made,) = kept(store, "aa")
 
-    def full(fd: int, data: bytes) -> int:
+    def full(file: FileIO, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(whole_file, "write", full)
     with pytest.raises(MemoryUnavailable, match="No space left on device"):
         store.write(replace(made, runs=7))
     assert store.read(made.key) == made
@@ -172,7 +174,7 @@ def test_an_entry_that_would_not_be_read_is_not_written(store: MemoryStore) -> N
 def test_forgetting_removes_the_files_also_what_cannot_be_used_and_nothing_else(store: MemoryStore) -> None:
     first, second = kept(store, "aa", "bb")
     file_of(store, second).write_bytes(b"no JSON")
-    (store.place / ".0123456789abcdef.tmp").touch()
+    (store.place / ".autocap-0123456789abcdef.tmp").touch()
     (store.place / "notes.txt").touch()
     store.forget(first.key)
     store.forget(first.key)
