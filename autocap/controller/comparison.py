@@ -15,7 +15,7 @@ Caps = tuple[float, ...]
 
 _ROUNDS = 3
 _FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
-_LONG_BETWEEN_S = 6.0  # of such a window, where the verdict needs no more
+_LONG_BETWEEN_S = 3.0  # of such a window, where the verdict needs no more
 _CLEAR = 3.0  # standard errors of the baseline that a cap saves, for a clear verdict
 _COARSEST = 0.04  # of those errors, for what is stated in the end
 _ENERGY = Metric(name="energy")

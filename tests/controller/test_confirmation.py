@@ -73,10 +73,10 @@ def test_a_window_of_the_baseline_is_as_exact_as_the_verdict_needs() -> None:
     comparison = Comparison((200.0,), (260.0,), measurement(91.0, cap_w=200.0))
     rules = between(usual, comparison, BASELINE, ENERGY)
     assert rules.min_batches == 4
-    assert rules.target(5.9) == 0.005
-    assert rules.target(6.0) == pytest.approx(0.03)  # a third of the 9 % that the cap saves
+    assert rules.target(2.9) == 0.005
+    assert rules.target(3.0) == pytest.approx(0.03)  # a third of the 9 % that the cap saves
     much = Comparison((200.0,), (260.0,), measurement(70.0, cap_w=200.0))
-    assert between(usual, much, BASELINE, ENERGY).target(6.0) == 0.04
-    assert between(usual, Comparison((200.0,), (260.0,), BASELINE), BASELINE, ENERGY).target(6.0) == 0.005
+    assert between(usual, much, BASELINE, ENERGY).target(3.0) == 0.04
+    assert between(usual, Comparison((200.0,), (260.0,), BASELINE), BASELINE, ENERGY).target(3.0) == 0.005
     limited = Metric(name="energy", max_slowdown=0.05)
-    assert between(usual, comparison, BASELINE, limited).target(6.0) == 0.005
+    assert between(usual, comparison, BASELINE, limited).target(3.0) == 0.005

@@ -117,6 +117,22 @@ def test_a_wall_clock_that_is_set_moves_no_stamp_beyond_the_present() -> None:
             before_s = reading.t_s
 
 
+@pytest.mark.parametrize(
+    ("changes", "watched_s"),
+    [
+        ({"sensor": "v100"}, 1.0),
+        ({"sensor": "a100"}, 1.0),
+        ({"sensor": "v100", "missing": ("nvmlDeviceGetTotalEnergyConsumption",)}, 1.0),
+        ({"sensor": "v100", "energy_gain": 1.1}, 2.0),  # in doubt: looked at for longer, and kept
+        ({"sensor": "average-1s"}, 4.0),  # an average that rises still, beside a counter: seen once more
+    ],
+)
+def test_a_probe_takes_no_longer_than_its_findings_need(changes, watched_s) -> None:
+    with stand(one_card(**changes)) as made:
+        assert made.device().probes[0].counter_trouble is None
+        assert made.clock.now() == pytest.approx(watched_s, abs=0.02)
+
+
 def test_the_time_of_a_probe_is_bounded() -> None:
     with stand(one_card(energy_gain=0.5)) as made:
         made.device()
