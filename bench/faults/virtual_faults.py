@@ -8,7 +8,7 @@ from random import Random
 
 from autocap.devices.nvml.calls import ERRORS
 from bench.faults.outcome import Outcome, difference, silence
-from bench.faults.stage import Stage
+from bench.faults.stage import ARRIVALS_MW, Stage
 from bench.faults.virtual import Report, play, usual
 from bench.nvml_emulation import Episode, Fault, Limits, Trouble
 from bench.nvml_emulation.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
@@ -17,7 +17,6 @@ SET = "nvmlDeviceSetPowerManagementLimit"
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 _OTHER_MW = (222_222, 233_333)  # what another tool sets: no cap of ours, and no limit found on arrival
 _NOT_PUT_BACK = "could not be put back"
-_BEFORE_LAST_BASELINE = 0.5
 _LATEST = 0.7  # share of the job by which a sensor's fault has begun: it takes seconds to notice a stuck one
 _LAST_SYNCS = 8  # those after the limits are back, which need not succeed
 _BACK_WITHIN_S = 3.0  # and as long again as it was away: the tries come at growing intervals
@@ -174,11 +173,26 @@ def _card(pattern: str, until: float, **changes: object) -> Callable[[Random], P
     return plan
 
 
-def _sensor(trouble: Trouble, pattern: str) -> Callable[[Random], Planned]:
+def _ceiling(rng: Random) -> Planned:
+    """Something else holds a card low, from before the limit found on arrival is last measured on: the caps after that
+    are below, and nothing shows."""
+    last_s = max(t_s for t_s, _, limit_mw in reference().sets[:-2] if limit_mw in ARRIVALS_MW)
+    t_s, gpu = rng.uniform(0.1, last_s), rng.choice((0, 1))
+    return Planned(
+        inject=lambda stage: stage.clock.at(t_s, lambda: stage.card(gpu, ceiling_mw=170_000)),
+        pattern="is enforced|holds GPU",
+    )
+
+
+def _sensor(trouble: Trouble, pattern: str, **changes: object) -> Callable[[Random], Planned]:
+    """changes: of the card, from the beginning."""
+
     def plan(rng: Random) -> Planned:
         from_s = rng.uniform(0.0, _LATEST * reference().end_s)
         until_s = from_s + rng.choice((12.0, 1e9))
-        return _card_at_once(rng, pattern, episodes=(Episode(trouble=trouble, from_s=from_s, until_s=until_s),))
+        return _card_at_once(
+            rng, pattern, episodes=(Episode(trouble=trouble, from_s=from_s, until_s=until_s),), **changes
+        )
 
     return plan
 
@@ -243,8 +257,9 @@ KINDS: dict[str, Callable[[Random], Planned]] = {
     "any other return code": _other_code,
     "limits clamped": _card("clamped|" + _NOT_PUT_BACK, 0.98, limits=Limits.CLAMPED, clamp_mw=225_500),
     "limits ignored": _card("ignored|" + _NOT_PUT_BACK, 0.98, limits=Limits.IGNORED),
-    "limits held lower from outside": _card("is enforced|holds GPU", _BEFORE_LAST_BASELINE, ceiling_mw=170_000),
-    "sensor stuck": _sensor(Trouble.STUCK, "stuck"),
+    "limits held lower from outside": _ceiling,
+    # A counter would confirm, by chance, what a sensor is stuck at; then nothing is said, and nothing is lost.
+    "sensor stuck": _sensor(Trouble.STUCK, "stuck", energy_counter=False),
     "sensor reads zero": _sensor(Trouble.ZERO, "reads 0 W"),
     "sensor gives nothing": _sensor(Trouble.MISSING, "no power reading|NO_DATA"),
     "energy counter lost": _card("energy counter", _LATEST, energy_counter=False),
