@@ -20,6 +20,10 @@ class BadMessage(ValueError):
         self.id = id
 
 
+class NotALine(BadMessage):
+    """It is not even a line of JSON: what follows cannot be told from it, so the connection is closed."""
+
+
 class Lines:
     """Cuts what arrives into lines. most_bytes: of one, with its newline."""
 
@@ -35,7 +39,7 @@ class Lines:
         end = self._held.find(b"\n", 0, self._most_bytes)
         if end < 0:
             if len(self._held) >= self._most_bytes:
-                raise BadMessage(f"a line is longer than {self._most_bytes} bytes")
+                raise NotALine(f"a line is longer than {self._most_bytes} bytes")
             return None
         line = bytes(self._held[: end + 1])
         del self._held[: end + 1]
@@ -59,13 +63,13 @@ def line_of(body: dict[str, Any], most_bytes: int) -> bytes:
 def object_in(line: bytes, most_bytes: int) -> dict[str, Any]:
     """The object in a line. Raises BadMessage for whatever else it holds."""
     if len(line) > most_bytes:
-        raise BadMessage(f"a line is longer than {most_bytes} bytes")
+        raise NotALine(f"a line is longer than {most_bytes} bytes")
     try:
         body = _DECODER.decode(line.decode())
     except (ValueError, RecursionError):
-        raise BadMessage("the line is no JSON in UTF-8, has a key twice, or a number that JSON does not have") from None
+        raise NotALine("the line is no JSON in UTF-8, has a key twice, or a number that JSON does not have") from None
     if not isinstance(body, dict):
-        raise BadMessage("the line is no JSON object")
+        raise NotALine("the line is no JSON object")
     return body
 
 
