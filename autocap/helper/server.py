@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from autocap.errors import GuardError
 from autocap.guardian.recovery import UNSETTLED, Fate, settle
 from autocap.helper.attendant import attend, refuse
 from autocap.helper.bounds import Buckets
@@ -22,7 +21,6 @@ from autocap.helper.who import Peer, is_nobody_known, peer_of
 
 log = logging.getLogger(__name__)
 
-_STACK_BYTES = 1 << 19  # of a thread
 _END_S = 30.0  # for all clients' limits to be put back
 _SETTLE_AGAIN_S = 30.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -37,6 +35,7 @@ class Server:
         self._lock = threading.Lock()
         self._threads: dict[threading.Thread, int] = {}  # and whom each serves
         self._connects = Buckets(house.bounds.connects, house.now)
+        self._settling: threading.Thread | None = None
 
     def stop(self) -> None:
         """Have `serve` return, from anywhere."""
@@ -46,21 +45,19 @@ class Server:
         """Until `stop`; all limits are back then, as far as devices take them. Raises GuardError where the state
         directory is refused."""
         self._settle()
-        threading.stack_size(_STACK_BYTES)
         self._listener.setblocking(False)
         incoming = select.poll()
         incoming.register(self._stop_fd, select.POLLIN)
         incoming.register(self._listener, select.POLLIN)
         try:
             while True:
-                wait_s = _SETTLE_AGAIN_S if self._house.unsettled.is_set() else None
-                found = {fd for fd, _ in incoming.poll(None if wait_s is None else 1000 * wait_s)}
+                found = {fd for fd, _ in incoming.poll(1000 * _SETTLE_AGAIN_S)}
                 if self._stop_fd in found:
                     return
                 if found:
                     self._accept()
                 elif self._house.unsettled.is_set():
-                    self._settle()
+                    self._settle_beside()
         finally:
             self._end_all()
 
@@ -144,6 +141,12 @@ class Server:
             log.log(level, "left by an earlier owner: %s", settled.sentence)
             if settled.outcome is Fate.FAILED:
                 self._house.unsettled.set()
+
+    def _settle_beside(self) -> None:
+        """The same while clients are served: it waits for the locks of what is lent."""
+        if self._settling is None or not self._settling.is_alive():
+            self._settling = threading.Thread(target=self._settle, name="settling", daemon=True)
+            self._settling.start()
 
 
 @contextmanager
