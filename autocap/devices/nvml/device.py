@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
 from autocap.devices.nvml.card import Card, PowerQuery
+from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.library import Library, NvmlGpu
 from autocap.devices.nvml.limits import NvmlLimits
 from autocap.devices.nvml.probe import SensorProbe, probe_sensors
+from autocap.devices.permission import ROOT_FOR_GPUS, own_privileges
 from autocap.errors import DeviceUnavailable
+from autocap.job.invoking_user import privileged
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
 _UPDATE_S = 0.1  # where power did not move while it was watched: what most drivers do
@@ -78,6 +81,18 @@ class NvmlDevice:
         takes no limit."""
         require_settable(self.refusal, observe=self._observe)
         return NvmlLimits(self._library)
+
+    @property
+    def denial(self) -> str | None:
+        """Why this process may not set limits, by its rights; `None` where nothing speaks against it."""
+        with privileged():
+            admin = own_privileges().admin
+        return None if admin else ROOT_FOR_GPUS
+
+    def verifier(self) -> HeldLimits:
+        """Sees whether limits hold that others request for us. Raises as `limits` does."""
+        require_settable(self.refusal, observe=self._observe)
+        return HeldLimits(self._library)
 
     def close(self) -> None:
         """Nothing is held but the library, which is its opener's."""
