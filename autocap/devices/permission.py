@@ -65,8 +65,8 @@ def settable(obstacle: str | None, privileges: Privileges) -> Settable:
     if not privileges.admin:
         return Settable(
             answer=False,
-            why=f"{ROOT_FOR_GPUS}; {sudo_advice()}, {helper_advice()}, start the container with --cap-add SYS_ADMIN, or "
-            "pass --observe to measure without setting",
+            why=f"{ROOT_FOR_GPUS}; {sudo_advice()}, {helper_advice()}, start the container with --cap-add SYS_ADMIN, "
+            "or pass --observe to measure without setting",
         )
     if privileges.namespaced:
         return Settable(

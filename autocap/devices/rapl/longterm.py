@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autocap.devices.base import Setting
 from autocap.devices.powercap import LONG_TERM, Package, Zone, ZoneError
-from autocap.errors import LimitRefused
+from autocap.errors import LimitNotPermitted, LimitRefused
 from autocap.job.own_command import helper_advice, sudo_advice
 
 WITHOUT_ROOT = (
@@ -77,7 +77,8 @@ class LongTermLimit:
         try:
             self.zone.put(file, value)
         except ZoneError as error:
-            raise LimitRefused(f"{what} was not set on {self.where}: {_reason(error)}") from error
+            refused = LimitNotPermitted if error.denied else LimitRefused
+            raise refused(f"{what} was not set on {self.where}: {_reason(error)}") from error
 
 
 def limit_of(zone: Zone, where: str) -> LongTermLimit | None:
