@@ -138,18 +138,28 @@ class RemoteGuardian:
 
     def _lend(self, within_s: float) -> tuple[float | None, ...]:
         """Have the devices lent; the limits found on them. Raises as `__enter__`, and HelperLost."""
+        deadline_s = time.monotonic() + within_s
         connection = Connection(self._path, min(within_s, ANSWER_WITHIN_S))
         try:
-            lent = connection.ask(Op.LEND, Lent, devices=self._uuids, within_s=within_s)
-        except Refused as error:
-            connection.close()
-            raise error_of(error.refusal) from error
+            while (lent := self._lent(connection, deadline_s)) is None:
+                pass
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         self._notes += lent.notes
         return lent.original_w
+
+    def _lent(self, connection: Connection, deadline_s: float) -> Lent | None:
+        """What is lent; `None` where it is to be asked for again, which was waited for."""
+        try:
+            return connection.ask(Op.LEND, Lent, devices=self._uuids, within_s=deadline_s - time.monotonic())
+        except Refused as error:
+            wait_s = error.refusal.wait_s
+            if error.refusal.code is Code.TOO_FAST and wait_s is not None and time.monotonic() + wait_s < deadline_s:
+                self._pause(wait_s)
+                return None
+            raise error_of(error.refusal) from error
 
     def _lend_again(self, lost: HelperLost) -> None:
         """After the helper was lost, and so put everything back or left that to its watchdog: have it all lent anew.
