@@ -314,7 +314,9 @@ def test_who_is_not_in_the_group_is_told_how_to_come_into_it(tmp_path: Path) -> 
         os.chown(path, 0, grp.getgrnam("daemon").gr_gid)
         try:
             os.seteuid(65534)
-            with pytest.raises(ActuatorUnavailable, match=r"is for the group daemon; `sudo usermod -aG daemon \S+`, and"):
+            with pytest.raises(
+                ActuatorUnavailable, match=r"is for the group daemon; `sudo usermod -aG daemon \S+`, and"
+            ):
                 offers_at(path)
         finally:
             os.seteuid(0)
