@@ -28,6 +28,18 @@ class LimitRefused(DeviceError):
     """The device refused, clamped or ignored a power limit."""
 
 
+class LimitNotPermitted(LimitRefused):
+    """The device takes limits, but none from us."""
+
+
+class ActuatorUnavailable(DeviceError):
+    """What --actuator names, or whatever else could set a limit for us, is not there or would not do it."""
+
+
+class ActuatorAbsent(ActuatorUnavailable):
+    """It is not there at all."""
+
+
 class LimitNotEnforced(LimitRefused):
     """The device took a limit, but something outside autocap holds it lower."""
 

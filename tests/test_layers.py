@@ -32,6 +32,7 @@ ROOMS = {
     "progress": "job",
     "devices": "job",
     "guardian": "devices job",
+    "helper": "guardian devices job",
     "measurement": "progress",
     "runlog": "job",
     "controller": "measurement progress strategies",
@@ -58,9 +59,9 @@ NOT_PURE = re.compile(
 )
 IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal", "socket", "subprocess", "tempfile"}
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
-# What the watchdog and the child of a run import, and so must not wait for numpy.
+# What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
-    r"(printable|spelling|errors|records|metrics|config|events|clock|job|guardian)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"(printable|spelling|errors|records|metrics|config|events|clock|job|guardian|helper)\b|(devices|devices\.base|devices\.emulated|progress)$"
     r"|progress\.(steps|regex)\b|runlog(\.(codec|directory|event_log|input_file|json_text|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy

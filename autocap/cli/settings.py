@@ -23,7 +23,16 @@ from autocap.spelling import did_you_mean
 COMMANDS: Mapping[str, type[Record]] = {"run": RunConfig, "attach": RunConfig, "sweep": SweepConfig}
 PREFIX = "AUTOCAP_"
 # What stands in such variables and is no option.
-OTHER_VARIABLES = ("DEBUG", "STATE_DIR", "SYSFS", "STEP_MAP", "EMULATED_NVML", "EMULATED_NVML_COST", "SNAPSHOTS")
+OTHER_VARIABLES = (
+    "DEBUG",
+    "HELPER",
+    "STATE_DIR",
+    "SYSFS",
+    "STEP_MAP",
+    "EMULATED_NVML",
+    "EMULATED_NVML_COST",
+    "SNAPSHOTS",
+)
 COMMAND_LINE = "command line"
 
 

@@ -22,6 +22,7 @@ STRATEGIES = (STRATEGY, "golden", "linear", "bayesian", "bandit", "fixed")
 NODE_POWER = "none"
 RETUNE = "auto"
 DEVICE = "auto"
+ACTUATOR = "auto"
 PROGRESS = "auto"
 PROGRESS_KINDS = {  # what --progress may be
     "run": ("auto", "steps", "calls", "calls:LIBRARY:SYMBOL", "period", "regex:PATTERN", "speed"),
@@ -180,6 +181,16 @@ class RunConfig:
             usual=(DEVICE, "nvml", "rapl", "emulated"),
         ),
     ] = DEVICE
+    actuator: Annotated[
+        str,
+        _device(
+            "--actuator NAME",
+            values.actuator,
+            "who sets the limit: auto (direct where that is permitted, else the helper, else zeusd), direct, helper, "
+            f"zeusd (default: {ACTUATOR})",
+            usual=(ACTUATOR, "direct", "helper", "zeusd"),
+        ),
+    ] = ACTUATOR
     shared_gpu: Annotated[
         bool, _device("--shared-gpu", None, "tune a GPU on which other processes compute as well")
     ] = False

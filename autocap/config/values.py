@@ -281,3 +281,20 @@ def node_power(text: str) -> str:
         meant = did_you_mean(kind, ("none", "rapl", "ipmi", "command"))
         raise argparse.ArgumentTypeError(f"unknown source {shown(text)}{meant}; {what}")
     return plain(positive("watts")(text))
+
+
+def actuator(text: str) -> str:
+    """Who sets limits. DCGM is refused: what is set through it cannot be put back as it was found (its config module
+    keeps the last limit as a target, which it has no way to forget, and takes whole watts)."""
+    if text == "dcgm":
+        raise argparse.ArgumentTypeError(
+            "dcgm cannot put back what it found: DCGM keeps the last limit that was set through it as its target, for "
+            "good, applies that anew after a reset of the GPU, and takes whole watts; choose auto, direct, helper or "
+            "zeusd"
+        )
+    known = ("auto", "direct", "helper", "zeusd")
+    if text not in known:
+        raise argparse.ArgumentTypeError(
+            f"unknown actuator {shown(text)}{did_you_mean(text, known)}; choose {', '.join(known)}"
+        )
+    return text

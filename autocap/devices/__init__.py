@@ -70,7 +70,13 @@ def open_source(config: "RunConfig", clock: "Clock", check: CheckCaps, owner_uid
 
 
 def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
-    """The limits of a device of that kind, as seen from a process that does not run it. Raises DeviceUnavailable."""
+    """The limits of a device of that kind, as seen from a process that does not run it. Raises DeviceUnavailable.
+
+    kind: as a journal entry has it, where a GPU whose limit zeusd sets is `zeusd:ADDRESS`.
+    """
+    service, colon, address = kind.partition(":")
+    if colon and service == "zeusd":
+        return cast(LimitPort, import_module("autocap.devices.nvml.zeusd").limits_at(address))
     return cast(LimitPort, _module(kind).limits_from_outside(job))
 
 

@@ -119,6 +119,30 @@ class LimitPort(Protocol):
         return
 
 
+class LimitVerifier(Protocol):
+    """Sees whether a limit holds that somebody else has requested for us, by device UUID; watts. Sets nothing."""
+
+    def requested_w(self, uuid: str) -> float | None:
+        """As LimitPort has it."""
+
+    def verify(self, uuid: str, cap_w: float) -> None:
+        """Raises LimitRefused where a limit that was just requested does not hold, as `LimitPort.set_limit_w` does."""
+
+
+@runtime_checkable
+class LendableDevice(Tunable, Protocol):
+    """A real device of the machine, whose limits somebody else may set for us where we may not.
+
+    denial: why this process may not, a clause; `None` where nothing speaks against it.
+    """
+
+    @property
+    def denial(self) -> str | None: ...
+
+    def verifier(self) -> LimitVerifier:
+        """Raises DeviceError as `limits` does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """A number that a cap changes beside the limit itself, in the device's own unit: a time window, a flag."""

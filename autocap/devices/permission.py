@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autocap.job.own_command import sudo_advice
+from autocap.job.own_command import helper_advice, sudo_advice
 
+ROOT_FOR_GPUS = "setting a limit needs root or CAP_SYS_ADMIN"
+ROOT_FOR_FILES = "setting a limit needs root"
 _SELF = Path("/proc/self")
 _CAP_SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN of the kernel's capability.h
 _WHOLE_MACHINE = ["0", "0", "4294967295"]  # the uid_map of the first user namespace: every user is itself
@@ -46,8 +48,8 @@ def settable_files(obstacle: str | None, *, writable: bool, switched_on: bool) -
     if not writable:
         return Settable(
             answer=False,
-            why=f"setting a limit needs root; {sudo_advice()}, let a group of yours write the limit's files, or "
-            "pass --observe to measure without setting",
+            why=f"{ROOT_FOR_FILES}; {sudo_advice()}, {helper_advice()}, let a group of yours write the limit's files, "
+            "or pass --observe to measure without setting",
         )
     if not switched_on:
         return Settable(
@@ -63,8 +65,8 @@ def settable(obstacle: str | None, privileges: Privileges) -> Settable:
     if not privileges.admin:
         return Settable(
             answer=False,
-            why=f"setting a limit needs root or CAP_SYS_ADMIN; {sudo_advice()}, start the container with "
-            "--cap-add SYS_ADMIN, or pass --observe to measure without setting",
+            why=f"{ROOT_FOR_GPUS}; {sudo_advice()}, {helper_advice()}, start the container with --cap-add SYS_ADMIN, "
+            "or pass --observe to measure without setting",
         )
     if privileges.namespaced:
         return Settable(

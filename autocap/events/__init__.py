@@ -7,6 +7,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
+    ActuatorChosen,
     CapSet,
     DeviceFound,
     IdleEstimated,
@@ -56,6 +57,7 @@ Event = RunEvent | SearchEvent | SweepEvent
 __all__ = [
     "BLOCK_ENDED",
     "JOB_ENDED",
+    "ActuatorChosen",
     "BaselineMeasured",
     "BaselineRefined",
     "CapSet",

@@ -86,6 +86,19 @@ class SettingsTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActuatorChosen:
+    """Who sets the limits of the devices, where they are real ones.
+
+    name: direct, helper or zeusd. where: of the helper or zeusd, "" for direct. reason: why it is not direct, a clause.
+    """
+
+    t_s: float
+    name: str
+    where: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFound:
     """The devices of the job and the limits found on them on arrival, watts, in the order of `gpus`.
 
@@ -225,6 +238,7 @@ RunEvent = (
     RunStarted
     | ProgramFound
     | SettingsTaken
+    | ActuatorChosen
     | DeviceFound
     | Remembered
     | NodeMetered

@@ -14,6 +14,7 @@ from autocap.errors import GuardError
 from autocap.job.invoking_user import invoking_user
 from autocap.job.trusted_code import replaceable
 
+ROOTS_PATH = Path("/run/autocap")
 TEMPORARY = ".tmp"
 ASIDE = ".old"  # what a file is called for the moment in which another takes its name
 _MAX_BYTES = 1 << 16  # an entry has some hundred bytes; whatever is larger is none
@@ -24,7 +25,7 @@ def default_path() -> Path:
     override = os.environ.get("AUTOCAP_STATE_DIR")
     if override:
         return Path(override).absolute()
-    return Path("/run/autocap") if os.geteuid() == 0 else Path.home() / ".local/state/autocap"
+    return ROOTS_PATH if os.geteuid() == 0 else Path.home() / ".local/state/autocap"
 
 
 class StateDir:
@@ -181,14 +182,15 @@ _ELSEWHERE = "set AUTOCAP_STATE_DIR to a directory of your own"
 
 
 def _make_private(path: Path) -> None:
-    """The directory and its missing parents, each with mode 0700."""
+    """The directory and its missing parents, each with mode 0700; root's usual one with 0711, so that users reach the
+    helper's socket in it, and nothing else."""
     missing: list[Path] = []
     while not _is_there(path):
         missing.append(path)
         path = path.parent
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another autocap was faster
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o711 if folder == ROOTS_PATH else 0o700)
 
 
 def _is_there(path: Path) -> bool:

@@ -24,6 +24,19 @@ def sudo_advice(argv0: str | None = None, system: Sequence[str] = SYSTEM_FOLDERS
     return f"run sudo {shlex.quote(script)}"
 
 
+def helper_advice(argv0: str | None = None, system: Sequence[str] = SYSTEM_FOLDERS) -> str:
+    """What to do for a limit that is set without root's rights, as a clause."""
+    return f"have an administrator run `{sudo_command('helper install', argv0, system)}` once"
+
+
+def sudo_command(words: str, argv0: str | None = None, system: Sequence[str] = SYSTEM_FOLDERS) -> str:
+    """How autocap is called as root with those words."""
+    script = _script(argv0)
+    if script is None or os.path.dirname(script) in system:
+        return f"sudo {_NAME} {words}"
+    return f"sudo {shlex.quote(script)} {words}"
+
+
 def _script(argv0: str | None) -> str | None:
     called = sys.argv[0] if argv0 is None else argv0
     return os.path.abspath(called) if os.path.basename(called) == _NAME else None

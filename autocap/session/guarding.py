@@ -1,25 +1,37 @@
 """Guards the limits of a session's devices, and records in the run log what became of them."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from autocap import events
 from autocap.clock import Clock
-from autocap.devices.base import Tunable
-from autocap.guardian import Guardian
 from autocap.job.processes import ProcessId
+from autocap.session.actuating import Actuation
 from autocap.session.recorder import Recorder
+from autocap.session.roles import LimitGuard
 
 
 @dataclass(slots=True, kw_only=True)
 class Guarded:
-    """A guardian that has been entered, and where its notes are recorded. _noted: how many of them were."""
+    """A guardian that has been entered, how it has limits set, and where its notes are recorded. _noted: how many of
+    them were."""
 
-    guardian: Guardian
+    guardian: LimitGuard
+    actuation: Actuation
     recorder: Recorder
     clock: Clock
     _noted: int = 0
+
+    def rehearse(self) -> None:
+        """Raises AutocapError where limits cannot be set, with all reasons."""
+        with self.actuation.explained():
+            self.guardian.rehearse()
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Set the first caps, watts. Raises as `rehearse`."""
+        with self.actuation.explained():
+            self.guardian.set_caps(caps_w)
 
     def record_notes(self) -> None:
         """Warn of what the guardian has noted since the last time."""
@@ -40,18 +52,10 @@ class Guarded:
         self.record_notes()
 
 
-def guarded(
-    device: Tunable,
-    job: ProcessId | None,
-    recorder: Recorder,
-    clock: Clock,
-    stack: ExitStack,
-    *,
-    new_guardian: Callable[..., Guardian] = Guardian,
-) -> Guarded:
-    """Guard the limits of a device until the stack closes. new_guardian: makes it, from what `Guardian` takes.
+def guarded(actuation: Actuation, job: ProcessId | None, recorder: Recorder, clock: Clock, stack: ExitStack) -> Guarded:
+    """Guard the limits of devices until the stack closes.
 
     Raises AutocapError where they cannot be guarded or set; nothing was set then.
     """
-    guardian = new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job)
-    return Guarded(guardian=stack.enter_context(guardian), recorder=recorder, clock=clock)
+    guardian = stack.enter_context(actuation.guardian(job))
+    return Guarded(guardian=guardian, actuation=actuation, recorder=recorder, clock=clock)

@@ -22,6 +22,7 @@ from autocap.job.command_path import JobCommand
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.signals import EndedBySignal, SignalClock
 from autocap.progress.counter import IterationCounter
+from autocap.session.actuating import require_actuator
 from autocap.session.caps import checker
 from autocap.session.earlier import warm_start
 from autocap.session.inbox import SignalInbox
@@ -82,6 +83,8 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
             if attached is None:
                 command = found_command(config, clock, user)
             source, why_not = _source_or_why(config, clock, plan, origin, stack)
+            if source is not None:
+                require_actuator(config)
             notes = settle_leftovers(observe=config.tune.observe)
             device = None
             if attached is not None and source is not None and origin is JobOrigin.ATTACH:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Protocol
+from typing import Protocol, Self
 
 from autocap.controller.actions import Action
 from autocap.events import Event
+from autocap.guardian import Restored
 from autocap.records import Sample
 from autocap.session.restorer import Restoring
 
@@ -52,6 +53,29 @@ class Actuator(Restoring, Protocol):
 
     def beat(self) -> bool:
         """Say that we are alive. True when the limits were put back meanwhile because we seemed not to be."""
+
+
+class LimitGuard(Actuator, Protocol):
+    """Guards the limits of devices while it is entered: `Guardian`, or whoever does its work for us.
+
+    original_w: the limits found on arrival, watts; `None` where one cannot be read. notes: sentences on what happened.
+    Entering raises AutocapError where they cannot be guarded; nothing was set then.
+    """
+
+    @property
+    def original_w(self) -> tuple[float | None, ...]: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def restore(self) -> Sequence[Restored]: ...
+
+    def rehearse(self) -> None:
+        """Request the limits found on arrival, or raise AutocapError: what is not permitted shows at once."""
 
 
 class Sink(Protocol):

@@ -30,6 +30,7 @@ _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
+_PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
 ASKED = "a signal asked for the end"
 
 
@@ -147,14 +148,14 @@ class Runner:
 
     def _beat(self, now_s: float) -> None:
         actuator = self._actuator
-        if actuator is None or now_s < self._next_beat_s:
-            return
+        if actuator is None or (now_s < self._next_beat_s and not self._watch.suspects):
+            return  # who guards the limits knows whether it was they who changed one
         self._next_beat_s = now_s + _APART_S
 
         def beat() -> list[Action]:
             if not actuator.beat():
                 return []
-            self._warn(now_s, "autocap itself was stopped for a while; the limits were put back meanwhile")
+            self._warn(now_s, _PUT_BACK)
             self._interrupted_s.append(now_s)
             if len(self._interrupted_s) == _MOST_INTERRUPTIONS and now_s - self._interrupted_s[0] < _WITHIN_S:
                 raise GuardError(

@@ -16,7 +16,7 @@ from autocap.clock import RunClock
 from autocap.config import RunConfig
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
-from autocap.devices.base import DeviceSource, PowerSource, Tunable
+from autocap.devices.base import DeviceSource, LendableDevice, PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.guardian import Guardian
 from autocap.job.invoking_user import privileged
@@ -24,6 +24,7 @@ from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
 from autocap.records import Measurement, SensorInfo, StepReading, Trial
+from autocap.session.actuating import NewGuardian, actuation
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
@@ -90,7 +91,7 @@ class Tuning:
     counting: IterationSource
     node: PowerSource | None = None
     memory: JobMemory | None = None
-    new_guardian: Callable[..., Guardian] = Guardian
+    new_guardian: NewGuardian = Guardian
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _said: str | None = None  # the counter's fault, once it was announced
@@ -174,13 +175,14 @@ class Tuning:
         original_w = limits_found(device) if held is None else limits_known(device.gpus, held.guardian.original_w)
         if held is not None:
             held.record_notes()
-        grid = cap_grid(self.config.tune, device.gpus, original_w, self.plan.required_w)
+        gpus = device.gpus if held is None else held.actuation.gpus
+        grid = cap_grid(self.config.tune, gpus, original_w, self.plan.required_w)
         best_w = earlier.best_w(self.config.tune.metric, grid, original_w)
         named_w = self.plan.required_w or grid  # who names caps wants no other
         opening_w = None if self.config.tune.observe or best_w not in named_w else best_w
         controller = self._controller(device, original_w, grid, earlier, opening_w)
         if held is not None:
-            held.guardian.rehearse()
+            held.rehearse()
         self.recorder.event(
             events.DeviceFound(
                 t_s=self.clock.now(),
@@ -210,7 +212,10 @@ class Tuning:
     def _guard(self, device: Tunable, stack: ExitStack) -> Guarded:
         if device.refusal is not None:
             raise DeviceError(device.refusal)
-        held = guarded(device, self.job.identity, self.recorder, self.clock, stack, new_guardian=self.new_guardian)
+        way = actuation(self.config.actuator, device, self.new_guardian)
+        held = guarded(way, self.job.identity, self.recorder, self.clock, stack)
+        if isinstance(device, LendableDevice):
+            self.recorder.event(way.chosen(self.clock.now()))
         self.inbox.actuator = held.guardian
         stack.callback(self._forget_guardian)
         return held

@@ -14,6 +14,7 @@ from autocap.errors import DeviceError
 from autocap.events.sweep import GpuSet, SweepPlan
 from autocap.job.invoking_user import privileged
 from autocap.records import GpuInfo
+from autocap.session.actuating import actuation
 from autocap.session.caps import cap_grid, checker, common_range, limits_found
 from autocap.sweep.schedule import default_step_w
 
@@ -39,13 +40,15 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
                 "which of the GPUs here the command uses shows only once it runs, and its caps are set before that; "
                 "pass --gpus, or set CUDA_VISIBLE_DEVICES"
             )
-        one = gpu_set(config.run.tune, device.gpus, limits_found(device))
+        gpus = device.gpus
+        if opened is not None:
+            stack.enter_context(closing(opened))
+            gpus = _settable(config, opened)
+        one = gpu_set(config.run.tune, gpus, limits_found(device))
         sets.append(one)
         emulated = emulated or device.emulated
         if opened is not None:
-            ahead[one.label] = stack.enter_context(closing(opened))
-            if opened.refusal is not None and not config.run.tune.observe:
-                raise DeviceError(opened.refusal)
+            ahead[one.label] = opened
     label, times = Counter(one.label for one in sets).most_common(1)[0]
     if times > 1:
         raise DeviceError(f"--gpus names GPU {label} as a set {times} times; give each set once")
@@ -73,6 +76,15 @@ def planned(config: SweepConfig, clock: Clock, stack: ExitStack) -> tuple[SweepP
         node_power=config.run.node_power,
     )
     return plan, ahead
+
+
+def _settable(config: SweepConfig, device: Tunable) -> tuple[GpuInfo, ...]:
+    """The devices, with the caps that may be set there. Raises DeviceError where none may be, and one is to be."""
+    if config.run.tune.observe:
+        return device.gpus
+    if device.refusal is not None:
+        raise DeviceError(device.refusal)
+    return actuation(config.run.actuator, device).gpus
 
 
 def observed(plan: SweepPlan) -> SweepPlan:

@@ -15,7 +15,7 @@ from autocap import devices, events
 from autocap.clock import Clock
 from autocap.config import SAMPLES_PER_UPDATE
 from autocap.config.sweep import SweepConfig
-from autocap.devices.base import Device, PowerSource, Tunable
+from autocap.devices.base import Device, LendableDevice, PowerSource, Tunable
 from autocap.errors import AutocapError, DeviceError
 from autocap.events import Event, IdleEstimated, Warned
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
@@ -28,6 +28,7 @@ from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible, node_power_w
 from autocap.measurement.idle import RestPower
 from autocap.records import Sample
+from autocap.session.actuating import Actuation, actuation
 from autocap.session.caps import checker
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.inbox import SignalInbox
@@ -121,6 +122,7 @@ class Running:
     node: PowerSource | None = None
     ended_by: str | None = None
     _doubted: bool = False
+    _set_by: tuple[str, str] | None = None  # who sets limits, once it was said
     _signals: SignalPolicy = field(default_factory=SignalPolicy)
     _resting: Resting | None = field(init=False, default=None)
 
@@ -211,12 +213,20 @@ class Running:
         """Guard the devices and set the cap; `None` under --observe. The limits are put back when the stack closes."""
         if self.plan.observe:
             return None
-        held = guarded(device, job, self.recorder, self.clock, stack)
+        way = actuation(self.config.run.actuator, device)
+        held = guarded(way, job, self.recorder, self.clock, stack)
+        self._tell_of(way, device)
         stack.callback(held.put_back)
         caps_w = (run.cap_w,) * len(device.gpus)
-        held.guardian.set_caps(caps_w)
+        held.set_caps(caps_w)
         self.recorder.event(events.CapSet(t_s=self.clock.now(), cap_w=caps_w))
         return held
+
+    def _tell_of(self, way: Actuation, device: Tunable) -> None:
+        """Say who sets limits, where that is news."""
+        if isinstance(device, LendableDevice) and (way.name, way.where) != self._set_by:
+            self._set_by = (way.name, way.where)
+            self.recorder.event(way.chosen(self.clock.now()))
 
     def _measure(
         self, job: ChildJob, device: Tunable, held: Guarded | None, whole: WholeRun, inbox: "EndingInbox"

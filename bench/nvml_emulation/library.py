@@ -1,6 +1,7 @@
 """The C functions of an emulated libnvidia-ml, as Python functions that take what pynvml's wrappers hand to C."""
 
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autocap.clock import Clock
 from bench.nvml_emulation.board import Board, State, requested, requested_mw
 from bench.nvml_emulation.functions import Failed, Functions, gpu_of, known, number_of, write_to
-from bench.nvml_emulation.machine import Card, Limits, Machine, Trouble
+from bench.nvml_emulation.machine import Card, Limits, Machine, Trouble, pci_bus
 
 if TYPE_CHECKING:  # numpy, which the watchdog's questions do not need
     from bench.nvml_emulation.physics import Physics, Shown
@@ -81,6 +82,9 @@ class EmulatedLibrary(Functions):
     def _nvmlDeviceGetMinorNumber(self, handle: Any, minor: Any) -> None:
         write_to(minor, known(self._card(handle).minor_number))
 
+    def _nvmlDeviceGetPciInfo_v3(self, handle: Any, info: Any) -> None:
+        info._obj.domain, info._obj.bus, info._obj.device = 0, pci_bus(gpu_of(handle)), 0
+
     def _nvmlDeviceGetMigMode(self, handle: Any, current: Any, pending: Any) -> None:
         write_to(current, int(self._card(handle).mig))
         write_to(pending, int(self._card(handle).mig))
@@ -122,7 +126,7 @@ class EmulatedLibrary(Functions):
 
     def _nvmlDeviceSetPowerManagementLimit(self, handle: Any, limit: Any) -> None:
         card, limit_mw = self._limited(handle), number_of(limit)
-        if card.limits is Limits.REFUSED:
+        if card.limits is Limits.REFUSED or (card.limits is Limits.ROOTS and os.geteuid() != 0):
             raise Failed(_NO_PERMISSION)
         if not card.min_mw <= limit_mw <= card.max_mw:
             raise Failed(_INVALID)

@@ -13,6 +13,7 @@ class Limits(StrEnum):
 
     SETTABLE = "settable"
     REFUSED = "refused"  # no permission
+    ROOTS = "roots"  # no permission but for root, as on a real machine
     IGNORED = "ignored"  # success is reported, and nothing happens
     CLAMPED = "clamped"  # success is reported, and `clamp_mw` is taken
     UNSUPPORTED = "unsupported"  # as on laptops and virtual GPUs: the enforced limit reads, nothing else does
@@ -128,6 +129,11 @@ class Machine:
 
     def with_card(self, gpu: int, card: Card) -> "Machine":
         return replace(self, cards=(*self.cards[:gpu], card, *self.cards[gpu + 1 :]))
+
+
+def pci_bus(gpu: int) -> int:
+    """The number of a card's PCI bus, which is no count of the cards."""
+    return 0x1B + 0x20 * gpu
 
 
 def machine(profile: str, *, gpus: int = 1, arrivals_mw: Sequence[int] | None = None) -> Machine:

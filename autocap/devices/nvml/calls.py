@@ -6,13 +6,14 @@ from typing import ParamSpec, TypeVar
 import pynvml
 
 from autocap.errors import DeviceError
-from autocap.job.own_command import sudo_advice
+from autocap.job.own_command import helper_advice, sudo_advice
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 WITHOUT_ROOT = (
-    f"{sudo_advice()}, start the container with --cap-add SYS_ADMIN, or pass --observe to measure without setting"
+    f"{sudo_advice()}, {helper_advice()}, start the container with --cap-add SYS_ADMIN, or pass --observe to measure "
+    "without setting"
 )
 
 # Every return code that NVML has: its name there, and what it means with what to do about it.

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
 from autocap.devices.nvml.card import Card, PowerQuery
-from autocap.devices.nvml.library import Library, NvmlGpu
-from autocap.devices.nvml.limits import NvmlLimits
+from autocap.devices.nvml.held import HeldLimits
+from autocap.devices.nvml.library import Library, NvmlGpu, PciAddress, pci_address
+from autocap.devices.nvml.limits import NvmlLimits, Requester
 from autocap.devices.nvml.probe import SensorProbe, probe_sensors
+from autocap.devices.permission import ROOT_FOR_GPUS, own_privileges
 from autocap.errors import DeviceUnavailable
+from autocap.job.invoking_user import privileged
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
 
 _UPDATE_S = 0.1  # where power did not move while it was watched: what most drivers do
@@ -73,11 +76,27 @@ class NvmlDevice:
         """Sentences on what the user should know; each is returned once."""
         return self._notes.take()
 
-    def limits(self) -> NvmlLimits:
-        """The setter. Raises DeviceError under `observe`, where there is none, and LimitRefused (`refusal`) where a GPU
-        takes no limit."""
+    def limits(self, request: Requester | None = None) -> NvmlLimits:
+        """The setter. request: by whom limits are requested, by us through NVML unless given. Raises DeviceError under
+        `observe`, where there is none, and LimitRefused (`refusal`) where a GPU takes no limit."""
         require_settable(self.refusal, observe=self._observe)
-        return NvmlLimits(self._library)
+        return NvmlLimits(self._library, request=request)
+
+    def pci_addresses(self) -> dict[str, PciAddress | None]:
+        """By what messages call the GPUs; `None` for one that does not say. Raises DeviceError."""
+        return {gpu.where: pci_address(self._library.handle(gpu.uuid), gpu.where) for gpu in self.gpus}
+
+    @property
+    def denial(self) -> str | None:
+        """Why this process may not set limits, by its rights; `None` where nothing speaks against it."""
+        with privileged():
+            admin = own_privileges().admin
+        return None if admin else ROOT_FOR_GPUS
+
+    def verifier(self) -> HeldLimits:
+        """Sees whether limits hold that others request for us. Raises as `limits` does."""
+        require_settable(self.refusal, observe=self._observe)
+        return HeldLimits(self._library)
 
     def close(self) -> None:
         """Nothing is held but the library, which is its opener's."""

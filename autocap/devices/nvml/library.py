@@ -1,5 +1,6 @@
 """The NVML library of this process, and which GPUs it shows. Nothing here sets anything."""
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,8 +11,10 @@ import pynvml
 from autocap.devices.nvml.calls import NvmlError, call, offered
 from autocap.devices.nvml.state import LimitState
 from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.printable import printable
 from autocap.records import CapRange
 
+_PCI_ADDRESS = re.compile(r"(?:0000)?([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 _VIRTUAL_GPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
 
@@ -36,6 +39,33 @@ class NvmlGpu:
     limit_support: str | None
     persistence: bool | None
     driver_version: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PciAddress:
+    """Where a device is plugged in: what other programs know a GPU by as well."""
+
+    domain: int
+    bus: int
+    device: int
+
+    @staticmethod
+    def parse(text: str) -> "PciAddress":
+        """As lspci -D and NVML write it, 0000:3b:00.0 or 00000000:3B:00.0. Raises ValueError."""
+        match = _PCI_ADDRESS.fullmatch(text)
+        if match is None:
+            raise ValueError(f"'{printable(text)}' is no PCI address, such as 0000:3b:00.0")
+        return PciAddress(*(int(part, 16) for part in match.groups()))
+
+    def __str__(self) -> str:
+        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.0"
+
+
+def pci_address(handle: object, where: str) -> PciAddress | None:
+    """A GPU's PCI address; `None` where it does not say. handle: NVML's. where: what messages call it. Raises
+    NvmlError."""
+    info = offered(f"reading the PCI address of {where}", pynvml.nvmlDeviceGetPciInfo_v3, handle)
+    return None if info is None else PciAddress(int(info.domain), int(info.bus), int(info.device))
 
 
 class Library:
@@ -84,6 +114,17 @@ class Library:
         # By version: what the name without one stands for depends on the binding.
         listed = offered(what, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
         return tuple(int(process.pid) for process in listed or ())
+
+    def user_pids(self, uuid: str) -> tuple[int, ...] | None:
+        """Whatever uses a GPU, by the PIDs that the driver gives: what computes, also through MPS, and what draws;
+        `None` where it keeps no list of what computes. Raises NvmlError."""
+        handle, what = self.handle(uuid), f"listing the processes on {uuid}"
+        computing = offered(what, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+        if computing is None:
+            return None
+        through_mps = offered(what, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle)
+        drawing = offered(what, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
+        return tuple(dict.fromkeys(int(one.pid) for one in (*computing, *(through_mps or ()), *(drawing or ()))))
 
     def handle(self, uuid: str) -> object:
         """NVML's handle of a GPU. Raises DeviceError where there is no such GPU, NvmlError where it is lost."""

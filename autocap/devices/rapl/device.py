@@ -5,12 +5,14 @@ from typing import TypeVar
 
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
+from autocap.devices.permission import ROOT_FOR_FILES
 from autocap.devices.powercap import ZoneError
 from autocap.devices.rapl.limits import RaplLimits
 from autocap.devices.rapl.longterm import CAP_WINDOW_US
 from autocap.devices.rapl.meter import UPDATE_S, PackageMeter
 from autocap.devices.rapl.packages import NO_LIMIT_W, RaplPackage
 from autocap.errors import DeviceUnavailable
+from autocap.job.invoking_user import privileged
 from autocap.records import Reading, SensorInfo, same_limit
 
 T = TypeVar("T")
@@ -60,6 +62,17 @@ class RaplDevice:
         package takes no limit."""
         require_settable(self.refusal, observe=self._observe)
         return RaplLimits(self._packages)
+
+    @property
+    def denial(self) -> str | None:
+        """Why this process may not set limits, by the files' permissions; `None` where nothing speaks against it."""
+        with privileged():
+            may_write = all(package.limit is None or package.limit.may_write() for package in self._packages)
+        return None if may_write else ROOT_FOR_FILES
+
+    def verifier(self) -> RaplLimits:
+        """Sees whether limits hold that others request for us. Raises as `limits` does."""
+        return self.limits()
 
     def close(self) -> None:
         """Close the files that were kept open."""

@@ -54,13 +54,11 @@ class RaplLimits(SettingsPort):
         limit.request(cap_w)
         for setting in for_a_cap(found, switched_on=not is_found):
             limit.apply(setting)
-        _require_taken(limit, cap_w, before_w)
-        enforced_w = self._packages[uuid].enforced_w()
-        if enforced_w is not None and enforced_w < cap_w and not same_limit(enforced_w, cap_w):
-            raise LimitNotEnforced(
-                f"cap {cap_w:g} W was requested of {limit.where}, but {enforced_w:g} W holds on its other interface; "
-                f"pass --max-cap {enforced_w:g} or less"
-            )
+        self._require_held(uuid, cap_w, before_w)
+
+    def verify(self, uuid: str, cap_w: float) -> None:
+        """See that a cap which was just requested holds. Raises LimitRefused where it does not, ZoneError."""
+        self._require_held(uuid, cap_w, None)
 
     def put_back(self, uuid: str, limit_w: float | None, found: tuple[Setting, ...]) -> None:
         """As SettingsPort has it: the window, the flag, and then the limit. Raises LimitRefused, ZoneError."""
@@ -72,6 +70,16 @@ class RaplLimits(SettingsPort):
         if limit_w is not None:
             steps += [partial(limit.request, limit_w), partial(_require_taken, limit, limit_w, None)]
         _each(steps)
+
+    def _require_held(self, uuid: str, cap_w: float, before_w: float | None) -> None:
+        limit = self._limit(uuid)
+        _require_taken(limit, cap_w, before_w)
+        enforced_w = self._packages[uuid].enforced_w()
+        if enforced_w is not None and enforced_w < cap_w and not same_limit(enforced_w, cap_w):
+            raise LimitNotEnforced(
+                f"cap {cap_w:g} W was requested of {limit.where}, but {enforced_w:g} W holds on its other interface; "
+                f"pass --max-cap {enforced_w:g} or less"
+            )
 
     def _limit(self, uuid: str) -> LongTermLimit:
         if uuid not in self._limits:

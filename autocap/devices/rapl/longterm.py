@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from autocap.devices.base import Setting
 from autocap.devices.powercap import LONG_TERM, Package, Zone, ZoneError
-from autocap.errors import LimitRefused
-from autocap.job.own_command import sudo_advice
+from autocap.errors import LimitNotPermitted, LimitRefused
+from autocap.job.own_command import helper_advice, sudo_advice
 
 WITHOUT_ROOT = (
-    f"{sudo_advice()}, let a group of yours write the limit's files (a udev rule, see docs/node-power.md), or "
-    "pass --observe to measure without setting"
+    f"{sudo_advice()}, {helper_advice()}, let a group of yours write the limit's files (a udev rule, see "
+    "docs/node-power.md), or pass --observe to measure without setting"
 )
 # The limit holds on average over its window, which firmware sets to about 28 s: for so long after each change a package
 # would draw what it had saved up before. Over 1 s a cap can be measured.
@@ -77,7 +77,8 @@ class LongTermLimit:
         try:
             self.zone.put(file, value)
         except ZoneError as error:
-            raise LimitRefused(f"{what} was not set on {self.where}: {_reason(error)}") from error
+            refused = LimitNotPermitted if error.denied else LimitRefused
+            raise refused(f"{what} was not set on {self.where}: {_reason(error)}") from error
 
 
 def limit_of(zone: Zone, where: str) -> LongTermLimit | None:

@@ -14,6 +14,7 @@ from typing import TextIO
 from rich.console import Console
 
 from autocap.events import (
+    ActuatorChosen,
     Decided,
     DeviceFound,
     Event,
@@ -39,7 +40,7 @@ _WHOLE_SCREEN = "\x1b[r"  # as the scrolling region; moves the cursor
 _CLEAR_BELOW = "\x1b[J"
 _REFRESH_S = 0.5
 # What stays above the view, if it is said at all.
-_KEPT = Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | Remembered | SettingsTaken
+_KEPT = ActuatorChosen | Warned | Decided | PerGpuDecided | DeviceFound | ProgramFound | Remembered | SettingsTaken
 
 
 class LiveView(PlainLines):

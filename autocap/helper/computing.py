@@ -1,0 +1,58 @@
+"""Whose are the processes that use a device? Each number is looked at through a descriptor of that very process."""
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from autocap.errors import DeviceError
+from autocap.helper.who import has_ended, user_name
+
+_PROC = Path("/proc")
+_LOOKS = 3  # a process may end between being listed and being looked at; then the next list is without it
+
+
+def others_than(uid: int, listed: Callable[[], Iterable[int] | None], proc: Path = _PROC) -> str | None:
+    """Who else than a user computes there, as a clause; `None` for nobody. What cannot be told counts as somebody else.
+
+    listed: the processes, `None` where there is no such list.
+    """
+    found: str | None = None
+    for _ in range(_LOOKS):
+        try:
+            pids = listed()
+        except DeviceError as error:
+            found = f"who computes on it cannot be told: {error}"
+            continue
+        if pids is None:
+            return "the driver does not list who computes on it"
+        found = next((other for pid in pids if (other := _other_than(uid, pid, proc)) is not None), None)
+        if found is None:
+            return None
+    return found
+
+
+def uid_of(pid: int, proc: Path = _PROC) -> int | None:
+    """The real user of a process; `None` where it has ended, or cannot be looked at."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    try:
+        lines = (proc / str(pid) / "status").read_text().splitlines()
+        uid = next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
+        return None if has_ended(fd) else uid  # alive now, so the number was its own all the while
+    except (OSError, StopIteration, ValueError):
+        return None
+    finally:
+        with suppress(OSError):
+            os.close(fd)
+
+
+def _other_than(uid: int, pid: int, proc: Path) -> str | None:
+    whose = uid_of(pid, proc)
+    if whose == uid:
+        return None
+    if whose is None:
+        return f"process {pid} computes on it, and whose it is cannot be told"
+    return f"process {pid} of {user_name(whose)} computes on it"

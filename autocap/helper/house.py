@@ -1,0 +1,131 @@
+"""What all clients of one helper share, and what of it one of them may have. From any thread."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autocap.errors import DeviceError
+from autocap.guardian import Guardian
+from autocap.guardian.lock import holder_pid
+from autocap.guardian.state_dir import StateDir
+from autocap.helper.bounds import Bounds, Buckets
+from autocap.helper.computing import others_than, uid_of
+from autocap.helper.loans import Loans
+from autocap.helper.machine import PACKAGE, Lendable, Machine
+from autocap.helper.policy import Grant
+from autocap.helper.policy_file import PolicyFiles, PolicyRefused
+from autocap.helper.protocol import Holder, Offer
+from autocap.helper.who import Peer
+from autocap.records import CapRange, GpuInfo
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a client may do with a device now: caps from min_w to max_w, watts; sets_per_s: fewer than usual."""
+
+    min_w: float
+    max_w: float
+    sets_per_s: float | None
+    why: str
+
+
+class House:
+    """state_dir: of the guardians, for whom new_guardian stands. now: the clock, seconds."""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        policy: PolicyFiles,
+        state_dir: Path,
+        bounds: Bounds | None = None,
+        now: Callable[[], float] = time.monotonic,
+        new_guardian: Callable[..., Guardian] = Guardian,
+    ) -> None:
+        self.machine, self.policy, self.now = machine, policy, now
+        self.bounds = bounds or Bounds()
+        self.loans = Loans()
+        self.lends = Buckets(self.bounds.lends, now)
+        self.sets = Buckets(self.bounds.sets, now)
+        self._state_dir, self._new_guardian = state_dir, new_guardian
+        self._last_said = ""
+        self.unsettled = threading.Event()  # a limit could not be put back: somebody is to try again
+
+    def terms(self, peer: Peer, device: Lendable) -> Terms | str:
+        """What a client may do with a device, or why nothing, as a sentence."""
+        if device.obstacle is not None:
+            return device.obstacle
+        if device.min_w is None or device.max_w is None or device.requested_w is None:
+            return "the limit that stands there cannot be read, so it could not be put back"
+        try:
+            grant = self.policy.current().grant(peer, device.names)
+        except PolicyRefused as error:
+            if str(error) != self._last_said:  # clients may ask many times a second
+                self._last_said = str(error)
+                log.error("%s", error)
+            return str(error)
+        if isinstance(grant, str):
+            return grant
+        other = self._other(peer, device, grant)
+        if other is not None:
+            return other
+        return Terms(
+            min_w=max(device.min_w, grant.min_w),
+            max_w=min(device.max_w, grant.max_w, self.loans.found_w(device.uuid) or device.requested_w),
+            sets_per_s=grant.sets_per_s,
+            why=grant.why,
+        )
+
+    def offer(self, peer: Peer, device: Lendable) -> Offer:
+        """The device as a client is told of it."""
+        found = self.terms(peer, device)
+        terms = found if isinstance(found, Terms) else None
+        return Offer(
+            uuid=device.uuid,
+            kind=device.kind,
+            name=device.name,
+            min_w=device.min_w if terms is None else terms.min_w,
+            max_w=device.max_w if terms is None else terms.max_w,
+            requested_w=device.requested_w,
+            allowed=terms is not None,
+            why=found if isinstance(found, str) else found.why,
+            lent_to=self.loans.holder(device.uuid),
+        )
+
+    def guardian(self, devices: Sequence[Lendable]) -> Guardian:
+        """A new one, of devices of one kind. Raises DeviceError."""
+        kind = devices[0].kind
+        return self._new_guardian(
+            kind=kind,
+            gpus=[_info(index, device) for index, device in enumerate(devices)],
+            limits=self.machine.port(kind),
+            job=None,
+            state_dir=self._state_dir,
+        )
+
+    def outside_holder(self, uuids: Sequence[str]) -> Holder:
+        """Which process, other than a client of ours, controls one of these devices, as far as its lock says."""
+        with StateDir(self._state_dir) as state:
+            pids = (holder_pid(state, uuid) for uuid in uuids)
+            pid = next((pid for pid in pids if pid is not None), None)
+        return Holder(uid=None if pid is None else uid_of(pid), pid=pid)
+
+    def _other(self, peer: Peer, device: Lendable, grant: Grant) -> str | None:
+        """Who else has the device, as a sentence; `None` where that is nobody, or does not matter."""
+        if not grant.alone:
+            return None
+        if device.kind == PACKAGE:
+            return "every user computes on a CPU package, so a rule of the policy has to say `shared` or `given`"
+        return others_than(peer.uid, lambda: self.machine.pids(device))
+
+
+def _info(index: int, device: Lendable) -> GpuInfo:
+    if device.min_w is None or device.max_w is None:
+        raise DeviceError(f"{device.uuid} does not say which limits it takes")
+    cap_range = CapRange(min_w=device.min_w, max_w=device.max_w, default_w=device.max_w)
+    return GpuInfo(index=index, uuid=device.uuid, name=device.name, cap_range=cap_range)

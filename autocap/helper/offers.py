@@ -1,0 +1,18 @@
+"""What the helper would lend to us, asked without having anything lent."""
+
+from pathlib import Path
+
+from autocap.errors import ActuatorUnavailable
+from autocap.helper.connection import Connection, HelperLost, Refused
+from autocap.helper.protocol import Devices, Offer, Op
+
+
+def offers_at(path: Path) -> dict[str, Offer]:
+    """By UUID. Raises ActuatorUnavailable, with the command that mends it, where no helper answers."""
+    connection = Connection(path)
+    try:
+        return {offer.uuid: offer for offer in connection.ask(Op.DEVICES, Devices).devices}
+    except (HelperLost, Refused) as error:
+        raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
+    finally:
+        connection.close()

@@ -1,0 +1,108 @@
+"""Who is at the other end of a connection, as the kernel noted it when they connected; nothing is looked up later."""
+
+import os
+import pwd
+import select
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autocap.guardian.vital_signs import Look, VitalSigns
+from autocap.job.processes import identify
+
+_SO_PEERGROUPS, _SO_PEERPIDFD = 59, 77  # of the kernel's asm-generic/socket.h; Python has no names for them
+_CREDENTIALS = struct.Struct("iII")
+_MOST_GROUPS = 65536  # that a process can be in
+_UIDS = Path("/proc/self/uid_map")
+_NO_UID = Path("/proc/sys/kernel/overflowuid")
+_WHOLE_MACHINE = ["0", "0", "4294967295"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """pid: of the process that connected, 0 where it is of a namespace that is hidden from us. groups: all that it was
+    in, its own first."""
+
+    uid: int
+    pid: int
+    groups: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return user_name(self.uid)
+
+    @property
+    def who(self) -> str:
+        """What messages call it."""
+        return f"{self.name} (PID {self.pid})"
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Raises OSError where the kernel does not say."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(credentials)
+    others: tuple[int, ...] = ()
+    with suppress(OSError):  # before Linux 4.13 there is only its own
+        found = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
+        others = struct.unpack(f"{len(found) // 4}I", found)
+    return Peer(uid=uid, pid=pid, groups=(gid, *others))
+
+
+def is_nobody_known(uid: int, uids: Path = _UIDS, no_uid: Path = _NO_UID) -> bool:
+    """Whether a uid stands for all users whom our namespace has no number for, who cannot be told apart."""
+    try:
+        return uid == int(no_uid.read_text()) and uids.read_text().split() != _WHOLE_MACHINE
+    except OSError:  # a kernel without user namespaces
+        return False
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+class PeerProcess:
+    """The process that connected: whether it is still there, and what it does. To be closed.
+
+    fd: readable once it has ended; `None` where the kernel gives none.
+    """
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.fd = _pidfd(connection, pid)
+        self._signs: VitalSigns | None = None
+        process = None if self.fd is None else identify(pid)
+        if process is not None and not self.has_ended():  # so the number was still its own when it was looked at
+            self._signs = VitalSigns(process)
+
+    def has_ended(self) -> bool:
+        return self.fd is not None and has_ended(self.fd)
+
+    def look(self, *, threads: bool) -> Look | None:
+        """As `VitalSigns.look`."""
+        return None if self._signs is None else self._signs.look(threads=threads)
+
+    def close(self) -> None:
+        if self._signs is not None:
+            self._signs.close()
+        if self.fd is not None:
+            os.close(self.fd)
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the process of a pidfd has ended; a zombie has."""
+    end = select.poll()
+    end.register(pidfd, select.POLLIN)
+    return bool(end.poll(0))
+
+
+def _pidfd(connection: socket.socket, pid: int) -> int | None:
+    with suppress(OSError):  # from Linux 6.5 on: the very process, whatever became of its number
+        (fd,) = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))
+        return int(fd)
+    with suppress(OSError):
+        return os.pidfd_open(pid)
+    return None

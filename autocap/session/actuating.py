@@ -1,0 +1,139 @@
+"""Who sets the limits of a device: we ourselves, the helper or zeusd, and with which guardian. Nothing is set here."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from autocap import events
+from autocap.config import ACTUATOR, RunConfig
+from autocap.devices.base import LendableDevice, Tunable
+from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitNotPermitted
+from autocap.guardian import Guardian
+from autocap.helper.client import RemoteGuardian
+from autocap.helper.offers import offers_at
+from autocap.helper.protocol import Offer, socket_path
+from autocap.job.processes import ProcessId
+from autocap.records import CapRange, GpuInfo
+from autocap.session.roles import LimitGuard
+
+NewGuardian = Callable[..., LimitGuard]  # from what `Guardian` takes
+_REAL = ("auto", "nvml", "rapl")  # kinds of devices whose limits may be somebody else's to set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actuation:
+    """How the limits of some devices are set.
+
+    name, where, reason: as in events.ActuatorChosen. gpus: the devices, with the caps that may be set there. guardian:
+    makes their guardian; the argument is the job. passed_over: why nobody sets them for us, where we have to try it
+    ourselves without the right to; sentences.
+    """
+
+    name: str
+    gpus: tuple[GpuInfo, ...]
+    guardian: Callable[[ProcessId | None], LimitGuard]
+    where: str = ""
+    reason: str = ""
+    passed_over: str = ""
+
+    def chosen(self, t_s: float) -> events.ActuatorChosen:
+        """As the run log has it."""
+        return events.ActuatorChosen(t_s=t_s, name=self.name, where=self.where, reason=self.reason)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Inside, a limit that is not permitted is refused with all reasons."""
+        try:
+            yield
+        except LimitNotPermitted as error:
+            if not self.passed_over:
+                raise
+            raise LimitNotPermitted(f"{error}; {self.passed_over}") from error
+
+
+def require_actuator(config: RunConfig) -> None:
+    """Before there is a job: raises ActuatorUnavailable where what --actuator names is not there at all."""
+    if config.tune.observe or config.device.partition(":")[0] not in _REAL:
+        return
+    if config.actuator == "helper":
+        offers_at(socket_path())
+    elif config.actuator == "zeusd":
+        from autocap.devices.nvml.zeusd import Zeusd  # with HTTP, which most sessions do not need
+
+        Zeusd.usual().require({})
+
+
+def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardian) -> Actuation:
+    """How to set the limits of a device. actuator: as --actuator has it; what is emulated is always set directly.
+
+    Raises ActuatorUnavailable where what it names would not set them; `auto` tries it ourselves then.
+    """
+    direct = Actuation(name="direct", gpus=device.gpus, guardian=lambda job: _own(device, job, new_guardian))
+    if not isinstance(device, LendableDevice) or actuator == "direct":
+        return direct
+    if actuator == "helper":
+        return _helped(device)
+    if actuator == "zeusd":
+        return _by_zeusd(device, new_guardian)
+    assert actuator == ACTUATOR
+    denial = device.denial
+    if denial is None:
+        return direct
+    refusals = []
+    for way in (_helped, lambda device: _by_zeusd(device, new_guardian)):
+        try:
+            return replace(way(device), reason=denial)
+        except ActuatorAbsent:  # of which the refusal itself has the remedy
+            pass
+        except ActuatorUnavailable as error:
+            refusals.append(str(error))
+    return replace(direct, passed_over="; ".join(refusals))
+
+
+def _own(device: Tunable, job: ProcessId | None, new_guardian: NewGuardian) -> LimitGuard:
+    return new_guardian(kind=device.kind, gpus=device.gpus, limits=device.limits(), job=job)
+
+
+def _helped(device: LendableDevice) -> Actuation:
+    path = socket_path()
+    offers = offers_at(path)
+    gpus = tuple(_as_offered(gpu, offers.get(gpu.uuid)) for gpu in device.gpus)
+    return Actuation(
+        name="helper",
+        where=str(path),
+        gpus=gpus,
+        guardian=lambda job: RemoteGuardian(gpus=gpus, verifier=device.verifier(), path=path),
+    )
+
+
+def _as_offered(gpu: GpuInfo, offer: Offer | None) -> GpuInfo:
+    """A device with the caps that the helper would set there. Raises ActuatorUnavailable where it would set none."""
+    if offer is None:
+        raise ActuatorUnavailable(f"the helper does not have {gpu.where} ({gpu.uuid})")
+    if not offer.allowed:
+        raise ActuatorUnavailable(f"the helper does not lend {gpu.where}: {offer.why}")
+    own = gpu.cap_range
+    min_w = own.min_w if offer.min_w is None else max(own.min_w, offer.min_w)
+    max_w = own.max_w if offer.max_w is None else min(own.max_w, offer.max_w)
+    if min_w > max_w:
+        raise ActuatorUnavailable(
+            f"the helper lets no cap be set on {gpu.where}: at least {min_w:g} W and at most {max_w:g} W are allowed"
+        )
+    default_w = min(max(own.default_w, min_w), max_w)
+    return replace(gpu, cap_range=CapRange(min_w=min_w, max_w=max_w, default_w=default_w))
+
+
+def _by_zeusd(device: LendableDevice, new_guardian: NewGuardian) -> Actuation:
+    from autocap.devices.nvml import NvmlDevice, zeusd
+
+    if not isinstance(device, NvmlDevice):
+        raise ActuatorUnavailable(f"zeusd sets no limit of a {device.gpus[0].noun}, only of GPUs")
+    service = zeusd.Zeusd.usual()
+    service.require(device.pci_addresses())
+    kind = f"{zeusd.KIND}:{service.address}"  # by which the watchdog and `autocap restore` find the way
+    return Actuation(
+        name="zeusd",
+        where=service.address,
+        gpus=device.gpus,
+        guardian=lambda job: new_guardian(kind=kind, gpus=device.gpus, limits=device.limits(service), job=job),
+    )
