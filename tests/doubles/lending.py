@@ -109,17 +109,18 @@ class Client:
 
 
 class Parlour:
-    """A helper and its machine. policy: a file, which need not be there before it is asked for."""
+    """A helper, and its machine of two cards. To be closed."""
 
-    def __init__(self, folder: Path, cards: int = 2, bounds: Bounds | None = None, policy: Path | None = None) -> None:
-        self.clock, self.machine = VirtualClock(), Cards(cards)
+    def __init__(self, folder: Path, bounds: Bounds | None = None) -> None:
+        self.clock, self.machine = VirtualClock(), Cards(2)
         self.state_dir = folder / "state"
         self.state_dir.mkdir(mode=0o700, exist_ok=True)
         self.drop_ins = self.state_dir / DROP_INS
         self._pids = itertools.count(1001)
+        self._clients: list[Client] = []
         self.house = House(
             machine=self.machine,
-            policy=PolicyFiles(policy, self.drop_ins, os.geteuid()),
+            policy=PolicyFiles(None, self.drop_ins, os.geteuid()),
             state_dir=self.state_dir,
             bounds=bounds,
             now=self.clock.now,
@@ -127,7 +128,13 @@ class Parlour:
         )
 
     def client(self, uid: int = ALICE, groups: tuple[int, ...] = (100,)) -> Client:
-        return Client(self.house, self.clock, Peer(uid=uid, pid=next(self._pids), groups=groups))
+        self._clients.append(Client(self.house, self.clock, Peer(uid=uid, pid=next(self._pids), groups=groups)))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        """Every client is gone."""
+        for client in self._clients:
+            client.talk.end("closed")
 
     def lent(self, *uuids: str, uid: int = ALICE) -> Client:
         """A client that has these devices."""

@@ -10,7 +10,7 @@ from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
 from autocap.guardian.vital_signs import Look
 from autocap.helper.bounds import Bounds, Rate
 from autocap.helper.protocol import Answer, Beaten, Code, Devices, Done, Lent, Op, PutBack, Refusal, Status
-from tests.doubles.lending import ALICE, BOB, FOUND_W, Parlour
+from tests.doubles.lending import ALICE, BOB, FOUND_W
 
 ME = os.getuid()
 
@@ -195,8 +195,8 @@ def test_a_connection_without_a_lease_is_closed_after_a_while(parlour):
     assert client.talk.over == "it was silent for 60 s, and has no lease"
 
 
-def test_who_speaks_too_fast_is_told_to_wait_and_served_later(tmp_path):
-    parlour = Parlour(tmp_path, bounds=Bounds(messages=Rate(burst=5, per_s=2)))
+def test_who_speaks_too_fast_is_told_to_wait_and_served_later(new_parlour):
+    parlour = new_parlour(Bounds(messages=Rate(burst=5, per_s=2)))
     client = parlour.client()
     answers = [client.ask(Op.HELLO) for _ in range(6)]
     assert code(answers[5]) is Code.TOO_FAST
@@ -207,8 +207,8 @@ def test_who_speaks_too_fast_is_told_to_wait_and_served_later(tmp_path):
     assert not isinstance(client.ask(Op.HELLO), Refusal)
 
 
-def test_limits_of_a_device_are_not_set_too_often_also_not_by_lease_after_lease(tmp_path):
-    parlour = Parlour(tmp_path, bounds=Bounds(sets=Rate(burst=3, per_s=1)))
+def test_limits_of_a_device_are_not_set_too_often_also_not_by_lease_after_lease(new_parlour):
+    parlour = new_parlour(Bounds(sets=Rate(burst=3, per_s=1)))
     done = 0
     for _ in range(3):
         client = parlour.lent("gpu0")
@@ -222,8 +222,8 @@ def test_limits_of_a_device_are_not_set_too_often_also_not_by_lease_after_lease(
     assert client.ask(Op.SET, watts=(150.0,)) == Done()
 
 
-def test_a_user_begins_no_leases_without_end(tmp_path):
-    parlour = Parlour(tmp_path, bounds=Bounds(lends=Rate(burst=2, per_s=0.5)))
+def test_a_user_begins_no_leases_without_end(new_parlour):
+    parlour = new_parlour(Bounds(lends=Rate(burst=2, per_s=0.5)))
     clients = [parlour.client() for _ in range(3)]
     answers = [client.ask(Op.LEND, devices=("gpu9",)) for client in clients]
     assert [code(answer) for answer in answers] == [Code.UNKNOWN_DEVICE, Code.UNKNOWN_DEVICE, Code.TOO_FAST]
