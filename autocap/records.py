@@ -114,12 +114,14 @@ class Reading:
 class StepReading:
     """The step counter as read: steps completed so far and the time at which the last of them ended.
 
-    of_calls: they are calls of a function that the kernel has counted, and the last of them began then.
+    of_calls: they are calls of a function that the kernel has counted, and the last of them began then. suspended: they
+    are not counted for now, as nobody needs it; how many there were meanwhile will not be known.
     """
 
     count: int
     t_s: float
     of_calls: bool = False
+    suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,11 @@ class Sample:
     readings: tuple[Reading, ...]
     steps: StepReading | None = None
     node: NodeReading | None = None
+
+    @property
+    def uncounted(self) -> bool:
+        """Whether no iterations are counted at present, which says nothing of the job."""
+        return self.steps is not None and self.steps.suspended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,13 @@ class Controller:
             iteration_s=0.0 if isinstance(self._phase, Waiting) else self._prober.rules.iteration_s,
         )
 
+    @property
+    def needs_count(self) -> bool:
+        """Whether something is measured by the iterations that are counted now."""
+        if isinstance(self._phase, Holding):
+            return not self._phase.hold.is_calm
+        return not isinstance(self._phase, Observing | Done)
+
     def feed(self, sample: Sample) -> list[Action]:
         """Take in a sample; the actions it leads to, in order."""
         self._out.open(sample.t_s)

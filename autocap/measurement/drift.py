@@ -101,7 +101,9 @@ class DriftWatch:
     def add(self, metered: Metered) -> str | None:
         """The reason for an alarm; `None` while there is none."""
         self._note_stall(metered)
-        if metered.disturbed is not None or metered.paused or metered.pause_ended:
+        if metered.sample.uncounted:
+            self._counted = None
+        if metered.sample.uncounted or metered.disturbed is not None or metered.paused or metered.pause_ended:
             self._from, self._curve = None, EnergyCurve()
             return None
         self._curve.add(metered)

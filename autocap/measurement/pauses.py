@@ -57,6 +57,9 @@ class PauseWatch:
             self._caps_w, self._at_cap, self._low_since_s = caps_w, 0, None
         if kind not in COUNTED:
             return
+        if sample.uncounted:
+            self._last, self._low_since_s, self.paused, self.is_long = None, None, False, False
+            return
         self._feel(sample)
         if marks:
             self.is_long = False

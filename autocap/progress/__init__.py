@@ -77,7 +77,10 @@ class Progress(Protocol):
 
 class StepProgress:
     """Counts what is counted elsewhere: optimiser steps, calls of a function, or lines of the job's output that match a
-    pattern. Of steps and calls, the samples may have either: `calls` takes calls alone, the others what is none."""
+    pattern. Of steps and calls, the samples may have either: `calls` takes calls alone, the others what is none.
+
+    is_over: whether nothing is counted any more. doubt: why what is seen is not counted yet; `None` where nothing is.
+    """
 
     confidence = "high"
     follows_power = False
@@ -85,27 +88,39 @@ class StepProgress:
     notice: str | None = None
 
     def __init__(
-        self, kind: str = "steps", what: str = "optimiser step", is_over: Callable[[], bool] = lambda: False
+        self,
+        kind: str = "steps",
+        what: str = "optimiser step",
+        is_over: Callable[[], bool] = lambda: False,
+        doubt: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.kind = kind
-        self._is_over = is_over
+        self._is_over, self._doubt, self._what = is_over, doubt, what
         self.advice = f"{LONGER}, or {HAVE_COUNTED if kind == 'calls' else 'call autocap.step() once an iteration'}"
-        self._count = 0
-        self.trouble: str | None = f"no {what} was seen"
+        self._count, self._t_s = 0, NEVER_S
+        self._goes_on = False  # after a while in which nothing was counted
 
     @property
     def is_over(self) -> bool:
         return self._is_over()
 
+    @property
+    def trouble(self) -> str | None:
+        return None if self._count else self._doubt() or f"no {self._what} was seen"
+
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
-        if sample.steps is None or sample.steps.count <= self._count:
+        steps = sample.steps
+        if steps is None or steps.of_calls != (self.kind == "calls"):
             return ()
-        if sample.steps.of_calls != (self.kind == "calls"):
+        if steps.suspended:
+            self._goes_on = self._count > 0
             return ()
-        self._count = sample.steps.count
-        self.trouble = None
+        goes_on = self._goes_on and steps.count == self._count and steps.t_s > self._t_s
+        if steps.count <= self._count and not goes_on:
+            return ()
+        self._count, self._t_s, self._goes_on = steps.count, steps.t_s, False
         # A stamp cannot lie in the future of its sample; clocks of one machine agree, roundings may not.
-        return (Mark(t_s=min(sample.steps.t_s, sample.t_s), iterations=float(self._count)),)
+        return (Mark(t_s=min(steps.t_s, sample.t_s), iterations=float(self._count)),)
 
 
 class SpeedProgress:
@@ -162,8 +177,9 @@ class BestProgress:
 
     better, other: of a child the steps and the period in the power; of a job that runs already the period and the
     speed, or the calls and that. within_s: how long the better one is waited for, and longer where it says that it is
-    worth it; 0 for not at all. late: the better one is still listened to after that, as a step may take longer, and is
-    taken once it has counted a few times. Where it is over, before or after that, the other one is taken.
+    worth it; 0 for not at all, inf for as long as it may count. late: the better one is still listened to after that,
+    as a step may take longer, and is taken once it has counted a few times. Where it is over, before or after that, the
+    other one is taken.
     Whoever uses the marks begins anew then, which `kind` shows: a count that changes its meaning in the middle of a
     search would be worse than none.
     """
@@ -172,6 +188,8 @@ class BestProgress:
         self._better, self._other, self._within_s = better, other, within_s
         self._first_s: float | None = None
         self._chosen: Progress | None = None if within_s > 0 else other
+        if math.isinf(within_s):
+            self._chosen = better
         self._awaited = _LATE_MARKS if late else 0  # of the better one, until it takes the other's place
         self._made_do: str | None = None  # why the other one was taken, where it is a proxy
 

@@ -1,5 +1,6 @@
 """What is put in place to count a job's iterations before the job starts, and the Progress that comes of it."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -95,7 +96,7 @@ class IterationCounter:
             return self._relay.fault
         if self._calls is None or self._calls.trouble is None:
             return None
-        then = "" if self._by_calls else ", so iterations are looked for in the power"
+        then = ", so iterations are looked for in the power"
         if self._calls.has_counted:
             return f"calls are counted no more: {self._calls.trouble}{then}" if self._calls.hopeless else None
         if self._kind == "outside" or (self._by_calls and self._calls.hopeless):
@@ -115,8 +116,16 @@ class IterationCounter:
             with self._relay.child_stdout() as descriptor:
                 yield descriptor
 
-    def read(self, origin_s: float) -> StepReading | None:
-        """The count, its time on a clock whose zero is `origin_s` on the system's monotonic one."""
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """How calls are counted, where the user is to know it."""
+        return () if self._calls is None else self._calls.remarks
+
+    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
+        """The count, its time on a clock whose zero is `origin_s` on the system's monotonic one. needed: whether
+        something is measured by it now."""
+        if self._calls is not None:
+            self._calls.need(needed=needed)
         if self._by_calls:
             self._watch_calls()
         found = None
@@ -165,7 +174,14 @@ class IterationCounter:
                 return PeriodProgress(sensor)
             case "speed":
                 return SpeedProgress()
-        return self._call_progress() if self._by_calls else StepProgress("regex", "matching line of output")
+        if self._by_calls:  # what was asked for is waited for, unless it turns out to be impossible
+            return BestProgress(self._call_progress(), PeriodProgress(sensor), math.inf)
+        return StepProgress("regex", "matching line of output")
 
     def _call_progress(self) -> Progress:
-        return StepProgress(CALLS, self._target.what, is_over=lambda: self._calls is not None and self._calls.hopeless)
+        return StepProgress(
+            CALLS,
+            self._target.what,
+            is_over=lambda: self._calls is not None and self._calls.hopeless,
+            doubt=lambda: None if self._calls is None else self._calls.doubt,
+        )

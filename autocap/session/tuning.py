@@ -67,12 +67,16 @@ class TunedJob(Job, Protocol):
 
 
 class IterationSource(Protocol):
-    """Says how many iterations the job has done. fault: why counting stopped."""
+    """Says how many iterations the job has done. fault: why counting stopped. remarks: how they are counted, where the
+    user is to know. needed: whether something is measured by the count now."""
 
     @property
     def fault(self) -> str | None: ...
 
-    def read(self, origin_s: float) -> StepReading | None: ...
+    @property
+    def remarks(self) -> tuple[str, ...]: ...
+
+    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None: ...
 
     def progress(self, sensor: SensorInfo) -> Progress: ...
 
@@ -94,7 +98,7 @@ class Tuning:
     new_guardian: NewGuardian = Guardian
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
-    _said: str | None = None  # the counter's fault, once it was announced
+    _said: set[str] = field(default_factory=set)  # of the counter
     _doubted: bool = False  # whether it was said that the run to begin from counted otherwise
 
     def untuned(self, why: str) -> int:
@@ -202,7 +206,7 @@ class Tuning:
             job=self.job,
             sink=self.recorder,
             pace=self._pace(controller),
-            steps=self._count,
+            steps=lambda: self._count(controller),
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
             node=self.node,
@@ -223,12 +227,13 @@ class Tuning:
     def _forget_guardian(self) -> None:
         self.inbox.actuator = None
 
-    def _count(self) -> StepReading | None:
+    def _count(self, controller: Controller) -> StepReading | None:
         fault = self.counting.fault
-        if fault is not None and fault != self._said:
-            self._said = fault
-            self.recorder.warn(self.clock.now(), fault)
-        return self.counting.read(self.clock.origin_s)
+        for said in (*self.counting.remarks, *(() if fault is None else (fault,))):
+            if said not in self._said:
+                self._said.add(said)
+                self.recorder.warn(self.clock.now(), said)
+        return self.counting.read(self.clock.origin_s, needed=controller.needs_count)
 
     def _recalled(self, device: Tunable) -> Recalled | None:
         """What is remembered of the job; `None` as well where another run was named to begin from."""

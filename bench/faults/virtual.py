@@ -174,8 +174,9 @@ class _Steps:
 
     stage: Stage
     fault: str | None = None
+    remarks: tuple[str, ...] = ()
 
-    def read(self, origin_s: float) -> StepReading | None:
+    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
         return self.stage.library.physics().steps()
 
     def progress(self, sensor: SensorInfo) -> Progress:

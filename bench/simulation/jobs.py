@@ -20,7 +20,7 @@ from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, Simu
 from autocap.events import Event
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
-from autocap.records import Measurement, Sample, Trial
+from autocap.records import Measurement, Sample, StepReading, Trial
 from autocap.session.caps import cap_grid
 from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
@@ -113,11 +113,13 @@ def tune(
     meter: Callable[[SimulatedDevice, Clock], PowerSource] | None = None,
     starvation: Starvation | None = None,
     earlier: Earlier = NOTHING,
+    counter: Callable[[SimulatedDevice, Clock, Controller], Callable[[], StepReading | None]] | None = None,
 ) -> Outcome:
     """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
 
     progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
     of the machine's power. starvation: of autocap, by the other work on its machine. earlier: what is remembered.
+    counter: makes what counts the iterations; the job counts them unless given.
     """
     clock, device, starves = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
@@ -151,7 +153,7 @@ def tune(
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
         pace=lambda: INTERVAL_S if starves() else controller.interval_s,
-        steps=lambda: device.steps(clock.now()),
+        steps=(lambda: device.steps(clock.now())) if counter is None else counter(device, clock, controller),
         actuator=actuator,
         node=None if meter is None else meter(device, clock),
     )

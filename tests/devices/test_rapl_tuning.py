@@ -88,8 +88,9 @@ class Counting:
     clock: CpuJob
     kind: str
     fault: str | None = None
+    remarks: tuple[str, ...] = ()
 
-    def read(self, origin_s: float) -> StepReading | None:
+    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
         return self.clock.steps() if self.kind == "steps" else None
 
     def progress(self, sensor: SensorInfo) -> Progress:

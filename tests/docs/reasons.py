@@ -33,6 +33,8 @@ _OTHER = {
     "controller/per_gpu/balancing.py hindrance",  # the common cap is kept
     "devices/powercap.py _doubt",  # of one reading
     "progress/__init__.py notice",  # what is waited for, or taken instead
+    "progress/calls/duty.py remark",  # how calls are counted
+    "progress/calls/iterations.py remark",
 }
 
 

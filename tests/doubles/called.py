@@ -8,18 +8,26 @@ from autocap.job.processes import ProcessId
 from autocap.progress.calls.host import Calls, Function
 from autocap.progress.calls.target import CallsUnavailable, ProcessHidden
 
+KEPT = 1024  # calls of a thread whose times are known
+
 
 @dataclass
 class CalledThread:
-    """count, last_s: its calls so far, and when the last one was."""
+    """calls_s: when its calls so far were, the last of them at last_s."""
 
-    count: int = 0
-    last_s: float = 0.0
+    calls_s: list[float] = field(default_factory=list)
     is_alive: bool = True
 
+    @property
+    def count(self) -> int:
+        return len(self.calls_s)
+
+    @property
+    def last_s(self) -> float:
+        return self.calls_s[-1]
+
     def call(self, t_s: float, times: int = 1) -> None:
-        self.count += times
-        self.last_s = t_s
+        self.calls_s += [t_s] * times
 
 
 @dataclass
@@ -42,6 +50,10 @@ class _ThreadCalls:
     def last(self) -> tuple[int, float] | None:
         count = self._thread.count - self._before
         return (count, self._thread.last_s) if count else None
+
+    def after(self, count: int) -> list[float] | None:
+        missed = self._thread.count - self._before - count
+        return None if missed > KEPT else self._thread.calls_s[self._before + count :]
 
     def close(self) -> None:
         self._watched.discard(self._tid)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,13 @@ import pytest
 from autocap.job.processes import ProcessId, identify
 from autocap.progress.calls import uprobe
 from autocap.progress.calls.counter import CallCounter
-from autocap.progress.calls.host import Host
+from autocap.progress.calls.host import Function, Host
 from autocap.progress.calls.mapped import mapped_file
 from autocap.progress.calls.target import CallsUnavailable, CallTarget
 from autocap.records import StepReading
 from tests.cli.test_cli import until
 
-LABS = CallTarget(library="libc.so", symbol="labs", what="call of labs")
+LABS = CallTarget(library="libc.so", symbol="labs", what="call of labs", is_iteration=True)
 # Calls it as often as a line says, in the thread that it names, and says how often it did so in all.
 JOB = """
 import ctypes, sys, threading
@@ -44,7 +46,7 @@ import sys, time
 from autocap.job.processes import identify
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import CallTarget
-counter = CallCounter(CallTarget(library="libc.so", symbol="labs"))
+counter = CallCounter(CallTarget(library="libc.so", symbol="labs", is_iteration=True))
 counter.watch(identify(int(sys.argv[1])))
 print(counter.trouble, flush=True)
 time.sleep(60)
@@ -60,6 +62,14 @@ def refusal() -> str | None:
 
 
 needs_kernel = pytest.mark.skipif(refusal() is not None, reason=f"no calls can be counted here: {refusal()}")
+
+
+class KnownCost(Host):
+    """A call costs 2 us."""
+
+    def function(self, pid: int) -> Function | None:
+        found = super().function(pid)
+        return None if found is None else replace(found, cost_s=2e-6)
 
 
 class Job:
@@ -114,7 +124,7 @@ def test_every_call_is_counted_and_stamped(job: Job) -> None:
         assert counter.trouble is None
         ahead_s = 1.1  # by then it is known that it is called rarely
         begun_s = time.monotonic()
-        for times in (1, 2, 50, 300):  # more than the ring holds
+        for times in (1, 2, 50, 2000):  # more than the ring holds
             made = job.call(times)
             reading = counter.read(0.0)
             assert reading == StepReading(count=made, t_s=pytest.approx(time.monotonic(), abs=5.0), of_calls=True)
@@ -122,6 +132,70 @@ def test_every_call_is_counted_and_stamped(job: Job) -> None:
             begun_s = reading.t_s
         job.call(5, "thread")  # it makes few calls and ends: it is not watched
         assert counter.read(0.0) == reading
+
+
+@needs_kernel
+def test_the_times_of_the_newest_calls_are_known_in_their_order(job: Job) -> None:
+    with closing(Host(LABS)) as host:
+        function = host.function(job.process.pid)
+        assert function is not None
+        calls = host.open(job.process.pid, function)
+        assert calls is not None
+        with closing(calls):
+            assert calls.after(0) == []
+            begun_s = time.monotonic()
+            job.call(5)
+            stamps_s = calls.after(2) or []
+            assert len(stamps_s) == 3
+            assert begun_s < stamps_s[0] < stamps_s[1] < stamps_s[2] == (calls.last() or (0, 0.0))[1]
+            made = job.call(2000)
+            assert calls.after(5) is None
+            assert len(calls.after(made - 1000) or []) == 1000
+            assert calls.after(made) == []
+
+
+@needs_kernel
+def test_calls_that_repeat_are_put_together(job: Job) -> None:
+    ahead_s = 0.0
+    launches = replace(LABS, is_iteration=False)
+    with CallCounter(launches, now=lambda: time.monotonic() + ahead_s) as counter:
+        counter.watch(job.identity)
+        ahead_s = 1.1
+        readings = []
+        for _ in range(60):
+            job.call(20)
+            readings.append(counter.read(0.0))
+        last = readings[-1]
+        assert readings[0] is None
+        assert last is not None
+        assert last.count == pytest.approx(60, abs=3)
+
+
+@needs_kernel
+def test_what_is_suspended_leaves_the_job_as_it_was_and_goes_on_later(job: Job) -> None:
+    plain, ahead_s = job.first_bytes(), 0.0
+    with CallCounter(LABS, KnownCost(LABS), now=lambda: time.monotonic() + ahead_s) as counter:
+        counter.watch(job.identity)
+        job.call(1500)
+        ahead_s = 1.0
+        counter.read(0.0)
+        assert counter.remarks[0].startswith("counting the calls of labs takes 0.")
+        ahead_s = 0.0
+        counter.need(needed=False)
+        suspended = counter.read(0.0)
+        assert suspended is not None
+        assert suspended.suspended
+        until(lambda: job.first_bytes() == plain)
+        job.call(7)
+        counter.need(needed=True)
+        counter.read(0.0)
+        job.call(1)
+        again = counter.read(0.0)
+        job.call(3)
+        more = counter.read(0.0)
+        assert again is not None
+        assert more is not None
+        assert (again.count, more.count) == (suspended.count, suspended.count + 3)
 
 
 @needs_kernel

@@ -71,8 +71,9 @@ class Counting:
     clock: VirtualClock
     kind: str
     fault: str | None = None
+    remarks: tuple[str, ...] = ()
 
-    def read(self, origin_s: float) -> StepReading | None:
+    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
         return self.device.steps(self.clock.now())
 
     def progress(self, sensor: SensorInfo) -> Progress:

@@ -7,14 +7,17 @@ from typing import Protocol
 
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
+from autocap.progress.calls.duty import Duty
 from autocap.progress.calls.host import Calls, Function, Host
+from autocap.progress.calls.iterations import CallIterations
 from autocap.progress.calls.process import ProcessCalls
-from autocap.progress.calls.target import CallsUnavailable, CallTarget, ProcessHidden
-from autocap.progress.ranks import JobSteps
+from autocap.progress.calls.stamps import CallStamps
+from autocap.progress.calls.target import CallTarget, ProcessHidden
+from autocap.progress.ranks import JobSteps, ProcessSteps
 from autocap.records import StepReading
 
-MOST_OF_TIME = 0.001  # of a process's time may go into having its calls counted
-_TOLERATED = 2.0  # times as much, once they are counted: a rate wavers
+_TOLERATED = 2.0  # times what calls may cost, once they are counted: a rate wavers
+_AT_A_GLANCE = 10.0
 _GLIMPSE_S = 0.02  # of how often the function is called, before it is counted for longer
 _LOOK_S, _LOOK_LATER_S, _NEW_S = 1.0, 5.0, 30.0  # how often processes are looked for, and until when more often
 _MOST_PATIENT_S = 60.0  # between two looks for the library in a process
@@ -60,8 +63,9 @@ class _Seen:
 class CallCounter:
     """Counts the calls of a function in the processes of a job: the slowest rank's count, as of its newest call.
 
-    trouble: why nothing is counted at present; `None` while calls are awaited or counted. hopeless: that it stays so.
-    now, pause: the system's monotonic clock, and waiting on it.
+    Where several calls make an iteration, it counts these. trouble: why nothing is counted at present; `None` while
+    calls are awaited or counted. hopeless: that it stays so. now, pause: the system's monotonic clock, and waiting on
+    it.
     """
 
     def __init__(
@@ -76,8 +80,12 @@ class CallCounter:
         self._now, self._pause = now, pause
         self._root: ProcessId | None = None
         self._seen: dict[ProcessId, _Seen] = {}
+        self._iterations = None if target.is_iteration else CallIterations(target)
+        self._duty, self._needed = Duty(target), True
         self._job = JobSteps()
         self._reading: StepReading | None = None
+        self._begun: tuple[StepReading, int] | None = None  # since counting went on: the first reading, and ours then
+        self._went_on_s = 0.0
         self._looks_s = self._next_s = 0.0
         self._is_rated = False
         self._turned_s = 0.0  # when other threads were last taken in the place of silent ones
@@ -97,7 +105,7 @@ class CallCounter:
     @property
     def is_watching(self) -> bool:
         """Whether there are threads whose calls are counted."""
-        return any(one.calls is not None for one in self._seen.values())
+        return bool(self._watched)
 
     @property
     def has_counted(self) -> bool:
@@ -110,7 +118,29 @@ class CallCounter:
         if self._root is not None and not self.hopeless:
             self._update()
         found = self._reading
-        return None if found is None else StepReading(count=found.count, t_s=found.t_s - origin_s, of_calls=True)
+        if found is None:
+            return None
+        return StepReading(
+            count=found.count,
+            t_s=found.t_s - origin_s,
+            of_calls=True,
+            suspended=not self._duty.is_on and not self.hopeless,
+        )
+
+    def need(self, *, needed: bool) -> None:
+        """Whether something is measured by the count. Else it may be suspended, where counting costs too much."""
+        self._needed = needed
+
+    @property
+    def doubt(self) -> str | None:
+        """What is not known of the calls yet, so that they are no iterations; `None` where nothing is."""
+        return None if self._iterations is None else self._iterations.doubt
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user is to know of how calls are counted."""
+        found = (None if self._iterations is None else self._iterations.remark, self._duty.remark)
+        return tuple(remark for remark in found if remark is not None)
 
     def close(self) -> None:
         """Count no more."""
@@ -130,10 +160,12 @@ class CallCounter:
     def _update(self) -> None:
         now_s = self._now()
         try:
+            if not self._turn(now_s):
+                return
             if now_s >= self._next_s:
                 self._look(now_s)
                 self._next_s = now_s + (_LOOK_S if now_s - self._looks_s < _NEW_S else _LOOK_LATER_S)
-            found = [one.calls.read() for one in self._seen.values() if one.calls is not None]
+            found = [steps for one in self._watched if (steps := self._counted(one)) is not None]
         except AutocapError as error:
             self.close()
             self.trouble, self.hopeless = str(error), True
@@ -141,7 +173,59 @@ class CallCounter:
         except OSError:  # no file can be opened for now
             return
         if self._is_rated:
-            self._reading = self._job.update([steps for steps in found if steps is not None])
+            self._publish(found)
+
+    def _turn(self, now_s: float) -> bool:
+        """Suspend the count, or go on; whether there is one now."""
+        was_on = self._duty.is_on
+        is_on = self._duty.turn(now_s, self._interval_s, needed=self._needed)
+        if was_on and not is_on:
+            for one in self._watched:
+                one.suspend()
+        elif is_on and not was_on:
+            self._turned_s = self._went_on_s = now_s
+            self._next_s = now_s + _LOOK_S
+            self._job, self._begun = JobSteps(), None
+            for seen in self._seen.values():
+                if seen.calls is not None:
+                    seen.calls.resume()
+                    seen.before = (now_s, seen.calls.count)
+            if self._iterations is not None:
+                self._iterations.restart()
+        return is_on
+
+    def _counted(self, calls: ProcessCalls) -> ProcessSteps | None:
+        """What a process has done, in iterations."""
+        steps = calls.read()
+        if steps is None or self._iterations is None or calls.stamps is None:
+            return steps
+        if self._is_rated:
+            self._iterations.learn(calls.process, calls.stamps, self._now())
+        return self._iterations.of(steps, calls.stamps)
+
+    def _publish(self, found: list[ProcessSteps]) -> None:
+        """What was done while nothing was counted is not known: the count goes on where it stood, from the newest call
+        on."""
+        reading = self._job.update(found)
+        if reading is None or reading.t_s < self._went_on_s:
+            return
+        before = 0 if self._reading is None else self._reading.count
+        if self._begun is None:
+            self._begun = (reading, before if before else reading.count)
+        first, ours = self._begun
+        self._reading = StepReading(count=ours + reading.count - first.count, t_s=reading.t_s)
+
+    @property
+    def _interval_s(self) -> float:
+        """Of an iteration, since counting went on; 0 before two of them."""
+        if self._begun is None or self._reading is None:
+            return 0.0
+        first, ours = self._begun
+        return (self._reading.t_s - first.t_s) / max(1, self._reading.count - ours)
+
+    @property
+    def _watched(self) -> list[ProcessCalls]:
+        return [one.calls for one in self._seen.values() if one.calls is not None]
 
     def _look(self, now_s: float) -> None:
         assert self._root is not None
@@ -150,6 +234,7 @@ class CallCounter:
             gone = self._seen.pop(process).calls
             if gone is not None:
                 gone.close()
+        shares = []
         for process in alive:
             one = self._seen.setdefault(process, _Seen(again_s=now_s))
             if one.calls is None and now_s >= one.again_s:
@@ -157,14 +242,17 @@ class CallCounter:
                 one.again_s = now_s + one.patience_s
                 self._find(process, one, now_s)
             elif one.calls is not None:
-                self._rate(one, now_s)
+                shares += self._rate(one, now_s)
+        if shares:
+            self._duty.heed(max(shares))
+            self._is_rated = True
         self._look_at_threads(now_s)
         hidden = next((one.hidden for one in self._seen.values() if one.hidden is not None), None)
         none_has = hidden or f"no process of the job has loaded {self._target.library}"
         self.trouble = None if self.is_watching else none_has
 
     def _look_at_threads(self, now_s: float) -> None:
-        watched = [one.calls for one in self._seen.values() if one.calls is not None]
+        watched = self._watched
         steps = [found for one in watched if (found := one.read()) is not None]
         newest = max(steps, key=lambda one: one.last_s, default=None)
         since_s = now_s - max(self._turned_s, 0.0 if newest is None else newest.last_s)
@@ -192,27 +280,22 @@ class CallCounter:
             lambda: self._machine.threads(pid),
             lambda tid: self._machine.is_there(pid, tid),
             lambda tid: self._machine.open(tid, function),
+            None if self._iterations is None else CallStamps(),
         )
         if first:  # a function that is called all the time must not be counted for a second to know that
             one.calls.look(0, _MOST_OF_PROCESS, is_quiet=False)
             self._pause(_GLIMPSE_S)
             one.calls.read()
-            self._require_cheap(one.calls.count / _GLIMPSE_S, one.cost_s, 10.0)
+            self._duty.require_affordable(one.calls.count / _GLIMPSE_S, one.cost_s, times=_AT_A_GLANCE)
 
-    def _rate(self, one: _Seen, now_s: float) -> None:
+    def _rate(self, one: _Seen, now_s: float) -> list[float]:
+        """The share of its time that counting takes, once that is known."""
         assert one.calls is not None
         one.calls.read()
         (before_s, before), count = one.before, one.calls.count
         if now_s - before_s < _LOOK_S:
-            return
+            return []
         one.before = (now_s, count)
-        self._require_cheap((count - before) / (now_s - before_s), one.cost_s, _TOLERATED if self._is_rated else 1.0)
-        self._is_rated = True
-
-    def _require_cheap(self, rate_hz: float, cost_s: float, times: float) -> None:
-        if rate_hz * cost_s > times * MOST_OF_TIME:
-            raise CallsUnavailable(
-                f"{self._target.symbol} is called {rate_hz:.0f} times a second, which to count would take "
-                f"{rate_hz * cost_s:.2%} of the job's time at {cost_s * 1e6:.2g} us a call, more than "
-                f"{MOST_OF_TIME:.1%}; choose a function that is called less often"
-            )
+        rate_hz = (count - before) / (now_s - before_s)
+        self._duty.require_affordable(rate_hz, one.cost_s, times=_TOLERATED if self._is_rated else 1.0)
+        return [rate_hz * one.cost_s]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from autocap.job.processes import ProcessId
 from autocap.progress.calls.host import Calls
+from autocap.progress.calls.stamps import CallStamps
 from autocap.progress.calls.target import CallsUnavailable
 from autocap.progress.ranks import ProcessSteps
 
@@ -18,13 +19,14 @@ class _Watched:
     calls: Calls
     since: int  # calls of the job's busiest process by then
     last: tuple[int, float] | None = None
+    stamped: int = 0  # of its calls
 
 
 class ProcessCalls:
     """Watches the first thread of a process and those that compute most, and keeps those that make calls.
 
     threads: the process's, in the order in which to try them. open_thread: count the calls of one; `None` where it has
-    ended.
+    ended. stamps: takes the time of each call, `None` where the newest will do.
     """
 
     def __init__(
@@ -34,8 +36,9 @@ class ProcessCalls:
         threads: Callable[[], Sequence[int]],
         is_there: Callable[[int], bool],
         open_thread: Callable[[int], Calls | None],
+        stamps: CallStamps | None = None,
     ) -> None:
-        self.process = process
+        self.process, self.stamps = process, stamps
         self._rank, self._threads, self._is_there, self._open = rank, threads, is_there, open_thread
         self._watched: dict[int, _Watched] = {}
         self._tried: set[int] = set()
@@ -43,6 +46,7 @@ class ProcessCalls:
         self._first_s: float | None = None
         self._last_s = 0.0
         self._settled = False
+        self._callers: list[int] = []
 
     @property
     def count(self) -> int:
@@ -63,6 +67,8 @@ class ProcessCalls:
                 self._watched[tid].last = last or self._watched[tid].last
             if sum(one.last is not None for one in self._watched.values()) < 2:
                 break
+        if self.stamps is not None:
+            self.stamps.add(self._new(), self.count)
         stamps_s = [one.last[1] for one in self._watched.values() if one.last is not None]
         self._last_s = max([self._last_s, *stamps_s])
         if not self.count:
@@ -76,6 +82,18 @@ class ProcessCalls:
             last_s=self._last_s,
             count=self.count,
         )
+
+    def _new(self) -> list[float] | None:
+        """When the calls since the last time were; `None` where that is not known of all."""
+        t_s: list[float] = []
+        whole = True
+        for one in self._watched.values():
+            wanted = 0 if one.last is None else one.last[0] - one.stamped
+            found = one.calls.after(one.stamped) if wanted else []
+            whole = whole and found is not None and len(found) >= wanted
+            t_s += (found or [])[:wanted]
+            one.stamped += wanted
+        return sorted(t_s) if whole else None
 
     def look(self, job_calls: int, most: int, *, is_quiet: bool) -> None:
         """Watch other threads where those that are watched make no calls, and no thread without need.
@@ -102,6 +120,20 @@ class ProcessCalls:
         if not self._settled and (is_quiet or not job_calls or not self._watched):
             self._watch_more(most - len(silent) + len(others), job_calls)
 
+    def suspend(self) -> None:
+        """Count nothing until `resume`."""
+        self._ended_calls = self.count
+        self._callers = [tid for tid, one in self._watched.items() if one.last is not None]
+        self.close()
+
+    def resume(self) -> None:
+        """Go on in the threads that made calls."""
+        if self.stamps is not None:
+            self.stamps.add(None, self.count)
+        self._settled = False
+        for tid in self._callers:
+            self._watch(tid, self.count)
+
     def close(self) -> None:
         """Count no more. The kernel ends the events while we go on."""
         self._drop(list(self._watched))
@@ -113,9 +145,12 @@ class ProcessCalls:
         if not fresh:
             self._tried.clear()
         for tid in fresh[: max(0, room)]:
-            calls = self._open(tid)
-            if calls is not None:
-                self._watched[tid] = _Watched(calls=calls, since=job_calls)
+            self._watch(tid, job_calls)
+
+    def _watch(self, tid: int, job_calls: int) -> None:
+        calls = self._open(tid)
+        if calls is not None:
+            self._watched[tid] = _Watched(calls=calls, since=job_calls)
 
     def _let_ended_go(self) -> bool:
         """Whether threads that made calls have ended."""

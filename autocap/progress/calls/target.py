@@ -23,12 +23,14 @@ class CallTarget:
 
     library: the file's name, with or without what follows ".so", or its whole path as the job sees it. symbol: the
     function's name as the file has it (C++: mangled). by_prefix: it only begins so. what: one call, in a message.
+    is_iteration: a call is an iteration, or a fixed part of one that is about as long; else how many make one is found.
     """
 
     library: str
     symbol: str
     by_prefix: bool = False
     what: str = ""
+    is_iteration: bool = False
 
     def is_in(self, path: str) -> bool:
         """Whether the function is to be in the file of that path."""
@@ -44,6 +46,7 @@ TORCH_BACKWARD = CallTarget(
     symbol="_ZN5torch8autograd6Engine7executeE",
     by_prefix=True,
     what="backward pass of PyTorch",
+    is_iteration=True,
 )
 
 

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from autocap.job.invoking_user import privileged
 from autocap.progress.calls.target import CallsUnavailable
 
@@ -26,9 +28,11 @@ _EXCLUDE_KERNEL, _EXCLUDE_HV, _USE_CLOCKID, _WRITE_BACKWARD = 1 << 5, 1 << 6, 1 
 _SAMPLE_TID, _SAMPLE_TIME, _SAMPLE_READ = 1 << 1, 1 << 2, 1 << 4
 _CLOCK_MONOTONIC = 1
 _CLOEXEC = 8  # PERF_FLAG_FD_CLOEXEC
-_PAGE = mmap.PAGESIZE  # the header's, and the ring's
+_PAGE = mmap.PAGESIZE  # the header's
+_RING = 8 * _PAGE  # 1024 calls
 _HEAD_AT = 1024  # of struct perf_event_mmap_page
 _RECORD = struct.Struct("=IHHIIQQ")  # type, misc, size, pid, tid, time, value
+_RECORDS = np.dtype([("kind", "u4"), ("misc", "u2"), ("size", "u2"), ("ids", "u8"), ("t_ns", "u8"), ("count", "u8")])
 _SAMPLE = 9  # PERF_RECORD_SAMPLE
 _NOT_SUPPORTED = 524  # the kernel's own ENOTSUPP
 _FORBIDDEN = (errno.EPERM, errno.EACCES)
@@ -43,7 +47,8 @@ class ThreadCalls:
     def __init__(self, fd: int) -> None:
         """Takes the descriptor over. Raises OSError where the kernel gives no ring."""
         try:
-            self._ring = mmap.mmap(fd, 2 * _PAGE, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)  # has a copy of its own
+            # It has a copy of the descriptor.
+            self._ring = mmap.mmap(fd, _PAGE + _RING, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         finally:
             os.close(fd)
 
@@ -51,12 +56,31 @@ class ThreadCalls:
         """How many there were with the newest one, and when that was, seconds on the system's monotonic clock; `None`
         before the first. This only reads memory: the thread does not feel it."""
         for _ in range(_READINGS):
-            head = self._ring[_HEAD_AT : _HEAD_AT + 8]
-            at = int.from_bytes(head, sys.byteorder) % _PAGE  # records are of 32 bytes, so none goes round the end
+            head = self._head()
+            at = head % _RING  # records are of 32 bytes, so none goes round the end
             kind, _, size, _, _, t_ns, count = _RECORD.unpack_from(self._ring, _PAGE + at)
-            if head == self._ring[_HEAD_AT : _HEAD_AT + 8]:
+            if head == self._head():
                 return (count, t_ns / 1e9) if kind == _SAMPLE and size == _RECORD.size else None
         return None
+
+    def after(self, count: int) -> list[float] | None:
+        """When the calls after the first `count` were, oldest first; `None` where some of them are overwritten."""
+        before = self._head()
+        ring = self._ring[_PAGE:]
+        written = (before - self._head()) % (1 << 64)  # meanwhile, and one more that may be on its way
+        at = before % _RING
+        records = np.frombuffer(ring[at:] + ring[:at], _RECORDS)[: max(0, (_RING - written) // _RECORD.size - 1)]
+        counts = records["count"].astype(np.int64)
+        unlike = np.flatnonzero((records["kind"] != _SAMPLE) | (counts != counts[:1] - np.arange(counts.size)))
+        counts = counts[: unlike[0]] if unlike.size else counts
+        new = counts[counts > count].size
+        if new and counts[new - 1] != count + 1:
+            return None
+        return [t_ns / 1e9 for t_ns in records["t_ns"][:new][::-1].tolist()]
+
+    def _head(self) -> int:
+        """Where the newest record begins, on a scale that falls without end."""
+        return int.from_bytes(self._ring[_HEAD_AT : _HEAD_AT + 8], sys.byteorder)
 
     def close(self) -> None:
         """Takes the kernel a tenth of a second, as it waits for every CPU to have left the breakpoint."""

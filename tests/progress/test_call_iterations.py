@@ -1,0 +1,217 @@
+"""Calls of which many make an iteration, and calls that cost too much to be counted all the time; the kernel itself is
+a double here."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from autocap.devices.model.sensor import PRESETS
+from autocap.job.processes import ProcessId
+from autocap.progress.calls.counter import CallCounter
+from autocap.progress.calls.stamps import CallStamps
+from autocap.progress.calls.target import CallTarget
+from autocap.progress.counter import IterationCounter
+from autocap.records import Reading, Sample
+from tests.doubles.called import CalledJob, CalledProcess, CalledThread
+
+ROOT = ProcessId(1, 1)
+LAUNCHES = CallTarget(library="libcuda.so", symbol="cuLaunchKernel", what="call of cuLaunchKernel in libcuda.so")
+_SAMPLE_S = 0.1
+
+
+class Launching:
+    """A job whose processes launch so many kernels an iteration. iterations: that each has begun."""
+
+    def __init__(self, calls: int, iteration_s: float, *, processes: int = 1, cost_s: float = 1e-6) -> None:
+        threads = [CalledThread() for _ in range(processes)]
+        ranks = [None] if processes == 1 else range(processes)
+        made = {n + 1: CalledProcess({n + 1: threads[n]}, rank=rank) for n, rank in enumerate(ranks)}
+        self.job = CalledJob(made, cost_s=cost_s)
+        self._threads, self._calls, self.iteration_s = threads, calls, iteration_s
+        self._rng, self._next_s, self._coming = np.random.default_rng(1), self.job.now_s, list[float]()
+        self.iterations = 0
+
+    def until(self, t_s: float) -> None:
+        """What happens until then."""
+        while self._next_s <= t_s:
+            gaps_s = 2e-5 * self._rng.lognormal(0.0, 0.2, self._calls)
+            self._coming += (self._next_s + np.cumsum(gaps_s)).tolist()
+            self._next_s += self.iteration_s * self._rng.normal(1.0, 0.01)
+            self.iterations += 1
+        happened = [at_s for at_s in self._coming if at_s <= t_s]
+        self._coming = self._coming[len(happened) :]
+        for thread in self._threads:
+            thread.calls_s += happened
+        self.job.now_s = t_s
+
+    def wait(self, seconds: float) -> None:
+        self.until(self.job.now_s + seconds)
+
+
+def counting(launching: Launching) -> CallCounter:
+    counter = CallCounter(LAUNCHES, launching.job, launching.job.now, launching.wait)
+    counter.watch(ROOT)
+    return counter
+
+
+def samples(launching: Launching, source: CallCounter | IterationCounter, seconds: float) -> Iterator[Sample]:
+    """Its power repeats nothing."""
+    end_s = launching.job.now_s + seconds
+    while launching.job.now_s < end_s:
+        launching.wait(_SAMPLE_S)
+        reading = Reading(t_s=launching.job.now_s, power_w=200.0, requested_w=300.0)
+        yield Sample(t_s=launching.job.now_s, readings=(reading,), steps=source.read(0.0))
+    for one in threading.enumerate():  # what is dropped is closed elsewhere
+        if one.name == "calls that are counted no more":
+            one.join()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_iteration_is_as_many_launches_as_repeat(processes: int) -> None:
+    launching = Launching(40, 0.2, processes=processes)
+    counter = counting(launching)
+    seen = [sample.steps for sample in samples(launching, counter, 30.0)]
+    first = next(n for n, steps in enumerate(seen) if steps is not None)
+    assert first * _SAMPLE_S < 4.0
+    begun, last = seen[first], seen[-1]
+    assert begun is not None
+    assert last is not None
+    assert (last.t_s - begun.t_s) / (last.count - begun.count) == pytest.approx(0.2, rel=0.01)
+    assert last.count == pytest.approx(launching.iterations, abs=2)
+    assert counter.remarks == ("40 calls of cuLaunchKernel are taken for an iteration, as they repeat after so many",)
+    assert counter.trouble is None
+
+
+def test_until_that_is_known_nothing_is_counted_and_it_is_said_why() -> None:
+    launching = Launching(40, 0.2)
+    with IterationCounter(
+        "calls:libcuda.so:cuLaunchKernel",
+        ours=False,
+        new_calls=lambda target: CallCounter(target, launching.job, launching.job.now, launching.wait),
+        now=launching.job.now,
+    ) as source:
+        source.follow(ROOT)
+        progress = source.progress(PRESETS["a100"].info())
+        said = {progress.trouble for sample in samples(launching, source, 4.0) if not progress.marks(sample)}
+        assert "how many calls of cuLaunchKernel make an iteration is not known yet" in said
+        assert progress.trouble is None
+        assert progress.kind == "calls"
+        assert source.remarks == counting_remarks(40)
+
+
+def counting_remarks(calls: int) -> tuple[str, ...]:
+    return (f"{calls} calls of cuLaunchKernel are taken for an iteration, as they repeat after so many",)
+
+
+@pytest.mark.parametrize("scatter", [0.01, 0.4])
+def test_a_function_that_is_called_once_an_iteration_is_one(scatter: float) -> None:
+    job, rng = CalledJob({1: CalledProcess({1: CalledThread()})}), np.random.default_rng(1)
+    counter = CallCounter(LAUNCHES, job, job.now, job.pause)
+    counter.watch(ROOT)
+    for _ in range(60):
+        job.now_s += 0.5 * rng.lognormal(0.0, scatter)
+        job.processes_by_pid[1].threads[1].call(job.now_s)
+        counter.read(0.0)
+    reading = counter.read(0.0)
+    assert reading is not None
+    assert reading.count == pytest.approx(60, abs=2)
+    assert counter.remarks == ()
+
+
+def test_bursts_in_which_nothing_repeats_are_left_to_the_period() -> None:
+    job, rng = CalledJob({1: CalledProcess({1: CalledThread()})}), np.random.default_rng(1)
+    with IterationCounter(
+        "calls:libcuda.so:cuLaunchKernel",
+        ours=False,
+        new_calls=lambda target: CallCounter(target, job, job.now, job.pause),
+        now=job.now,
+    ) as source:
+        source.follow(ROOT)
+        progress = source.progress(PRESETS["a100"].info())
+        for _ in range(300):
+            job.now_s += rng.exponential(0.3)
+            for at in range(rng.integers(1, 60)):
+                job.processes_by_pid[1].threads[1].call(job.now_s + 2e-5 * at)
+            sample = Sample(
+                t_s=job.now_s,
+                readings=(Reading(t_s=job.now_s, power_w=200.0, requested_w=300.0),),
+                steps=source.read(0.0),
+            )
+            assert not progress.marks(sample)
+        assert progress.kind == "period"
+        assert source.fault == (
+            "calls are not counted: cuLaunchKernel is called in bursts in which nothing repeats, so how many calls "
+            "make an iteration is not known; choose a function that is called once an iteration, so iterations are "
+            "looked for in the power"
+        )
+
+
+def test_where_too_many_calls_came_at_once_the_next_iteration_is_known_again() -> None:
+    stamps = CallStamps()
+    stamps.add([1.0, 2.0], 2)
+    assert (stamps.first, stamps.of(2), stamps.of(3)) == (1, 2.0, None)
+    stamps.add(None, 2000)
+    assert (len(stamps), stamps.of(2)) == (0, None)
+    stamps.add([3.0], 2001)
+    assert (stamps.first, stamps.of(2001)) == (2001, 3.0)
+    for count in range(2002, 50_000):
+        stamps.add([float(count)], count)
+    assert 16_000 < len(stamps) < 33_000
+    assert stamps.of(49_999) == 49_999.0
+
+
+class TestCallsThatCostTooMuch:
+    """To be counted all the time: 400 a second, 4 us each, are 0.16 % of it."""
+
+    @staticmethod
+    def launching() -> Launching:
+        return Launching(40, 0.1, cost_s=4e-6)
+
+    def test_they_are_counted_all_the_time_while_they_are_needed(self) -> None:
+        launching = self.launching()
+        counter = counting(launching)
+        assert all(sample.steps is None or not sample.uncounted for sample in samples(launching, counter, 30.0))
+        (_, said) = counter.remarks
+        assert said.startswith("counting the calls of cuLaunchKernel takes 0.1")
+        assert "% of the job's time, so while a cap is held they are counted for " in said
+
+    def test_else_for_as_much_of_it_as_they_may_cost_and_nothing_stays_open_in_between(self) -> None:
+        launching = self.launching()
+        counter = counting(launching)
+        list(samples(launching, counter, 30.0))
+        counter.need(needed=False)
+        uncounted = []
+        for sample in samples(launching, counter, 120.0):
+            uncounted.append(sample.uncounted)
+            assert bool(launching.job.watched) or sample.uncounted
+        list(samples(launching, counter, 0.0))
+        assert 1 - np.mean(uncounted) == pytest.approx(0.1 / 0.16, abs=0.1)
+
+    def test_the_count_goes_on_where_it_stood(self) -> None:
+        launching = self.launching()
+        counter = counting(launching)
+        (*_, before) = samples(launching, counter, 30.0)
+        counter.need(needed=False)
+        (*_, without) = samples(launching, counter, 2.0)
+        counter.need(needed=True)
+        after = [sample.steps for sample in samples(launching, counter, 10.0) if sample.steps is not None]
+        assert before.steps is not None
+        assert without.steps is not None
+        assert without.uncounted
+        assert before.steps.count <= without.steps.count <= before.steps.count + 1
+        counts = [steps.count for steps in after]
+        assert counts[0] == without.steps.count
+        assert counts == sorted(counts)
+        assert counts[-1] - counts[0] == pytest.approx(100, abs=3)
+        assert not any(steps.suspended for steps in after)
+
+    def test_what_costs_little_again_is_counted_all_the_time(self) -> None:
+        launching = self.launching()
+        counter = counting(launching)
+        list(samples(launching, counter, 30.0))
+        counter.need(needed=False)
+        launching.iteration_s = 0.5
+        list(samples(launching, counter, 60.0))
+        assert not any(sample.uncounted for sample in samples(launching, counter, 30.0))
