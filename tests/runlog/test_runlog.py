@@ -19,6 +19,7 @@ import pytest
 from autocap.config.option import TakenSetting
 from autocap.errors import RunDirectoryError
 from autocap.events import (
+    ActuatorChosen,
     BaselineMeasured,
     BaselineRefined,
     CapSet,
