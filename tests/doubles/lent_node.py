@@ -40,19 +40,21 @@ class LentNode:
     def __init__(self, folder: Path, made: Machine) -> None:
         self.folder, self.home, self.state = folder, folder / "home", folder / "helper"
         self.socket = self.state / "helper.sock"
-        for place in (folder, self.home):
-            place.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        for place in (self.home, folder / "machine"):
+            place.mkdir()
             place.chmod(0o777)
+        state = folder / "machine" / "state.json"
         roots = [replace(card, limits=Limits.ROOTS) for card in made.cards]
-        self.board = FileBoard.create(folder / "machine.json", replace(made, cards=tuple(roots), start_s=None))
-        (folder / "machine.lock").touch()
-        (folder / "machine.lock").chmod(0o666)
+        self.board = FileBoard.create(state, replace(made, cards=tuple(roots), start_s=None))
+        state.with_suffix(".lock").touch()
+        state.with_suffix(".lock").chmod(0o666)
         self.gpus = range(len(made.cards))
         self.arrival_mw = self.limits_mw()
         env = {**os.environ, "NO_COLOR": "1", "AUTOCAP_SYSFS": str(folder / "sys"), "HOME": str(self.home)}
         for name in ("AUTOCAP_OBSERVE", "AUTOCAP_STATE_DIR", "SUDO_UID", "SUDO_GID", "PYTHONPATH"):
             env.pop(name, None)
-        self._env = environment(folder / "machine.json", env)
+        self._env = environment(state, env)
         self.env = {**self._env, "AUTOCAP_HELPER": str(self.socket), "XDG_STATE_HOME": str(self.home)}
         self.helper: subprocess.Popen[bytes] | None = None
         self._started: list[subprocess.Popen[str]] = []
@@ -100,12 +102,17 @@ class LentNode:
         return (self.home / out).read_text() + (self.home / f"{out}.err").read_text()
 
     def end(self) -> None:
-        """End whatever a test left running."""
+        """End whatever a test left running; the driver lists no job any more."""
+        job = self.board.read().job_pid  # of a run: it has a session of its own, and outlives its tuner
         for one in self._started:
             with suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
+        if job is not None:
+            with suppress(ProcessLookupError):
+                os.kill(job, signal.SIGKILL)
         self._started.clear()
+        self.board.update(lambda state: replace(state, job_pid=None, reported_pid=None, start_s=None))
 
     def close(self) -> None:
         self.end()
