@@ -36,6 +36,7 @@ COMMANDS = {
     "memory": ("autocap.cli.memory:Memory", "show or forget what is remembered of jobs"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
     "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
+    "helper": ("autocap.cli.helper:Helper", "lend power limits to users who may not set them"),
     "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
     "completion": ("autocap.cli.completion:Completion", "print what completes all this in bash, zsh or fish"),
     "help": ("autocap.cli.help:Help", "show this, or the options of one command"),

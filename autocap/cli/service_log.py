@@ -1,4 +1,4 @@
-"""The helper's log: to the journal with its priorities, or plainly to a terminal."""
+"""A service's log: to the journal with its priorities, or plainly to a terminal."""
 
 import logging
 import os
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from autocap.printable import printable
 from autocap.streams import PREFIX
+
+log = logging.getLogger(__name__)
 
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))  # syslog's err, warning, info; else debug
 

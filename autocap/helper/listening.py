@@ -43,29 +43,32 @@ def handed_over(environ: "os._Environ[str]" = os.environ) -> socket.socket | Non
 def own(path: Path, gid: int | None) -> Iterator[socket.socket]:
     """A socket at a path, which is removed at the end. gid: of those who may connect, besides its owner; our own group
     when `None`. Raises NotListening where it cannot be had, as where another helper has it."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _remove_dead(path)
-        before = os.umask(0o177)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        made = _identity(path)
+            made = _bind(listener, path, gid)
+        except OSError as error:
+            raise NotListening(f"no socket can be had at {path}: {error}; pass --socket with another path") from error
         try:
-            if gid is not None:
-                os.chown(path, -1, gid, follow_symlinks=False)
-            os.chmod(path, 0o660)
-            listener.listen(_BACKLOG)
             yield listener
         finally:
             with suppress(OSError):
                 if _identity(path) == made:
                     os.unlink(path)
-    except OSError as error:
-        raise NotListening(f"no socket can be had at {path}: {error}; pass --socket with another path") from error
+
+
+def _bind(listener: socket.socket, path: Path, gid: int | None) -> tuple[int, int]:
+    """Listen at a path; which file that made. Raises OSError, NotListening."""
+    _remove_dead(path)
+    before = os.umask(0o177)  # nobody connects before it is known who may
+    try:
+        listener.bind(str(path))
     finally:
-        listener.close()
+        os.umask(before)
+    if gid is not None:
+        os.chown(path, -1, gid, follow_symlinks=False)
+    os.chmod(path, 0o660)
+    listener.listen(_BACKLOG)
+    return _identity(path)
 
 
 def _remove_dead(path: Path) -> None:

@@ -88,12 +88,14 @@ class ThisMachine:
 
 
 def _gpus(library: "Library") -> list[Lendable]:
+    from autocap.devices.nvml.library import pci_address
+
     return [
         Lendable(
             uuid=gpu.uuid,
             kind=GPU,
             name=gpu.name,
-            names=tuple(filter(None, (gpu.uuid.lower(), library.pci_address(gpu.uuid)))),
+            names=(gpu.uuid.lower(), str(pci_address(library.handle(gpu.uuid), gpu.uuid))),
             min_w=None if gpu.cap_range is None else gpu.cap_range.min_w,
             max_w=None if gpu.cap_range is None else gpu.cap_range.max_w,
             requested_w=gpu.requested_w,

@@ -154,7 +154,9 @@ class Runner:
         def beat() -> list[Action]:
             if not actuator.beat():
                 return []
-            self._warn(now_s, "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile")
+            self._warn(
+                now_s, "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
+            )
             self._interrupted_s.append(now_s)
             if len(self._interrupted_s) == _MOST_INTERRUPTIONS and now_s - self._interrupted_s[0] < _WITHIN_S:
                 raise GuardError(

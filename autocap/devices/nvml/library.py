@@ -126,14 +126,6 @@ class Library:
         drawing = offered(what, pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
         return tuple(dict.fromkeys(int(one.pid) for one in (*computing, *(through_mps or ()), *(drawing or ()))))
 
-    def pci_address(self, uuid: str) -> str | None:
-        """Where a GPU is on the PCI bus, as `lspci -D` has it; `None` where the driver does not say. Raises
-        NvmlError."""
-        found = offered(f"reading the PCI address of {uuid}", pynvml.nvmlDeviceGetPciInfo_v3, self.handle(uuid))
-        if found is None:
-            return None
-        return f"{found.domain:04x}:{found.bus:02x}:{found.device:02x}.0"
-
     def handle(self, uuid: str) -> object:
         """NVML's handle of a GPU. Raises DeviceError where there is no such GPU, NvmlError where it is lost."""
         if uuid not in self._handles:

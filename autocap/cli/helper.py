@@ -1,0 +1,164 @@
+"""`autocap helper`."""
+
+import argparse
+import grp
+import os
+import resource
+from dataclasses import asdict
+from pathlib import Path
+
+from autocap.cli.options import observing
+from autocap.config import values
+from autocap.errors import UsageError
+from autocap.helper.protocol import Devices, Offer, Op, Status, socket_path
+from autocap.streams import put, put_json
+
+_ACTIONS = ("serve", "status", "install", "uninstall")
+_OF = {"socket": ("serve",), "policy": ("serve",), "group": ("serve", "install"), "json": ("status",)}
+_OF["dry_run"] = ("install", "uninstall")
+_DESCRIPTORS = 4096
+
+
+class Helper:
+    """Lend power limits to users who may not set them, or see who has which.
+
+    `serve` is the service itself, to be run by root: by systemd, whose units `install` puts in place and `uninstall`
+    removes, or in the foreground, as in a container. `status` shows what the service would lend to you, and what it
+    has lent to whom. docs/helper.md has the policy and the protocol.
+    """
+
+    is_session = False
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = (
+            "autocap helper serve [--socket PATH] [--policy FILE] [--group NAME]\n"
+            "       autocap helper status [--json]\n"
+            "       autocap helper install [--group NAME] [--dry-run]\n"
+            "       autocap helper uninstall [--dry-run]"
+        )
+        parser.add_argument("action", metavar="ACTION", choices=_ACTIONS, help="serve, status, install or uninstall")
+        parser.add_argument("--socket", metavar="PATH", type=values.path, help="of serve: where users connect")
+        parser.add_argument(
+            "--policy", metavar="FILE", type=values.path,
+            help="of serve: who may have what (default: /etc/autocap/policy.toml, where it is there)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--group", metavar="NAME", type=values.word,
+            help="who may connect besides root (default: of install gpupower, of serve nobody)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--dry-run", action="store_true", help="of install and uninstall: only say what would be done"
+        )
+        parser.add_argument("--json", action="store_true", help="of status: print {socket, server, devices, leases}")
+
+    def run(self, args: argparse.Namespace) -> int:
+        for option, actions in _OF.items():
+            if getattr(args, option) and args.action not in actions:
+                flag = "--" + option.replace("_", "-")
+                raise UsageError(f"{flag} is of `autocap helper {' and '.join(actions)}`, not of {args.action}")
+        match args.action:
+            case "serve":
+                _serve(args.socket or socket_path(), args.policy, args.group)
+            case "status":
+                _show(args.json)
+            case _:
+                _change(args.action, args.group, args.dry_run)
+        return 0
+
+
+def _serve(path: Path, policy: Path | None, group: str | None) -> None:
+    """Until a signal says so."""
+    from autocap.cli.service_log import log, log_as_service
+    from autocap.guardian.state_dir import StateDir, default_path
+    from autocap.helper import listening
+    from autocap.helper.house import House
+    from autocap.helper.machine import ThisMachine
+    from autocap.helper.policy_file import DROP_INS, PolicyFiles
+    from autocap.helper.server import Server, ended_by_signals
+
+    if observing():
+        raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to serve")
+    gid = None if group is None else _gid(group)
+    for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"):  # it acts for whoever connects, not for one user
+        os.environ.pop(name, None)
+    _raise_descriptor_limit()
+    log_as_service()
+    state_dir = default_path()
+    StateDir(state_dir).close()
+    given = listening.handed_over()
+    if given is None and path.parent == state_dir:
+        state_dir.chmod(0o711)  # its files stay our own
+    files = PolicyFiles(policy, state_dir / DROP_INS, os.geteuid())
+    house = House(machine=ThisMachine(), policy=files, state_dir=state_dir)
+    with listening.own(path, gid) if given is None else given as listener:
+        server = Server(house, listener, state_dir)
+        with ended_by_signals(server):
+            log.info("autocap helper serves %s", listener.getsockname())
+            server.serve()
+        log.info("autocap helper has ended")
+
+
+def _gid(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise UsageError(f"there is no group '{group}'; make it with `groupadd --system {group}`") from None
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _DESCRIPTORS:
+        most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def _show(as_json: bool) -> None:
+    from autocap.errors import AutocapError
+    from autocap.helper.connection import Connection, Refused
+
+    path = socket_path()
+    connection = Connection(path)
+    try:
+        devices, leases = connection.ask(Op.DEVICES, Devices).devices, connection.ask(Op.STATUS, Status).leases
+    except Refused as error:
+        raise AutocapError(f"the helper at {path} does not answer: {error}") from error
+    finally:
+        connection.close()
+    if as_json:
+        shown = {"devices": list(map(asdict, devices)), "leases": list(map(asdict, leases))}
+        put_json({"socket": str(path), "server": connection.hello.server, **shown})
+        return
+    put(f"{connection.hello.server} serves {path}", *map(_line, devices))
+    if not devices:
+        put("it sees no GPU and no CPU package here")
+    for lease in leases:
+        caps = ", ".join("the limit found" if cap_w is None else f"{cap_w:g} W" for cap_w in lease.caps_w)
+        put(f"lent to {lease.user} (PID {lease.pid}) since {lease.since}: {', '.join(lease.devices)} at {caps}")
+
+
+def _line(offer: Offer) -> str:
+    limits = "takes no limit"
+    if offer.min_w is not None and offer.max_w is not None:
+        limits = f"{offer.min_w:g} to {offer.max_w:g} W"
+    verdict = "may be lent to you" if offer.allowed else "is not lent to you"
+    return f"{offer.uuid} ({offer.name}), {limits}: {verdict}; {offer.why}"
+
+
+def _change(action: str, group: str | None, dry_run: bool) -> None:
+    from autocap.helper import install
+
+    if os.geteuid() != 0 and not dry_run:
+        raise UsageError(
+            f"`autocap helper {action}` needs root; run it with sudo, or see with --dry-run what it would do"
+        )
+    if action == "uninstall":
+        steps = install.uninstall_steps()
+        if not steps:
+            put("no helper is installed")
+            return
+        install.carry_out(steps, put, dry_run=dry_run)
+        put("the group of its users and /etc/autocap stay")
+        return
+    group = group or install.USUAL_GROUP
+    install.carry_out(install.install_steps(group), put, dry_run=dry_run)
+    put(f"who may ask it: `usermod -aG {group} NAME`, and a new login; who may have what: /etc/autocap/policy.toml")
