@@ -1,7 +1,10 @@
 """Users of a machine. Without root's rights there is only one: who runs the bench."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TypedDict
 
 GROUP = 54_300  # that may connect
@@ -46,6 +49,25 @@ def forked(uid: int, act: Callable[[], object]) -> int:
         finally:
             os._exit(status)
     return pid
+
+
+@cache
+def python() -> str | None:
+    """An interpreter that such a user may execute, and that has all of ours; `None` where there is none."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for path in (sys.executable, f"/usr/bin/python{version}", f"/usr/local/bin/python{version}"):
+        try:
+            words = [path, "-P", "-c", "import autocap.session, numpy, scipy, pynvml, psutil, optuna"]
+            if subprocess.run(words, env=modules(os.environ), stderr=subprocess.DEVNULL, **as_user()).returncode == 0:
+                return path
+        except OSError:
+            continue
+    return None
+
+
+def modules(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which another interpreter finds our modules."""
+    return {**environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isdir, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def home(environ: Mapping[str, str], folder: str) -> dict[str, str]:

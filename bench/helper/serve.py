@@ -3,8 +3,8 @@
 Within the usual bounds most of what a fuzzer says would only be told that it comes too fast.
 """
 
-import sys
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,6 @@
 """A helper in a process of its own, started again by a supervisor that holds its socket, as systemd does."""
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -15,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 
 from bench.helper.people import GROUP
-from bench.nvml_emulation import FileBoard, Machine, environment
+from bench.nvml_emulation import FileBoard, environment
+from bench.nvml_emulation.board import requested_mw
 
 _AGAIN_S = 0.1  # until it is started again; systemd's own RestartSec
 _READY_S = 20.0
@@ -37,16 +37,16 @@ class Vitals:
 
 
 class Served:
-    """A context manager. folder: gets the machine's file, the state directory, the socket and the log; users may enter
-    it. policy: text of the administrator's file. command: what serves; `OPEN_BOUNDS` or `USUAL`.
-
-    supervised: it is started again when it has died.
+    """A context manager. folder: gets the state directory, the socket, the log and the policy; users may enter it.
+    machine_file: of the emulated machine, in a folder of its own, in which users play its jobs. policy: text of the
+    administrator's file. command: what serves; `OPEN_BOUNDS` or `USUAL`. supervised: it is started again when it has
+    died.
     """
 
     def __init__(
         self,
         folder: Path,
-        machine: Machine,
+        machine_file: Path,
         *,
         policy: str | None = None,
         command: Sequence[str] = USUAL,
@@ -54,10 +54,11 @@ class Served:
     ) -> None:
         self.folder, self._command, self._supervised = folder, command, supervised
         folder.mkdir(exist_ok=True)
-        folder.chmod(0o777)  # a job that is played by another user writes the machine's file as well
-        self.board = FileBoard.create(folder / "machine.json", machine)
-        (folder / "machine.lock").touch()
-        (folder / "machine.lock").chmod(0o666)
+        folder.chmod(0o755)
+        self.board = FileBoard(machine_file)
+        machine_file.parent.chmod(0o777)
+        machine_file.with_suffix(".lock").touch()
+        machine_file.with_suffix(".lock").chmod(0o666)
         self.state_dir, self.socket, self.log_file = folder / "state", folder / "socket", folder / "log"
         self.policy = folder / "policy.toml" if policy is not None else None
         if self.policy is not None and policy is not None:
@@ -65,7 +66,7 @@ class Served:
             self.policy.chmod(0o644)
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SUDO_"))}
         self.env = environment(
-            folder / "machine.json", {**plain, "PYTHONDONTWRITEBYTECODE": "1", "AUTOCAP_HELPER": str(self.socket)}
+            machine_file, {**plain, "PYTHONDONTWRITEBYTECODE": "1", "AUTOCAP_HELPER": str(self.socket)}
         )
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -120,6 +121,15 @@ class Served:
     def limits_mw(self) -> tuple[int, ...]:
         return tuple(self.board.requested_mw(gpu) for gpu in range(len(self.board.read().machine.cards)))
 
+    def back_after_s(self, gpu: int, since_s: float, found_mw: int) -> float | None:
+        """Seconds from a moment of the machine's time until a limit was back, 0 where it was there; `None` where it was
+        not since. What comes later does not count: a client may set its caps again."""
+        state = self.board.read()
+        if requested_mw(state, gpu, since_s) == found_mw:
+            return 0.0
+        times = (one.t_s for one in state.changes if one.gpu == gpu and one.t_s > since_s and one.limit_mw == found_mw)
+        return next((t_s - since_s for t_s in times), None)
+
     def _supervise(self) -> None:
         while not self._ending.is_set():
             with open(self.log_file, "ab") as log:
@@ -166,10 +176,3 @@ def until(condition: Callable[[], bool], within_s: float, look_s: float = 0.004)
             return None
         time.sleep(look_s)
     return time.monotonic() - began_s
-
-
-def wait_for_end(pidfd: int, within_s: float) -> bool:
-    """Whether a process ends within so many seconds."""
-    end = select.poll()
-    end.register(pidfd, select.POLLIN)
-    return bool(end.poll(1000 * within_s))

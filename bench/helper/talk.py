@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import time
+from contextlib import suppress
 from typing import Any  # what JSON holds
 
 _ANSWER_BYTES = 65536
@@ -40,10 +41,8 @@ class Talk:
         """The answer. Raises Lost, Refused."""
         self._id += 1
         body = {"v": 1, "id": self._id, "op": op, **own}
-        try:
+        with suppress(OSError):  # why it has closed its end may still be there to be read
             self.socket.sendall(json.dumps(body).encode() + b"\n")
-        except OSError:
-            pass  # why it has closed its end may still be there to be read
         answer = json.loads(self.line())
         if not answer["ok"]:
             raise Refused(answer["error"])
@@ -92,9 +91,10 @@ def lend(path: str, devices: list[str], within_s: float = 10.0) -> Talk:
 
 
 def main() -> None:
-    """`python talk.py SOCKET DEVICES CAPS EVERY`: a lease of these devices, on which one cap (milliwatts) after the
-    other is set, over and over, every so many seconds; a word on stdout for each thing done. It beats, as a session
-    does, and asks anew where the helper was lost. SIGTERM ends it without a word."""
+    """`python talk.py SOCKET DEVICES CAPS EVERY [heir]`: a lease of these devices, on which one cap (milliwatts) after
+    the other is set, over and over, every so many seconds; a word on stdout for each thing done. It beats, as a session
+    does, and asks anew where the helper was lost. SIGTERM ends it without a word. heir: a child of it has the
+    connection as well."""
     import sys
 
     path, devices = sys.argv[1], sys.argv[2].split(",")
@@ -105,6 +105,9 @@ def main() -> None:
         try:
             talk = lend(path, devices)
             print("lent", flush=True)
+            if len(sys.argv) > 5 and os.fork() == 0:  # who keeps the connection open, and says nothing
+                time.sleep(60)
+                os._exit(0)
             while True:
                 done += 1
                 cap_w = caps_w[done % len(caps_w)]

@@ -57,7 +57,8 @@ class MemoryBoard:
 
 
 class FileBoard:
-    """For several processes, and their threads: a file that is replaced as a whole, and a lock beside it for those who do."""
+    """For several processes, and their threads: a file that is replaced as a whole, and a lock beside it for those who
+    do."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
