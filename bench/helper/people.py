@@ -67,7 +67,8 @@ def python() -> str | None:
 
 def modules(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment in which another interpreter finds our modules."""
-    return {**environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isdir, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"}
+    path = [*filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)), *filter(os.path.isdir, sys.path)]
+    return {**environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def home(environ: Mapping[str, str], folder: str) -> dict[str, str]:
