@@ -26,6 +26,10 @@ os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-sett
 os.environ["XDG_STATE_HOME"] = os.path.join(tempfile.gettempdir(), f"autocap-tests-{os.getpid()}")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
+# Nor whoever would set limits for them on this machine.
+os.environ["AUTOCAP_HELPER"] = os.path.join(os.path.dirname(__file__), "no-helper")
+os.environ["ZEUSD_SOCK_PATH"] = os.path.join(os.path.dirname(__file__), "no-zeusd")
+
 # Hundreds of processes import autocap: compiled once, not by each of them, even where Python is told to leave no trace.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -3,19 +3,19 @@
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from autocap import devices
-from autocap.clock import MonotonicClock
+from autocap.cli.device_sensors import SensorSeen, sensors_of
+from autocap.cli.device_setters import Setter, Setters, others, together
 from autocap.devices import permission
 from autocap.errors import DeviceError
 from autocap.streams import put, put_json
 from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:
-    from autocap.devices.nvml import Library, NvmlGpu, SensorProbe
+    from autocap.devices.nvml import Library, NvmlGpu
     from autocap.devices.rapl import RaplPackage
     from autocap.reports.document import Table
 
@@ -23,8 +23,8 @@ _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 
 
 class Devices:
-    """Show the GPUs and CPU packages of this machine: their limits, whether we could set them, and how their power
-    sensors behave.
+    """Show the GPUs and CPU packages of this machine: their limits, who could set them, and how their power sensors
+    behave.
 
     It only reads, and watches the GPUs' sensors for some seconds. Exit status 0 also where there is none, or no driver.
     """
@@ -42,6 +42,7 @@ class Devices:
     def run(self, args: argparse.Namespace) -> int:
         from autocap.devices import nvml, rapl  # which `--help` has no use for
 
+        setters = Setters()
         driver_version: str | None = None
         gpus: tuple[_Gpu, ...] = ()
         packages: tuple[_Package, ...] = ()
@@ -52,11 +53,11 @@ class Devices:
                 missing = library.unreadable or (() if inventory else ("the NVIDIA driver shows no GPU here",))
                 unavailable = "; ".join(missing) or None
                 driver_version = inventory[0].driver_version if inventory else None
-                gpus = _gpus(library, inventory)
+                gpus = _gpus(library, inventory, setters)
         except DeviceError as error:  # no driver, or one that fails
             unavailable = str(error)
         try:
-            packages = tuple(map(_package, rapl.inventory()))
+            packages = tuple(_package(package, setters) for package in rapl.inventory())
         except DeviceError as error:
             packages_unavailable = str(error)
         found = _Found(
@@ -76,7 +77,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limited:
-    """What a GPU and a CPU package have in common; `None` for what is not there."""
+    """What a GPU and a CPU package have in common; `None` for what is not there. settable: by any of the setters."""
 
     index: int
     uuid: str
@@ -88,29 +89,14 @@ class _Limited:
     cap_enforced_w: float | None
     settable: bool | Literal["unknown"]
     settable_why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sensor:
-    """What the JSON says of a sensor.
-
-    source: what power is read from. update_s: between fresh readings. counter_j, integrated_j: the same stretch of time
-    by the energy counter and by the power readings. trouble: why the sensor, or its counter, is not to be used.
-    """
-
-    source: str | None = None
-    update_s: float | None = None
-    energy_counter: bool | None = None
-    counter_j: float | None = None
-    integrated_j: float | None = None
-    trouble: str | None = None
+    setters: tuple[Setter, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gpu(_Limited):
     persistence: bool | None
     mig: bool
-    sensor: _Sensor
+    sensor: SensorSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +123,18 @@ class _Found:
     other_kinds: dict[str, str]
 
 
-def _gpus(library: "Library", inventory: "Sequence[NvmlGpu]") -> tuple[_Gpu, ...]:
-    sensors = _sensors(library, [gpu.uuid for gpu in inventory])
+def _gpus(library: "Library", inventory: "Sequence[NvmlGpu]", setters: Setters) -> tuple[_Gpu, ...]:
+    sensors = sensors_of(library, [gpu.uuid for gpu in inventory])
     privileges = permission.own_privileges()
-    return tuple(_gpu(gpu, sensor, privileges) for gpu, sensor in zip(inventory, sensors, strict=True))
+    found = []
+    for gpu, sensor in zip(inventory, sensors, strict=True):
+        who = setters.of_gpu(library, gpu, permission.settable(gpu.limit_support, privileges))
+        found.append(_gpu(gpu, sensor, who))
+    return tuple(found)
 
 
-def _gpu(gpu: "NvmlGpu", sensor: _Sensor, privileges: permission.Privileges) -> _Gpu:
-    settable = permission.settable(gpu.limit_support, privileges)
+def _gpu(gpu: "NvmlGpu", sensor: SensorSeen, setters: tuple[Setter, ...]) -> _Gpu:
+    settable = together(setters)
     return _Gpu(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -156,46 +146,21 @@ def _gpu(gpu: "NvmlGpu", sensor: _Sensor, privileges: permission.Privileges) -> 
         cap_enforced_w=gpu.enforced_w,
         settable=settable.answer,
         settable_why=settable.why,
+        setters=setters,
         persistence=gpu.persistence,
         mig=gpu.mig,
         sensor=sensor,
     )
 
 
-def _sensors(library: "Library", uuids: Sequence[str]) -> list[_Sensor]:
-    """All are watched at the same time; where one fails, each by itself."""
-    from autocap.devices.nvml import probe_sensor
-
-    clock = MonotonicClock()
-    with suppress(DeviceError):
-        return [_sensor(probe) for probe in probe_sensor(library, uuids, clock)]
-    found = []
-    for uuid in uuids:
-        try:
-            (probe,) = probe_sensor(library, [uuid], clock)
-            found.append(_sensor(probe))
-        except DeviceError as error:
-            found.append(_Sensor(trouble=str(error)))
-    return found
-
-
-def _sensor(probe: "SensorProbe") -> _Sensor:
-    return _Sensor(
-        source=probe.source.value,
-        update_s=probe.update_s,
-        energy_counter=probe.has_counter,
-        counter_j=probe.counter_j,
-        integrated_j=probe.integrated_j,
-        trouble=None if probe.counter_trouble is None else f"the energy counter {probe.counter_trouble}",
-    )
-
-
-def _package(package: "RaplPackage") -> _Package:
+def _package(package: "RaplPackage", setters: Setters) -> _Package:
     limit = package.limit
     range_w = None if limit is None else package.cap_range
     writable = limit is not None and limit.may_write()
     in_force = limit is not None and limit.in_force()
-    settable = permission.settable_files(package.obstacle, writable=writable, switched_on=in_force)
+    direct = permission.settable_files(package.obstacle, writable=writable, switched_on=in_force)
+    who = setters.of_package(package.uuid, direct, takes_limits=limit is not None)
+    settable = together(who)
     trouble = None
     try:
         for zone in package.package.energy_zones:
@@ -215,6 +180,7 @@ def _package(package: "RaplPackage") -> _Package:
         window_s=None if limit is None else limit.window_s(),
         settable=settable.answer,
         settable_why=settable.why,
+        setters=who,
         memory=package.package.memory is not None,
         trouble=trouble,
     )
@@ -246,6 +212,7 @@ def _lines_on_gpus(found: _Found) -> "Iterator[str | Table]":
     yield Table(heading="", titles=titles, rows=rows, spare=(7, 3, 5, 1), left=(1, 6))
     for gpu in found.gpus:
         yield f"GPU {gpu.index} is {gpu.uuid}; {gpu.settable_why}"
+        yield from (f"GPU {gpu.index}, {said}" for said in others(gpu.setters))
         if gpu.sensor.trouble is not None:
             yield f"GPU {gpu.index}: {gpu.sensor.trouble}"
         if gpu.persistence is False:
@@ -271,6 +238,7 @@ def _lines_on_packages(found: _Found) -> "Iterator[str | Table]":
     yield Table(heading="", titles=titles, rows=rows, spare=(5, 3, 1), left=(1, 6))
     for package in found.packages:
         yield f"package {package.index} is {package.uuid}; {package.settable_why}"
+        yield from (f"package {package.index}, {said}" for said in others(package.setters))
         if package.trouble is not None:
             yield f"package {package.index}: {package.trouble}"
 

@@ -93,7 +93,6 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     with listening.own(path, gid) if given is None else given as listener:
         server = Server(house, listener, state_dir)
         with ended_by_signals(server):
-            log.info("autocap helper serves %s", listener.getsockname())
             server.serve()
         log.info("autocap helper has ended")
 

@@ -27,7 +27,7 @@ _SOON_S = 0.02  # in which a beat is answered by a helper that is well
 _SILENT_S, _LATER_S = 1.0, 0.5  # who heard nothing for so long was perhaps stopped, and waits so long for what happened
 _MUTE_S = 0.5  # a beat that waits so long for its answer may wait for ever
 _MOST_UNANSWERED = 8
-_BACK_WITHIN_S = 5.0  # a helper that was lost; its supervisor starts it again in less
+_RESTORED_WITHIN_S = 2.5  # limits of a helper that is gone or hangs; its watchdog needs less
 _AGAIN_S = 0.1  # between tries
 _LONGEST_WAIT_S = 3.0  # for a set that the policy wants later
 _SLICE_S = 0.3  # of that, between beats
@@ -38,7 +38,8 @@ class RemoteGuardian:
     from one thread.
 
     gpus: the devices, in the order of all caps given and limits returned. verifier: reads their limits. path: of the
-    helper's socket. pause: waits for some seconds.
+    helper's socket. back_within_s: for how long a helper that was lost is awaited; its supervisor needs less. pause:
+    waits for some seconds.
 
     Entering raises ActuatorUnavailable where no helper answers, LimitNotPermitted where it does not lend them,
     DeviceLocked where somebody else has one of them, GuardError where it cannot guard them.
@@ -50,10 +51,12 @@ class RemoteGuardian:
         gpus: Sequence[GpuInfo],
         verifier: LimitVerifier,
         path: Path,
+        back_within_s: float = 5.0,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._uuids = tuple(gpu.uuid for gpu in gpus)
         self._verifier, self._path, self._pause = verifier, path, pause
+        self._back_within_s = back_within_s
         self._pid = os.getpid()
         self._notes: list[str] = []
         self._original_w: tuple[float | None, ...] = ()
@@ -130,7 +133,7 @@ class RemoteGuardian:
             except (GuardError, LimitRefused):
                 logger.debug("the helper does not put limits back when asked", exc_info=True)
                 self._drop()  # at which it does, or its watchdog
-        return read_back(self._verifier, self._found, self._pause)
+        return read_back(self._verifier, self._found, self._pause, min(_RESTORED_WITHIN_S, self._back_within_s))
 
     @property
     def _found(self) -> tuple[tuple[str, float | None], ...]:
@@ -138,12 +141,13 @@ class RemoteGuardian:
 
     def _lend(self, within_s: float) -> tuple[float | None, ...]:
         """Have the devices lent; the limits found on them. Raises as `__enter__`, and HelperLost."""
+        deadline_s = time.monotonic() + within_s
         connection = Connection(self._path, min(within_s, ANSWER_WITHIN_S))
         try:
-            lent = connection.ask(Op.LEND, Lent, devices=self._uuids, within_s=within_s)
-        except Refused as error:
-            connection.close()
-            raise error_of(error.refusal) from error
+            while (lent := self._lent(connection, deadline_s)) is None:
+                pass
+            if len(lent.original_w) != len(self._uuids):
+                raise HelperLost("the helper answered something else than it was asked")
         except BaseException:
             connection.close()
             raise
@@ -151,13 +155,24 @@ class RemoteGuardian:
         self._notes += lent.notes
         return lent.original_w
 
+    def _lent(self, connection: Connection, deadline_s: float) -> Lent | None:
+        """What is lent; `None` where it is to be asked for again, which was waited for."""
+        try:
+            return connection.ask(Op.LEND, Lent, devices=self._uuids, within_s=deadline_s - time.monotonic())
+        except Refused as error:
+            wait_s = error.refusal.wait_s
+            if error.refusal.code is Code.TOO_FAST and wait_s is not None and time.monotonic() + wait_s < deadline_s:
+                self._pause(wait_s)
+                return None
+            raise error_of(error.refusal) from error
+
     def _lend_again(self, lost: HelperLost) -> None:
         """After the helper was lost, and so put everything back or left that to its watchdog: have it all lent anew.
 
         Raises GuardError where it is not back in time, or other limits are found than before.
         """
         self._drop()
-        deadline_s = time.monotonic() + _BACK_WITHIN_S
+        deadline_s = time.monotonic() + self._back_within_s
         why: Exception = lost
         while True:
             try:
@@ -167,8 +182,8 @@ class RemoteGuardian:
                 why = error
             if time.monotonic() > deadline_s:
                 raise GuardError(
-                    f"{lost}, and is not back within {_BACK_WITHIN_S:g} s ({why}); the limits are put back by it or by "
-                    "its watchdog"
+                    f"{lost}, and is not back within {self._back_within_s:g} s ({why}); the limits are put back by it "
+                    "or by its watchdog"
                 ) from why
             self._pause(_AGAIN_S)
         known = [(a, b) for a, b in zip(found_w, self._original_w, strict=True) if a is not None and b is not None]

@@ -3,7 +3,7 @@
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,7 +17,7 @@ class NotListening(AutocapError):
     """There is no socket that clients could connect to."""
 
 
-def handed_over(environ: "os._Environ[str]" = os.environ) -> socket.socket | None:
+def handed_over(environ: MutableMapping[str, str] = os.environ) -> socket.socket | None:
     """systemd's socket, `None` where it hands none over to this very process. Raises NotListening for another kind.
 
     The variables are removed: a child of ours has no such socket.

@@ -84,9 +84,11 @@ class PolicyFiles:
         """Raises PolicyRefused, and FileNotFoundError."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(fd, "rb") as file:
+            try:
                 self._require_safe(path, os.fstat(fd), stat.S_ISREG)
-                data = file.read(_MOST_BYTES + 1)
+                data = os.read(fd, _MOST_BYTES + 1)
+            finally:
+                os.close(fd)
             if len(data) > _MOST_BYTES:
                 raise ValueError(f"it is longer than {_MOST_BYTES} bytes")
             return rules_in(tomllib.loads(data.decode()), path.name)

@@ -10,7 +10,6 @@ from autocap.records import same_limit
 
 Found = Sequence[tuple[str, float | None]]  # UUIDs, and the limits found on them, watts
 
-_WITHIN_S = 2.5  # a watchdog needs less
 _LOOK_S = 0.02
 
 
@@ -19,9 +18,11 @@ def reads_original(verifier: LimitVerifier, found: Found) -> bool:
     return all(_look(verifier, uuid, original_w).restored for uuid, original_w in found)
 
 
-def read_back(verifier: LimitVerifier, found: Found, pause: Callable[[float], object]) -> tuple[Restored, ...]:
-    """Where the limits are, once they are back or should be. pause: waits for some seconds."""
-    deadline_s = time.monotonic() + _WITHIN_S
+def read_back(
+    verifier: LimitVerifier, found: Found, pause: Callable[[float], object], within_s: float
+) -> tuple[Restored, ...]:
+    """Where the limits are, once they are back, or within_s seconds have passed. pause: waits for some seconds."""
+    deadline_s = time.monotonic() + within_s
     while not reads_original(verifier, found) and time.monotonic() < deadline_s:
         pause(_LOOK_S)
     return tuple(_look(verifier, uuid, original_w) for uuid, original_w in found)

@@ -45,6 +45,7 @@ class Server:
         """Until `stop`; all limits are back then, as far as devices take them. Raises GuardError where the state
         directory is refused."""
         self._settle()
+        log.info("autocap helper serves %s", self._listener.getsockname())
         self._listener.setblocking(False)
         incoming = select.poll()
         incoming.register(self._stop_fd, select.POLLIN)

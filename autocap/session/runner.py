@@ -30,6 +30,7 @@ _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
 _READINGS = 3  # at most, for one sample
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
+_PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
 ASKED = "a signal asked for the end"
 
 
@@ -154,9 +155,7 @@ class Runner:
         def beat() -> list[Action]:
             if not actuator.beat():
                 return []
-            self._warn(
-                now_s, "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
-            )
+            self._warn(now_s, _PUT_BACK)
             self._interrupted_s.append(now_s)
             if len(self._interrupted_s) == _MOST_INTERRUPTIONS and now_s - self._interrupted_s[0] < _WITHIN_S:
                 raise GuardError(

@@ -109,6 +109,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         "completion",
         "help",
         "memory",
+        "helper",
     ):
         monkeypatch.setattr(f"autocap.cli.{name}.{name.capitalize()}.run", command)
     assert autocap.cli.main(words) == 0

@@ -19,6 +19,7 @@ import pytest
 from autocap.config.option import TakenSetting
 from autocap.errors import RunDirectoryError
 from autocap.events import (
+    ActuatorChosen,
     BaselineMeasured,
     BaselineRefined,
     CapSet,
@@ -149,6 +150,7 @@ EVENTS: list[Event] = [
         exploration_energy_j=3600.0,
         exploration_iterations=20.0,
     ),
+    ActuatorChosen(t_s=60.5, name="helper", where="/run/autocap/helper.sock", reason="setting a limit needs root"),
     ProgramFound(t_s=61.0, name="python", program="/home/ada/venv/bin/python", plain="/usr/bin/python"),
     Warned(t_s=61.0, text="careful\nof lines"),
     LimitRestored(t_s=62.0, uuid="GPU-1", final_w=260.0, restored=True),

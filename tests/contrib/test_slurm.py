@@ -1,0 +1,106 @@
+"""The scripts for Slurm, run as slurmd would run them, with made-up jobs."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autocap.helper import policy_file
+from autocap.helper.policy import Grant
+from autocap.helper.policy_file import DROP_INS, PolicyFiles
+from autocap.helper.who import Peer
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "contrib" / "slurm"
+ALICE, BOB = Peer(uid=20_001, pid=1, groups=(100,)), Peer(uid=20_002, pid=2, groups=(100,))
+ADDRESSES = {0: "0000:5e:00.0", 1: "0000:3b:00.0", 3: "0000:86:00.0"}  # by number, which is no order of theirs
+
+
+class Node:
+    """A compute node whose GPUs have these numbers and addresses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.gpus = folder / "autocap", folder / "gpus"
+        for number, address in ADDRESSES.items():
+            (self.gpus / address).mkdir(parents=True)
+            text = f"Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-????????\nDevice Minor: \t {number}\n"
+            (self.gpus / address / "information").write_text(text)
+        self.policy = PolicyFiles(None, self.state / DROP_INS, os.geteuid())
+
+    def run(self, script: str, **job: str) -> subprocess.CompletedProcess[str]:
+        env = {"AUTOCAP_STATE_DIR": str(self.state), "AUTOCAP_NVIDIA_GPUS": str(self.gpus), **job}  # and no PATH
+        done = subprocess.run([SCRIPTS / script], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr  # anything else takes the node out of service
+        return done
+
+    def may(self, peer: Peer, number: int) -> bool:
+        found = self.policy.current().grant(peer, (f"gpu-{number}", ADDRESSES[number]))
+        return isinstance(found, Grant) and not found.alone
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    return Node(tmp_path)
+
+
+JOB = {"SLURM_JOB_ID": "4711", "SLURM_JOB_UID": "20001", "SLURM_JOB_GPUS": "1,3"}
+
+
+def test_a_job_has_its_gpus_as_long_as_it_lasts(node):
+    node.run("prolog.sh", **JOB)
+    assert [node.may(ALICE, number) for number in ADDRESSES] == [False, True, True]
+    assert "was given to user 20001 by slurm-4711.toml" in str(node.policy.current().grant(BOB, (ADDRESSES[1],)))
+    node.run("prolog.sh", SLURM_JOB_ID="4712", SLURM_JOB_UID="20002", SLURM_JOB_GPUS="0")
+    assert [node.may(BOB, number) for number in ADDRESSES] == [True, False, False]
+    node.run("epilog.sh", SLURM_JOB_ID="4711", AUTOCAP="/no/such")
+    assert not any(node.may(ALICE, number) for number in ADDRESSES)
+    assert node.may(BOB, 0)
+    assert os.listdir(node.state / DROP_INS) == ["slurm-4712.toml"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"SLURM_JOB_GPUS": ""},
+        {"SLURM_JOB_GPUS": "2"},  # which is not there
+        {"SLURM_JOB_GPUS": "1,2"},
+        {"SLURM_JOB_GPUS": "0:1"},
+        {"SLURM_JOB_GPUS": "$(touch here)"},
+        {"SLURM_JOB_UID": "0]\nusers = [1"},
+        {"SLURM_JOB_UID": ""},
+        {"SLURM_JOB_ID": "../../etc/passwd"},
+        {"SLURM_JOB_ID": ""},
+    ],
+)
+def test_what_is_no_job_with_whole_gpus_is_given_nothing_and_fails_nothing(node, changes):
+    done = node.run("prolog.sh", **JOB | changes)
+    assert not node.state.exists()
+    assert changes == {"SLURM_JOB_GPUS": ""} or "is not given its GPUs" in done.stderr
+
+
+def test_a_node_without_gpus_or_room_fails_nothing(node, tmp_path):
+    node.gpus = tmp_path / "none"
+    assert "has the number 1" in node.run("prolog.sh", **JOB).stderr
+    node.state = tmp_path / "file"
+    node.state.write_text("")
+    node.gpus = tmp_path / "gpus"
+    assert "cannot be made" in node.run("prolog.sh", **JOB).stderr
+    node.run("epilog.sh", **JOB, AUTOCAP="/no/such")
+
+
+def test_the_epilog_puts_back_what_a_killed_autocap_of_root_left(node, tmp_path):
+    command = tmp_path / "autocap"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "print(\'$*\')"\n')
+    command.chmod(0o755)
+    assert node.run("epilog.sh", SLURM_JOB_ID="4711", AUTOCAP=str(command)).stderr == "restore\n"
+
+
+def test_tasks_are_told_of_a_helper_that_they_may_ask(node):
+    assert node.run("task_prolog.sh").stdout == ""
+    node.state.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
+        helper.bind(str(node.state / "helper.sock"))
+        assert node.run("task_prolog.sh").stdout == f"export AUTOCAP_HELPER={node.state}/helper.sock\n"

@@ -1,0 +1,110 @@
+"""A helper that answers what a test says, over a real socket; unless told otherwise, as one that is well."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autocap.helper.protocol import (
+    MOST_REQUEST_BYTES,
+    Answer,
+    Beaten,
+    Done,
+    Hello,
+    Lent,
+    Lines,
+    Op,
+    PutBack,
+    Refusal,
+    Request,
+    Restored,
+    decode_request,
+    encode_answer,
+)
+
+
+class Hangup(Exception):
+    """Raised by a script to end the connection without an answer."""
+
+
+@dataclass
+class ScriptedHelper:
+    """found_w: the limits of the devices that it lends. script: answers a request, with `None` for the usual answer.
+    silent: it answers nothing. hang_s: as it says. asked: the requests so far, hellos and beats left out. connections:
+    how many there were; open: how many there are."""
+
+    path: Path
+    found_w: tuple[float, ...] = (250.0,)
+    hang_s: float = 1.5
+    script: Callable[[Request], Answer | Refusal | bytes | None] = lambda request: None
+    silent: bool = False
+    asked: list[Request] = field(default_factory=list)
+    beats: int = 0
+    connections: int = 0
+    open: int = 0
+
+    def answer(self, request: Request) -> bytes:
+        if request.op is Op.BEAT:
+            self.beats += 1
+        elif request.op is not Op.HELLO:
+            self.asked.append(request)
+        answer = self.script(request)
+        if isinstance(answer, bytes):
+            return answer
+        return encode_answer(request.id, answer or self._usual(request.op))
+
+    def ops(self) -> list[str]:
+        return [str(request.op) for request in self.asked]
+
+    def _usual(self, op: Op) -> Answer:
+        if op is Op.HELLO:
+            return Hello(server="scripted", uid=1, hang_s=self.hang_s)
+        if op is Op.LEND:
+            return Lent(original_w=self.found_w, min_w=(100.0,) * len(self.found_w), max_w=self.found_w)
+        if op is Op.BEAT:
+            return Beaten(put_back=False)
+        if op in (Op.RESTORE, Op.GIVE_BACK):
+            back = (Restored(uuid="gpu", original_w=w, final_w=w, restored=True) for w in self.found_w)
+            return PutBack(restored=tuple(back))
+        return Done()
+
+
+@contextmanager
+def scripted(helper: ScriptedHelper) -> Iterator[ScriptedHelper]:
+    """Serve at its path."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(helper.path))
+    listener.listen()
+    ends: list[socket.socket] = []
+
+    def attend(connection: socket.socket) -> None:
+        lines = Lines(MOST_REQUEST_BYTES)
+        with connection, suppress(OSError, Hangup):
+            while data := connection.recv(4096):
+                lines.feed(data)
+                while (line := lines.take()) is not None:
+                    if not helper.silent:
+                        connection.sendall(helper.answer(decode_request(line)))
+        helper.open -= 1
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                ends.append(connection)
+                helper.connections += 1
+                helper.open += 1
+                threading.Thread(target=attend, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield helper
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,93 @@
+"""Whose a process is, told by looking at that very process; and who is at the other end of a connection."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from autocap.errors import DeviceError
+from autocap.helper.computing import others_than, uid_of
+from autocap.helper.who import PeerProcess, is_nobody_known, peer_of, user_name
+
+NOBODY_PID = 2**22 + 1  # above the largest
+ME = os.getuid()
+
+
+def test_the_user_of_a_process_is_its_real_one():
+    assert uid_of(os.getpid()) == ME
+
+
+def test_who_has_ended_or_never_was_has_no_user():
+    ended = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.DEVNULL)
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert uid_of(ended.pid) is None  # a zombie
+    ended.wait()
+    assert [uid_of(pid) for pid in (ended.pid, NOBODY_PID, 0, -1)] == [None] * 4
+
+
+def test_a_number_that_was_given_away_meanwhile_is_nobodys(tmp_path):
+    """/proc shows another process by then, or none: what it says does not count."""
+    (tmp_path / str(os.getpid())).mkdir()
+    assert uid_of(os.getpid(), tmp_path) is None
+
+
+def test_nobody_else_computes_where_all_are_ours():
+    assert others_than(ME, lambda: (os.getpid(), os.getppid()) if os.getppid() else ()) is None
+    assert others_than(ME, lambda: ()) is None
+
+
+def test_somebody_else_is_named():
+    assert others_than(ME + 1, lambda: (os.getpid(),)) == f"process {os.getpid()} of {user_name(ME)} computes on it"
+
+
+def test_what_cannot_be_told_counts_as_somebody_else():
+    def fails() -> tuple[int, ...]:
+        raise DeviceError("more processes appeared than there was room for")
+
+    assert others_than(ME, lambda: None) == "the driver does not list who computes on it"
+    assert (
+        others_than(ME, lambda: (NOBODY_PID,)) == f"process {NOBODY_PID} computes on it, and whose it is cannot be told"
+    )
+    assert others_than(ME, fails) == (
+        "who computes on it cannot be told: more processes appeared than there was room for"
+    )
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_in_no_later_list():
+    lists = [(NOBODY_PID,), ()]
+    assert others_than(ME, lambda: lists.pop(0)) is None
+    assert lists == []
+
+
+def test_a_peer_is_who_connected():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = peer_of(ours)
+        assert (peer.uid, peer.pid, peer.groups[0]) == (ME, os.getpid(), os.getgid())
+        assert set(os.getgroups()) <= set(peer.groups)
+        process = PeerProcess(ours, peer.pid)
+        assert not process.has_ended()
+        assert process.look(threads=False) is not None
+        process.close()
+
+
+def test_users_whom_a_namespace_has_no_number_for_cannot_be_told_apart(tmp_path):
+    (tmp_path / "overflow").write_text("65534\n")
+    (tmp_path / "whole").write_text("         0          0 4294967295\n")
+    (tmp_path / "part").write_text("         0     100000      65536\n")
+    known = [is_nobody_known(uid, tmp_path / part, tmp_path / "overflow") for uid, part in
+             ((65534, "part"), (65534, "whole"), (1000, "part"))]  # fmt: skip
+    assert known == [True, False, False]
+
+
+@pytest.mark.skipif(ME != 0, reason="only root can start a process of another user")
+def test_a_process_of_another_user_is_seen_as_theirs():
+    with subprocess.Popen(["/bin/sleep", "60"], user=20_001, group=20_001) as process:
+        try:
+            assert uid_of(process.pid) == 20_001
+            assert others_than(0, lambda: (process.pid,)) == f"process {process.pid} of user 20001 computes on it"
+            assert others_than(20_001, lambda: (process.pid,)) is None
+        finally:
+            process.kill()

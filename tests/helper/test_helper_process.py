@@ -1,0 +1,192 @@
+"""The service as a process, above an emulated NVML library that it shares with nobody but its watchdogs: whoever is
+killed, the limits come back."""
+
+import grp
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autocap.errors import ActuatorUnavailable
+from autocap.helper.connection import Connection, Refused
+from autocap.helper.protocol import Code, Devices, Done, Lent, Op
+from autocap.job.invoking_user import file_rights_of
+from bench.nvml_emulation import FileBoard, environment, machine
+from tests.cli.test_cli import until
+
+FOUND_MW = (237_123, 241_007)
+# Has both devices, sets caps and beats; and once more when it is told that limits were put back.
+CLIENT = """
+import sys, time
+from pathlib import Path
+from autocap.errors import ActuatorUnavailable
+from autocap.helper.connection import Connection
+from autocap.helper.protocol import Beaten, Done, Lent, Op
+helper = Connection(Path(sys.argv[1]))
+helper.ask(Op.LEND, Lent, devices=tuple(sys.argv[2:]))
+caps = tuple(150.0 + number for number in range(len(sys.argv[2:])))
+put_back = True
+while True:
+    if put_back:
+        helper.ask(Op.SET, Done, watts=caps)
+        print("set", flush=True)
+    time.sleep(0.2)
+    put_back = helper.ask(Op.BEAT, Beaten).put_back
+"""
+
+
+class Service:
+    """A helper of ours. folder: which other users reach as well."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        made = replace(machine("quadro-rtx-6000/resnet50", gpus=2, arrivals_mw=FOUND_MW), start_s=None)
+        first = replace(made.cards[0], pids=(os.getpid(),))  # we compute on it
+        self.board = FileBoard.create(folder / "machine.json", made.with_card(0, first))
+        self.uuids = tuple(card.uuid for card in made.cards)
+        self.state_dir = folder / "state"
+        self.path = self.state_dir / "helper.sock"
+        self.env = environment(folder / "machine.json") | {"AUTOCAP_STATE_DIR": str(self.state_dir)}
+        self.env["AUTOCAP_HELPER"] = str(self.path)
+        self.env.pop("AUTOCAP_OBSERVE", None)
+        self._words = words
+        self._processes: list[subprocess.Popen[str]] = []
+        self.process = self.start()
+
+    def start(self) -> "subprocess.Popen[str]":
+        words = [sys.executable, "-P", "-m", "autocap", "helper", "serve", *self._words]
+        self.process = subprocess.Popen(words, env=self.env, stderr=subprocess.PIPE, text=True)
+        self._processes.append(self.process)
+        assert self.process.stderr is not None
+        self.said = []
+        for line in self.process.stderr:
+            self.said.append(line)
+            if "autocap helper serves" in line:
+                break
+        else:
+            pytest.fail("".join(self.said))
+        return self.process
+
+    def client(self) -> "subprocess.Popen[str]":
+        """One that has set its caps."""
+        words = [sys.executable, "-P", "-c", CLIENT, str(self.path), *self.uuids]
+        made = subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self._processes.append(made)
+        assert made.stdout is not None
+        assert made.stdout.readline() == "set\n"
+        assert self.limits_mw() == (150_000, 151_000)
+        return made
+
+    def limits_mw(self) -> tuple[int, ...]:
+        return tuple(self.board.requested_mw(gpu) for gpu in range(2))
+
+    def are_back(self) -> bool:
+        return self.limits_mw() == FOUND_MW
+
+    def end(self) -> None:
+        for process in self._processes:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+            for stream in filter(None, (process.stdout, process.stderr)):
+                stream.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = Service(tmp_path)
+    yield made
+    made.end()
+
+
+def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service):
+    client = service.client()
+    client.kill()
+    until(service.are_back)
+    client = service.client()
+    client.send_signal(signal.SIGSTOP)
+    until(service.are_back)
+    client.send_signal(signal.SIGCONT)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "set\n"  # it was told, and has set them again
+    os.killpg(client.pid, signal.SIGKILL)
+    until(service.are_back)
+    until(lambda: not psutil.Process(service.process.pid).children())  # no watchdog is left over
+    assert psutil.Process(service.process.pid).memory_info().rss < 30e6
+
+
+def test_the_helper_puts_back_what_is_lent_when_it_is_told_to_end(service):
+    service.client()
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait() == 0
+    assert service.are_back()
+    assert os.listdir(service.state_dir) == []
+
+
+def test_a_killed_helpers_watchdog_puts_back_and_the_next_one_begins_anew(service):
+    service.client()
+    service.process.kill()
+    until(service.are_back)
+    service.start()
+    until(lambda: os.listdir(service.state_dir) == ["helper.sock"])
+    service.client()
+
+
+def test_what_a_helper_left_that_died_with_its_watchdogs_the_next_one_puts_back_before_it_serves(service):
+    client = service.client()
+    watchdogs = psutil.Process(service.process.pid).children()
+    assert len(watchdogs) == 1
+    service.process.send_signal(signal.SIGSTOP)
+    watchdogs[0].kill()
+    service.process.kill()
+    client.wait()
+    assert service.limits_mw() == (150_000, 151_000)
+    service.start()
+    assert service.are_back()
+    said = [line for line in service.said if "left by an earlier owner" in line]
+    assert len(said) == 2
+    assert "237.123 W put back" in "".join(said)
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder through which other users reach what is in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+def test_another_users_devices_cannot_be_had_and_no_other_group_connects(reachable):
+    group = next(group for group in grp.getgrall() if group.gr_gid != 0)
+    service = Service(reachable, "--group", group.gr_name)
+    try:
+        with file_rights_of(20_001, 20_001), pytest.raises(ActuatorUnavailable, match="is for the group"):
+            Connection(service.path)
+        with file_rights_of(20_001, group.gr_gid):
+            helper = Connection(service.path)
+        with closing(helper):
+            assert helper.hello.uid == 20_001
+            with pytest.raises(Refused, match=f"process {os.getpid()} of root computes on it") as refused:
+                helper.ask(Op.LEND, Lent, devices=service.uuids)
+            assert refused.value.refusal.code is Code.NOT_ALLOWED
+            assert [offer.allowed for offer in helper.ask(Op.DEVICES, Devices).devices] == [False, True]
+            helper.ask(Op.LEND, Lent, devices=service.uuids[1:])
+            helper.ask(Op.SET, Done, watts=(160.0,))
+            assert service.limits_mw() == (FOUND_MW[0], 160_000)
+            words = [sys.executable, "-P", "-m", "autocap", "helper", "status", "--json"]
+            shown = json.loads(subprocess.run(words, env=service.env, check=True, capture_output=True).stdout)
+            assert [lease["uid"] for lease in shown["leases"]] == [20_001]
+            assert [device["lent_to"] is None for device in shown["devices"]] == [True, False]
+        until(service.are_back)
+    finally:
+        service.end()

@@ -1,0 +1,260 @@
+"""Clients over real sockets, in one process: who breaks off, is slow, sends nonsense or too much, and the others."""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from autocap.guardian import Guardian
+from autocap.helper import listening
+from autocap.helper.bounds import Bounds, Rate
+from autocap.helper.connection import Connection, HelperLost, Refused
+from autocap.helper.house import House
+from autocap.helper.listening import NotListening
+from autocap.helper.policy_file import PolicyFiles
+from autocap.helper.protocol import Code, Done, Hello, Lent, Op, Status
+from autocap.helper.server import Server
+from bench.faults.virtual import Unwatched
+from tests.doubles.lending import FOUND_W, Cards
+
+MANY = Rate(burst=1000, per_s=1000)
+
+
+class Serving:
+    """A server in a thread. path: of its socket."""
+
+    def __init__(self, folder: Path, bounds: Bounds) -> None:
+        self.machine, self.path = Cards(2), folder / "helper.sock"
+        state_dir = folder / "state"
+        state_dir.mkdir(mode=0o700)
+        self.house = House(
+            machine=self.machine,
+            policy=PolicyFiles(None, state_dir / "policy.d", os.geteuid()),
+            state_dir=state_dir,
+            bounds=bounds,
+            new_guardian=partial(Guardian, sync=lambda fd: None, start_watch=Unwatched),
+        )
+        self.state_dir = state_dir
+        self._open = contextlib.ExitStack()
+
+    @contextmanager
+    def running(self) -> Iterator["Serving"]:
+        with listening.own(self.path, None) as listener:
+            self.server = Server(self.house, listener, self.state_dir)
+            thread = threading.Thread(target=self.server.serve)
+            thread.start()
+            try:
+                yield self
+            finally:
+                self.server.stop()
+                thread.join()
+                self.server.close()
+                self._open.close()
+
+    def connect(self) -> Connection:
+        made = Connection(self.path)
+        self._open.callback(made.close)
+        return made
+
+    def raw(self) -> socket.socket:
+        made = self._open.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        made.settimeout(20.0)
+        made.connect(str(self.path))
+        return made
+
+    def lent(self, cap_w: float = 150.0) -> Connection:
+        client = self.connect()
+        client.ask(Op.LEND, Lent, devices=("gpu0",))
+        client.ask(Op.SET, Done, watts=(cap_w,))
+        return client
+
+    def is_free(self) -> bool:
+        """Whether nothing is lent, waited for: whoever has it is on its way out."""
+        with contextlib.closing(self.connect()) as client:
+            for _ in range(1000):
+                if not client.ask(Op.STATUS, Status).leases:
+                    return True
+                threading.Event().wait(0.01)
+        return False
+
+
+@pytest.fixture
+def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    from autocap.helper import policy_file
+
+    monkeypatch.setattr(policy_file, "USUAL_POLICY", tmp_path / "none.toml")
+    with Serving(tmp_path, Bounds(messages=Rate(burst=1e6, per_s=1e6), connects=MANY, send_s=0.05)).running() as made:
+        yield made
+
+
+def closed(raw: socket.socket) -> bytes:
+    """All that arrives until the helper closes."""
+    data = b""
+    while piece := raw.recv(65536):
+        data += piece
+    return data
+
+
+def test_a_client_that_closes_has_its_limits_put_back(serving):
+    client = serving.lent()
+    assert serving.machine.limits_w()[0] == 150.0
+    client.close()
+    assert serving.is_free()
+    assert serving.machine.limits_w()[0] == FOUND_W
+    assert [name for name in os.listdir(serving.state_dir) if name.startswith("gpu")] == []
+
+
+def test_a_client_that_breaks_off_in_the_middle_of_a_message_too(serving):
+    raw = serving.raw()
+    raw.sendall(b'{"v":1,"id":1,"op":"lend","devices":["gpu0"]}\n{"v":1,"id":2,"op":"set","watts":[150]}\n{"v":1,"id"')
+    answers = raw.makefile("rb")
+    assert [json.loads(answers.readline())["ok"] for _ in range(2)] == [True, True]
+    raw.shutdown(socket.SHUT_WR)  # half-open: it only listens
+    assert answers.read() == b""
+    assert serving.is_free()
+    assert serving.machine.limits_w()[0] == FOUND_W
+
+
+def test_the_end_of_the_helper_puts_back_what_is_lent(tmp_path, monkeypatch):
+    with Serving(tmp_path, Bounds()).running() as serving:
+        serving.lent()
+    assert serving.machine.limits_w()[0] == FOUND_W
+    assert not serving.path.exists()
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"\0" * 5000, b"[" * 4096, b"x" * 100_000])
+def test_nonsense_is_answered_once_and_the_connection_closed(serving, data):
+    raw = serving.raw()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        raw.sendall(data + b"\n")
+        (line,) = closed(raw).splitlines()
+        assert json.loads(line)["error"]["code"] == "bad_message"
+    assert serving.connect().hello.uid == os.getuid()
+
+
+def test_messages_may_come_in_pieces_and_several_at_once(serving):
+    raw = serving.raw()
+    message = b'{"v":1,"id":1,"op":"hello"}\n'
+    for place in range(len(message)):
+        raw.send(message[place : place + 1])
+    raw.send(message * 3)
+    answers = raw.makefile("rb")
+    assert [json.loads(answers.readline())["id"] for _ in range(4)] == [1] * 4
+
+
+def test_who_does_not_read_its_answers_is_let_go_and_holds_up_nobody(serving):
+    slow, other = serving.raw(), serving.connect()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    slow.sendall(b'{"v":1,"id":1,"op":"lend","devices":["gpu0"]}\n')
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for _ in range(20_000):
+            slow.sendall(b'{"v":1,"id":1,"op":"devices"}\n')
+            if other.ask(Op.STATUS, Status).leases == () and _ > 10:
+                break
+    assert serving.is_free()
+    assert other.ask(Op.HELLO, Hello).uid == os.getuid()
+
+
+def test_a_half_open_client_holds_up_nobody(serving):
+    silent = [serving.raw() for _ in range(8)]
+    for raw in silent[4:]:
+        raw.send(b'{"v":1')
+    assert serving.connect().ask(Op.STATUS, Status) == Status(leases=())
+
+
+def test_a_user_has_no_more_connections_than_are_theirs(tmp_path):
+    with Serving(tmp_path, Bounds(clients_of_uid=3)).running() as serving:
+        clients = [serving.connect() for _ in range(3)]
+        answer = json.loads(closed(serving.raw()))
+        assert answer["error"]["code"] == Code.TOO_MANY
+        assert answer["error"]["text"].startswith("3 connections of ")
+        clients.pop().close()
+        for _ in range(1000):
+            with contextlib.suppress(Exception):
+                serving.connect()
+                break
+            threading.Event().wait(0.01)
+        else:
+            pytest.fail("the one that was closed still counts")
+
+
+def test_there_are_no_more_clients_than_can_be_served(tmp_path):
+    with Serving(tmp_path, Bounds(clients=1)).running() as serving:
+        serving.connect()
+        assert json.loads(closed(serving.raw()))["error"]["text"] == "1 clients are connected; try again later"
+
+
+def test_a_user_does_not_connect_too_often(tmp_path):
+    with Serving(tmp_path, Bounds(connects=Rate(burst=2, per_s=0.001))).running() as serving:
+        for _ in range(2):
+            serving.connect().close()
+        answer = json.loads(closed(serving.raw()))
+        assert answer["error"]["code"] == Code.TOO_FAST
+        assert "connects too often" in answer["error"]["text"]
+
+
+def test_sixty_four_clients_are_served(tmp_path):
+    with Serving(tmp_path, Bounds(clients_of_uid=64, connects=MANY)).running() as serving:
+        clients = [serving.connect() for _ in range(64)]
+        for client in clients:
+            client.post(Op.STATUS)
+        assert [len(client.drain(20.0)) for client in clients] == [1] * 64
+        with pytest.raises(Exception, match="64 connections"):
+            serving.connect()
+        for client in clients:
+            client.close()
+
+
+def test_a_refusal_is_an_answer_and_no_end(serving):
+    client = serving.lent()
+    with pytest.raises(Refused, match="cap 9000 W is above the 260 W maximum of gpu0 as it is lent"):
+        client.ask(Op.SET, Done, watts=(9000.0,))
+    assert client.ask(Op.SET, Done, watts=(160.0,)) == Done()
+
+
+def test_a_socket_is_for_its_owner_and_its_group_alone(tmp_path):
+    path = tmp_path / "helper.sock"
+    with listening.own(path, os.getgid()):
+        assert path.stat().st_mode & 0o777 == 0o660
+        with pytest.raises(NotListening, match="another helper listens at"), listening.own(path, None):
+            pass
+    assert not path.exists()
+
+
+def test_what_a_killed_helper_left_is_replaced_and_what_is_no_socket_is_not(tmp_path):
+    path = tmp_path / "helper.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(path))
+    with listening.own(path, None):
+        pass
+    path.write_text("somebody's file")
+    with pytest.raises(NotListening, match="is no socket"), listening.own(path, None):
+        pass
+    assert path.read_text() == "somebody's file"
+    with pytest.raises(NotListening, match="no socket can be had at"), listening.own(tmp_path / "no" / "x", None):
+        pass
+
+
+def test_systemd_hands_its_socket_to_one_process_alone(monkeypatch):
+    environ = {"LISTEN_PID": str(os.getpid() + 1), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x"}
+    assert listening.handed_over(environ) is None
+    assert environ == {}
+    with pytest.raises(NotListening, match="systemd hands 2 sockets over"):
+        listening.handed_over({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2"})
+
+
+def test_a_connection_that_was_ended_says_so(serving):
+    client = serving.connect()
+    serving.server.stop()
+    with contextlib.suppress(HelperLost):
+        while True:  # what was asked before it noticed is answered
+            client.ask(Op.STATUS, Status)
+    with pytest.raises(HelperLost, match="ended the connection"):
+        client.ask(Op.STATUS, Status)
