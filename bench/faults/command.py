@@ -13,17 +13,19 @@ from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 
-from bench.faults import process_faults, virtual_faults
+from bench.faults import helper_faults, helper_job_faults, process_faults, virtual_faults
 from bench.faults.outcome import Outcome, table
 
 _INJECTIONS, _KILLS = 500, 50
 _KILLS_KIND = "SIGKILL with a cap set"
 _PROCESS_SHARE = 0.24  # of the injections beside those kills: a real process takes half a minute, though mostly asleep
 _AT_ONCE = 10  # jobs of real processes
-_CROWD = 6  # of those that starve each other, which are left to the end
+_CROWD = 6  # of those that keep the processors busy, which are left to the end
 _ATTEMPTS, _NEXT_SEED = 5, 1_000_000  # no later injection has such a seed
 _QUICK = ("SIGKILL at a random moment", "SIGTERM to attach", "journal of a dead owner", "state directory unusable")
 _QUICK_VIRTUAL = 36
+_GROUPS = {"helper": tuple(helper_faults.KINDS), "helper jobs": tuple(helper_job_faults.KINDS)}  # names of many kinds
+_MODULES = (virtual_faults, process_faults, helper_faults, helper_job_faults)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,12 +38,17 @@ def main(argv: Sequence[str]) -> int:
         "--kills", type=int, default=_KILLS, metavar="N", help="SIGKILLs among them, while a cap is set"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the first of each kind (default: 0)")
-    parser.add_argument("--kinds", metavar="A,B", help="only these kinds of fault, by the names in the table")
+    parser.add_argument(
+        "--kinds",
+        metavar="A,B",
+        help="only these kinds of fault, by the names in the table; helper, or helper jobs: all that begin so",
+    )
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every outcome as a list")
     parser.add_argument("--quick", action="store_true", help="a sample of some forty, in a quarter of a minute")
     args = parser.parse_args(argv)
     kinds = tuple(args.kinds.split(",")) if args.kinds else ()
-    unknown = set(kinds) - set(virtual_faults.KINDS) - set(process_faults.KINDS)
+    kinds = tuple(one for kind in kinds for one in _GROUPS.get(kind, (kind,)))
+    unknown = set(kinds).difference(*(module.KINDS for module in _MODULES))
     if unknown:
         parser.error(f"unknown kind {', '.join(sorted(unknown))}")
     logging.getLogger("autocap").addHandler(logging.NullHandler())
@@ -63,8 +70,8 @@ def full(injections: int, kills: int, seed: int, kinds: Sequence[str] = ()) -> l
     """That many in all; with `kinds` only of those, as many of each. One that met nothing is drawn again."""
     if kinds:
         drawn = _drawn(kinds, injections, seed)
-        real = [one for one in drawn if one[0] in process_faults.KINDS]
-        return _all([one for one in drawn if one not in real], real)
+        real = [one for one in drawn if one[0] not in virtual_faults.KINDS]
+        return _all([one for one in drawn if one[0] in virtual_faults.KINDS], real)
     kills = min(kills, injections)
     others = round(_PROCESS_SHARE * (injections - kills))
     real = _drawn([kind for kind in process_faults.KINDS if kind != _KILLS_KIND], others, seed)
@@ -81,9 +88,10 @@ def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) ->
     """In virtual time first, which keeps the processors busy; real processes have their times to keep."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
         outcomes = _gathered(pool, virtual)
-    for at_once, starving in ((_AT_ONCE, False), (_CROWD, True)):
+    busy = (process_faults.STARVING, *helper_faults.KINDS)
+    for at_once, is_busy in ((_AT_ONCE, False), (_CROWD, True)):
         with ThreadPoolExecutor(at_once) as threads:
-            outcomes += _gathered(threads, [one for one in real if (one[0] == process_faults.STARVING) is starving])
+            outcomes += _gathered(threads, [one for one in real if (one[0] in busy) is is_busy])
     return outcomes
 
 
@@ -93,10 +101,10 @@ def _be_quiet() -> None:
 
 def _met(kind: str, seed: int) -> Outcome:
     """The outcome of the first of some seeds whose fault a job lived to meet."""
+    injected = next(module.injected for module in _MODULES if kind in module.KINDS)
     for attempt in range(_ATTEMPTS):
         number = seed + attempt * _NEXT_SEED
-        virtual = kind in virtual_faults.KINDS
-        outcome = virtual_faults.injected(kind, number) if virtual else process_faults.injected(kind, number)
+        outcome: Outcome | None = injected(kind, number)
         if outcome is not None:
             return outcome
     return Outcome(kind=kind, seed=seed, hung=f"{_ATTEMPTS} jobs in a row ended before the fault")

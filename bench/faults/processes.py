@@ -10,15 +10,18 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from autocap.job.processes import ProcessId, identify
+from bench.helper.people import Rights
+from bench.helper.served import watchdogs_of
 from bench.nvml_emulation import FileBoard, environment, machine
 
 ARRIVALS_MW = (247_123, 251_007)
 LOOK_S = 0.004
-PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player", "--lines")
+_PLAYER = ("-m", "bench.nvml_emulation.player", "--lines")
 # Not from the directory it is started in: under sudo that is the user's, and its modules would be root's code.
-_AUTOCAP = (sys.executable, "-P", "-m", "autocap")
+_AUTOCAP = ("-P", "-m", "autocap")
 _SEARCH = ("--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%", "--trial-seconds", "3",
            "--no-memory")  # fmt: skip
 _PATIENCE_S = 40.0  # for what takes a few seconds on a machine of its own
@@ -46,6 +49,7 @@ class Scene:
         made = replace(made, sensor="v100", start_s=None, iterations=iterations)
         self.board = FileBoard.create(folder / "machine.json", made)
         self.state_dir = folder / "state"
+        self.python, self.rights = sys.executable, Rights()  # of the job and the controller
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SUDO_"))}
         # Where a file may hold a few bytes only, a compiled module would be cut short, and every later run would fail.
         plain["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -56,7 +60,7 @@ class Scene:
         self._own_job: subprocess.Popen[bytes] | None = None
         self._job: ProcessId | None = None  # once it was seen
 
-    def __enter__(self) -> "Scene":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -77,12 +81,14 @@ class Scene:
         mode: str,
         *words: str,
         prepare: Callable[[], None] | None = None,
-        command: Sequence[str] = (*PLAYER, "--steps"),
+        command: Sequence[str] | None = None,
     ) -> None:
         """Start the controller: `attach` to a job that runs already, or `run`, which starts it.
 
-        prepare: called in the controller's process before it is one. command: of `run`.
+        prepare: called in the controller's process before it is one. command: of `run`, the job
+        unless given.
         """
+        command = command or (self.python, *_PLAYER, "--steps")
         out = ("--out", str(self.folder / "run"))
         if mode == "attach":
             self.start_job()
@@ -92,23 +98,24 @@ class Scene:
             argv = ["run", "--progress", "steps", "--gpus", "0,1", *_SEARCH, *out, *words, "--", *command]
         with open(self.folder / "out", "ab") as printed, open(self.folder / "err", "ab") as errors:
             self.controller = subprocess.Popen(
-                [*_AUTOCAP, *argv],
+                [self.python, *_AUTOCAP, *argv],
                 cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=printed, stderr=errors,
-                start_new_session=True, preexec_fn=prepare,
+                start_new_session=True, preexec_fn=prepare, **self.rights,
             )  # fmt: skip
 
     def start_job(self) -> None:
         """Start the job by itself, as it runs before `attach`."""
         with open(self.folder / "out", "ab") as printed:
             self._own_job = subprocess.Popen(
-                PLAYER, env=self.env, stdin=subprocess.DEVNULL, stdout=printed, start_new_session=True
-            )
+                [self.python, *_PLAYER],
+                env=self.env, stdin=subprocess.DEVNULL, stdout=printed, start_new_session=True, **self.rights,
+            )  # fmt: skip
         self.until(self.computes, "the job computes")
 
     def autocap(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Another command of autocap, to its end."""
         return subprocess.run(
-            [*_AUTOCAP, *words],
+            [self.python, *_AUTOCAP, *words],
             cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
         )  # fmt: skip
 
@@ -191,10 +198,4 @@ class Scene:
     def watchdogs(self) -> Sequence[int]:
         """PIDs of the controller's watchdog."""
         assert self.controller is not None
-        found = []
-        for task in Path(f"/proc/{self.controller.pid}/task").glob("*/children"):
-            for pid in map(int, task.read_text().split()):
-                with suppress(OSError):
-                    if b"autocap.guardian.watchdog" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        found.append(pid)
-        return found
+        return watchdogs_of(self.controller.pid)

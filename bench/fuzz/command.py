@@ -14,13 +14,16 @@ from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
+from bench.fuzz import helper as hostile
 from bench.fuzz import specimens
 from bench.fuzz.case import COLUMNS, Case, Outcome
 from bench.fuzz.confined import Confined
+from bench.fuzz.helper import report
 from bench.fuzz.interpreter import become
 from bench.fuzz.kinds import KINDS
 
 _CASES = 2000
+_SHARES = {**{kind: share for kind, (_, share) in KINDS.items()}, hostile.KIND: 2.0}
 _WARM = (
     *("autocap.cli.run", "autocap.cli.sweep", "autocap.cli.devices", "autocap.cli.restore", "autocap.cli.report"),
     *("autocap.cli.runs", "autocap.cli.recorded_runs", "autocap.cli.help", "autocap.reports.comparison"),
@@ -41,9 +44,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the inputs of failures there")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at a time (default: 2)")
     args = parser.parse_args(argv)
-    kinds = tuple(args.kinds.split(",")) if args.kinds else tuple(KINDS)
-    if unknown := set(kinds) - set(KINDS):
-        parser.error(f"unknown kind {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
+    kinds = tuple(args.kinds.split(",")) if args.kinds else tuple(_SHARES)
+    if unknown := set(kinds) - set(_SHARES):
+        parser.error(f"unknown kind {', '.join(sorted(unknown))}; choose from {', '.join(_SHARES)}")
     if args.cases < 1 or args.jobs < 1:
         parser.error("--cases and --jobs are at least 1")
     cases = drawn(kinds, args.cases, args.seed) if args.case is None else [Case(k, args.seed, args.case) for k in kinds]
@@ -51,29 +54,37 @@ def main(argv: Sequence[str]) -> int:
         args.keep.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
     try:
-        outcomes = play(cases, keep=args.keep, at_once=args.jobs)
+        outcomes = play([case for case in cases if case.kind in KINDS], keep=args.keep, at_once=args.jobs)
+        clients = report.played(sorted(case for case in cases if case.kind == hostile.KIND))
     except KeyboardInterrupt:
         print("bench fuzz: interrupted", file=sys.stderr)
         return 130
-    print("\n".join(table(outcomes)))
-    print(f"{len(outcomes)} cases, seed {args.seed}, {time.monotonic() - began_s:.0f} s")
+    if outcomes:
+        print("\n".join(table(outcomes)))
+    if clients:
+        print("\n".join(report.table(clients)))
+    print(f"{len(cases)} cases, seed {args.seed}, {time.monotonic() - began_s:.0f} s")
     for one in sorted(outcomes, key=lambda one: one.case):
         for column, complaint in one.complaints.items():
             words = "" if one.call is None else " ".join(one.call.words)
             print(f"{column}: {one.case}: {words[:160]!a}: {complaint[:300]!a}")
-    return int(any(one.complaints for one in outcomes))
+    for column, complaint in report.complaints(clients):
+        print(f"{column}: {complaint[:400]}")
+    return int(any(one.complaints for one in outcomes) or bool(report.complaints(clients)))
 
 
 def drawn(kinds: Sequence[str], count: int, seed: int) -> list[Case]:
     """That many cases, each kind by its share and at least once, the kinds mixed."""
-    whole = sum(KINDS[kind][1] for kind in kinds)
-    of_kind = {kind: max(1, round(count * KINDS[kind][1] / whole)) for kind in kinds}
+    whole = sum(_SHARES[kind] for kind in kinds)
+    of_kind = {kind: max(1, round(count * _SHARES[kind] / whole)) for kind in kinds}
     cases = [(index / of_kind[kind], Case(kind, seed, index)) for kind in kinds for index in range(of_kind[kind])]
     return [case for _, case in islice(sorted(cases), count)]
 
 
 def play(cases: Sequence[Case], *, keep: Path | None = None, at_once: int = 2) -> list[Outcome]:
     """What came of each case; one that took too long is played once more, alone."""
+    if not cases:
+        return []
     for name in _WARM:
         import_module(name)
     made = Path(tempfile.mkdtemp(prefix="autocap-fuzz-"))  # no object that would remove it at the end of each child

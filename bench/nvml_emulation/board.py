@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -56,13 +57,15 @@ class MemoryBoard:
 
 
 class FileBoard:
-    """For several processes: a file that is replaced as a whole, and a lock beside it for those who do."""
+    """For several processes, and their threads: a file that is replaced as a whole, and a lock beside it for those who
+    do."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         # A library has its device open; this stands in for it where a process may open nothing more.
         self._spare = SpareDescriptors(_DESCRIPTORS)
         weakref.finalize(self, self._spare.close)
+        self._one_thread = threading.RLock()
         self._seen: tuple[int, int] | None = None
         self._state: State | None = None
 
@@ -76,13 +79,14 @@ class FileBoard:
     def read(self) -> State:
         status = os.stat(self._path)
         seen = (status.st_ino, status.st_mtime_ns)
-        if self._state is None or seen != self._seen:
-            with self._spare.lent():
-                self._seen, self._state = seen, self._load()
-        return self._state
+        with self._one_thread:
+            if self._state is None or seen != self._seen:
+                with self._spare.lent():
+                    self._seen, self._state = seen, self._load()
+            return self._state
 
     def update(self, change: Callable[[State], State]) -> None:
-        with self._spare.lent(), self._locked():
+        with self._one_thread, self._spare.lent(), self._locked():
             self._write(change(self._load()))
 
     def _load(self) -> State:

@@ -1,0 +1,3 @@
+"""Hostile clients of the helper: what they say, and what must hold whatever they say."""
+
+KIND = "helper"

@@ -1,0 +1,65 @@
+"""What came of the rounds, in a table."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from bench.fuzz.case import Case
+from bench.fuzz.helper.rounds import COLUMNS, Round, play
+
+_WANTED_MS = 50.0
+
+
+def played(cases: Sequence[Case]) -> list[Round]:
+    """All rounds; how far it is, where somebody looks on."""
+    found = []
+    for one in play(cases):
+        found.append(one)
+        if os.isatty(2):
+            done = sum(each.cases for each in found)
+            print(f"\r{done} of {len(cases)} conversations", end="", file=sys.stderr, flush=True)
+    if found and os.isatty(2):
+        print("\r", end="", file=sys.stderr)
+    return found
+
+
+def complaints(rounds: Sequence[Round]) -> list[tuple[str, str]]:
+    return [(column, f"{one.circumstances}: {text}") for one in rounds for column, text in one.complaints]
+
+
+def table(rounds: Sequence[Round]) -> Iterator[str]:
+    """A row for each kind of circumstances, and one of all; then how long a client that behaves well waited."""
+    yield f"{'helper':26}{'cases':>7}{'messages':>10}{'a second':>10}{'sets':>7}" + "".join(
+        f"{name:>9}" for name in COLUMNS
+    ) + f"{'peak':>9}{'growth':>9}"  # fmt: skip
+    kinds = {one.circumstances: [each for each in rounds if each.circumstances == one.circumstances] for one in rounds}
+    rows = {**kinds, **({"all": list(rounds)} if len(kinds) > 1 else {})}
+    for name, group in rows.items():
+        messages, seconds = sum(one.messages for one in group), sum(one.seconds for one in group)
+        counts = [sum(column == each for one in group for each, _ in one.complaints) for column in COLUMNS]
+        yield (
+            f"{name:26}{sum(one.cases for one in group):7}{messages:10}{messages / max(seconds, 1e-9):10.0f}"
+            f"{sum(one.sets for one in group):7}" + "".join(f"{count:9}" for count in counts)
+            + f"{max(one.peak_mb for one in group):6.1f} MB{max(one.growth_mb for one in group):6.1f} MB"
+        )  # fmt: skip
+    yield ""
+    yield f"{'served meanwhile, ms':26}{'requests':>10}{'median':>9}{'p99':>9}{'longest':>9}"
+    for name, group in rows.items():
+        taken = [one for each in group for one in each.taken]
+        sets = [ms for op, ms in taken if op in ("set", "restore")]
+        for words, own in ((name, [ms for op, ms in taken if op not in ("set", "restore")]), ("  set, restore", sets)):
+            if own:
+                yield _times(words, own)
+
+
+def _times(words: str, taken_ms: Sequence[float]) -> str:
+    p99_ms = percentile(taken_ms, 0.99)
+    much = f"  p99 is more than the {_WANTED_MS:g} ms that are wanted" if p99_ms > _WANTED_MS else ""
+    return f"{words:26}{len(taken_ms):10}{median(taken_ms):9.1f}{p99_ms:9.1f}{max(taken_ms):9.1f}{much}"
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share of them does not exceed."""
+    found = sorted(values)
+    return found[max(0, min(len(found) - 1, -int(-share * len(found) // 1) - 1))]

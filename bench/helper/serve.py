@@ -1,0 +1,44 @@
+"""The helper, as its command serves, but within other bounds: `python -m bench.helper.serve STATE_DIR [POLICY]`.
+
+Within the usual bounds most of what a fuzzer says would only be told that it comes too fast.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from autocap.cli.service_log import log_as_service
+from autocap.helper.bounds import Bounds, Rate
+from autocap.helper.house import House
+from autocap.helper.listening import handed_over
+from autocap.helper.machine import ThisMachine
+from autocap.helper.policy_file import DROP_INS, PolicyFiles
+from autocap.helper.server import Server, ended_by_signals
+
+_ANY = Rate(burst=1e9, per_s=1e9)
+_OPEN = Bounds(connects=_ANY, messages=_ANY, lends=Rate(burst=8, per_s=3), sets=Rate(burst=100, per_s=50))
+
+
+def main(argv: Sequence[str]) -> int:
+    state_dir, policy = Path(argv[0]), Path(argv[1]) if len(argv) > 1 else None
+    log_as_service()
+    listener = handed_over()
+    if listener is None:
+        print("bench.helper.serve: no socket was handed over", file=sys.stderr)
+        return 1
+    house = House(
+        machine=ThisMachine(),
+        policy=PolicyFiles(policy, state_dir / DROP_INS, os.getuid()),
+        state_dir=state_dir,
+        bounds=_OPEN,
+    )
+    server = Server(house, listener, state_dir)
+    with ended_by_signals(server):
+        server.serve()
+    server.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
