@@ -15,6 +15,7 @@ from autocap.progress.calls.target import CallsUnavailable, CallTarget, call_tar
 from autocap.progress.period.progress import PeriodProgress
 from autocap.progress.regex import Relay
 from autocap.progress.steps.map import StepMap
+from autocap.progress.witness import CallWitness, WitnessedPeriod
 from autocap.records import SensorInfo, StepReading
 
 _REGEX = "regex:"
@@ -47,6 +48,7 @@ class IterationCounter:
         self._relay: Relay | None = None
         self._calls: CallCounter | None = None
         self._new_calls, self._now = new_calls, now
+        self._witness: CallWitness | None = None  # of a period that was asked for
         self._job: ProcessId | None = None
         self._first_read_s: float | None = None
 
@@ -70,7 +72,9 @@ class IterationCounter:
         self._job = job
         if self._ours:
             return
-        if self._by_calls or self._kind == "outside":
+        if self._kind == "period":
+            self._witness = CallWitness(self._target.what)
+        if self._by_calls or self._kind in ("outside", "period"):
             self._watch_calls()
         if self._by_calls and self._calls is not None and self._calls.trouble is not None:
             raise CallsUnavailable(f"{self._calls.trouble}; choose another --progress, or the process that computes")
@@ -91,10 +95,11 @@ class IterationCounter:
 
     @property
     def fault(self) -> str | None:
-        """Why counting stopped, or the kernel counts no calls; `None` while it goes on."""
+        """Why counting stopped, or the kernel counts no calls; `None` while it goes on. A witness that is missing is no
+        fault."""
         if self._relay is not None:
             return self._relay.fault
-        if self._calls is None or self._calls.trouble is None:
+        if self._calls is None or self._calls.trouble is None or self._witness is not None:
             return None
         then = ", so iterations are looked for in the power"
         if self._calls.has_counted:
@@ -119,6 +124,8 @@ class IterationCounter:
     @property
     def remarks(self) -> tuple[str, ...]:
         """How calls are counted, where the user is to know it."""
+        if self._witness is not None:
+            return () if self._witness.remark is None else (self._witness.remark,)
         return () if self._calls is None else self._calls.remarks
 
     def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
@@ -126,6 +133,9 @@ class IterationCounter:
         something is measured by it now."""
         if self._calls is not None:
             self._calls.need(needed=needed)
+        if self._witness is not None:
+            self._testify(self._witness, origin_s)
+            return None
         if self._by_calls:
             self._watch_calls()
         found = None
@@ -137,6 +147,14 @@ class IterationCounter:
         if found is None and self._calls is not None:
             found = self._calls.read(origin_s)
         return found
+
+    def _testify(self, witness: CallWitness, origin_s: float) -> None:
+        """Let the witness know of calls, until it has seen enough."""
+        if self._calls is not None and witness.remark is None:
+            witness.called(self._calls.read(origin_s))
+        elif self._calls is not None:
+            self._calls.close()
+            self._calls = None
 
     def _do_without(self, has_steps: bool) -> None:
         """Count calls for as long as no step was seen where one is long expected."""
@@ -171,7 +189,9 @@ class IterationCounter:
             case "steps":
                 return StepProgress()
             case "period":
-                return PeriodProgress(sensor)
+                period = WitnessedPeriod(sensor)
+                period.witness = self._witness
+                return period
             case "speed":
                 return SpeedProgress()
         if self._by_calls:  # what was asked for is waited for, unless it turns out to be impossible

@@ -37,6 +37,7 @@ _OTHER = {
     "progress/__init__.py notice",  # what is waited for, or taken instead
     "progress/calls/duty.py remark",  # how calls are counted
     "progress/calls/iterations.py remark",
+    "progress/witness.py _found",
 }
 
 

@@ -120,3 +120,15 @@ def test_even_calls_are_told_from_bursts(rng: np.random.Generator) -> None:
     assert is_fair(uneven)
     assert not is_fair(launches([[kernels(100, 1)]] * 8, rng))
     assert not is_even(launches([[kernels(100, 1)]] * 8, rng))
+
+
+def test_a_host_that_others_hold_up_hides_no_repetition() -> None:
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        gaps = np.where(np.arange(30) % 3 == 0, 8e-4, 3e-4) * rng.lognormal(0.0, 0.02, (60, 30))
+        gaps[:, 0] = 0.15
+        gaps += np.where(rng.random((60, 30)) < 0.08, rng.uniform(0.001, 0.07, (60, 30)), 0.0)
+        found.append(repetition(np.cumsum(gaps)))
+    assert sum(one is not None and one.calls == 30 for one in found) >= 15
+    assert all(one is None or one.calls % 15 == 0 for one in found)

@@ -10,14 +10,17 @@ _ON_S, _ON_INTERVALS = 5.0, 6  # at a time, where they are not needed: what a ch
 
 
 class Duty:
-    """is_on: whether calls are counted now. An event that is only switched off would still stop the thread at the
-    breakpoint, at half the cost, so it is closed."""
+    """is_on: whether calls are counted now. remark: that they are not always, with what it costs, as first seen.
+
+    An event that is only switched off would still stop the thread at the breakpoint, at half the cost, so it is closed.
+    """
 
     def __init__(self, target: CallTarget) -> None:
         self._target = target
         self.is_on = True
         self._share = 0.0  # of a thread's time, that counting takes
         self.is_sparing = False  # it costs too much to go on all the time
+        self.remark: str | None = None  # what the user is to know
         self._turned_s: float | None = None  # since when what is not needed is counted, or not
 
     def require_affordable(self, rate_hz: float, cost_s: float, *, times: float) -> None:
@@ -34,18 +37,12 @@ class Duty:
         """What counting takes of the time of the thread whose calls cost most."""
         if share > MOST_OF_TIME:
             self._share, self.is_sparing = share, True
+            self.remark = self.remark or (
+                f"counting the calls of {self._target.symbol} takes {share:.2%} of the job's time, so while a cap is "
+                f"held they are counted for {MOST_OF_TIME / share:.0%} of the time"
+            )
         elif share < _CHEAP * MOST_OF_TIME:
             self.is_sparing = False
-
-    @property
-    def remark(self) -> str | None:
-        """What the user is to know."""
-        if not self.is_sparing:
-            return None
-        return (
-            f"counting the calls of {self._target.symbol} takes {self._share:.2%} of the job's time, so while a cap is "
-            f"held they are counted for {MOST_OF_TIME / self._share:.0%} of the time"
-        )
 
     def turn(self, now_s: float, interval_s: float, *, needed: bool) -> bool:
         """Whether calls are to be counted from now on. interval_s: of an iteration, 0 while that is unknown. needed:

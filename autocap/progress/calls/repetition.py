@@ -20,9 +20,11 @@ _LEAST_S = 1e-7  # a gap; clocks are no finer
 _EVEN_SPREAD = 1.5  # the longest gap to the shortest of the middle four fifths
 _LONG = 3.0  # times the usual gap
 _LONG_SHARE = 0.2  # of the time
-_CORRELATES, _SIGMAS = 0.5, 4.0
-_STANDS_OUT = 0.3  # a correlation over the least one of fewer calls: of a slow change that falls all the way
-_AS_GOOD, _AS_GOOD_SIGMAS = 0.03, 2.0
+_CORRELATES, _SIGMAS = 0.5, 5.0
+_CORRELATES_AT_ALL = 0.25  # on a machine that others use, where gaps are lengthened at random
+_STANDS_OUT = 0.25  # a correlation over the least one of fewer calls: of a slow change that falls all the way
+_AGAIN = 0.6  # of it, after twice as many calls
+_AS_GOOD, _AS_GOOD_SIGMAS = 0.05, 4.0
 _PAUSES = 0.005  # share of the gaps that may be something other than training
 _APART = math.log(4.0)  # long gaps from short ones
 _FEWEST_BURSTS, _MOST_BURSTS = 16, 8  # in all, and that make an iteration
@@ -66,20 +68,23 @@ def repetition(t_s: Floats) -> Repetition | None:
     if logs.size < FEWEST_GAPS:
         return None
     logs = np.minimum(logs, np.quantile(logs, 1 - _PAUSES) if logs.size * _PAUSES > 1 else logs.max())
-    return _by_correlation(logs) or _by_bursts(logs)
+    return _by_correlation(logs, _CORRELATES) or _by_bursts(logs) or _by_correlation(logs, _CORRELATES_AT_ALL)
 
 
-def _by_correlation(logs: Floats) -> Repetition | None:
+def _by_correlation(logs: Floats, least: float) -> Repetition | None:
     correlation = _correlation(logs)
     if correlation.size == 0:
         return None
     lags = np.arange(1, correlation.size + 1)
     sigmas = 1 / np.sqrt(logs.size - lags)
     lowest = np.minimum.accumulate(correlation)
-    fits = (correlation >= np.maximum(_CORRELATES, _SIGMAS * sigmas)) & (correlation - lowest >= _STANDS_OUT)
-    if not fits.any():
+    fits = (correlation >= np.maximum(_CORRELATES_AT_ALL, _SIGMAS * sigmas)) & (correlation - lowest >= _STANDS_OUT)
+    half = correlation.size // 2
+    fits[half:] = False
+    fits[:half] &= correlation[1 : 2 * half : 2] >= _AGAIN * correlation[:half]
+    best = float(correlation[fits].max()) if fits.any() else 0.0
+    if best < least:
         return None
-    best = float(correlation[fits].max())
     as_good = fits & (correlation >= best - np.maximum(_AS_GOOD, _AS_GOOD_SIGMAS * (1 - best) * sigmas))
     calls = int(lags[as_good][0])
     phases = np.bincount(np.arange(logs.size) % calls, weights=logs) / np.bincount(np.arange(logs.size) % calls)
@@ -93,7 +98,7 @@ def _correlation(logs: Floats) -> Floats:
     if variance <= 0:
         return np.empty(0)
     size = 1 << (2 * logs.size - 1).bit_length()
-    products = np.fft.irfft(np.abs(np.fft.rfft(centred, size)) ** 2, size)[: logs.size // _FEWEST_REPEATS + 1]
+    products = np.fft.irfft(np.abs(np.fft.rfft(centred, size)) ** 2, size)[: 2 * logs.size // _FEWEST_REPEATS + 1]
     found: Floats = products[1:] / (logs.size - np.arange(1, products.size)) / variance
     return found
 
