@@ -20,11 +20,11 @@ class Bounds:
     closed. send_s: until one is closed that does not read its answers.
     """
 
-    clients: int = 128
-    clients_of_uid: int = 16
-    connects: Rate = Rate(burst=48, per_s=16)
+    clients: int = 256
+    clients_of_uid: int = 96
+    connects: Rate = Rate(burst=128, per_s=32)
     messages: Rate = Rate(burst=100, per_s=50)
-    lends: Rate = Rate(burst=16, per_s=0.5)
+    lends: Rate = Rate(burst=32, per_s=2)
     sets: Rate = Rate(burst=20, per_s=4)
     idle_s: float = 60.0
     send_s: float = 0.5
