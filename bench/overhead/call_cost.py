@@ -23,7 +23,7 @@ from autocap.progress.calls.target import CallsUnavailable, call_target
 
 _STRETCH_S = 1.0
 _READ_S = 0.25  # how often the count is read meanwhile
-_FEWEST_STEPS = 10
+_FEWEST_STEPS, _FEWEST_COUPLES = 10, 5
 _CONTROLS = 1 / 3  # of the comparisons: nothing is counted
 _TRIMMED = 0.1  # of the comparisons, at either end
 _SMALL_S = 60.0
@@ -187,6 +187,10 @@ def _more(steps: Floats, values: Floats, couples: list[tuple[_Stretch, _Stretch]
         if min(map(len, inside)) >= _FEWEST_STEPS:
             first, second = (float(np.median(each)) for each in inside)
             more.append((second - first) / 2)
+    if len(more) < _FEWEST_COUPLES:
+        raise SystemExit(
+            f"only {len(more)} couples of stretches had {_FEWEST_STEPS} steps each; pass a larger --seconds"
+        )
     return _mean(np.array(more))
 
 
