@@ -76,7 +76,7 @@ def _print_hook() -> None:
 
 def _print_calls(seconds: float) -> None:
     cost = call_cost.measure(seconds)
-    print(f"\nCounting backward passes, steps of {cost.step_s * 1e3:.1f} ms, {cost.pairs} pairs of stretches\n")
+    print(f"\nCounting backward passes, steps of {cost.step_s * 1e3:.1f} ms, {cost.pairs} pairs of steps\n")
     ratios = (
         ("wall time, counted to not counted", cost.wall),
         ("processor time, counted to not counted", cost.processor),
