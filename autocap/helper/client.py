@@ -26,6 +26,7 @@ _LEND_WITHIN_S = 15.0  # the helper starts a watchdog first
 _SOON_S = 0.02  # in which a beat is answered by a helper that is well
 _SILENT_S, _LATER_S = 1.0, 0.5  # who heard nothing for so long was perhaps stopped, and waits so long for what happened
 _MUTE_S = 0.5  # a beat that waits so long for its answer may wait for ever
+_ASKED_WITHIN_S = 3.0  # by a helper that was there a moment ago; meanwhile no signal is passed on
 _MOST_UNANSWERED = 8
 _RESTORED_WITHIN_S = 2.5  # limits of a helper that is gone or hangs; its watchdog needs less
 _AGAIN_S = 0.1  # between tries
@@ -214,7 +215,7 @@ class RemoteGuardian:
                 raise GuardError("the helper is gone, so no cap is set any more; start again once it is back")
             self._exchange(self._connection)
             try:
-                return self._connection.ask(op, kind, watts=watts)
+                return self._connection.ask(op, kind, watts=watts, within_s=_ASKED_WITHIN_S)
             except Refused as error:
                 wait_s = error.refusal.wait_s
                 if error.refusal.code is not Code.TOO_FAST or wait_s is None:
