@@ -75,7 +75,7 @@ class Connection:
             self.hello = self.ask(Op.HELLO, Hello, within_s=within_s)
         except HelperLost as error:
             self.close()
-            raise ActuatorUnavailable(f"{error} ({path}); {_LOOK}") from error
+            raise ActuatorUnavailable(f"the helper at {path} cannot be used: {error}; {_LOOK}") from error
         except Refused as error:
             self.close()
             raise ActuatorUnavailable(f"the helper at {path} lends nothing: {error}") from error

@@ -182,6 +182,7 @@ ANSWERS: dict[Op, type[Answer]] = {
     Op.GIVE_BACK: PutBack,
     Op.STATUS: Status,
 }
+_OPS = {str(op): op for op in Op}
 _OWN_KEYS = {Op.LEND: "devices", Op.SET: "watts"}  # of a request, beside v, id and op
 
 
@@ -214,21 +215,22 @@ def decode_request(line: bytes) -> Request:
         raise BadMessage("id is no whole number from 0 on")
     if body.get("v") != VERSION or type(body["v"]) is not int:
         raise BadMessage(f"v is not {VERSION}, the version that is spoken here", id)
-    op = body.get("op")
-    if not isinstance(op, str) or op not in set(Op):
+    name = body.get("op")
+    op = _OPS.get(name) if isinstance(name, str) else None
+    if op is None:
         raise BadMessage(f"op is none of {', '.join(Op)}", id)
-    own = _OWN_KEYS.get(Op(op))
-    if set(body) != {"v", "id", "op", *((own,) if own else ())}:
+    own = _OWN_KEYS.get(op)
+    if len(body) != (3 if own is None else 4) or (own is not None and own not in body):
         raise BadMessage(f"{op} has the keys v, id, op{f' and {own}' if own else ' and no others'}", id)
     if own is None:
-        return Request(id=id, op=Op(op))
+        return Request(id=id, op=op)
     try:
         values = read(hints_of(Request)[own], body[own])
     except BadMessage as error:
         raise BadMessage(f"{own}: {error}", id) from None
     if not 0 < len(values) <= MOST_DEVICES or (own == "devices" and len(set(values)) < len(values)):
         raise BadMessage(f"{own} are not 1 to {MOST_DEVICES}, or one stands there twice", id)
-    return Request(id=id, op=Op(op), devices=values) if own == "devices" else Request(id=id, op=Op(op), watts=values)
+    return Request(id=id, op=op, devices=values) if own == "devices" else Request(id=id, op=op, watts=values)
 
 
 def decode_answer(line: bytes, op: Op) -> tuple[int | None, Answer | Refusal]:

@@ -75,11 +75,14 @@ def object_in(line: bytes, most_bytes: int) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """A record as JSON has it, its texts on one line each and not too long."""
-    if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, str):
+        return printable(value)[:_MOST_TEXT]
     if isinstance(value, tuple):
         return [plain(one) for one in value]
-    return printable(value)[:_MOST_TEXT] if isinstance(value, str) else value
+    record: type = type(value)
+    return {name: plain(getattr(value, name)) for name in hints_of(record)}
 
 
 def read(hint: Any, value: Any) -> Any:

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autocap.clock import Clock
@@ -96,16 +96,10 @@ class EmulatedLibrary(Functions):
         write_to(mode, 2 if self._card(handle).virtual else 0)
 
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, processes: Any) -> None:
-        pids = self._pids(gpu_of(handle))
-        room = count._obj.value
-        write_to(count, len(pids))
-        if processes is None and not pids:
-            return
-        if processes is None or room < len(pids):
-            raise Failed(_TOO_SMALL)
-        for place, pid in enumerate(pids):
-            processes[place].pid = pid
-            processes[place].usedGpuMemory = 1 << 30
+        _list(self._pids(gpu_of(handle)), count, processes)
+
+    def _nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: Any, count: Any, processes: Any) -> None:
+        _list(self._card(handle).drawing_pids, count, processes)
 
     # Power limits.
 
@@ -279,3 +273,16 @@ class EmulatedLibrary(Functions):
             self._physics = Physics(self._clock)
         self._physics.sync(self._state)
         return self._physics
+
+
+def _list(pids: Sequence[int], count: Any, processes: Any) -> None:
+    """Hand over processes, or how much room they need."""
+    room = count._obj.value
+    write_to(count, len(pids))
+    if processes is None and not pids:
+        return
+    if processes is None or room < len(pids):
+        raise Failed(_TOO_SMALL)
+    for place, pid in enumerate(pids):
+        processes[place].pid = pid
+        processes[place].usedGpuMemory = 1 << 30

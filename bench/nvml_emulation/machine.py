@@ -45,7 +45,7 @@ class Card:
     ceiling_mw: an outside limiter's. instant_scope: of field 186, `None` where there is none. limit_fields: whether
     fields 190 and 192 are there. usage_is_average: nvmlDeviceGetPowerUsage shows the last second's mean.
     measured_stamps: field values carry the time of the measurement, not of the question. pids: other processes that
-    compute on it.
+    compute on it; drawing_pids: that draw.
     """
 
     uuid: str
@@ -70,6 +70,7 @@ class Card:
     energy_gain: float = 1.0
     episodes: tuple[Episode, ...] = ()
     pids: tuple[int, ...] = ()
+    drawing_pids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

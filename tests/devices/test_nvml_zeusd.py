@@ -59,7 +59,7 @@ def test_what_it_says_of_a_gpu_that_it_cannot_set_is_passed_on(made, zeusd) -> N
     zeusd.errors[2] = "NVML:\nInsufficient Permissions"
     with pytest.raises(LimitRefused) as refused:
         limits(made, zeusd).set_limit_w(made.uuid(), 200.0)
-    assert str(refused.value).startswith(f"cap 200 W was not set on GPU 0: zeusd at {zeusd.address} says ")
+    assert str(refused.value).startswith(f"cap 200 W was not set on GPU 0: zeusd at {zeusd.address} could not set it: ")
     assert "Insufficient Permissions" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert made.requested_mw() == 250_123

@@ -103,10 +103,14 @@ class LentNode:
 
     def end(self) -> None:
         """End whatever a test left running; the driver lists no job any more."""
+        job = self.board.read().job_pid  # of a run: it has a session of its own, and outlives its tuner
         for one in self._started:
             with suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
+        if job is not None:
+            with suppress(ProcessLookupError):
+                os.kill(job, signal.SIGKILL)
         self._started.clear()
         self.board.update(lambda state: replace(state, job_pid=None, reported_pid=None, start_s=None))
 

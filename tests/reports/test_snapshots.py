@@ -70,7 +70,7 @@ def runs() -> Shown:
 
 def devices() -> Shown:
     limited = {"cap_min_w": 100.0, "cap_max_w": 260.0, "cap_default_w": 260.0, "cap_requested_w": 240.0}
-    sensor = devices_command._Sensor(source="instant field 186", update_s=0.1, counter_j=812.0, integrated_j=815.0)
+    sensor = devices_command.SensorSeen(source="instant field 186", update_s=0.1, counter_j=812.0, integrated_j=815.0)
     gpu = devices_command._Gpu(
         **limited,
         cap_enforced_w=240.0,
@@ -79,6 +79,7 @@ def devices() -> Shown:
         name="Quadro RTX 6000",
         settable=False,
         settable_why="setting a limit needs root",
+        setters=(devices_command.Setter(name="direct", settable=False, why="setting a limit needs root"),),
         persistence=True,
         mig=False,
         sensor=sensor,
@@ -91,6 +92,7 @@ def devices() -> Shown:
         name="package-0",
         settable="unknown",
         settable_why="the kernel does not say",
+        setters=(devices_command.Setter(name="direct", settable="unknown", why="the kernel does not say"),),
         zones=("intel-rapl:0",),
         window_s=0.5,
         memory=True,

@@ -101,7 +101,7 @@ class Zeusd:
         errors = self._answer("POST", "/gpu/set_power_limit", asked).get("errors")
         if errors:
             said = "; ".join(map(str, errors.values())) if isinstance(errors, dict) else str(errors)
-            raise ActuatorUnavailable(f"{self._where} says {printable(said)[:_SHOWN]!r}")
+            raise ActuatorUnavailable(f"{self._where} could not set it: {printable(said)[:_SHOWN]!r}")
 
     def _answer(self, method: str, path: str, parameters: Mapping[str, str]) -> dict[str, object]:
         """The object that it answers, an empty one for nothing. Raises ActuatorUnavailable, ValueError."""
