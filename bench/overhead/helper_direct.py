@@ -1,5 +1,7 @@
-"""`python -m bench.overhead.helper_direct STATE_DIR UUID SETS SECONDS CAP CAP`: sets caps as a session
-of root's does, one every so many seconds, in the environment of an emulated machine; prints the milliseconds of each."""
+"""`python -m bench.overhead.helper_direct STATE_DIR UUID SETS SECONDS CAP CAP`: sets caps as a session of root's does.
+
+One every so many seconds, in the environment of an emulated machine; prints the milliseconds of each.
+"""
 
 import sys
 import time
