@@ -74,11 +74,12 @@ class GuardedLimit:
         return self._entry
 
     def rehearse(self, listen: Callable[[], None]) -> None:
-        """Request the limit found on arrival, which is there already. Raises as `set_w` does."""
+        """Request the limit found on arrival, which is there already unless a cap was set. Raises as `set_w` does."""
         original_w = self._entry.original_w
         if original_w is None:
             raise self._unknown()
-        if self._entry.settings:  # those are changed even so
+        if self._entry.settings or self._entry.last_w is not None or self._entry.next_w is not None:
+            # Something is changed even so, which is journalled first; else what is there then would be nobody's.
             self.set_w(original_w, listen)
             return
         self._require_ours(listen)

@@ -1,5 +1,6 @@
 """An emulated library that keeps account of the processor time it takes, so that a controller's own is known."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,6 @@ class MeteredLibrary(EmulatedLibrary):
         now_s = time.monotonic()
         if now_s - self._logged_s > _TELL_S:
             self._logged_s = now_s
-            temporary = self._log.with_suffix(".new")
+            temporary = self._log.with_name(f"{self._log.name}.{threading.get_ident()}")  # of many threads
             temporary.write_text(f"{self._called} {self._spent_s}")
             temporary.rename(self._log)

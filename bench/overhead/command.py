@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from statistics import median, quantiles
 
 from autocap.clock import VirtualClock
 from autocap.devices.model import profiles
@@ -15,19 +16,20 @@ from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, Simu
 from autocap.events import State
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Sample
-from bench.overhead import call_cost, controller_cost, step_cost
+from bench.overhead import call_cost, controller_cost, helper_cost, step_cost
 
-_PARTS = ("detector", "hook", "calls", "controller")
+_PARTS = ("detector", "hook", "calls", "controller", "helper")
 _STRETCH_S = 60.0  # at each of the limits
 _SENSORS = ("v100", "a100", "laptop")  # that update every 20, 100 and 515 ms
 _STATES = (State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING, State.HOLDING)
 _MOST_PCT, _MOST_HELD_PCT = {1: 1.0, 8: 3.0}, {1: 0.2, 8: 0.6}  # of a core, by the number of GPUs
 _MOST_BYTES = 100e6
 _LEAST_S = 10.0
+_MOST_ADDED_MS, _MOST_HELPER_PCT, _MOST_HELPER_MB = 5.0, 0.05, 30.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure and print; 1 where the controller costs more than it may."""
+    """Measure and print; 1 where the controller or the helper costs more than it may."""
     parser = argparse.ArgumentParser(prog="python -m bench overhead", description=__doc__)
     parser.add_argument("--parts", default=",".join(_PARTS), help=f"of {', '.join(_PARTS)} (default: all)")
     parser.add_argument("--gpus", type=int, default=8, help="of the detector's simulated node (default: 8)")
@@ -56,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--seconds {args.seconds:g}: a cap is to be held for {_LEAST_S:g} s or more")
     if set(sensors) - {*PRESETS, *LOGGED}:
         parser.error(f"--sensors {args.sensors}: choose of {', '.join((*PRESETS, *LOGGED))}")
-    return _print_controller(sensors, args.seconds) if "controller" in parts else 0
+    status = _print_helper(args.seconds) if "helper" in parts else 0
+    return (_print_controller(sensors, args.seconds) if "controller" in parts else 0) or status
 
 
 def _print_detector(profile: str, gpus: int, sample_hz: float) -> None:
@@ -86,6 +89,28 @@ def _print_calls(seconds: float) -> None:
         print(f"  {name:44} {ratio:.5f} +- {error:.5f}")
     print(f"  {'processor time of a call, nanoseconds':44} {cost.call_ns[0]:7.0f} +- {cost.call_ns[1]:.0f}")
     print(f"  {'as measured when counting begins':44} {cost.own_ns:7.0f}")
+
+
+def _print_helper(seconds: float) -> int:
+    """1 where it costs more than it may."""
+    cost = helper_cost.measure(seconds)
+    print(f"\nThe helper, with one client that beats every half second for {seconds:g} s, and with {cost.clients}\n")
+    direct_ms, through_ms = median(cost.direct_ms), median(cost.through_ms)
+    words = f"{direct_ms:.2f} directly, {through_ms:.2f} through it, {cost.added_ms:+.2f}"
+    rows = [
+        ("a set, median, ms", words, cost.added_ms <= _MOST_ADDED_MS),
+        ("the helper, % of a core", f"{cost.core_pct:.3f}", cost.core_pct <= _MOST_HELPER_PCT),
+        ("its watchdog, % of a core", f"{cost.watchdog_pct:.3f}", True),
+        ("the helper, MB", f"{cost.rss_mb:.1f}", cost.rss_mb <= _MOST_HELPER_MB),
+        ("its watchdog, MB", f"{cost.watchdog_mb:.1f}", True),
+    ]
+    for op in ("hello", "devices"):
+        taken_ms = [one for name, one in cost.crowd if name == op]
+        times = f"median {median(taken_ms):.2f}, p99 {quantiles(taken_ms, n=100)[-1]:.2f}, of {len(taken_ms)}"
+        rows.append((f"`{op}` of {cost.clients} clients, ms", times, True))
+    for name, text, enough in rows:
+        print(f"  {name:36} {text}" + ("" if enough else "  more than aimed at"))
+    return int(not all(enough for _, _, enough in rows))
 
 
 def _print_controller(sensors: Sequence[str], hold_s: float) -> int:

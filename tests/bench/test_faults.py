@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.faults import process_faults, virtual_faults
+from bench.faults import helper_faults, process_faults, virtual_faults
 from bench.faults.outcome import Outcome, difference, silence, table
 from bench.faults.stage import ARRIVALS_MW, Stage
 from bench.faults.virtual import play, usual
@@ -70,3 +70,10 @@ def test_the_table_counts_by_kind_and_in_all() -> None:
 def _fail(stage: Stage, fault: Fault) -> None:
     machine = replace(stage.board.read().machine, faults=(fault,))
     stage.board.update(lambda state: replace(state, machine=machine))
+
+
+def test_a_killed_client_of_the_helper_leaves_no_limit() -> None:
+    outcome = helper_faults.injected("helper: client killed", 0)
+    assert outcome is not None
+    assert outcome.complaints == ()
+    assert outcome.back_s is not None

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from statistics import median
+from statistics import median, quantiles
 
 from bench.fuzz.case import Case
 from bench.fuzz.helper.rounds import COLUMNS, Round, play
@@ -53,13 +53,12 @@ def table(rounds: Sequence[Round]) -> Iterator[str]:
                 yield _times(words, own)
 
 
+def p99(values: Sequence[float]) -> float:
+    """What one in a hundred of them exceeds."""
+    return quantiles(values, n=100)[-1] if len(values) > 1 else max(values)
+
+
 def _times(words: str, taken_ms: Sequence[float]) -> str:
-    p99_ms = percentile(taken_ms, 0.99)
+    p99_ms = p99(taken_ms)
     much = f"  p99 is more than the {_WANTED_MS:g} ms that are wanted" if p99_ms > _WANTED_MS else ""
     return f"{words:26}{len(taken_ms):10}{median(taken_ms):9.1f}{p99_ms:9.1f}{max(taken_ms):9.1f}{much}"
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share of them does not exceed."""
-    found = sorted(values)
-    return found[max(0, min(len(found) - 1, -int(-share * len(found) // 1) - 1))]

@@ -61,7 +61,7 @@ def play(cases: Sequence[Case]) -> Iterator[Round]:
 
 
 def _played(cases: Sequence[Case], number: int, folder: Path) -> Round:
-    with_policy, usual = number % 4 != 3, number % 4 == 2
+    with_policy, usual = number % 4 < 2, number % 2 == 1
     words = f"{'a policy' if with_policy else 'no policy'}, {USUAL_BOUNDS if usual else 'open bounds'}"
     result = Round(circumstances=words, cases=len(cases))
     with Computing(users()) as computing:

@@ -1,0 +1,169 @@
+"""What the helper costs: the time until a limit is set through it and without it, CPU time and memory of it and of its
+watchdog, and how long many clients wait."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from bench.helper import people, talk
+from bench.helper.served import Served
+from bench.helper.talk import Talk, lend
+from bench.nvml_emulation import FileBoard, machine
+from bench.nvml_emulation.metered import COST_VARIABLE
+
+_ARRIVALS_MW = (247_123, 251_007)
+_CAPS_W = (150.0, 170.0)
+_SETS, _SETS_PER_S = 150, 3.0  # below the rate that the helper lets a client have
+_CLIENTS, _CLIENTS_OF_USER, _ASKS = 64, 15, 30
+_ASKS_PER_S = 2.0  # of each client
+_SETTLED_S = 3.0
+_BEATS_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperCost:
+    """direct_ms, through_ms: until each of some sets had returned. core_pct: of a core, by one client that holds a
+    lease and beats every half second; watchdog_pct: the watchdog's. Both without the emulated library's own. rss_mb,
+    watchdog_mb: resident. crowd: what each of the clients asked, and milliseconds."""
+
+    direct_ms: tuple[float, ...]
+    through_ms: tuple[float, ...]
+    core_pct: float
+    watchdog_pct: float
+    rss_mb: float
+    watchdog_mb: float
+    crowd: tuple[tuple[str, float], ...]
+    clients: int
+
+    @property
+    def added_ms(self) -> float:
+        """What the helper adds to a set, at the median."""
+        return median(self.through_ms) - median(self.direct_ms)
+
+
+def measure(seconds: float) -> HelperCost:
+    """seconds: for which a client holds its lease."""
+    with tempfile.TemporaryDirectory(prefix="autocap-cost-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "machine").mkdir()
+        file = folder / "machine" / "state.json"
+        made = machine("quadro-rtx-6000/alexnet", gpus=len(_ARRIVALS_MW), arrivals_mw=_ARRIVALS_MW)
+        board = FileBoard.create(file, replace(made, job_gpus=()))
+        served = Served(folder / "helper", file)
+        served.env[COST_VARIABLE] = str(folder / "cost")
+        with served:
+            uuid = made.cards[0].uuid
+            direct_ms, through_ms = _sets(served, uuid, folder / "own")
+            _forget(board)
+            core_pct, watchdog_pct, rss_mb, watchdog_mb = _held(served, folder, uuid, seconds)
+            crowd, clients = _crowd(str(served.socket), folder)
+        return HelperCost(
+            direct_ms=direct_ms,
+            through_ms=through_ms,
+            core_pct=core_pct,
+            watchdog_pct=watchdog_pct,
+            rss_mb=rss_mb,
+            watchdog_mb=watchdog_mb,
+            crowd=crowd,
+            clients=clients,
+        )
+
+
+def _sets(served: Served, uuid: str, own_state: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Directly, as a session of root's does, and through the helper: each guarded, with its journal entry on the disk
+    first, and each on the emulated library, whose sets take 13 ms."""
+    words = [str(own_state), uuid, str(_SETS), f"{1 / _SETS_PER_S:g}", *map(str, _CAPS_W)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "bench.overhead.helper_direct", *words],
+        env=served.env, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    direct = tuple(map(float, done.stdout.split()))
+    _forget(served.board)
+    through: list[float] = []
+    client = lend(str(served.socket), [uuid])
+    for number in range(_SETS):
+        began_s = time.perf_counter()
+        client.ask("set", watts=[_CAPS_W[number % 2]])
+        through.append(1000 * (time.perf_counter() - began_s))
+        client.ask("beat")
+        time.sleep(1 / _SETS_PER_S)
+    client.ask("give_back")
+    client.close()
+    return direct, tuple(through)
+
+
+def _forget(board: FileBoard) -> None:
+    """What the emulated machine keeps of earlier sets makes each later one slower."""
+    board.update(lambda state: replace(state, changes=state.changes[-1:]))
+
+
+def _held(served: Served, folder: Path, uuid: str, seconds: float) -> tuple[float, float, float, float]:
+    """Per cent of a core of the helper and of its watchdog, and their resident megabytes."""
+    holder = lend(str(served.socket), [uuid])
+    holder.ask("set", watts=[_CAPS_W[0]])
+    vitals = served.vitals()
+    (watchdog,) = vitals.watchdogs
+    _beat(holder, _SETTLED_S)
+    before = _spent_s(served.pid, folder), _spent_s(watchdog, folder), time.monotonic()
+    _beat(holder, seconds)
+    after = _spent_s(served.pid, folder), _spent_s(watchdog, folder), time.monotonic()
+    took_s = after[2] - before[2]
+    rss_mb, watchdog_mb = served.vitals().rss_mb, _rss_mb(watchdog)
+    holder.ask("give_back")
+    holder.close()
+    return 100 * (after[0] - before[0]) / took_s, 100 * (after[1] - before[1]) / took_s, rss_mb, watchdog_mb
+
+
+def _beat(holder: Talk, seconds: float) -> None:
+    due_s = time.monotonic()
+    end_s = due_s + seconds
+    while due_s < end_s:
+        holder.ask("beat")
+        due_s += _BEATS_S
+        time.sleep(max(0.0, due_s - time.monotonic()))
+
+
+def _spent_s(pid: int, folder: Path) -> float:
+    """CPU seconds of a process, all its threads, by its own clock, without those of the emulated library as far as it
+    has told of them, at most half a second before its last call."""
+    cost = folder / f"cost.{pid}"
+    emulated_s = float(cost.read_text().split()[1]) if cost.exists() else 0.0
+    return time.clock_gettime((~pid << 3) | 2) - emulated_s
+
+
+def _rss_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def _crowd(path: str, folder: Path) -> tuple[tuple[tuple[str, float], ...], int]:
+    """Clients that are all connected at once, of as many users as it takes; each asks twice a second."""
+    root = os.geteuid() == 0
+    users = [people.USER + number for number in range(-(-_CLIENTS // _CLIENTS_OF_USER))] if root else [os.getuid()]
+    count = _CLIENTS if root else _CLIENTS_OF_USER
+    started: list[subprocess.Popen[str]] = []
+    for number, uid in enumerate(users):
+        own = min(_CLIENTS_OF_USER, count - number * _CLIENTS_OF_USER)
+        words = [people.python() or sys.executable, "-I", "-S", _ASKER, str(Path(talk.__file__).parent), path, str(own)]
+        started.append(
+            subprocess.Popen(
+                [*words, str(_ASKS), str(_ASKS_PER_S)], stdout=subprocess.PIPE, text=True, **people.as_user(uid)
+            )
+        )
+    found: list[tuple[str, float]] = []
+    served = 0
+    for one in started:
+        out, _ = one.communicate(timeout=120)
+        lines = [line.split() for line in out.splitlines()]
+        served += sum(words[0] == "connected" for words in lines)
+        found += [(words[0], float(words[1])) for words in lines if words[0] != "connected"]
+    return tuple(found), served
+
+
+_ASKER = str(Path(__file__).with_name("helper_asker.py"))
