@@ -15,15 +15,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """clients: connections in all; clients_of_uid: of one user. connects, lends: of one user (a lease begins with a new
-    watchdog process). messages: of one connection. sets: of one device. idle_s: until a connection without a lease is
-    closed. send_s: until one is closed that does not read its answers.
+    """clients: connections in all; clients_of_uid: of one user. connects, looks, lends: of one user (looking asks the
+    driver for all that there is, and a lease begins with a new watchdog process). messages: of one connection. sets: of
+    one device. idle_s: until a connection without a lease is closed. send_s: until one is closed that does not read its
+    answers.
     """
 
     clients: int = 128
     clients_of_uid: int = 16
     connects: Rate = Rate(burst=48, per_s=16)
     messages: Rate = Rate(burst=100, per_s=50)
+    looks: Rate = Rate(burst=40, per_s=4)
     lends: Rate = Rate(burst=16, per_s=0.5)
     sets: Rate = Rate(burst=20, per_s=4)
     idle_s: float = 60.0

@@ -168,6 +168,9 @@ class Conversation:
         return Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S)
 
     def _devices(self, request: Request) -> Devices:
+        wait_s = self._house.looks.take(self._peer.uid)
+        if wait_s > 0:
+            raise refused(Code.TOO_FAST, f"devices are asked for too often; wait {wait_s:.2f} s", wait_s)
         found = self._house.machine.devices()
         return Devices(devices=tuple(self._house.offer(self._peer, device) for device in found))
 

@@ -50,6 +50,7 @@ class House:
         self.machine, self.policy, self.now = machine, policy, now
         self.bounds = bounds or Bounds()
         self.loans = Loans()
+        self.looks = Buckets(self.bounds.looks, now)
         self.lends = Buckets(self.bounds.lends, now)
         self.sets = Buckets(self.bounds.sets, now)
         self._state_dir, self._new_guardian = state_dir, new_guardian

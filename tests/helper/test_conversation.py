@@ -230,6 +230,13 @@ def test_a_user_begins_no_leases_without_end(new_parlour):
     assert not isinstance(parlour.client(BOB).ask(Op.LEND, devices=("gpu0",)), Refusal)  # somebody else is not held up
 
 
+def test_a_user_does_not_look_at_all_devices_without_end(new_parlour):
+    parlour = new_parlour(Bounds(looks=Rate(burst=2, per_s=4)))
+    answers = [parlour.client().ask(Op.DEVICES) for _ in range(3)]
+    assert [isinstance(answer, Devices) for answer in answers] == [True, True, False]
+    assert code(answers[2]) is Code.TOO_FAST
+
+
 def test_a_device_on_which_somebody_else_computes_is_not_lent(parlour):
     parlour.machine.cards["gpu0"].pids = (os.getpid(),)
     answer = parlour.client(ME + 1).ask(Op.LEND, devices=("gpu0",))

@@ -155,7 +155,7 @@ def test_who_does_not_read_its_answers_is_let_go_and_holds_up_nobody(serving):
     slow.sendall(b'{"v":1,"id":1,"op":"lend","devices":["gpu0"]}\n')
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         for _ in range(20_000):
-            slow.sendall(b'{"v":1,"id":1,"op":"devices"}\n')
+            slow.sendall(b'{"v":1,"id":1,"op":"hello"}\n')
             if other.ask(Op.STATUS, Status).leases == () and _ > 10:
                 break
     assert serving.is_free()
