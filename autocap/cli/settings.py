@@ -26,6 +26,7 @@ PREFIX = "AUTOCAP_"
 OTHER_VARIABLES = (
     "DEBUG",
     "HELPER",
+    "NVIDIA_GPUS",
     "STATE_DIR",
     "SYSFS",
     "STEP_MAP",

@@ -135,12 +135,15 @@ def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
     assert node.are_back()
 
 
-def test_a_sweep_sets_each_cap_through_the_helper(node) -> None:
+def test_a_sweep_sets_each_cap_through_the_helper_and_none_above_the_limit_found(node) -> None:
     done = node.run("-m", "autocap", *SWEEP, "--gpus", "1", "--out", "sweep", "--", "sh", "-c", "sleep 0.4")
     assert done.returncode == 0, done.stderr
     assert [event["cap_w"] for event in events(node, "cap_set", "sweep")].count([150.0]) == 1
     assert len(events(node, "actuator_chosen", "sweep")) == 1
     assert node.are_back()
+    over = node.run("-m", "autocap", *SWEEP, "--gpus", "1", "--caps", "255", "--out", "over", "--", "true")
+    assert over.returncode == 1
+    assert "--caps 255 W is above the 249.123 W maximum of GPU 1; pass --caps 249.123 or less" in over.stderr
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
