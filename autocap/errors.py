@@ -40,6 +40,10 @@ class ActuatorAbsent(ActuatorUnavailable):
     """It is not there at all."""
 
 
+class ActuatorDenied(ActuatorUnavailable):
+    """It is there, and whoever administers it, or somebody else's work on the device, says no."""
+
+
 class LimitNotEnforced(LimitRefused):
     """The device took a limit, but something outside autocap holds it lower."""
 

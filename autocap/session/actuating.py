@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from autocap import events
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices.base import LendableDevice, Tunable
-from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitNotPermitted
+from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted
 from autocap.guardian import Guardian
 from autocap.helper.client import RemoteGuardian
 from autocap.helper.offers import offers_at
@@ -87,6 +87,8 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
             pass
         except ActuatorUnavailable as error:
             refusals.append(str(error))
+            if isinstance(error, ActuatorDenied):  # what is denied here is not had elsewhere behind its back
+                break
     return replace(direct, passed_over="; ".join(refusals))
 
 
@@ -111,12 +113,12 @@ def _as_offered(gpu: GpuInfo, offer: Offer | None) -> GpuInfo:
     if offer is None:
         raise ActuatorUnavailable(f"the helper does not have {gpu.where} ({gpu.uuid})")
     if not offer.allowed:
-        raise ActuatorUnavailable(f"the helper does not lend {gpu.where}: {offer.why}")
+        raise ActuatorDenied(f"the helper does not lend {gpu.where}: {offer.why}")
     own = gpu.cap_range
     min_w = own.min_w if offer.min_w is None else max(own.min_w, offer.min_w)
     max_w = own.max_w if offer.max_w is None else min(own.max_w, offer.max_w)
     if min_w > max_w:
-        raise ActuatorUnavailable(
+        raise ActuatorDenied(
             f"the helper lets no cap be set on {gpu.where}: at least {min_w:g} W and at most {max_w:g} W are allowed"
         )
     default_w = min(max(own.default_w, min_w), max_w)

@@ -111,16 +111,24 @@ def test_without_a_helper_zeusd_sets_them_under_a_guardian_of_ours(place: Place)
 
 
 def test_where_nobody_would_set_them_we_try_and_a_refusal_gives_every_reason(place: Place) -> None:
-    place.serve_helper(replace(place.offer(0), allowed=False, why="process 7 of ada computes on it"), place.offer(1))
+    place.serve_helper(place.offer(1))
     place.serve_zeusd(groups=("gpu-read",))
     found = actuation("auto", place.device())
     assert found.name == "direct"
     with pytest.raises(LimitNotPermitted) as refused, found.explained():
         raise LimitNotPermitted("cap 200 W on GPU 0 was not permitted")
     assert str(refused.value) == (
-        "cap 200 W on GPU 0 was not permitted; the helper does not lend GPU 0: process 7 of ada computes on it; "
+        f"cap 200 W on GPU 0 was not permitted; the helper does not have GPU 0 ({place.made.uuid()}); "
         f"zeusd at {place.zeusd} does not grant gpu-control; its administrator enables that API group"
     )
+
+
+def test_what_the_helper_denies_is_not_had_from_zeusd(place: Place) -> None:
+    place.serve_helper(replace(place.offer(0), allowed=False, why="process 7 of ada computes on it"), place.offer(1))
+    zeusd = place.serve_zeusd()
+    found = actuation("auto", place.device())
+    assert (found.name, zeusd.asked) == ("direct", [])
+    assert found.passed_over == "the helper does not lend GPU 0: process 7 of ada computes on it"
 
 
 def test_where_nobody_else_is_there_the_refusal_itself_has_the_ways_out(place: Place) -> None:
