@@ -333,7 +333,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli, here: Here) -
     assert shown.returncode == 0
     assert "EMULATED" in shown.stdout
     assert json.loads(here("report", "run", "--json").stdout) == result
-    assert "<td>137</td>" in (cli.folder / "run" / "report.html").read_text()
+    assert '<th scope="row">137</th>' in (cli.folder / "run" / "report.html").read_text()  # the row of its trial
     other = here("run", *EMULATED, "--warm-start", "run", "--", "true")
     assert other.returncode == 1
     assert "the command was" in other.stderr

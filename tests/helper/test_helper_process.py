@@ -102,6 +102,10 @@ class Service:
         return self.limits_mw() == FOUND_MW
 
     def end(self) -> None:
+        watchdogs: list[psutil.Process] = []
+        for process in self._processes:
+            with suppress(psutil.NoSuchProcess):
+                watchdogs += psutil.Process(process.pid).children()
         for process in self._processes:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
@@ -109,6 +113,7 @@ class Service:
             process.wait()
             for stream in filter(None, (process.stdout, process.stderr)):
                 stream.close()
+        psutil.wait_procs(watchdogs, 30.0)  # they write to the state directory until they end
 
 
 @pytest.fixture
