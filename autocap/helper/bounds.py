@@ -16,8 +16,9 @@ class Rate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """clients: connections in all; clients_of_uid: of one user. connects, looks, lends: of one user (looking asks the
-    driver for all that there is; a lease begins with a new watchdog process). messages: of one connection. sets: of one device. idle_s: until a connection without a lease is
-    closed. send_s: until one is closed that does not read its answers.
+    driver for all that there is, and a lease begins with a new watchdog process). messages: of one connection. sets: of
+    one device. idle_s: until a connection without a lease is closed. send_s: until one is closed that does not read its
+    answers.
     """
 
     clients: int = 128
