@@ -133,7 +133,7 @@ class LimitVerifier(Protocol):
 class LendableDevice(Tunable, Protocol):
     """A real device of the machine, whose limits somebody else may set for us where we may not.
 
-    denial: why this process may not, a clause; `None` where nothing speaks against it.
+    denial: why this process may not, or may turn out not to, a clause; `None` where nothing speaks against it.
     """
 
     @property

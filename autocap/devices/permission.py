@@ -7,6 +7,7 @@ from typing import Literal
 from autocap.job.own_command import helper_advice, sudo_advice
 
 ROOT_FOR_GPUS = "setting a limit needs root or CAP_SYS_ADMIN"
+OWN_NAMESPACE = "we have CAP_SYS_ADMIN in a user namespace of our own alone, which the driver may not accept"
 ROOT_FOR_FILES = "setting a limit needs root"
 _SELF = Path("/proc/self")
 _CAP_SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN of the kernel's capability.h
@@ -58,6 +59,13 @@ def settable_files(obstacle: str | None, *, writable: bool, switched_on: bool) -
     return Settable(answer=True, why="nothing speaks against it: it has a long-term limit, and we may write it")
 
 
+def denial(privileges: Privileges) -> str | None:
+    """Why they are not enough to set a GPU's limit, or may not be, a clause; `None` where they are."""
+    if not privileges.admin:
+        return ROOT_FOR_GPUS
+    return OWN_NAMESPACE if privileges.namespaced else None
+
+
 def settable(obstacle: str | None, privileges: Privileges) -> Settable:
     """obstacle: why the GPU itself takes no limit, `None` where nothing speaks against it."""
     if obstacle is not None:
@@ -71,7 +79,6 @@ def settable(obstacle: str | None, privileges: Privileges) -> Settable:
     if privileges.namespaced:
         return Settable(
             answer="unknown",
-            why="we have CAP_SYS_ADMIN in a user namespace of our own alone, which the driver may not accept; "
-            "`autocap run` will tell",
+            why=f"{OWN_NAMESPACE}; `autocap run` will tell",
         )
     return Settable(answer=True, why="nothing speaks against it: the driver offers it, and we have CAP_SYS_ADMIN")

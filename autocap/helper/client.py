@@ -15,7 +15,7 @@ from pathlib import Path
 from autocap.devices.base import LimitVerifier
 from autocap.errors import ActuatorUnavailable, DeviceLocked, GuardError, LimitNotEnforced, LimitOvertaken, LimitRefused
 from autocap.guardian.guarded_limit import ForeignLimit, Restored
-from autocap.helper.connection import ANSWER_WITHIN_S, A, Connection, HelperLost, Refused, error_of
+from autocap.helper.connection import ANSWER_WITHIN_S, A, Connection, HelperLost, Refused, connect, error_of
 from autocap.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal
 from autocap.helper.reading import read_back, reads_original
 from autocap.records import GpuInfo, same_limit, same_limits
@@ -26,6 +26,7 @@ _LEND_WITHIN_S = 15.0  # the helper starts a watchdog first
 _SOON_S = 0.02  # in which a beat is answered by a helper that is well
 _SILENT_S, _LATER_S = 1.0, 0.5  # who heard nothing for so long was perhaps stopped, and waits so long for what happened
 _MUTE_S = 0.5  # a beat that waits so long for its answer may wait for ever
+_ASKED_WITHIN_S = 3.0  # by a helper that was there a moment ago; meanwhile no signal is passed on
 _MOST_UNANSWERED = 8
 _RESTORED_WITHIN_S = 2.5  # limits of a helper that is gone or hangs; its watchdog needs less
 _AGAIN_S = 0.1  # between tries
@@ -142,29 +143,21 @@ class RemoteGuardian:
     def _lend(self, within_s: float) -> tuple[float | None, ...]:
         """Have the devices lent; the limits found on them. Raises as `__enter__`, and HelperLost."""
         deadline_s = time.monotonic() + within_s
-        connection = Connection(self._path, min(within_s, ANSWER_WITHIN_S))
+        connection = connect(self._path, min(within_s, ANSWER_WITHIN_S))
         try:
-            while (lent := self._lent(connection, deadline_s)) is None:
-                pass
+            left_s = max(_AGAIN_S, deadline_s - time.monotonic())
+            lent = connection.ask_once_taken(Op.LEND, Lent, devices=self._uuids, within_s=left_s)
             if len(lent.original_w) != len(self._uuids):
                 raise HelperLost("the helper answered something else than it was asked")
+        except Refused as error:
+            connection.close()
+            raise error_of(error.refusal) from error
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         self._notes += lent.notes
         return lent.original_w
-
-    def _lent(self, connection: Connection, deadline_s: float) -> Lent | None:
-        """What is lent; `None` where it is to be asked for again, which was waited for."""
-        try:
-            return connection.ask(Op.LEND, Lent, devices=self._uuids, within_s=deadline_s - time.monotonic())
-        except Refused as error:
-            wait_s = error.refusal.wait_s
-            if error.refusal.code is Code.TOO_FAST and wait_s is not None and time.monotonic() + wait_s < deadline_s:
-                self._pause(wait_s)
-                return None
-            raise error_of(error.refusal) from error
 
     def _lend_again(self, lost: HelperLost) -> None:
         """After the helper was lost, and so put everything back or left that to its watchdog: have it all lent anew.
@@ -214,10 +207,10 @@ class RemoteGuardian:
                 raise GuardError("the helper is gone, so no cap is set any more; start again once it is back")
             self._exchange(self._connection)
             try:
-                return self._connection.ask(op, kind, watts=watts)
+                return self._connection.ask(op, kind, watts=watts, within_s=_ASKED_WITHIN_S)
             except Refused as error:
-                wait_s = error.refusal.wait_s
-                if error.refusal.code is not Code.TOO_FAST or wait_s is None:
+                wait_s = error.wait_s
+                if wait_s is None:
                     raise error_of(error.refusal) from error
                 if waited_s + wait_s > _LONGEST_WAIT_S:
                     raise LimitRefused(f"the helper lets no limit be set so often: {error}") from error

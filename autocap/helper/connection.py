@@ -42,6 +42,7 @@ from autocap.job.own_command import sudo_command
 
 A = TypeVar("A", bound=Answer)
 ANSWER_WITHIN_S = 5.0  # also by one that is only started by our asking
+_LEAST_S = 0.1
 _READ_BYTES = 1 << 16
 
 
@@ -56,6 +57,31 @@ class Refused(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text)
         self.refusal = refusal
+
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds until it may be asked again; `None` where that is of no use."""
+        return self.refusal.wait_s if self.refusal.code is Code.TOO_FAST else None
+
+
+class ConnectedTooOften(ActuatorUnavailable):
+    """wait_s: seconds until another connection is taken."""
+
+    def __init__(self, message: str, wait_s: float) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+def connect(path: Path, within_s: float = ANSWER_WITHIN_S) -> "Connection":
+    """A connection, once the helper takes one. Raises ActuatorUnavailable as `Connection` does."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        try:
+            return Connection(path, max(_LEAST_S, deadline_s - time.monotonic()))
+        except ConnectedTooOften as error:
+            if time.monotonic() + error.wait_s > deadline_s:
+                raise
+            time.sleep(error.wait_s)
 
 
 class Connection:
@@ -78,7 +104,9 @@ class Connection:
             raise ActuatorUnavailable(f"the helper at {path} cannot be used: {error}; {_LOOK}") from error
         except Refused as error:
             self.close()
-            raise ActuatorUnavailable(f"the helper at {path} lends nothing: {error}") from error
+            refused = ActuatorUnavailable(f"the helper at {path} lends nothing: {error}")
+            wait_s = error.wait_s
+            raise (refused if wait_s is None else ConnectedTooOften(str(refused), wait_s)) from error
         except (FileNotFoundError, NotADirectoryError) as error:
             self.close()
             install = sudo_command("helper install")
@@ -122,6 +150,19 @@ class Connection:
         if not isinstance(answer, kind):
             raise HelperLost("the helper answered something else than it was asked")
         return answer
+
+    def ask_once_taken(
+        self, op: Op, kind: type[A], *, devices: tuple[str, ...] = (), within_s: float = ANSWER_WITHIN_S
+    ) -> A:
+        """The same, asked again where the helper wants it later. Not with a lease, which needs beats."""
+        deadline_s = time.monotonic() + within_s
+        while True:
+            try:
+                return self.ask(op, kind, devices=devices, within_s=max(_LEAST_S, deadline_s - time.monotonic()))
+            except Refused as error:
+                if error.wait_s is None or time.monotonic() + error.wait_s > deadline_s:
+                    raise
+                time.sleep(error.wait_s)
 
     def post(self, op: Op, *, devices: tuple[str, ...] = (), watts: tuple[float, ...] = ()) -> None:
         """Send a request, whose answer is taken by `drain`. Raises HelperLost where it takes none."""

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from autocap.errors import ActuatorUnavailable
-from autocap.helper.connection import Connection, HelperLost, Refused
+from autocap.helper.connection import HelperLost, Refused, connect
 from autocap.helper.protocol import Devices, Offer, Op
 
 
 def offers_at(path: Path) -> dict[str, Offer]:
     """By UUID. Raises ActuatorUnavailable, with the command that mends it, where no helper answers."""
-    connection = Connection(path)
+    connection = connect(path)
     try:
-        return {offer.uuid: offer for offer in connection.ask(Op.DEVICES, Devices).devices}
+        return {offer.uuid: offer for offer in connection.ask_once_taken(Op.DEVICES, Devices).devices}
     except (HelperLost, Refused) as error:
         raise ActuatorUnavailable(f"the helper at {path} tells of no device: {error}") from error
     finally:

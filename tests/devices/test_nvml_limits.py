@@ -4,8 +4,9 @@ import pytest
 
 from autocap.devices import outside_limits
 from autocap.devices.nvml import NvmlError, NvmlLimits
+from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.state import to_milliwatts, to_watts
-from autocap.errors import DeviceError, LimitRefused
+from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.guardian import ForeignLimit, Guardian
 from bench.faults.stage import Script
 from bench.faults.virtual import Unwatched
@@ -212,3 +213,17 @@ def test_a_cap_outside_the_range_is_refused_before_the_driver_sees_it(cap_w: flo
         with pytest.raises(LimitRefused, match=told):
             NvmlLimits(made.library).set_limit_w(made.uuid(), cap_w)
         assert made.requested_mw() == 260_000
+
+
+def test_whether_a_limit_holds_that_somebody_else_requested_is_seen_by_reading_it_and_needs_no_rights() -> None:
+    with stand(one_card(limits=Limits.REFUSED, ceiling_mw=220_000)) as made:
+        held = HeldLimits(made.library)
+        made.request(200_456)
+        made.advance(0.1)
+        held.verify(made.uuid(), 200.456)
+        with pytest.raises(LimitRefused, match=r"cap 210 W was clamped by GPU 0 to 200\.456 W"):
+            held.verify(made.uuid(), 210.0)
+        made.request(240_000)
+        with pytest.raises(LimitNotEnforced, match="but 220 W is enforced"):
+            held.verify(made.uuid(), 240.0)
+        HeldLimits(made.library, requested_alone=True).verify(made.uuid(), 240.0)

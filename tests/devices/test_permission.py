@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.devices.permission import Privileges, own_privileges, settable
+from autocap.devices.permission import Privileges, denial, own_privileges, settable
 
 ADMIN = Privileges(admin=True, namespaced=False)
 
@@ -49,3 +49,9 @@ def test_with_it_limits_are_settable_unless_the_driver_may_not_accept_it() -> No
     found = settable(None, Privileges(admin=True, namespaced=True))
     assert found.answer == "unknown"
     assert "`autocap run` will tell" in found.why
+
+
+def test_who_may_not_or_perhaps_not_set_limits_has_somebody_else_asked_first() -> None:
+    assert denial(ADMIN) is None
+    assert denial(Privileges(admin=False, namespaced=False)) == "setting a limit needs root or CAP_SYS_ADMIN"
+    assert "in a user namespace of our own alone" in (denial(Privileges(admin=True, namespaced=True)) or "")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from autocap.clock import VirtualClock
 from autocap.devices.powercap import SYSFS_VARIABLE, Sysfs
-from autocap.devices.rapl import RaplLimits, inventory, limits_from_outside
+from autocap.devices.rapl import RaplDevice, RaplLimits, inventory, limits_from_outside
 from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
 from autocap.guardian import Fate, ForeignLimit, Guardian, settle
 from autocap.guardian.journal import Entry, Journal
@@ -250,3 +251,26 @@ def test_a_package_of_energy_alone_has_no_limit_to_put_a_cap_on(tree: RaplTree) 
     limits = RaplLimits(inventory())
     with pytest.raises(DeviceError, match="no CPU package intel-rapl-0 whose limit can be set; there is none"):
         limits.set_limit_w(UUID, 80.0)
+
+
+def test_whether_a_cap_holds_that_somebody_else_requested_is_seen_by_reading_it(tree: RaplTree) -> None:
+    zone = tree.package()
+    limits = RaplLimits(inventory())
+    tree.put(zone, "constraint_0_power_limit_uw", 80_000_000)
+    limits.verify(UUID, 80.0)
+    with pytest.raises(LimitRefused, match=r"cap 90 W was changed by package 0, which is at 80 W"):
+        limits.verify(UUID, 90.0)
+    assert tree.setting(zone) == (80.0, WINDOW_US, 1)  # nothing was written
+
+
+def test_who_may_not_write_the_files_of_a_package_is_told_so_before_trying(tree: RaplTree) -> None:
+    class Denying(Sysfs):
+        def may_write(self, path: Path) -> bool:
+            return path.name != "enabled"
+
+    tree.package()
+    device, denied = (
+        RaplDevice(inventory(sysfs), VirtualClock(), observe=False) for sysfs in (None, Denying(tree.root))
+    )
+    assert denied.denial == "setting a limit needs root"
+    assert device.denial is None

@@ -33,6 +33,7 @@ _OTHER = {
     "controller/doubts.py _against",
     "controller/doubts.py _multiple",
     "controller/per_gpu/balancing.py hindrance",  # the common cap is kept
+    "devices/permission.py denial",  # why somebody else is asked first
     "devices/powercap.py _doubt",  # of one reading
     "progress/__init__.py notice",  # what is waited for, or taken instead
 }

@@ -227,9 +227,17 @@ def test_a_set_that_is_too_early_is_asked_for_again_and_beats_go_on(helper, guar
 
 
 def test_a_lease_that_is_asked_for_too_early_is_asked_for_again(helper, guardian) -> None:
-    helper.script = at(Op.LEND, Refusal(code=Code.TOO_FAST, text="wait 1.5 s", wait_s=1.5))
+    helper.script = at(Op.LEND, Refusal(code=Code.TOO_FAST, text="wait 0.05 s", wait_s=0.05))
     with guardian:
         assert guardian.original_w == (250.0,)
+
+
+def test_a_connection_that_comes_too_early_is_made_again(helper) -> None:
+    early = b'{"v":1,"id":null,"ok":false,"error":{"code":"too_fast","text":"wait 0.05 s","wait_s":0.05}}\n'
+    helper.script = at(Op.HELLO, early)
+    with pytest.raises(ActuatorUnavailable, match="tells of no device"):  # which this one never does
+        offers_at(helper.path)
+    assert helper.connections == 2
 
 
 @pytest.mark.parametrize(

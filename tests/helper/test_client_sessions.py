@@ -76,14 +76,24 @@ def events(node: LentNode, kind: str, out: str = "run") -> list[dict]:
     return [event for event in found if event["event"] == kind]
 
 
-def test_a_run_is_tuned_and_whoever_sets_its_limits_is_on_record(node) -> None:
+def test_a_run_is_tuned_also_by_a_helper_that_is_killed_meanwhile_and_whoever_sets_its_limits_is_on_record(
+    node,
+) -> None:
     run = node.start(
         "-m", "autocap", "run", "--gpus", "0-1", "--out", "run", *QUICK, "--", sys.executable, *PLAYER, "--steps"
     )
     until(lambda: capped(node), 60.0)
+    node.kill_helper()
+    until(node.are_back, 5.0)
+    node.serve()
+    until(lambda: capped(node))
     run.send_signal(signal.SIGTERM)
     assert run.wait(20) == 128 + signal.SIGTERM, node.said()
     assert node.are_back()
+    said = [event["text"] for event in events(node, "warned")]
+    assert any("what guards its limits, was stopped for a while" in text for text in said)
+    assert any("the helper has ended the connection, and is back; the limits were put back" in text for text in said)
+    assert not any("somebody else" in text for text in said)
     (chosen,) = events(node, "actuator_chosen")
     assert (chosen["name"], chosen["where"]) == ("helper", str(node.socket))
     assert chosen["reason"] == "setting a limit needs root or CAP_SYS_ADMIN"

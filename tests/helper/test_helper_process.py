@@ -5,6 +5,7 @@ import grp
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,15 @@ while True:
         print("set", flush=True)
     time.sleep(0.2)
     put_back = helper.ask(Op.BEAT, Beaten).put_back
+"""
+
+
+# As systemd starts a service: the socket is descriptor 3, and who it is for stands in the environment.
+ACTIVATE = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+os.execv(sys.executable, [sys.executable, "-P", "-m", "autocap", "helper", "serve"])
 """
 
 
@@ -155,6 +165,26 @@ def test_what_a_helper_left_that_died_with_its_watchdogs_the_next_one_puts_back_
     said = [line for line in service.said if "left by an earlier owner" in line]
     assert len(said) == 2
     assert "237.123 W put back" in "".join(said)
+
+
+def test_systemds_socket_is_served_and_who_came_before_the_service_is_not_lost(service):
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait() == 0
+    path = service.state_dir.with_name("activated.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as early:
+            early.connect(str(path))
+            early.sendall(b'{"v":1,"id":1,"op":"hello"}\n')
+            fd = listener.fileno()
+            words = [sys.executable, "-c", ACTIVATE, str(fd)]
+            with subprocess.Popen(words, env=service.env, pass_fds=[fd], stderr=subprocess.DEVNULL) as activated:
+                early.settimeout(30.0)
+                assert json.loads(early.recv(4096))["uid"] == os.geteuid()
+                activated.send_signal(signal.SIGTERM)
+    assert activated.returncode == 0
+    assert path.exists()  # it is systemd's
 
 
 @pytest.fixture

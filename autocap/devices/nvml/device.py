@@ -9,7 +9,7 @@ from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.library import Library, NvmlGpu, PciAddress, pci_address
 from autocap.devices.nvml.limits import NvmlLimits, Requester
 from autocap.devices.nvml.probe import SensorProbe, probe_sensors
-from autocap.devices.permission import ROOT_FOR_GPUS, own_privileges
+from autocap.devices.permission import denial, own_privileges
 from autocap.errors import DeviceUnavailable
 from autocap.job.invoking_user import privileged
 from autocap.records import CapRange, GpuInfo, Reading, SensorInfo
@@ -88,10 +88,9 @@ class NvmlDevice:
 
     @property
     def denial(self) -> str | None:
-        """Why this process may not set limits, by its rights; `None` where nothing speaks against it."""
+        """Why this process may or might not set limits, by its rights; `None` where nothing speaks against it."""
         with privileged():
-            admin = own_privileges().admin
-        return None if admin else ROOT_FOR_GPUS
+            return denial(own_privileges())
 
     def verifier(self) -> HeldLimits:
         """Sees whether limits hold that others request for us. Raises as `limits` does."""
