@@ -88,7 +88,7 @@ def _all(virtual: Sequence[tuple[str, int]], real: Sequence[tuple[str, int]]) ->
     """In virtual time first, which keeps the processors busy; real processes have their times to keep."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=_be_quiet) as pool:
         outcomes = _gathered(pool, virtual)
-    busy = (process_faults.STARVING, *helper_faults.KINDS)
+    busy = (process_faults.STARVING, *helper_faults.KINDS, *helper_job_faults.KINDS)
     for at_once, is_busy in ((_AT_ONCE, False), (_CROWD, True)):
         with ThreadPoolExecutor(at_once) as threads:
             outcomes += _gathered(threads, [one for one in real if (one[0] in busy) is is_busy])

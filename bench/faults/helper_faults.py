@@ -10,99 +10,19 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import TracebackType
 
 from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, send
+from bench.faults.loan import ARRIVALS_MW, LENT, SOON_S, Loan
 from bench.faults.outcome import Outcome, difference
 from bench.faults.processes import Late, Missed
-from bench.helper import people, talk
-from bench.helper.served import Served, until
-from bench.nvml_emulation import FileBoard, machine
+from bench.helper.served import until
 
-_ARRIVALS_MW = (247_123, 251_007, 240_001)  # the last is nobody's
-_LENT = (0, 1)
-_CAPS_MW = (150_000, 172_500, 201_250)
-_SOON_S = 15.0
 _BY_NEXT_START_S = 3.0  # where the watchdog is dead as well
 _LOOKED_AT_S = 0.05
-
-
-class Loan:
-    """A helper and one client that sets caps; a context manager that leaves no process behind."""
-
-    def __init__(self, folder: Path) -> None:
-        made = machine("quadro-rtx-6000/alexnet", gpus=len(_ARRIVALS_MW), arrivals_mw=_ARRIVALS_MW)
-        (folder / "machine").mkdir()
-        self.board = FileBoard.create(folder / "machine" / "state.json", replace(made, job_gpus=()))
-        self.served = Served(folder / "helper", folder / "machine" / "state.json")
-        self._stack = ExitStack()
-        self._said = folder / "said"
-        self._client: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> "Loan":
-        self._stack.enter_context(self.served)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._client is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._client.pid, signal.SIGKILL)
-            self._client.wait()
-        self._stack.close()
-
-    @property
-    def client(self) -> int:
-        """PID, and that of its process group."""
-        assert self._client is not None
-        return self._client.pid
-
-    def start(self, rng: Random, *words: str) -> None:
-        """Start the client, which sets a cap every so often."""
-        uuids = ",".join(self.board.read().machine.cards[gpu].uuid for gpu in _LENT)
-        caps = ",".join(map(str, rng.sample(_CAPS_MW, len(_CAPS_MW))))
-        own = ["-I", "-S", talk.__file__, str(self.served.socket), uuids, caps, f"{rng.choice((0.3, 0.5)):g}", *words]
-        with open(self._said, "ab") as out:
-            self._client = subprocess.Popen(
-                [people.python() or "python3", *own],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, **people.as_user(),
-            )  # fmt: skip
-
-    def reap(self) -> None:
-        assert self._client is not None
-        self._client.wait()
-
-    def said(self) -> tuple[str, ...]:
-        return tuple(self._said.read_text().splitlines()) if self._said.exists() else ()
-
-    def count(self, word: str) -> int:
-        return sum(line.startswith(word) for line in self.said())
-
-    def until_set(self, times: int = 1) -> None:
-        """Raises Late."""
-        before = self.count("set")
-        if until(lambda: self.count("set") >= before + times, _SOON_S) is None:
-            raise Late(f"not within {_SOON_S:g} s: a cap is set")
-
-    def now_s(self) -> float:
-        return self.board.now_s()
-
-    def back(self, since_s: float, within_s: float) -> tuple[str | None, float | None]:
-        """What is wrong with how the limits come back from a moment on, and the seconds that it takes; `None` where
-        there is nothing wrong, or they were not away."""
-
-        def times() -> list[float | None]:
-            return [self.served.back_after_s(gpu, since_s, _ARRIVALS_MW[gpu]) for gpu in _LENT]
-
-        until(lambda: None not in times(), within_s + 5.0)
-        found = [one for one in times() if one is not None]
-        if len(found) < len(_LENT):
-            return difference(_ARRIVALS_MW, self.served.limits_mw()) or "the limits were not put back", None
-        worst_s = max(found)
-        return (f"back only after {worst_s:.2f} s" if worst_s > within_s else None), worst_s or None
 
 
 def injected(kind: str, seed: int) -> Outcome | None:
@@ -129,9 +49,9 @@ def _aftermath(loan: Loan, result: Outcome) -> Outcome:
         os.killpg(loan.client, signal.SIGKILL)
     loan.reap()
     send(loan.served.pid, signal.SIGCONT)
-    until(lambda: difference(_ARRIVALS_MW, loan.served.limits_mw()) is None, 4.0)
-    changed = result.changed or difference(_ARRIVALS_MW, loan.served.limits_mw())
-    others = {change.gpu for change in loan.board.read().changes} - set(_LENT)
+    until(lambda: difference(ARRIVALS_MW, loan.served.limits_mw()) is None, 4.0)
+    changed = result.changed or difference(ARRIVALS_MW, loan.served.limits_mw())
+    others = {change.gpu for change in loan.board.read().changes} - set(LENT)
     if others:
         changed = changed or f"the limit of GPU {others} was set, which was not lent"
     journal = loan.served.state_dir
@@ -178,7 +98,7 @@ def _client_stopped(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     time.sleep(rng.uniform(0.0, 0.3))
     told = loan.count("put back")
     send(loan.client, signal.SIGCONT)
-    if back_s is not None and until(lambda: loan.count("put back") > told, _SOON_S) is None:
+    if back_s is not None and until(lambda: loan.count("put back") > told, SOON_S) is None:
         result = replace(result, silent="the client is not told that its limits were put back")
     loan.until_set()
     return replace(result, changed=changed, back_s=back_s)
@@ -255,7 +175,7 @@ def _disk_full(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """The state directory's disk is full, from the start or from some moment on; then the client or the helper is
     killed."""
     state = loan.served.state_dir
-    until(state.is_dir, _SOON_S)
+    until(state.is_dir, SOON_S)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=711", "none", state], check=True)
     try:
         if rng.random() < 0.5:

@@ -135,6 +135,7 @@ def _everything_of_the_user(scene: UserScene, rng: Random, result: Outcome) -> O
     if job is not None:
         send(job.pid, signal.SIGKILL)
     changed, back_s = scene.back(since_s, HUNG_BACK_WITHIN_S)
+    until(scene.are_back, _LOOKED_AT_S)  # a call that sets a limit has begun by then, and not returned
     return replace(result, changed=changed or difference(ARRIVALS_MW, scene.limits_mw()), back_s=back_s)
 
 

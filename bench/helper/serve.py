@@ -17,7 +17,13 @@ from autocap.helper.policy_file import DROP_INS, PolicyFiles
 from autocap.helper.server import Server, ended_by_signals
 
 _ANY = Rate(burst=1e9, per_s=1e9)
-_OPEN = Bounds(connects=_ANY, messages=_ANY, lends=Rate(burst=8, per_s=3), sets=Rate(burst=100, per_s=50))
+_OPEN = Bounds(
+    connects=_ANY,
+    messages=_ANY,
+    looks=Rate(burst=100, per_s=50),
+    lends=Rate(burst=8, per_s=3),
+    sets=Rate(burst=100, per_s=50),
+)
 
 
 def main(argv: Sequence[str]) -> int:

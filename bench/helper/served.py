@@ -20,6 +20,7 @@ from bench.nvml_emulation.board import requested_mw
 _AGAIN_S = 0.1  # until it is started again; systemd's own RestartSec
 _READY_S = 20.0
 _FIRST_FD = 3
+_NICE = -10  # as the unit has it
 # LISTEN_PID is that of the process that is to have the socket, which a shell becomes.
 _HAND_OVER = ("/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh")
 OPEN_BOUNDS = (sys.executable, "-P", "-m", "bench.helper.serve")
@@ -147,6 +148,8 @@ class Served:
 
     def _hand_over(self) -> None:
         """In the child: the socket where systemd puts it, and nothing else."""
+        if os.geteuid() == 0:
+            os.setpriority(os.PRIO_PROCESS, 0, _NICE)
         os.dup2(self._listener.fileno(), _FIRST_FD)
         os.closerange(_FIRST_FD + 1, 4096)
 

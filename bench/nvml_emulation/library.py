@@ -222,8 +222,8 @@ class EmulatedLibrary(Functions):
         """A driver does one call after the other: a set that another process has begun comes first, also where that
         process was killed meanwhile."""
         begun_s = max((change.t_s for change in self._state.changes if change.gpu == gpu), default=0.0)
-        if begun_s > self._clock.now():
-            self._pause(begun_s - self._clock.now())
+        if (wait_s := begun_s - self._clock.now()) > 0:
+            self._pause(wait_s)
         return requested_mw(self._state, gpu, self._clock.now())
 
     def _enforced_mw(self, gpu: int) -> int:

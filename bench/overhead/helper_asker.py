@@ -23,8 +23,13 @@ def main() -> None:
         for turn in range(asks):
             op = ("hello", "devices")[turn % 2]
             began_s = time.perf_counter()
-            one.ask(op)
-            lines.append(f"{op} {1000 * (time.perf_counter() - began_s):.3f}")
+            try:
+                one.ask(op)
+            except talk.Refused as error:
+                if error.code != "too_fast":
+                    raise
+            else:
+                lines.append(f"{op} {1000 * (time.perf_counter() - began_s):.3f}")
             time.sleep(1 / per_s)
         lines.append("connected yes")
         one.close()

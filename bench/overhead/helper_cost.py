@@ -42,8 +42,8 @@ class HelperCost:
 
     @property
     def added_ms(self) -> float:
-        """What the helper adds to a set, at the median."""
-        return median(self.through_ms) - median(self.direct_ms)
+        """What the helper adds to a set: the median over the pairs."""
+        return median(after - before for before, after in zip(self.direct_ms, self.through_ms, strict=True))
 
 
 def measure(seconds: float) -> HelperCost:
@@ -54,13 +54,12 @@ def measure(seconds: float) -> HelperCost:
         (folder / "machine").mkdir()
         file = folder / "machine" / "state.json"
         made = machine("quadro-rtx-6000/alexnet", gpus=len(_ARRIVALS_MW), arrivals_mw=_ARRIVALS_MW)
-        board = FileBoard.create(file, replace(made, job_gpus=()))
+        FileBoard.create(file, replace(made, job_gpus=()))
         served = Served(folder / "helper", file)
         served.env[COST_VARIABLE] = str(folder / "cost")
         with served:
             uuid = made.cards[0].uuid
-            direct_ms, through_ms = _sets(served, uuid, folder / "own")
-            _forget(board)
+            direct_ms, through_ms = _sets(served, folder)
             core_pct, watchdog_pct, rss_mb, watchdog_mb = _held(served, folder, uuid, seconds)
             crowd, clients = _crowd(str(served.socket), folder)
         return HelperCost(
@@ -75,32 +74,38 @@ def measure(seconds: float) -> HelperCost:
         )
 
 
-def _sets(served: Served, uuid: str, own_state: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Directly, as a session of root's does, and through the helper: each guarded, with its journal entry on the disk
-    first, and each on the emulated library, whose sets take 13 ms."""
-    words = [str(own_state), uuid, str(_SETS), f"{1 / _SETS_PER_S:g}", *map(str, _CAPS_W)]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "bench.overhead.helper_direct", *words],
-        env=served.env, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    direct = tuple(map(float, done.stdout.split()))
-    _forget(served.board)
+def _sets(served: Served, folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """One directly, as a session of root's does, and one through the helper, in turns: each of its own GPU, guarded,
+    with its journal entry on the disk first, and on the emulated library, whose sets take 13 ms."""
+    mine, lent = (card.uuid for card in served.board.read().machine.cards)
+    direct: list[float] = []
     through: list[float] = []
-    client = lend(str(served.socket), [uuid])
-    for number in range(_SETS):
-        began_s = time.perf_counter()
-        client.ask("set", watts=[_CAPS_W[number % 2]])
-        through.append(1000 * (time.perf_counter() - began_s))
-        client.ask("beat")
-        time.sleep(1 / _SETS_PER_S)
-    client.ask("give_back")
-    client.close()
-    return direct, tuple(through)
+    words = [sys.executable, "-P", "-m", "bench.overhead.helper_direct", str(folder / "own"), mine]
+    with subprocess.Popen(words, env=served.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as root:
+        assert root.stdin is not None
+        assert root.stdout is not None
+        root.stdout.readline()
+        client = lend(str(served.socket), [lent])
+        for number in range(_SETS):
+            cap_w = _CAPS_W[number % 2]
+            root.stdin.write(f"{cap_w}\n")
+            root.stdin.flush()
+            direct.append(float(root.stdout.readline()))
+            began_s = time.perf_counter()
+            client.ask("set", watts=[cap_w])
+            through.append(1000 * (time.perf_counter() - began_s))
+            client.ask("beat")
+            _forget(served.board)
+            time.sleep(1 / _SETS_PER_S)
+        client.ask("give_back")
+        client.close()
+        root.stdin.close()
+    return tuple(direct), tuple(through)
 
 
 def _forget(board: FileBoard) -> None:
     """What the emulated machine keeps of earlier sets makes each later one slower."""
-    board.update(lambda state: replace(state, changes=state.changes[-1:]))
+    board.update(lambda state: replace(state, changes=state.changes[-2:]))
 
 
 def _held(served: Served, folder: Path, uuid: str, seconds: float) -> tuple[float, float, float, float]:

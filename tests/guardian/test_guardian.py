@@ -294,6 +294,18 @@ def test_a_rehearsal_does_not_write_over_what_somebody_has_set_since(state_dir, 
     assert limit_w(gpu) == 210.0
 
 
+def test_a_rehearsal_after_a_cap_leaves_the_limit_found_and_caps_can_be_set_again(state_dir, gpu):
+    with guard(state_dir, gpu) as guardian:
+        guardian.set_caps([200.0])
+        guardian.rehearse()
+        assert limit_w(gpu) == 260.0
+        guardian.rehearse()
+        guardian.set_caps([190.0])
+        assert limit_w(gpu) == 190.0
+    assert limit_w(gpu) == 260.0
+    assert left_behind(state_dir) == []
+
+
 def test_where_a_limit_cannot_be_put_back_the_others_are_and_its_entry_stays_for_autocap_restore(state_dir, two_gpus):
     refuse = Path(two_gpus[0].uuid + ".refuse")
     with guard(state_dir, *two_gpus) as guardian:

@@ -15,7 +15,7 @@ from bench.fuzz.helper.listener import Listener
 from bench.fuzz.helper.speech import Step, script
 from bench.helper.people import become
 
-_BEHIND = 5  # nice: a client in a hurry shall not be what keeps others from being served, on a machine of two cores
+_BEHIND = 10  # nice: a client in a hurry shall not be what keeps others from being served, on a machine of two cores
 _TRIES = 20  # to connect where that was too often
 
 

@@ -44,13 +44,14 @@ def table(rounds: Sequence[Round]) -> Iterator[str]:
             + f"{max(one.peak_mb for one in group):6.1f} MB{max(one.growth_mb for one in group):6.1f} MB"
         )  # fmt: skip
     yield ""
-    yield f"{'served meanwhile, ms':26}{'requests':>10}{'median':>9}{'p99':>9}{'longest':>9}"
+    yield f"{'a client that behaves well, ms':34}{'requests':>10}{'median':>9}{'p99':>9}{'longest':>9}"
     for name, group in rows.items():
-        taken = [one for each in group for one in each.taken]
-        sets = [ms for op, ms in taken if op in ("set", "restore")]
-        for words, own in ((name, [ms for op, ms in taken if op not in ("set", "restore")]), ("  set, restore", sets)):
-            if own:
-                yield _times(words, own)
+        for words, taken in (
+            (f"{name}: before", [one for each in group for one in each.alone]),
+            (f"{name}: beside", [one for each in group for one in each.taken]),
+        ):
+            if taken:
+                yield _times(words, [ms for _, ms in taken])
 
 
 def p99(values: Sequence[float]) -> float:
@@ -61,4 +62,4 @@ def p99(values: Sequence[float]) -> float:
 def _times(words: str, taken_ms: Sequence[float]) -> str:
     p99_ms = p99(taken_ms)
     much = f"  p99 is more than the {_WANTED_MS:g} ms that are wanted" if p99_ms > _WANTED_MS else ""
-    return f"{words:26}{len(taken_ms):10}{median(taken_ms):9.1f}{p99_ms:9.1f}{max(taken_ms):9.1f}{much}"
+    return f"{words:34}{len(taken_ms):10}{median(taken_ms):9.1f}{p99_ms:9.1f}{max(taken_ms):9.1f}{much}"

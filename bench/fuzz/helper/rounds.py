@@ -26,6 +26,7 @@ _BACK_S = 3.0
 _READY_S = 20.0
 _PATIENCE_S = 900.0
 _REFUSES_S = 0.03
+_ALONE_S = 4.0
 _WARM = 0.1  # of the cases
 USUAL_BOUNDS = "usual bounds"
 COLUMNS = ("crashes", "leaks", "outside", "left", "wrong")
@@ -34,8 +35,8 @@ COLUMNS = ("crashes", "leaks", "outside", "left", "wrong")
 @dataclass(slots=True, kw_only=True)
 class Round:
     """circumstances: in words. complaints: by column, each with the case that repeats it where that is known. taken:
-    what the well-behaved client asked, and milliseconds. sets: limits that were requested. peak_mb: of the helper;
-    growth_mb: from a tenth of the cases to the end."""
+    what the well-behaved client asked, and milliseconds; alone: before the others came. sets: limits that were
+    requested. peak_mb: of the helper; growth_mb: from a tenth of the cases to the end."""
 
     circumstances: str
     cases: int = 0
@@ -45,6 +46,7 @@ class Round:
     peak_mb: float = 0.0
     growth_mb: float = 0.0
     taken: list[tuple[str, float]] = field(default_factory=list)
+    alone: list[tuple[str, float]] = field(default_factory=list)
     complaints: list[tuple[str, str]] = field(default_factory=list)
 
     def complain(self, column: str, text: str) -> None:
@@ -99,10 +101,11 @@ class _Round:
         self._seen: set[tuple[float, int]] = set()  # changes of limits
 
     def run(self, cases: Sequence[Case], before: Vitals) -> None:
-        began_s = time.monotonic()
         path, people = str(self._served.socket), self._law.users
         door = players.Door(path=path, refuses_s=_REFUSES_S if USUAL_BOUNDS in self._result.circumstances else 0.0)
         good = witness.start(people.witness, path, self._law.uuids[7], self._folder / "witness", cases[0].index)
+        time.sleep(_ALONE_S)
+        begun_s = time.monotonic()
         logs = {number: self._folder / f"player-{number}" for number in range(_PLAYERS)}
         pids = []
         for number, log in logs.items():
@@ -111,8 +114,10 @@ class _Round:
         self._watch(pids, len(cases), list(logs.values()))
         os.kill(good, signal.SIGTERM)
         os.waitpid(good, 0)
-        self._result.seconds = time.monotonic() - began_s
-        self._result.taken, wrong = witness.read(self._folder / "witness")
+        self._result.seconds = time.monotonic() - begun_s
+        asked, wrong = witness.read(self._folder / "witness")
+        self._result.alone = [(one.op, one.taken_ms) for one in asked if one.at_s < begun_s]
+        self._result.taken = [(one.op, one.taken_ms) for one in asked if one.at_s >= begun_s]
         for text in wrong:
             self._result.complain("wrong", text)
         self._told(cases, list(logs.values()))

@@ -14,7 +14,7 @@ _LONGEST = 9000  # bytes of one mutated line; what is longer than a message is r
 _LINE = 4096
 _OPS = ("hello", "devices", "lend", "rehearse", "set", "beat", "restore", "give_back", "status")
 _PLAIN = ("hello", "devices", "status", "beat", "rehearse", "restore", "give_back")
-_LENDS = 0.12  # share of scripts that ask for a lease, for which the helper starts a watchdog
+_LENDS = 0.08  # share of scripts that ask for a lease, for which the helper starts a watchdog
 
 
 @dataclass(frozen=True, slots=True)

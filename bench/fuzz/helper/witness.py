@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -33,14 +34,25 @@ def start(uid: int, path: str, uuid: str, log: Path, seed: int) -> int:
     return pid
 
 
-def read(log: Path) -> tuple[list[tuple[str, float]], list[str]]:
-    """What was asked and the milliseconds until it was answered, and what went wrong."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """at_s: when, by the system's monotonic clock. taken_ms: until it was answered."""
+
+    op: str
+    at_s: float
+    taken_ms: float
+
+
+def read(log: Path) -> tuple[list[Asked], list[str]]:
+    """What was asked, and what went wrong."""
     found = json.loads(log.read_text() or '[[], ["the witness wrote nothing"]]')
-    return [(op, taken_ms) for op, taken_ms in found[0]], list(found[1])
+    return [Asked(*one) for one in found[0]], list(found[1])
 
 
-def _asked(path: str, uuid: str, random: Random, stopped: Sequence[int]) -> tuple[list[tuple[str, float]], list[str]]:
-    taken: list[tuple[str, float]] = []
+def _asked(
+    path: str, uuid: str, random: Random, stopped: Sequence[int]
+) -> tuple[list[tuple[str, float, float]], list[str]]:
+    taken: list[tuple[str, float, float]] = []
     wrong: list[str] = []
     try:
         talk = lend(path, [uuid])
@@ -56,7 +68,7 @@ def _asked(path: str, uuid: str, random: Random, stopped: Sequence[int]) -> tupl
             except Refused as error:
                 if error.code != "too_fast":
                     raise
-            taken.append((op, 1000 * (time.monotonic() - began_s)))
+            taken.append((op, began_s, 1000 * (time.monotonic() - began_s)))
         talk.ask("give_back")
         talk.close()
     except (Lost, Refused, OSError) as error:
