@@ -222,6 +222,18 @@ def test_limits_of_a_device_are_not_set_too_often_also_not_by_lease_after_lease(
     assert client.ask(Op.SET, watts=(150.0,)) == Done()
 
 
+def test_a_device_that_is_narrowed_to_few_caps_has_no_more_of_them_because_others_are_set(parlour, tmp_path):
+    rules = 'version = 1\n[[rule]]\ndevices = ["gpu0"]\nsets_per_s = 0.1\n[[rule]]\n'
+    (tmp_path / "policy.toml").write_text(rules)
+    slow, other = parlour.lent("gpu0"), parlour.lent("gpu1")
+    assert slow.ask(Op.SET, watts=(150.0,)) == Done()
+    for _ in range(9):
+        slow.beat_for(0.5)
+        other.beat_for(0.5)
+        assert other.ask(Op.SET, watts=(150.0,)) == Done()
+        assert code(slow.ask(Op.SET, watts=(150.0,))) is Code.TOO_FAST
+
+
 def test_a_user_begins_no_leases_without_end(new_parlour):
     parlour = new_parlour(Bounds(lends=Rate(burst=2, per_s=0.5)))
     clients = [parlour.client() for _ in range(3)]
