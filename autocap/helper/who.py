@@ -1,5 +1,7 @@
 """Who is at the other end of a connection, as the kernel noted it when they connected; nothing is looked up later."""
 
+import ctypes
+import errno
 import os
 import pwd
 import select
@@ -15,6 +17,7 @@ from autocap.job.processes import identify
 _SO_PEERGROUPS, _SO_PEERPIDFD = 59, 77  # of the kernel's asm-generic/socket.h; Python has no names for them
 _CREDENTIALS = struct.Struct("iII")
 _MOST_GROUPS = 65536  # that a process can be in
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _UIDS = Path("/proc/self/uid_map")
 _NO_UID = Path("/proc/sys/kernel/overflowuid")
 _WHOLE_MACHINE = ["0", "0", "4294967295"]
@@ -43,11 +46,19 @@ def peer_of(connection: socket.socket) -> Peer:
     """Raises OSError where the kernel does not say."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(credentials)
-    others: tuple[int, ...] = ()
-    with suppress(OSError):  # before Linux 4.13 there is only its own
-        found = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
-        others = struct.unpack(f"{len(found) // 4}I", found)
-    return Peer(uid=uid, pid=pid, groups=(gid, *others))
+    return Peer(uid=uid, pid=pid, groups=(gid, *_further_groups(connection)))
+
+
+def _further_groups(connection: socket.socket) -> tuple[int, ...]:
+    """Those besides its own. By C's getsockopt, as Python's takes no more than 1024 bytes. Raises OSError."""
+    found = (ctypes.c_uint32 * _MOST_GROUPS)()
+    size = ctypes.c_uint32(ctypes.sizeof(found))
+    if _LIBC.getsockopt(connection.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, found, ctypes.byref(size)) == 0:
+        return tuple(found[: size.value // ctypes.sizeof(ctypes.c_uint32)])
+    number = ctypes.get_errno()
+    if number == errno.ENOPROTOOPT:  # before Linux 4.13 there is only its own
+        return ()
+    raise OSError(number, f"the groups of who connected cannot be read: {os.strerror(number)}")
 
 
 def is_nobody_known(uid: int, uids: Path = _UIDS, no_uid: Path = _NO_UID) -> bool:

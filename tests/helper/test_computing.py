@@ -73,6 +73,18 @@ def test_a_peer_is_who_connected():
         process.close()
 
 
+@pytest.mark.skipif(ME != 0, reason="only root can be in groups of its choice")
+def test_a_peer_is_in_all_of_its_groups_however_many():
+    before = os.getgroups()
+    try:
+        os.setgroups(range(30_000, 31_000))
+        ours, theirs = socket.socketpair()
+    finally:
+        os.setgroups(before)
+    with ours, theirs:
+        assert peer_of(ours).groups == (os.getgid(), *range(30_000, 31_000))
+
+
 def test_users_whom_a_namespace_has_no_number_for_cannot_be_told_apart(tmp_path):
     (tmp_path / "overflow").write_text("65534\n")
     (tmp_path / "whole").write_text("         0          0 4294967295\n")
