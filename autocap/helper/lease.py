@@ -15,6 +15,8 @@ from autocap.helper.who import Peer
 
 log = logging.getLogger(__name__)
 
+ASKED = "asked for"  # why limits are put back: by the client, and the lease goes on
+
 
 class Refused(Exception):
     """A request is not carried out; refusal says so. ended: nor can any other be, as the client may have the devices no
@@ -112,9 +114,12 @@ class Lease:
             log.warning("the limits of %s were, or may have been, put back by the watchdog", self._names)
 
     def restore(self, why: str) -> tuple[Restored, ...]:
-        """Put back the limits found; caps may be set again. why: for the log."""
-        restored = self._guardian.restore()
+        """Put back the limits found; caps may be set again. why: for the log, which hears of it once after each cap,
+        however often a client asks."""
+        restored, has_caps = self._guardian.restore(), any(cap_w is not None for cap_w in self._loan.caps_w)
         self._loan.caps_w = (None,) * len(self._devices)
+        if not has_caps and why == ASKED:
+            return restored
         for one in restored:
             if one.failure is not None:
                 self._house.unsettled.set()

@@ -312,6 +312,16 @@ def test_what_a_device_refuses_is_passed_on(parlour, failure, expected):
     assert (answer.code, answer.kind) == expected
 
 
+def test_a_client_that_asks_for_its_limits_back_without_end_does_not_fill_the_log(parlour, caplog):
+    client = parlour.lent()
+    caplog.set_level("INFO")
+    for cap_w in (150.0, 160.0):
+        client.ask(Op.SET, watts=(cap_w,))
+        for _ in range(20):
+            assert isinstance(client.ask(Op.RESTORE), PutBack)
+    assert caplog.text.count("is back at 260 W (asked for)") == 2
+
+
 def test_a_fault_of_our_own_ends_one_lease_and_puts_back(parlour):
     client, other = parlour.lent("gpu0"), parlour.lent("gpu1", uid=BOB)
     client.ask(Op.SET, watts=(150.0,))
