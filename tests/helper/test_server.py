@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -217,6 +218,30 @@ def test_a_refusal_is_an_answer_and_no_end(serving):
     with pytest.raises(Refused, match="cap 9000 W is above the 260 W maximum of gpu0 as it is lent"):
         client.ask(Op.SET, Done, watts=(9000.0,))
     assert client.ask(Op.SET, Done, watts=(160.0,)) == Done()
+
+
+def test_who_connects_all_the_time_keeps_no_limit_from_being_put_back(serving):
+    serving.connect().close()  # its first look is over
+    (serving.state_dir / "gpu0.json").write_text("damaged: it is set aside once it is looked at")
+    serving.house.unsettled.set()
+    serving.house.now = lambda: time.monotonic() + 31.0
+    for _ in range(500):
+        serving.connect().close()
+        if (serving.state_dir / "gpu0.json.damaged").exists():
+            break
+    else:
+        pytest.fail("it is not looked at while somebody connects")
+
+
+def test_limits_are_tried_again_also_after_the_state_directory_was_refused(serving):
+    serving.connect().close()  # its first look is over
+    serving.state_dir.chmod(0o777)
+    serving.house.unsettled.set()
+    serving.server._settle_again()
+    assert serving.house.unsettled.is_set()
+    serving.state_dir.chmod(0o700)
+    serving.server._settle_again()
+    assert not serving.house.unsettled.is_set()
 
 
 def test_a_socket_is_for_its_owner_and_its_group_alone(tmp_path):
