@@ -217,3 +217,23 @@ def test_there_are_not_more_files_than_can_be_read(files, tmp_path):
         write(tmp_path / "policy.d" / f"{number}.toml", "version = 1")
     with pytest.raises(PolicyRefused, match="holds 257 files; 256 are read"):
         files.current()
+
+
+def test_what_was_refused_is_not_read_again_for_each_who_asks(tmp_path, monkeypatch):
+    looks: list[str] = []
+
+    def nobody(name: str) -> int:
+        looks.append(name)
+        raise KeyError(name)
+
+    monkeypatch.setattr(policy_file, "_uid", nobody)
+    (tmp_path / "policy.toml").write_text('version = 1\n[[rule]]\nusers = ["alice"]\n')
+    now_s = 0.0
+    files = PolicyFiles(tmp_path / "policy.toml", tmp_path / "policy.d", os.geteuid(), now=lambda: now_s)
+    for now_s in (0.0, 0.1, 4.9):
+        with pytest.raises(PolicyRefused, match="'alice' in users of rule 1 is not known here"):
+            files.current()
+    assert looks == ["alice"]
+    monkeypatch.setattr(policy_file, "_uid", lambda name: 20_001)
+    now_s = 5.0
+    assert files.current().closed
