@@ -7,7 +7,6 @@ import pwd
 import select
 import socket
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,13 +78,17 @@ def user_name(uid: int) -> str:
 class PeerProcess:
     """The process that connected: whether it is still there, and what it does. To be closed.
 
-    fd: readable once it has ended; `None` where the kernel gives none.
+    fd: readable once it has ended; `None` where the kernel gives none. Raises OSError where it has ended already.
     """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.fd = _pidfd(connection, pid)
         self._signs: VitalSigns | None = None
-        process = None if self.fd is None else identify(pid)
+        try:
+            process = None if self.fd is None else identify(pid)
+        except OSError:  # no descriptors are left
+            self.close()
+            raise
         if process is not None and not self.has_ended():  # so the number was still its own when it was looked at
             self._signs = VitalSigns(process)
 
@@ -111,9 +114,11 @@ def has_ended(pidfd: int) -> bool:
 
 
 def _pidfd(connection: socket.socket, pid: int) -> int | None:
-    with suppress(OSError):  # from Linux 6.5 on: the very process, whatever became of its number
+    """Raises OSError where it has ended already: its number may be somebody else's by now."""
+    try:  # from Linux 6.5 on: the very process, whatever became of its number
         (fd,) = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))
         return int(fd)
-    with suppress(OSError):
-        return os.pidfd_open(pid)
-    return None
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+    return os.pidfd_open(pid) if pid > 0 else None

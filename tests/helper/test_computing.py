@@ -1,5 +1,6 @@
 """Whose a process is, told by looking at that very process; and who is at the other end of a connection."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -71,6 +72,15 @@ def test_a_peer_is_who_connected():
         assert not process.has_ended()
         assert process.look(threads=False) is not None
         process.close()
+
+
+def test_the_number_of_a_peer_that_has_ended_stands_for_nobody():
+    class Reaped(socket.socket):
+        def getsockopt(self, *which: int) -> bytes:
+            raise ProcessLookupError(errno.ESRCH, "No such process")  # as from Linux 6.5 to 6.15
+
+    with Reaped(socket.AF_UNIX) as connection, pytest.raises(ProcessLookupError):
+        PeerProcess(connection, os.getpid())
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can be in groups of its choice")
