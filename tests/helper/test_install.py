@@ -127,6 +127,12 @@ def test_a_group_has_a_groups_name(rooted, group):
         steps(rooted, group)
 
 
+@pytest.mark.parametrize("name", ['a"b', "a%b", "a$b", "a\\b", "a\nExecStartPre=/bin/sh"])
+def test_an_interpreter_whose_path_systemd_would_read_otherwise_is_refused(rooted, name):
+    with pytest.raises(CannotInstall, match="has what means something to systemd"):
+        install.install_steps("lenders", units=rooted, systemd=rooted, python=f"/opt/{name}/bin/python3")
+
+
 def test_without_systemd_it_says_what_to_run_instead(rooted):
     with pytest.raises(CannotInstall, match="`autocap helper serve --group lenders` as root"):
         install.install_steps("lenders", units=rooted, systemd=rooted / "none")
