@@ -66,7 +66,7 @@ class Lease:
             except InUse as error:
                 raise _in_use(str(error), Holder(uid=error.holder.uid, pid=error.holder.pid)) from error
             stack.callback(house.loans.release, self._loan)
-            terms = self._terms("is not lent")
+            self._terms("is not lent")
             try:
                 self._guardian: Guardian = stack.enter_context(house.guardian(self._devices))
             except DeviceLocked as error:
@@ -74,6 +74,8 @@ class Lease:
             except AutocapError as error:
                 raise Refused(refusal_of(error)) from error
             self._loan.found_w = self._guardian.original_w
+            # Once more: what was read before may have been the cap of whoever has just given it back.
+            terms = self._terms("is not lent")
             self._stack = stack.pop_all()
         self.lent = Lent(
             original_w=self._loan.found_w,

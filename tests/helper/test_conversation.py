@@ -9,6 +9,7 @@ import pytest
 from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
 from autocap.guardian.vital_signs import Look
 from autocap.helper.bounds import Bounds, Rate
+from autocap.helper.machine import Lendable
 from autocap.helper.protocol import Answer, Beaten, Code, Devices, Done, Lent, Op, PutBack, Refusal, Status
 from tests.doubles.lending import ALICE, BOB, FOUND_W
 
@@ -232,6 +233,22 @@ def test_a_device_that_is_narrowed_to_few_caps_has_no_more_of_them_because_other
         other.beat_for(0.5)
         assert other.ask(Op.SET, watts=(150.0,)) == Done()
         assert code(slow.ask(Op.SET, watts=(150.0,))) is Code.TOO_FAST
+
+
+def test_the_bounds_of_a_lease_are_those_of_the_limit_found_also_right_after_another(parlour, monkeypatch):
+    before = parlour.lent("gpu0", uid=BOB)
+    before.ask(Op.SET, watts=(150.0,))
+    devices = parlour.machine.devices
+
+    def read_and_then_given_back() -> tuple[Lendable, ...]:
+        found = devices()
+        before.ask(Op.GIVE_BACK)
+        return found
+
+    monkeypatch.setattr(parlour.machine, "devices", read_and_then_given_back)
+    lent = parlour.client().ask(Op.LEND, devices=("gpu0",))
+    assert isinstance(lent, Lent)
+    assert (lent.original_w, lent.max_w) == ((FOUND_W,), (FOUND_W,))
 
 
 def test_a_user_begins_no_leases_without_end(new_parlour):
