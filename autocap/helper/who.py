@@ -16,6 +16,7 @@ from autocap.job.processes import identify
 _SO_PEERGROUPS, _SO_PEERPIDFD = 59, 77  # of the kernel's asm-generic/socket.h; Python has no names for them
 _CREDENTIALS = struct.Struct("iII")
 _MOST_GROUPS = 65536  # that a process can be in
+_MOST_THREADS = 256  # of a client that are looked at ten times a second, while it is silent
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _UIDS = Path("/proc/self/uid_map")
 _NO_UID = Path("/proc/sys/kernel/overflowuid")
@@ -90,7 +91,7 @@ class PeerProcess:
             self.close()
             raise
         if process is not None and not self.has_ended():  # so the number was still its own when it was looked at
-            self._signs = VitalSigns(process)
+            self._signs = VitalSigns(process, _MOST_THREADS)
 
     def has_ended(self) -> bool:
         return self.fd is not None and has_ended(self.fd)

@@ -9,8 +9,10 @@ import sys
 import pytest
 
 from autocap.errors import DeviceError
+from autocap.guardian import vital_signs
 from autocap.helper.computing import others_than, uid_of
 from autocap.helper.who import PeerProcess, is_nobody_known, peer_of, user_name
+from autocap.job.processes import own_identity
 
 NOBODY_PID = 2**22 + 1  # above the largest
 ME = os.getuid()
@@ -72,6 +74,20 @@ def test_a_peer_is_who_connected():
         assert not process.has_ended()
         assert process.look(threads=False) is not None
         process.close()
+
+
+def test_of_a_client_with_very_many_threads_some_are_looked_at(monkeypatch):
+    looks: list[object] = []
+    monkeypatch.setattr(vital_signs, "_fields", lambda fd: [b"S", *[b"0"] * 18, own_start])
+    monkeypatch.setattr(vital_signs, "_state", lambda path: looks.append(path))
+    monkeypatch.setattr(vital_signs.os, "listdir", lambda path: [str(tid) for tid in range(30_000)])
+    own_start = str(own_identity().start_ticks).encode()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = PeerProcess(ours, os.getpid())
+        assert process.look(threads=True) == vital_signs.Look(cpu_s=0.0, runnable=False)
+        process.close()
+    assert len(looks) == 256
 
 
 def test_the_number_of_a_peer_that_has_ended_stands_for_nobody():
