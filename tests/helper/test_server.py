@@ -267,6 +267,13 @@ def test_what_a_killed_helper_left_is_replaced_and_what_is_no_socket_is_not(tmp_
         pass
 
 
+def test_roots_socket_is_nowhere_where_others_could_put_something_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    tmp_path.chmod(0o777)
+    with pytest.raises(NotListening, match=r"could be replaced, as .* can write"), listening.own(tmp_path / "x", None):
+        pass
+
+
 def test_systemd_hands_its_socket_to_one_process_alone(monkeypatch):
     environ = {"LISTEN_PID": str(os.getpid() + 1), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x"}
     assert listening.handed_over(environ) is None
