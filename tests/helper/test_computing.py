@@ -10,7 +10,7 @@ import pytest
 
 from autocap.errors import DeviceError
 from autocap.guardian import vital_signs
-from autocap.helper.computing import others_than, uid_of
+from autocap.helper.computing import others_than, sees_all_processes, uid_of
 from autocap.helper.who import PeerProcess, is_nobody_known, peer_of, user_name
 from autocap.job.processes import own_identity
 
@@ -62,6 +62,13 @@ def test_a_process_that_ends_while_it_is_looked_at_is_in_no_later_list():
     lists = [(NOBODY_PID,), ()]
     assert others_than(ME, lambda: lists.pop(0)) is None
     assert lists == []
+
+
+def test_in_a_pid_namespace_of_our_own_not_all_processes_are_seen(tmp_path):
+    for name, inode in (("first", 4026531836), ("another", 4026532500)):
+        (tmp_path / name).symlink_to(f"pid:[{inode}]")
+    seen = [sees_all_processes(tmp_path / name) for name in ("first", "another", "none")]
+    assert seen == [True, False, True]
 
 
 def test_a_peer_is_who_connected():
