@@ -46,6 +46,12 @@ def test_the_service_is_confined(key, value):
     assert unit(SERVICE)["Service"][key] == value
 
 
+def test_the_service_is_started_again_also_when_it_fails_quickly():
+    begin, limit = unit(SERVICE)["Service"], unit(SERVICE)["Unit"]
+    assert (begin["Restart"], begin["RestartSec"]) == ("on-failure", "100ms")
+    assert int(limit["StartLimitBurst"]) / int(limit["StartLimitIntervalSec"]) == 5  # a start takes a fifth of a second
+
+
 @pytest.fixture
 def rooted(monkeypatch, tmp_path):
     """A machine whose autocap is root's, with systemd."""
