@@ -71,6 +71,7 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     from autocap.cli.service_log import log, log_as_service
     from autocap.guardian.state_dir import StateDir, default_path
     from autocap.helper import listening
+    from autocap.helper.computing import sees_all_processes
     from autocap.helper.house import House
     from autocap.helper.machine import ThisMachine
     from autocap.helper.policy_file import DROP_INS, PolicyFiles
@@ -83,6 +84,11 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
         os.environ.pop(name, None)
     _raise_descriptor_limit()
     log_as_service()
+    if not sees_all_processes():
+        log.warning(
+            "the helper is in a PID namespace of its own, where the driver does not list who else computes; start its "
+            "container with --pid host"
+        )
     state_dir = default_path()
     StateDir(state_dir).close()
     given = listening.handed_over()

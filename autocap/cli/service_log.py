@@ -26,7 +26,7 @@ class ServiceLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = printable(record.getMessage())
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text = "\n".join([text, *map(printable, self.formatException(record.exc_info).splitlines())])
         if not self._to_journal:
             return f"{PREFIX}{text}"
         priority = next((number for level, number in _PRIORITIES if record.levelno >= level), 7)

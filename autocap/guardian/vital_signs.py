@@ -43,10 +43,11 @@ def is_hung(silence_s: float, since: Look | None, now: Look | None) -> bool:
 
 class VitalSigns:
     """Looks at one process. Its descriptor is kept: it goes on standing for this very process, and for a dead one once
-    that has ended. owner: the process; a look at one that is hidden or gone shows nothing."""
+    that has ended. owner: the process; a look at one that is hidden or gone shows nothing. most_threads: of which are
+    looked at, where it may be a process that wants us to be busy; all when `None`."""
 
-    def __init__(self, owner: ProcessId) -> None:
-        self._owner = owner
+    def __init__(self, owner: ProcessId, most_threads: int | None = None) -> None:
+        self._owner, self._most_threads = owner, most_threads
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
         self._fd: int | None = None
         with suppress(OSError):
@@ -82,7 +83,7 @@ class VitalSigns:
             return True
         tasks = _PROC / str(self._owner.pid) / "task"
         try:
-            return any(_state(tasks / tid / "stat") == b"R" for tid in os.listdir(tasks))
+            return any(_state(tasks / tid / "stat") == b"R" for tid in os.listdir(tasks)[: self._most_threads])
         except OSError:
             return False
 

@@ -20,7 +20,12 @@ STOPPED = "the helper ends"
 
 def attend(house: House, connection: socket.socket, peer: Peer, stop_fd: int) -> None:
     """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end."""
-    process = PeerProcess(connection, peer.pid)
+    try:
+        process = PeerProcess(connection, peer.pid)
+    except OSError as error:
+        log.debug("%s is not served: %s", peer.who, error)
+        connection.close()
+        return
     try:
         conversation = Conversation(house, peer, process.look)
         why = "internal fault"

@@ -37,6 +37,7 @@ class Bucket:
 
     def __init__(self, rate: Rate, now: Callable[[], float]) -> None:
         self._rate, self._now = rate, now
+        self._asked = rate  # the one that was asked for last
         self._left, self._at_s = rate.burst, now()
 
     def wait_s(self, per_s: float | None = None) -> float:
@@ -44,7 +45,7 @@ class Bucket:
         rate = self._rate
         if per_s is not None and per_s < rate.per_s:
             rate = Rate(burst=max(1.0, rate.burst * per_s / rate.per_s), per_s=per_s)
-        now_s = self._now()
+        self._asked, now_s = rate, self._now()
         self._left = min(rate.burst, self._left + rate.per_s * (now_s - self._at_s))
         self._at_s = now_s
         return max(0.0, (1.0 - self._left) / rate.per_s)
@@ -54,8 +55,10 @@ class Bucket:
         self._left -= 1.0
 
     def is_full(self) -> bool:
-        """Whether it is as good as a new one."""
-        return self.wait_s() == 0.0 and self._left == self._rate.burst
+        """Whether it is as good as a new one. It is only looked at: what flows in until it is asked again does so at
+        the rate that is asked for then."""
+        rate = self._asked
+        return self._left + rate.per_s * (self._now() - self._at_s) >= rate.burst
 
 
 class Buckets:

@@ -9,6 +9,7 @@ from autocap.errors import DeviceError
 from autocap.helper.who import has_ended, user_name
 
 _PROC = Path("/proc")
+_FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's PROC_PID_INIT_INO
 _LOOKS = 3  # a process may end between being listed and being looked at; then the next list is without it
 
 
@@ -30,6 +31,14 @@ def others_than(uid: int, listed: Callable[[], Iterable[int] | None], proc: Path
         if found is None:
             return None
     return found
+
+
+def sees_all_processes(namespace: Path = _PROC / "self/ns/pid") -> bool:
+    """Whether we are in the machine's own PID namespace; in another one, the driver leaves processes of others out."""
+    try:
+        return os.readlink(namespace) == _FIRST_NAMESPACE
+    except OSError:  # a kernel without them
+        return True
 
 
 def uid_of(pid: int, proc: Path = _PROC) -> int | None:

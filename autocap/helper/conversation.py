@@ -8,7 +8,7 @@ from autocap.guardian import Restored
 from autocap.guardian.vital_signs import HANG_S, Look, is_hung
 from autocap.helper.bounds import Bucket
 from autocap.helper.house import House
-from autocap.helper.lease import Lease, Refused, refusal_of, refused
+from autocap.helper.lease import ASKED, Lease, Refused, refusal_of, refused
 from autocap.helper.protocol import (
     Answer,
     BadMessage,
@@ -204,7 +204,7 @@ class Conversation:
         return Beaten(put_back=put_back, notes=notes)
 
     def _restore(self, request: Request) -> PutBack:
-        return PutBack(restored=self._lent().restore("asked for"))
+        return PutBack(restored=self._lent().restore(ASKED))
 
     def _give_back(self, request: Request) -> PutBack:
         self._lent()

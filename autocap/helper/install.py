@@ -20,6 +20,7 @@ SOCKET, SERVICE = "autocap-helper.socket", "autocap-helper.service"
 _UNITS = Path("/etc/systemd/system")
 _SYSTEMD = Path("/run/systemd/system")  # there where systemd runs the machine
 _GROUP = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_OF_SYSTEMD = frozenset('"\\\\%$')  # what a unit's command gives a meaning
 _HIDDEN = ("/home", "/root", "/run/user")  # from the service, by ProtectHome
 
 
@@ -97,6 +98,10 @@ def unit_texts(group: str, python: str = sys.executable) -> dict[str, str]:
 
 def _require_roots(python: str) -> None:
     """Whoever can write what the service runs would be root."""
+    if not python.isprintable() or not _OF_SYSTEMD.isdisjoint(python):
+        raise CannotInstall(
+            f"the path of the interpreter, {python!r}, has what means something to systemd; {_ELSEWHERE}"
+        )
     root = package_root()
     code = [os.path.join(root, "autocap"), *(path for path in sys.path if os.path.isdir(path))]
     for place in dict.fromkeys((python, *map(os.path.abspath, code))):

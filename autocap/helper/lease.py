@@ -15,6 +15,8 @@ from autocap.helper.who import Peer
 
 log = logging.getLogger(__name__)
 
+ASKED = "asked for"  # why limits are put back: by the client, and the lease goes on
+
 
 class Refused(Exception):
     """A request is not carried out; refusal says so. ended: nor can any other be, as the client may have the devices no
@@ -64,7 +66,7 @@ class Lease:
             except InUse as error:
                 raise _in_use(str(error), Holder(uid=error.holder.uid, pid=error.holder.pid)) from error
             stack.callback(house.loans.release, self._loan)
-            terms = self._terms("is not lent")
+            self._terms("is not lent")
             try:
                 self._guardian: Guardian = stack.enter_context(house.guardian(self._devices))
             except DeviceLocked as error:
@@ -72,6 +74,8 @@ class Lease:
             except AutocapError as error:
                 raise Refused(refusal_of(error)) from error
             self._loan.found_w = self._guardian.original_w
+            # Once more: what was read before may have been the cap of whoever has just given it back.
+            terms = self._terms("is not lent")
             self._stack = stack.pop_all()
         self.lent = Lent(
             original_w=self._loan.found_w,
@@ -112,9 +116,12 @@ class Lease:
             log.warning("the limits of %s were, or may have been, put back by the watchdog", self._names)
 
     def restore(self, why: str) -> tuple[Restored, ...]:
-        """Put back the limits found; caps may be set again. why: for the log."""
-        restored = self._guardian.restore()
+        """Put back the limits found; caps may be set again. why: for the log, which hears of it once after each cap,
+        however often a client asks."""
+        restored, has_caps = self._guardian.restore(), any(cap_w is not None for cap_w in self._loan.caps_w)
         self._loan.caps_w = (None,) * len(self._devices)
+        if not has_caps and why == ASKED:
+            return restored
         for one in restored:
             if one.failure is not None:
                 self._house.unsettled.set()

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autocap.errors import AutocapError
+from autocap.job.trusted_code import replaceable
 
 _FIRST_FD = 3  # of those that systemd hands over
 _BACKLOG = 128
@@ -42,7 +43,13 @@ def handed_over(environ: MutableMapping[str, str] = os.environ) -> socket.socket
 @contextmanager
 def own(path: Path, gid: int | None) -> Iterator[socket.socket]:
     """A socket at a path, which is removed at the end. gid: of those who may connect, besides its owner; our own group
-    when `None`. Raises NotListening where it cannot be had, as where another helper has it."""
+    when `None`. Raises NotListening where it cannot be had, as where another helper has it, and for root where somebody
+    else could put something in its place: a link, of whose target we would change the mode, or their own socket."""
+    who = replaceable(str(path)) if os.geteuid() == 0 else None
+    if who is not None:
+        raise NotListening(
+            f"the socket {path} could be replaced, as {who}; pass --socket with a path that is root's alone"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
             made = _bind(listener, path, gid)

@@ -12,6 +12,8 @@ import grp
 import os
 import pwd
 import stat
+import threading
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,6 +27,7 @@ DROP_INS = "policy.d"  # in the state directory: rules that last as long as a jo
 _SUFFIX = ".toml"
 _MOST_BYTES, _MOST_FILES, _MOST_RULES, _MOST_NAMES = 1 << 16, 256, 1024, 1024
 _MOST_W, _MOST_PER_S = 1e6, 1e3
+_AGAIN_S = 5.0  # between looks at files that were refused and have not changed
 _KEYS = frozenset({"users", "groups", "devices", "min_w", "max_w", "sets_per_s", "shared", "given"})
 
 
@@ -34,22 +37,35 @@ class PolicyRefused(AutocapError):
 
 class PolicyFiles:
     """path: of the administrator's file, which must be there; the usual one, which need not, when `None`. drop_ins: a
-    directory. uid: the user who may own them besides root."""
+    directory. uid: the user who may own them besides root. now: the clock, seconds. From any thread."""
 
-    def __init__(self, path: Path | None, drop_ins: Path, uid: int) -> None:
+    def __init__(self, path: Path | None, drop_ins: Path, uid: int, now: Callable[[], float] = time.monotonic) -> None:
         self._path = USUAL_POLICY if path is None else path
         self._must_be_there = path is not None
         self._drop_ins, self._uid = drop_ins, uid
-        self._read_last: tuple[dict[Path, object], Policy] | None = None
+        self._now, self._lock = now, threading.Lock()
+        self._seen: dict[Path, object] | None = None  # when it was read last, and what came of that
+        self._found: Policy | str = ""
+        self._read_s = 0.0
 
     def current(self) -> Policy:
         """The policy as it stands on disk now. Raises PolicyRefused."""
         names = self._names()
         seen: dict[Path, object] = {name: _signature(name) for name in [self._path, *names]}
-        last = self._read_last  # once: other threads read as well
-        if last is None or last[0] != seen:
-            last = self._read_last = (seen, self._read(names))
-        return last[1]
+        with self._lock:  # one reads for all
+            # A refusal holds for a while as well, as clients ask many times a second; not for ever, as it may be for a
+            # reason outside of the files, such as a user who is not known for a moment.
+            is_old = isinstance(self._found, str) and self._now() - self._read_s >= _AGAIN_S
+            if self._seen != seen or is_old:
+                self._seen, self._read_s = seen, self._now()
+                try:
+                    self._found = self._read(names)
+                except PolicyRefused as error:
+                    self._found = str(error)
+            found = self._found
+        if isinstance(found, str):
+            raise PolicyRefused(found)
+        return found
 
     def _names(self) -> list[Path]:
         try:

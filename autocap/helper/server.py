@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from autocap.errors import AutocapError
 from autocap.guardian.recovery import UNSETTLED, Fate, settle
 from autocap.helper.attendant import attend, refuse
 from autocap.helper.bounds import Buckets
@@ -36,6 +37,7 @@ class Server:
         self._threads: dict[threading.Thread, int] = {}  # and whom each serves
         self._connects = Buckets(house.bounds.connects, house.now)
         self._settling: threading.Thread | None = None
+        self._settled_s = house.now()
 
     def stop(self) -> None:
         """Have `serve` return, from anywhere."""
@@ -57,7 +59,8 @@ class Server:
                     return
                 if found:
                     self._accept()
-                elif self._house.unsettled.is_set():
+                # By the clock, as there may always be somebody who connects.
+                if self._house.unsettled.is_set() and self._house.now() - self._settled_s >= _SETTLE_AGAIN_S:
                     self._settle_beside()
         finally:
             self._end_all()
@@ -134,6 +137,7 @@ class Server:
 
     def _settle(self) -> None:
         """Put back what dead owners left, and what could not be put back before."""
+        self._settled_s = self._house.now()
         self._house.unsettled.clear()
         for settled in settle(self._state_dir):
             if settled.outcome is Fate.IN_USE:
@@ -146,8 +150,15 @@ class Server:
     def _settle_beside(self) -> None:
         """The same while clients are served: it waits for the locks of what is lent."""
         if self._settling is None or not self._settling.is_alive():
-            self._settling = threading.Thread(target=self._settle, name="settling", daemon=True)
+            self._settling = threading.Thread(target=self._settle_again, name="settling", daemon=True)
             self._settling.start()
+
+    def _settle_again(self) -> None:
+        try:
+            self._settle()
+        except (AutocapError, OSError) as error:  # a state directory that is gone or refused for a while
+            log.error("limits that could not be put back are tried again later: %s", error)
+            self._house.unsettled.set()
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """Who is at the other end of a connection, as the kernel noted it when they connected; nothing is looked up later."""
 
+import ctypes
+import errno
 import os
 import pwd
 import select
 import socket
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from autocap.job.processes import identify
 _SO_PEERGROUPS, _SO_PEERPIDFD = 59, 77  # of the kernel's asm-generic/socket.h; Python has no names for them
 _CREDENTIALS = struct.Struct("iII")
 _MOST_GROUPS = 65536  # that a process can be in
+_MOST_THREADS = 256  # of a client that are looked at ten times a second, while it is silent
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _UIDS = Path("/proc/self/uid_map")
 _NO_UID = Path("/proc/sys/kernel/overflowuid")
 _WHOLE_MACHINE = ["0", "0", "4294967295"]
@@ -43,11 +46,19 @@ def peer_of(connection: socket.socket) -> Peer:
     """Raises OSError where the kernel does not say."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(credentials)
-    others: tuple[int, ...] = ()
-    with suppress(OSError):  # before Linux 4.13 there is only its own
-        found = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
-        others = struct.unpack(f"{len(found) // 4}I", found)
-    return Peer(uid=uid, pid=pid, groups=(gid, *others))
+    return Peer(uid=uid, pid=pid, groups=(gid, *_further_groups(connection)))
+
+
+def _further_groups(connection: socket.socket) -> tuple[int, ...]:
+    """Those besides its own. By C's getsockopt, as Python's takes no more than 1024 bytes. Raises OSError."""
+    found = (ctypes.c_uint32 * _MOST_GROUPS)()
+    size = ctypes.c_uint32(ctypes.sizeof(found))
+    if _LIBC.getsockopt(connection.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, found, ctypes.byref(size)) == 0:
+        return tuple(found[: size.value // ctypes.sizeof(ctypes.c_uint32)])
+    number = ctypes.get_errno()
+    if number == errno.ENOPROTOOPT:  # before Linux 4.13 there is only its own
+        return ()
+    raise OSError(number, f"the groups of who connected cannot be read: {os.strerror(number)}")
 
 
 def is_nobody_known(uid: int, uids: Path = _UIDS, no_uid: Path = _NO_UID) -> bool:
@@ -68,15 +79,19 @@ def user_name(uid: int) -> str:
 class PeerProcess:
     """The process that connected: whether it is still there, and what it does. To be closed.
 
-    fd: readable once it has ended; `None` where the kernel gives none.
+    fd: readable once it has ended; `None` where the kernel gives none. Raises OSError where it has ended already.
     """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.fd = _pidfd(connection, pid)
         self._signs: VitalSigns | None = None
-        process = None if self.fd is None else identify(pid)
+        try:
+            process = None if self.fd is None else identify(pid)
+        except OSError:  # no descriptors are left
+            self.close()
+            raise
         if process is not None and not self.has_ended():  # so the number was still its own when it was looked at
-            self._signs = VitalSigns(process)
+            self._signs = VitalSigns(process, _MOST_THREADS)
 
     def has_ended(self) -> bool:
         return self.fd is not None and has_ended(self.fd)
@@ -100,9 +115,11 @@ def has_ended(pidfd: int) -> bool:
 
 
 def _pidfd(connection: socket.socket, pid: int) -> int | None:
-    with suppress(OSError):  # from Linux 6.5 on: the very process, whatever became of its number
+    """Raises OSError where it has ended already: its number may be somebody else's by now."""
+    try:  # from Linux 6.5 on: the very process, whatever became of its number
         (fd,) = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))
         return int(fd)
-    with suppress(OSError):
-        return os.pidfd_open(pid)
-    return None
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+    return os.pidfd_open(pid) if pid > 0 else None

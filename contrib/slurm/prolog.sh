@@ -30,6 +30,12 @@ for number in $(echo "$SLURM_JOB_GPUS" | tr ',' ' '); do
 done
 
 mkdir -p -m 0711 "$state" && mkdir -p -m 0755 "$state/policy.d" || say "$state/policy.d cannot be made"
+# Who was given one of these GPUs before has it no longer, also where no Epilog has said so, as after a crash of slurmd.
+for old in "$state/policy.d"/slurm-*.toml; do
+    for device in $(echo "$devices" | tr -d ','); do
+        grep -qF "$device" "$old" 2>/dev/null && rm -f "$old"
+    done
+done
 rule="$state/policy.d/slurm-$SLURM_JOB_ID.toml"
 {
     echo "version = 1"

@@ -22,6 +22,8 @@ def test_the_journal_is_told_how_grave_a_line_is():
 def test_whatever_a_line_holds_it_is_one_line():
     assert ServiceLines(to_journal=True).format(record(logging.INFO, "a\n<0>b\x1b[2J")) == "<6>a\\n<0>b\\x1b[2J"
     assert ServiceLines(to_journal=False).format(record(logging.INFO, "a\nb")) == "autocap: a\\nb"
+    faulty = record(logging.ERROR, "x", fault=ValueError("y\x1b[2J"))
+    assert ServiceLines(to_journal=False).format(faulty) == "autocap: x\nValueError: y\\x1b[2J"
 
 
 def test_the_journal_is_known_by_its_very_stream():

@@ -61,6 +61,14 @@ def test_a_job_has_its_gpus_as_long_as_it_lasts(node):
     assert os.listdir(node.state / DROP_INS) == ["slurm-4712.toml"]
 
 
+def test_what_is_given_anew_was_taken_back_also_without_an_epilog(node):
+    node.run("prolog.sh", **JOB)
+    node.run("prolog.sh", SLURM_JOB_ID="4712", SLURM_JOB_UID="20002", SLURM_JOB_GPUS="0")
+    node.run("prolog.sh", SLURM_JOB_ID="4713", SLURM_JOB_UID="20002", SLURM_JOB_GPUS="3")
+    assert not any(node.may(ALICE, number) for number in ADDRESSES)
+    assert [node.may(BOB, number) for number in ADDRESSES] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -1,5 +1,6 @@
 """Whose a process is, told by looking at that very process; and who is at the other end of a connection."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -8,8 +9,10 @@ import sys
 import pytest
 
 from autocap.errors import DeviceError
-from autocap.helper.computing import others_than, uid_of
+from autocap.guardian import vital_signs
+from autocap.helper.computing import others_than, sees_all_processes, uid_of
 from autocap.helper.who import PeerProcess, is_nobody_known, peer_of, user_name
+from autocap.job.processes import own_identity
 
 NOBODY_PID = 2**22 + 1  # above the largest
 ME = os.getuid()
@@ -61,6 +64,13 @@ def test_a_process_that_ends_while_it_is_looked_at_is_in_no_later_list():
     assert lists == []
 
 
+def test_in_a_pid_namespace_of_our_own_not_all_processes_are_seen(tmp_path):
+    for name, inode in (("first", 4026531836), ("another", 4026532500)):
+        (tmp_path / name).symlink_to(f"pid:[{inode}]")
+    seen = [sees_all_processes(tmp_path / name) for name in ("first", "another", "none")]
+    assert seen == [True, False, True]
+
+
 def test_a_peer_is_who_connected():
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -71,6 +81,41 @@ def test_a_peer_is_who_connected():
         assert not process.has_ended()
         assert process.look(threads=False) is not None
         process.close()
+
+
+def test_of_a_client_with_very_many_threads_some_are_looked_at(monkeypatch):
+    looks: list[object] = []
+    monkeypatch.setattr(vital_signs, "_fields", lambda fd: [b"S", *[b"0"] * 18, own_start])
+    monkeypatch.setattr(vital_signs, "_state", lambda path: looks.append(path))
+    monkeypatch.setattr(vital_signs.os, "listdir", lambda path: [str(tid) for tid in range(30_000)])
+    own_start = str(own_identity().start_ticks).encode()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = PeerProcess(ours, os.getpid())
+        assert process.look(threads=True) == vital_signs.Look(cpu_s=0.0, runnable=False)
+        process.close()
+    assert len(looks) == 256
+
+
+def test_the_number_of_a_peer_that_has_ended_stands_for_nobody():
+    class Reaped(socket.socket):
+        def getsockopt(self, *which: int) -> bytes:
+            raise ProcessLookupError(errno.ESRCH, "No such process")  # as from Linux 6.5 to 6.15
+
+    with Reaped(socket.AF_UNIX) as connection, pytest.raises(ProcessLookupError):
+        PeerProcess(connection, os.getpid())
+
+
+@pytest.mark.skipif(ME != 0, reason="only root can be in groups of its choice")
+def test_a_peer_is_in_all_of_its_groups_however_many():
+    before = os.getgroups()
+    try:
+        os.setgroups(range(30_000, 31_000))
+        ours, theirs = socket.socketpair()
+    finally:
+        os.setgroups(before)
+    with ours, theirs:
+        assert peer_of(ours).groups == (os.getgid(), *range(30_000, 31_000))
 
 
 def test_users_whom_a_namespace_has_no_number_for_cannot_be_told_apart(tmp_path):

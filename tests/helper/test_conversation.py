@@ -9,6 +9,7 @@ import pytest
 from autocap.errors import DeviceError, LimitOvertaken, LimitRefused
 from autocap.guardian.vital_signs import Look
 from autocap.helper.bounds import Bounds, Rate
+from autocap.helper.machine import Lendable
 from autocap.helper.protocol import Answer, Beaten, Code, Devices, Done, Lent, Op, PutBack, Refusal, Status
 from tests.doubles.lending import ALICE, BOB, FOUND_W
 
@@ -222,6 +223,34 @@ def test_limits_of_a_device_are_not_set_too_often_also_not_by_lease_after_lease(
     assert client.ask(Op.SET, watts=(150.0,)) == Done()
 
 
+def test_a_device_that_is_narrowed_to_few_caps_has_no_more_of_them_because_others_are_set(parlour, tmp_path):
+    rules = 'version = 1\n[[rule]]\ndevices = ["gpu0"]\nsets_per_s = 0.1\n[[rule]]\n'
+    (tmp_path / "policy.toml").write_text(rules)
+    slow, other = parlour.lent("gpu0"), parlour.lent("gpu1")
+    assert slow.ask(Op.SET, watts=(150.0,)) == Done()
+    for _ in range(9):
+        slow.beat_for(0.5)
+        other.beat_for(0.5)
+        assert other.ask(Op.SET, watts=(150.0,)) == Done()
+        assert code(slow.ask(Op.SET, watts=(150.0,))) is Code.TOO_FAST
+
+
+def test_the_bounds_of_a_lease_are_those_of_the_limit_found_also_right_after_another(parlour, monkeypatch):
+    before = parlour.lent("gpu0", uid=BOB)
+    before.ask(Op.SET, watts=(150.0,))
+    devices = parlour.machine.devices
+
+    def read_and_then_given_back() -> tuple[Lendable, ...]:
+        found = devices()
+        before.ask(Op.GIVE_BACK)
+        return found
+
+    monkeypatch.setattr(parlour.machine, "devices", read_and_then_given_back)
+    lent = parlour.client().ask(Op.LEND, devices=("gpu0",))
+    assert isinstance(lent, Lent)
+    assert (lent.original_w, lent.max_w) == ((FOUND_W,), (FOUND_W,))
+
+
 def test_a_user_begins_no_leases_without_end(new_parlour):
     parlour = new_parlour(Bounds(lends=Rate(burst=2, per_s=0.5)))
     clients = [parlour.client() for _ in range(3)]
@@ -298,6 +327,16 @@ def test_what_a_device_refuses_is_passed_on(parlour, failure, expected):
     answer = client.ask(Op.SET, watts=(150.0,))
     assert isinstance(answer, Refusal)
     assert (answer.code, answer.kind) == expected
+
+
+def test_a_client_that_asks_for_its_limits_back_without_end_does_not_fill_the_log(parlour, caplog):
+    client = parlour.lent()
+    caplog.set_level("INFO")
+    for cap_w in (150.0, 160.0):
+        client.ask(Op.SET, watts=(cap_w,))
+        for _ in range(20):
+            assert isinstance(client.ask(Op.RESTORE), PutBack)
+    assert caplog.text.count("is back at 260 W (asked for)") == 2
 
 
 def test_a_fault_of_our_own_ends_one_lease_and_puts_back(parlour):

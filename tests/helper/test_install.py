@@ -46,6 +46,12 @@ def test_the_service_is_confined(key, value):
     assert unit(SERVICE)["Service"][key] == value
 
 
+def test_the_service_is_started_again_also_when_it_fails_quickly():
+    begin, limit = unit(SERVICE)["Service"], unit(SERVICE)["Unit"]
+    assert (begin["Restart"], begin["RestartSec"]) == ("on-failure", "100ms")
+    assert int(limit["StartLimitBurst"]) / int(limit["StartLimitIntervalSec"]) == 5  # a start takes a fifth of a second
+
+
 @pytest.fixture
 def rooted(monkeypatch, tmp_path):
     """A machine whose autocap is root's, with systemd."""
@@ -125,6 +131,12 @@ def test_nor_one_in_a_home_which_the_service_does_not_see(rooted, monkeypatch):
 def test_a_group_has_a_groups_name(rooted, group):
     with pytest.raises(CannotInstall, match="is no name of a group"):
         steps(rooted, group)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a%b", "a$b", "a\\b", "a\nExecStartPre=/bin/sh"])
+def test_an_interpreter_whose_path_systemd_would_read_otherwise_is_refused(rooted, name):
+    with pytest.raises(CannotInstall, match="has what means something to systemd"):
+        install.install_steps("lenders", units=rooted, systemd=rooted, python=f"/opt/{name}/bin/python3")
 
 
 def test_without_systemd_it_says_what_to_run_instead(rooted):

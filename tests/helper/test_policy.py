@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autocap.clock import VirtualClock
 from autocap.helper import policy_file
 from autocap.helper.policy import Grant, Policy, plain_address
 from autocap.helper.policy_file import PolicyFiles, PolicyRefused, rules_in
@@ -217,3 +218,24 @@ def test_there_are_not_more_files_than_can_be_read(files, tmp_path):
         write(tmp_path / "policy.d" / f"{number}.toml", "version = 1")
     with pytest.raises(PolicyRefused, match="holds 257 files; 256 are read"):
         files.current()
+
+
+def test_what_was_refused_is_not_read_again_for_each_who_asks(tmp_path, monkeypatch):
+    looks: list[str] = []
+
+    def nobody(name: str) -> int:
+        looks.append(name)
+        raise KeyError(name)
+
+    monkeypatch.setattr(policy_file, "_uid", nobody)
+    (tmp_path / "policy.toml").write_text('version = 1\n[[rule]]\nusers = ["alice"]\n')
+    clock = VirtualClock()
+    files = PolicyFiles(tmp_path / "policy.toml", tmp_path / "policy.d", os.geteuid(), now=clock.now)
+    for _ in range(3):
+        clock.wait_until(clock.now() + 1.5)
+        with pytest.raises(PolicyRefused, match="'alice' in users of rule 1 is not known here"):
+            files.current()
+    assert looks == ["alice"]
+    monkeypatch.setattr(policy_file, "_uid", lambda name: 20_001)
+    clock.wait_until(clock.now() + 5.0)
+    assert files.current().closed

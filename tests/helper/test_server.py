@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -219,6 +220,30 @@ def test_a_refusal_is_an_answer_and_no_end(serving):
     assert client.ask(Op.SET, Done, watts=(160.0,)) == Done()
 
 
+def test_who_connects_all_the_time_keeps_no_limit_from_being_put_back(serving):
+    serving.connect().close()  # its first look is over
+    (serving.state_dir / "gpu0.json").write_text("damaged: it is set aside once it is looked at")
+    serving.house.unsettled.set()
+    serving.house.now = lambda: time.monotonic() + 31.0
+    for _ in range(500):
+        serving.connect().close()
+        if (serving.state_dir / "gpu0.json.damaged").exists():
+            break
+    else:
+        pytest.fail("it is not looked at while somebody connects")
+
+
+def test_limits_are_tried_again_also_after_the_state_directory_was_refused(serving):
+    serving.connect().close()  # its first look is over
+    serving.state_dir.chmod(0o777)
+    serving.house.unsettled.set()
+    serving.server._settle_again()
+    assert serving.house.unsettled.is_set()
+    serving.state_dir.chmod(0o700)
+    serving.server._settle_again()
+    assert not serving.house.unsettled.is_set()
+
+
 def test_a_socket_is_for_its_owner_and_its_group_alone(tmp_path):
     path = tmp_path / "helper.sock"
     with listening.own(path, os.getgid()):
@@ -239,6 +264,13 @@ def test_what_a_killed_helper_left_is_replaced_and_what_is_no_socket_is_not(tmp_
         pass
     assert path.read_text() == "somebody's file"
     with pytest.raises(NotListening, match="no socket can be had at"), listening.own(tmp_path / "no" / "x", None):
+        pass
+
+
+def test_roots_socket_is_nowhere_where_others_could_put_something_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    tmp_path.chmod(0o777)
+    with pytest.raises(NotListening, match=r"could be replaced, as .* can write"), listening.own(tmp_path / "x", None):
         pass
 
 
