@@ -26,7 +26,7 @@ class Bounds:
     connects: Rate = Rate(burst=128, per_s=32)
     messages: Rate = Rate(burst=100, per_s=50)
     looks: Rate = Rate(burst=128, per_s=8)
-    lends: Rate = Rate(burst=32, per_s=2)
+    lends: Rate = Rate(burst=16, per_s=1)
     sets: Rate = Rate(burst=20, per_s=4)
     idle_s: float = 60.0
     send_s: float = 0.5

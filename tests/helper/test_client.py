@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -313,11 +314,9 @@ def test_where_nobody_listens_any_more_the_command_that_restarts_it_is_named(tmp
 
 
 @needs_two_users
-def test_who_is_not_in_the_group_is_told_how_to_come_into_it(tmp_path: Path) -> None:
-    path = tmp_path / "helper.sock"
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
-    with scripted(ScriptedHelper(path)):
+def test_who_is_not_in_the_group_is_told_how_to_come_into_it() -> None:
+    with TemporaryDirectory() as folder, scripted(ScriptedHelper(path := Path(folder) / "helper.sock")):
+        Path(folder).chmod(0o755)
         path.chmod(0o660)
         os.chown(path, 0, grp.getgrnam("daemon").gr_gid)
         try:

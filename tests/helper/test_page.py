@@ -49,5 +49,5 @@ def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
         f"({bounds.messages.burst:g} at once) on one; {MOST_DEVICES} devices in a request",
     ):
         assert said in " ".join(PAGE.split())
-    assert (bounds.sets.per_s, bounds.sets.burst, bounds.lends.per_s) == (4, 20, 2)
+    assert (bounds.sets.per_s, bounds.sets.burst, bounds.lends.per_s) == (4, 20, 1)
     assert os.path.exists(ROOT / "contrib" / "slurm" / "task_prolog.sh")
