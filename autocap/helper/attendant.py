@@ -91,6 +91,7 @@ class _Attendant:
                 why = self._ended({fd for fd, _ in self._ends.poll(1000 * wait_s)})
             if why is not None:
                 return why
+            conversation.pass_time()  # what is due does not wait for all that a client has sent ahead
         return conversation.over
 
     def _ended(self, found: set[int]) -> str | None:

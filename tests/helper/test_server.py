@@ -1,6 +1,7 @@
 """Clients over real sockets, in one process: who breaks off, is slow, sends nonsense or too much, and the others."""
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -161,6 +162,21 @@ def test_who_does_not_read_its_answers_is_let_go_and_holds_up_nobody(serving):
                 break
     assert serving.is_free()
     assert other.ask(Op.HELLO, Hello).uid == os.getuid()
+
+
+def test_what_a_client_has_sent_ahead_does_not_put_off_the_look_at_who_computes_there(serving):
+    raw = serving.raw()
+    answers = raw.makefile("rb")
+    raw.sendall(b'{"v":1,"id":1,"op":"lend","devices":["gpu0"]}\n{"v":1,"id":1,"op":"set","watts":[150]}\n')
+    assert [json.loads(answers.readline())["ok"] for _ in range(2)] == [True, True]
+    serving.machine.cards["gpu0"].pids = None  # nobody can tell
+    moments = itertools.count(time.monotonic(), 0.1)
+    serving.house.now = lambda: next(moments)
+    raw.sendall(b'{"v":1,"id":1,"op":"beat"}\n' * 130)  # all of it is read at once
+    said = [json.loads(answers.readline()) for _ in range(130)]
+    assert said[0]["ok"]
+    assert said[-1]["error"]["code"] == "no_lease"
+    assert serving.machine.limits_w()[0] == FOUND_W
 
 
 def test_a_half_open_client_holds_up_nobody(serving):
