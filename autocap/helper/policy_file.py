@@ -36,8 +36,9 @@ class PolicyRefused(AutocapError):
 
 
 class PolicyFiles:
-    """path: of the administrator's file, which must be there; the usual one, which need not, when `None`. drop_ins: a
-    directory. uid: the user who may own them besides root. now: the clock, seconds. From any thread."""
+    """path: of the administrator's file, which must be there; when `None` the usual one, which need not, before it was
+    read once. drop_ins: a directory. uid: the user who may own them besides root. now: the clock, seconds. From any
+    thread."""
 
     def __init__(self, path: Path | None, drop_ins: Path, uid: int, now: Callable[[], float] = time.monotonic) -> None:
         self._path = USUAL_POLICY if path is None else path
@@ -94,6 +95,7 @@ class PolicyFiles:
             if self._must_be_there:
                 raise PolicyRefused(f"there is no policy {self._path}; nothing is lent until there is") from None
             return Policy(rules=tuple(rules))
+        self._must_be_there = True  # a moment without it, as while an editor replaces it, must not open everything
         return Policy(rules=tuple(rules), closed=True)
 
     def _rules(self, path: Path) -> list[Rule]:

@@ -97,7 +97,9 @@ def kept() -> None:
     """The same under a cap that was kept, which no pause takes back."""
     stage = Stage("kept")
     script = Script(stage, fails=True, not_before=lambda: stage.states()[-1:] == ["HOLDING"])
-    fail_and_go_on(stage, script, TuneCallback(**stage.options, strategy="fixed", strategy_option={"cap": 130}))
+    # By energy and far down, it is kept however unevenly a machine that others use lets the steps run.
+    options = {**stage.options, "metric": "energy", "strategy": "fixed", "strategy_option": {"cap": 100}}
+    fail_and_go_on(stage, script, TuneCallback(**options))
 
 
 def fail_and_go_on(stage: Stage, script: Script, tune: TuneCallback) -> None:

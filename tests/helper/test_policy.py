@@ -167,6 +167,19 @@ def test_the_usual_one_need_not_be_there_and_drop_ins_alone_leave_the_rest_open(
     assert files.current().grant(BOB, GPU1) == Grant()
 
 
+def test_the_usual_one_once_read_has_to_stay(tmp_path, monkeypatch):
+    usual = tmp_path / "usual.toml"
+    monkeypatch.setattr(policy_file, "USUAL_POLICY", usual)
+    files = PolicyFiles(None, tmp_path / "policy.d", os.geteuid())
+    write(usual, RULES.format(200))
+    assert max_w(files) == 200.0
+    usual.rename(tmp_path / "usual.toml~")
+    with pytest.raises(PolicyRefused, match=r"there is no policy .*; nothing is lent until there is"):
+        files.current()
+    (tmp_path / "usual.toml~").rename(usual)
+    assert max_w(files) == 200.0
+
+
 @pytest.mark.parametrize("where", ["policy.toml", "policy.d/a.toml"])
 @pytest.mark.parametrize(
     ("spoil", "says"),
