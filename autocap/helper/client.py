@@ -193,10 +193,11 @@ class RemoteGuardian:
         """Have limits requested, also of a helper that has to be found again first, and see that they hold."""
         try:
             self._ask(op, Done, watts)
+            self._verify(wanted_w)
         except HelperLost as error:
             self._lend_again(error)
             self._ask(op, Done, watts)
-        self._verify(wanted_w)
+            self._verify(wanted_w)
 
     def _ask(self, op: Op, kind: type[A], watts: tuple[float, ...] = ()) -> A:
         """One request, as soon as the helper takes it. Raises what setting without a helper would."""
@@ -254,13 +255,20 @@ class RemoteGuardian:
                     raise
                 # The limit found, which was no more enforced when we came.
             except LimitOvertaken as error:
+                if original_w is not None and same_limit(error.found_w, original_w) and self._is_put_back():
+                    return
                 raise ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w) from error
             except LimitRefused:
-                if self._connection is not None:
-                    self._exchange(self._connection)
-                if not self._put_back:
+                if not self._is_put_back():
                     raise
-                return  # behind our back, as we seemed to hang: the next beat says so
+                return
+
+    def _is_put_back(self) -> bool:
+        """Whether limits were put back behind our back, as we seemed to hang: the next beat says so. Raises HelperLost,
+        where they were because the helper is gone."""
+        if self._connection is not None:
+            self._exchange(self._connection)
+        return self._put_back
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:

@@ -171,6 +171,24 @@ def test_a_helper_that_is_lost_in_the_middle_of_a_set_is_asked_again(helper, gua
     assert helper.ops() == ["lend", "set", "lend", "set", "give_back"]
 
 
+def test_a_helper_that_is_lost_before_a_set_was_verified_is_asked_again(helper, guardian, reader) -> None:
+    with guardian:
+        helper.script = at(Op.BEAT, Beaten(put_back=False), Hangup)
+        guardian.set_caps([200.0])
+        assert guardian.beat() is True
+    assert reader.verified == [200.0]
+    assert helper.ops() == ["lend", "set", "lend", "set", "give_back"]
+
+
+def test_what_the_watchdog_of_a_lost_helper_puts_back_is_not_somebody_elses(helper, guardian, reader) -> None:
+    with guardian:
+        reader.verdict = LimitOvertaken("overtaken", 250.0)
+        helper.script = at(Op.BEAT, Beaten(put_back=False), Beaten(put_back=False), Hangup)
+        guardian.set_caps([200.0])
+        assert guardian.beat() is True
+    assert helper.ops() == ["lend", "set", "lend", "set", "give_back"]
+
+
 def test_after_a_restart_that_finds_another_limit_nothing_is_set_any_more(helper, guardian) -> None:
     with guardian:
         helper.found_w = (220.0,)
