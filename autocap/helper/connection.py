@@ -215,7 +215,7 @@ class Connection:
         try:
             data = self._socket.recv(_READ_BYTES)
         except OSError as error:
-            raise HelperLost(f"the helper has ended the connection: {error.strerror}") from error
+            raise HelperLost("the helper has ended the connection") from error  # killed while something was unread
         if not data:
             raise HelperLost("the helper has ended the connection")
         self._lines.feed(data)
