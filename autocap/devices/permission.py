@@ -34,11 +34,15 @@ def own_privileges(process: Path = _SELF) -> Privileges:
     """Those of this process. process: its folder in /proc."""
     lines = (process / "status").read_text().splitlines()
     effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    return Privileges(admin=bool(effective & _CAP_SYS_ADMIN), namespaced=is_namespaced(process / "uid_map"))
+
+
+def is_namespaced(uid_map: Path = _SELF / "uid_map") -> bool:
+    """Whether a process, this one unless told otherwise, is in a user namespace other than the machine's first."""
     try:
-        namespaced = (process / "uid_map").read_text().split() != _WHOLE_MACHINE
+        return uid_map.read_text().split() != _WHOLE_MACHINE
     except OSError:  # a kernel without user namespaces
-        namespaced = False
-    return Privileges(admin=bool(effective & _CAP_SYS_ADMIN), namespaced=namespaced)
+        return False
 
 
 def settable_files(obstacle: str | None, *, writable: bool, switched_on: bool) -> Settable:

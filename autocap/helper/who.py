@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from autocap.devices.permission import is_namespaced
 from autocap.guardian.vital_signs import Look, VitalSigns
 from autocap.job.processes import identify
 
@@ -20,7 +21,6 @@ _MOST_THREADS = 256  # of a client that are looked at ten times a second, while 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _UIDS = Path("/proc/self/uid_map")
 _NO_UID = Path("/proc/sys/kernel/overflowuid")
-_WHOLE_MACHINE = ["0", "0", "4294967295"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def _further_groups(connection: socket.socket) -> tuple[int, ...]:
 def is_nobody_known(uid: int, uids: Path = _UIDS, no_uid: Path = _NO_UID) -> bool:
     """Whether a uid stands for all users whom our namespace has no number for, who cannot be told apart."""
     try:
-        return uid == int(no_uid.read_text()) and uids.read_text().split() != _WHOLE_MACHINE
+        return uid == int(no_uid.read_text()) and is_namespaced(uids)
     except OSError:  # a kernel without user namespaces
         return False
 

@@ -18,7 +18,7 @@ from random import Random
 from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, send
 from bench.faults.loan import ARRIVALS_MW, LENT, SOON_S, Loan
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import Late, Missed
+from bench.faults.processes import carried_out
 from bench.helper.served import until
 
 _BY_NEXT_START_S = 3.0  # where the watchdog is dead as well
@@ -31,13 +31,9 @@ def injected(kind: str, seed: int) -> Outcome | None:
     with tempfile.TemporaryDirectory(prefix="autocap-faults-") as name:
         Path(name).chmod(0o755)
         with Loan(Path(name)) as loan:
-            result = Outcome(kind=kind, seed=seed)
-            try:
-                result = KINDS[kind](loan, rng, result)
-            except Missed:
+            result = carried_out(KINDS[kind], loan, rng, Outcome(kind=kind, seed=seed))
+            if result is None:
                 return None
-            except Late as error:
-                result = replace(result, hung=str(error))
             result = _aftermath(loan, result)
             return replace(result, said=(*loan.served.log(), *loan.said()[-4:]))
 

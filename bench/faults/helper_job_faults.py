@@ -12,7 +12,7 @@ from random import Random
 
 from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, ended, random_moment, send
 from bench.faults.outcome import Outcome, difference
-from bench.faults.processes import ARRIVALS_MW, Late, Missed, Scene
+from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
 from bench.helper import people
 from bench.helper.served import Served, until
 from bench.nvml_emulation import Limits
@@ -62,13 +62,9 @@ def injected(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | N
     with tempfile.TemporaryDirectory(prefix="autocap-faults-") as name:
         Path(name).chmod(0o755)
         with UserScene(Path(name) / "job", iterations) as scene, scene.served:
-            result = Outcome(kind=kind, seed=seed)
-            try:
-                result = KINDS[kind](scene, rng, result)
-            except Missed:
+            result = carried_out(KINDS[kind], scene, rng, Outcome(kind=kind, seed=seed))
+            if result is None:
                 return None
-            except Late as error:
-                result = replace(result, hung=str(error))
             faults = [line for line in scene.served.log() if "internal fault" in line or "Traceback" in line]
             silent = faults[0] if faults else result.silent
             return replace(result, silent=silent, said=(*scene.served.log()[-4:], *scene.said()))

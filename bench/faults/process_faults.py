@@ -21,7 +21,7 @@ from bench.faults.aftermath import (
     send,
 )
 from bench.faults.outcome import Outcome, difference, silence
-from bench.faults.processes import ARRIVALS_MW, Late, Missed, Scene
+from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
 
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
 _ITERATIONS = 300
@@ -36,13 +36,9 @@ def injected(kind: str, seed: int, iterations: int = _ITERATIONS) -> Outcome | N
         tempfile.TemporaryDirectory(prefix="autocap-faults-") as beside,
         Scene(Path(beside) / "job", iterations) as scene,
     ):
-        result = Outcome(kind=kind, seed=seed)
-        try:
-            result = KINDS[kind](scene, rng, result)
-        except Missed:
+        result = carried_out(KINDS[kind], scene, rng, Outcome(kind=kind, seed=seed))
+        if result is None:
             return None
-        except Late as error:
-            result = replace(result, hung=str(error))
         return replace(result, said=scene.said())
 
 

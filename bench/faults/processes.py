@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from autocap.job.processes import ProcessId, identify
+from bench.faults.outcome import Outcome
 from bench.helper.people import Rights
 from bench.helper.served import watchdogs_of
 from bench.nvml_emulation import FileBoard, environment, machine
@@ -34,6 +36,21 @@ class Late(Exception):
 
 class Missed(Exception):
     """The job had ended before the fault was injected."""
+
+
+S = TypeVar("S")
+
+
+def carried_out(
+    inject: Callable[[S, Random, Outcome], Outcome], scene: S, rng: Random, result: Outcome
+) -> Outcome | None:
+    """What an injection into a scene came to; `None` where the job had ended before. result: so far."""
+    try:
+        return inject(scene, rng, result)
+    except Missed:
+        return None
+    except Late as error:
+        return replace(result, hung=str(error))
 
 
 class Scene:
