@@ -39,6 +39,7 @@ ROOMS = {
     "reports": "runlog measurement progress streams",
     "tracking": "job runlog reports",
     "session": "all before",
+    "cluster": "all before",
     "sweep": "all before",
     "cli": "all before",
     "integrations": "all before",
