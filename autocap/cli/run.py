@@ -50,8 +50,9 @@ class Attach:
         config = options.attach_config(args)
         with session_clock() as clock:
             from autocap.session.modes import attach
+            from autocap.session.place import LocalPlace
 
-            return attach(config, clock, args.pid)
+            return attach(config, clock, LocalPlace(args.pid))
 
 
 class Inside:
@@ -75,8 +76,9 @@ class Inside:
         try:
             with session_clock() as clock:
                 from autocap.session.modes import inside
+                from autocap.session.place import LocalPlace
 
-                return inside(config, clock, args.pid)
+                return inside(config, clock, LocalPlace(args.pid))
         except AutocapError as error:  # nothing is tuned, which is no reason to disturb the job
             note(f"warning: the job runs untuned: {error}")
             put(str(error))  # for the block, which has this as its result
