@@ -68,12 +68,22 @@ class ClusterDevice:
 
 
 class ClusterSource(DeviceSource):
-    """begin: what the agents are to look for. within_s: for how long the only look waits for the last of them."""
+    """begin: what the agents are to look for. within_s: for how long the only look waits for the last of them. close:
+    ends the agents."""
 
     def __init__(
-        self, fleet: Fleet, begin: Callable[[], Begin], pause: Callable[[float], object], within_s: float
+        self,
+        fleet: Fleet,
+        begin: Callable[[], Begin],
+        pause: Callable[[float], object],
+        within_s: float,
+        close: Callable[[], object] = lambda: None,
     ) -> None:
         self._fleet, self._begin, self._pause, self._within_s = fleet, begin, pause, within_s
+        self._close = close
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
 
     def find(self, job: ProcessId, waited_s: float) -> ClusterDevice | None:
         """As DeviceSource has it, once all agents have found theirs."""

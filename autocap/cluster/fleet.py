@@ -34,6 +34,7 @@ _WORD_S = 0.4  # between two words; an agent that has had none for 2 s puts its 
 SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a gap; is given up
 _AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
 _LOOK_S = 0.002  # for an answer
+_SURE_S, _SOUND_S = 0.005, 0.02  # clocks that are known so well need no more; an answer is waited for so long
 _ENDING_S = 5.0  # between the end of a job on its first node and on its last
 _AWAY_S = 0.9  # who has not looked for so long does not know who was silent
 _MOST_WORDS = 64  # unanswered
@@ -55,7 +56,7 @@ class Channel(Protocol):
 @dataclass(slots=True, kw_only=True)
 class Agent:
     """One of them. name: of its node. said_s: when it last said anything. gone: why it is. ended_s: when the job had
-    ended on its node."""
+    ended on its node. answered_s: when the last word was said that it has answered."""
 
     number: int
     name: str
@@ -63,6 +64,7 @@ class Agent:
     offset: Offset = field(default_factory=Offset)
     found: Found | None = None
     gone: str | None = None
+    answered_s: float = -1.0
     ended_s: float | None = None
     done: Done | None = None
 
@@ -135,6 +137,11 @@ class Fleet:
         return all(agent.ended_s is not None for agent in self.agents)
 
     @property
+    def is_lost(self) -> bool:
+        """Whether no agent is left."""
+        return all(agent.gone is not None for agent in self.agents)
+
+    @property
     def silent(self) -> frozenset[int]:
         """Agents from which no rows are to be waited for."""
         return frozenset(
@@ -147,14 +154,14 @@ class Fleet:
         """Take in what was said, and say a word where it is time to."""
         now_s = self._clock.now()
         away = now_s - self._tended_s > _AWAY_S
-        for number, message in self._channel.receive():
-            self._take(self.agents[number], message)
+        self._listen()
         if away:  # it was we who were
             for agent in self.agents:
                 agent.said_s = max(agent.said_s, now_s)
         self._tended_s = now_s
         if now_s >= self._next_word_s or self._last_word != (self.interval_s, self.counted):
             self._say_word(now_s)
+            self._sound(now_s)
 
     def do(
         self,
@@ -205,6 +212,18 @@ class Fleet:
         found, self._notes = tuple(self._notes), []
         return found
 
+    def _listen(self) -> None:
+        for number, message in self._channel.receive():
+            self._take(self.agents[number], message)
+
+    def _sound(self, said_s: float) -> None:
+        """Wait a moment for the answers of those whose clocks are not known well: one that lies about until the next
+        look says little of when it came."""
+        unsure = [agent for agent in self.agents if agent.gone is None and agent.offset.error_s(said_s) > _SURE_S]
+        while self._clock.now() < said_s + _SOUND_S and any(agent.answered_s < said_s for agent in unsure):
+            self._pause(_LOOK_S / 2)
+            self._listen()
+
     def _is_awaited(self, one: int, number: int) -> bool:
         agent = self.agents[one]
         return agent.gone is None and (agent.done is None or agent.done.number != number)
@@ -235,6 +254,7 @@ class Fleet:
             case Heard(number=number, heard_s=heard_s, said_s=said_s, put_back=put_back):
                 self._put_back |= put_back
                 if number in self._words:
+                    agent.answered_s = self._words[number]
                     agent.offset.exchanged(self._words[number], heard_s, said_s, now_s)
             case Done():
                 agent.done = message

@@ -37,6 +37,7 @@ from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReadi
 from autocap.version import __version__
 
 _NO_WORD_S = 2.0  # after which an agent puts its limits back
+_PHASES = 4
 _LOSABLE = (Word, Do, Rows, Heard, Done)  # which are said again, or whose successors stand in for them
 
 
@@ -215,8 +216,9 @@ class VirtualAgent:
                 self.interrupt()
             self.say(self.number, Rows(first=self._next_row, rows=(self._row(),)))
             self._next_row += 1
-        # A hair of its own, so that no two sample in step.
-        self.clock.at(now_s + self._interval_s * (1 + 1e-3 * (self.number % 7)), self._sample)
+        phase_s = self._interval_s * (self.number % _PHASES) / _PHASES  # not all sample in step
+        begun = round((now_s - phase_s) / self._interval_s)
+        self.clock.at(max(now_s + 1e-3, (begun + 1) * self._interval_s + phase_s), self._sample)
 
     def _row(self) -> Row:
         steps, node = self.machine.steps(), self.machine.node()
