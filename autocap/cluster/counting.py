@@ -18,7 +18,7 @@ from autocap.records import SensorInfo, StepReading
 class ClusterCounter:
     """kind, ours, step_map_fd: as IterationCounter has them. tell: hears whether iterations need be counted.
 
-    step_map: the name of the file in which the job's processes count, the same on every node; `None` without one.
+    step_map: the path of the file in which the job's processes count, the same on every node; `None` without one.
     """
 
     def __init__(self, kind: str, *, ours: bool, step_map_fd: int | None, tell: Callable[[bool], object]) -> None:
@@ -31,7 +31,7 @@ class ClusterCounter:
         if self._counts_here or (self._ours and self._kind in ("auto", "steps")):
             self._inner.__enter__()
             if not self._counts_here and self._inner.step_map is not None:
-                self.step_map = self._inner.step_map.name
+                self.step_map = str(self._inner.step_map)
         return self
 
     def __exit__(self, *error: object) -> None:
