@@ -47,7 +47,7 @@ class Agent:
     ) -> None:
         self._clock, self._say, self._start = clock, say, prepare
         self._lease = Lease(clock.now())
-        self._preparation: "Preparation | None" = None
+        self._preparation: Preparation | None = None
         self._here: NodeJob | None = None
         self._word = Word(number=0, interval_s=_LATER_S, counted=True)
         self._done: Done | None = None  # the last one
