@@ -39,13 +39,18 @@ class Done:
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster.job", description=__doc__)
+    add_options(parser)
+    args = parser.parse_args(argv)
+    print(json.dumps(asdict(play(args.iterations, name_of(os.environ), args.leave_after))), flush=True)
+    return 0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What the job is told, whatever starts it."""
     parser.add_argument("--iterations", type=int, default=1000, metavar="N", help="of the job (default: 1000)")
     parser.add_argument(
         "--leave-after", type=int, metavar="N", help="end on this node after so many, and leave the others to theirs"
     )
-    args = parser.parse_args(argv)
-    print(json.dumps(asdict(play(args.iterations, name_of(os.environ), args.leave_after))), flush=True)
-    return 0
 
 
 def name_of(environment: Mapping[str, str]) -> str:
