@@ -7,18 +7,17 @@ from pathlib import Path
 
 from bench.nvml_emulation import FileBoard, Machine, machine
 
-_SEED = 1
-
 
 def whole_machine(
-    profile: str, *, cards: int, spread: float, sensor: str = "turing", arrivals_mw: Sequence[int] | None = None
+    profile: str, *, cards: int, spread: float, seed: int, arrivals_mw: Sequence[int] | None = None
 ) -> Machine:
     """All cards of a cluster, as if they stood in one machine that idles until its job comes.
 
-    spread: relative standard deviation of their efficiency. arrivals_mw: as `machine` has them.
+    spread: relative standard deviation of their efficiency. seed: of what the cards are like, and of all noise.
+    arrivals_mw: as `machine` has them.
     """
     made = machine(profile, gpus=cards, arrivals_mw=arrivals_mw)
-    return replace(made, sensor=sensor, seed=_SEED, start_s=None, efficiency_spread=spread)
+    return replace(made, seed=seed, start_s=None, efficiency_spread=spread)
 
 
 def create(places: Sequence[Path], whole: Machine) -> list[FileBoard]:

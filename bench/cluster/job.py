@@ -27,14 +27,11 @@ _ENV = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a rank did. steps: iterations that it counted. start_s, end_s: of them, on the system's monotonic clock.
-    energy_j: what all cards of all nodes truly used meanwhile."""
+    """What a rank did. steps: iterations that it counted. took_s: over them."""
 
     node: str
     steps: int
-    start_s: float
-    end_s: float
-    energy_j: float
+    took_s: float
 
 
 def main(argv: Sequence[str]) -> int:
@@ -61,7 +58,7 @@ def name_of(environment: Mapping[str, str]) -> str:
 def play(iterations: int, job: str, leave_after: int | None = None) -> Done:
     """Register with this node's board, and do one rank's iterations. Raises TimeoutError where others do not come."""
     board = FileBoard(Path(os.environ[STATE_VARIABLE]))
-    clock, origin_s = shared_clock(board), board.read().origin_s
+    clock = shared_clock(board)
     board.update(
         lambda state: replace(
             state,
@@ -86,14 +83,7 @@ def play(iterations: int, job: str, leave_after: int | None = None) -> Done:
         while reading is not None and done < reading.count:
             done += 1
             autocap.step()
-    end_s = reading.t_s if reading is not None else clock.now()
-    return Done(
-        node=Path(os.environ[STATE_VARIABLE]).stem,
-        steps=done,
-        start_s=origin_s + start_s,
-        end_s=origin_s + end_s,
-        energy_j=sum(physics.used_j(start_s, end_s)),
-    )
+    return Done(node=Path(os.environ[STATE_VARIABLE]).stem, steps=done, took_s=clock.now() - start_s)
 
 
 if __name__ == "__main__":

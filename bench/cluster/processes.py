@@ -16,12 +16,12 @@ _LEAVE_S, _GONE_S, _LOOK_S = 3.0, 10.0, 0.05
 
 def of_cluster(cluster: Cluster) -> list[ProcessId]:
     """All of them, who looks left out."""
-    return list(_found(f"{MARK}={cluster.folder}", [_log(cluster, name) for name in cluster.names]))
+    return list(found(f"{MARK}={cluster.folder}", [_log(cluster, name) for name in cluster.names]))
 
 
 def of_node(cluster: Cluster, name: str) -> list[ProcessId]:
     """Those of one node, its daemon's too."""
-    return list(_found(f"{STATE_VARIABLE}={cluster.directory / name}.json", [_log(cluster, name)]))
+    return list(found(f"{STATE_VARIABLE}={cluster.directory / name}.json", [_log(cluster, name)]))
 
 
 def _log(cluster: Cluster, name: str) -> str:
@@ -29,7 +29,8 @@ def _log(cluster: Cluster, name: str) -> str:
     return str(cluster.directory / f"slurmd-{name}.log")
 
 
-def _found(setting: str, logs: Collection[str]) -> Iterator[ProcessId]:
+def found(setting: str, logs: Collection[str] = ()) -> Iterator[ProcessId]:
+    """Those that have a setting in their environment, or are Slurm's and hold one of these logs."""
     wanted = os.fsencode(setting)
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():

@@ -4,13 +4,14 @@ import argparse
 import random
 import shutil
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
 from bench.cluster import boards, processes, ray_nodes, slurm
 from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
+from bench.nvml_emulation import FileBoard
 
 ENGINES = {"slurm": slurm, "ray": ray_nodes}
 _PORTS, _DRAWS = range(20_000, 32_000), 200  # below those that the system gives away
@@ -52,36 +53,48 @@ def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
     )
 
 
-def start(cluster: Cluster, arrivals_mw: Sequence[int] | None = None) -> None:
-    """Start a cluster; what was begun is ended again where it fails. Raises ClusterError.
-
-    arrivals_mw: the limits found on its cards; the profile's default ones unless given.
-    """
+def start(cluster: Cluster) -> None:
+    """Start a cluster; what was begun is ended again where it fails. Raises ClusterError."""
     engine = ENGINES[cluster.engine]
     if (lacks := engine.missing()) is not None:
         raise ClusterError(lacks)
     require_free(cluster.directory)
     cluster.directory.mkdir(parents=True, exist_ok=True)
     cluster.write()
-    new_boards(cluster, arrivals_mw)
+    new_boards(cluster)
     with ExitStack() as undo:
         undo.callback(processes.end, cluster)
         engine.start(cluster)
         undo.pop_all()
 
 
-def new_boards(cluster: Cluster, arrivals_mw: Sequence[int] | None = None) -> None:
-    """Boards as nobody has touched them, between two jobs."""
+def new_boards(cluster: Cluster, seed: int = 1, arrivals_mw: Sequence[int] | None = None) -> list[FileBoard]:
+    """Boards that nobody has touched, also in place of those of an earlier job.
+
+    seed: what the cards are like, and their noise. arrivals_mw: the limits found on them; the profile's default ones
+    unless given.
+    """
+    cards = cluster.nodes * cluster.gpus
     whole = boards.whole_machine(
-        cluster.profile, cards=cluster.nodes * cluster.gpus, spread=cluster.spread, arrivals_mw=arrivals_mw
+        cluster.profile, cards=cards, spread=cluster.spread, seed=seed, arrivals_mw=arrivals_mw
     )
-    boards.create(cluster.boards, whole)
+    return boards.create(cluster.boards, whole)
 
 
 def stop(cluster: Cluster) -> None:
     """End what was started, and remove its files."""
     processes.end(cluster)
     shutil.rmtree(cluster.directory)
+
+
+@contextmanager
+def started(cluster: Cluster) -> Iterator[None]:
+    """A cluster, for as long as it is needed. Raises ClusterError."""
+    start(cluster)
+    try:
+        yield
+    finally:
+        stop(cluster)
 
 
 def exports(cluster: Cluster) -> str:

@@ -70,6 +70,11 @@ class Physics:
         busiest = max(self._devices, key=lambda one: len(one[0].gpus))
         return busiest[0].steps(self._clock.now())
 
+    def ends_s(self) -> tuple[float, ...]:
+        """When each of them really ended."""
+        busiest = max(self._devices, key=lambda one: len(one[0].gpus))
+        return tuple(busiest[0].true_ends_s().tolist())
+
     def used_j(self, start_s: float, end_s: float) -> tuple[float, ...]:
         """What each card really used between two times that have passed, joules."""
         energies_j = {id(device): device.true_energy_j(start_s, end_s) for device, _ in self._devices}

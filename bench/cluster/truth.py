@@ -1,0 +1,66 @@
+"""What a job on emulated machines really did, played again from their boards, and whether its steps were counted so."""
+
+import csv
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.nvml_emulation import FileBoard
+from bench.nvml_emulation.install import shared_clock
+from bench.nvml_emulation.physics import Physics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """ends_s: of the iterations, on the machines' clock. energy_j: of all cards over all of them, joules."""
+
+    start_s: float
+    ends_s: tuple[float, ...]
+    energy_j: float
+
+    @property
+    def period_s(self) -> float:
+        return (self.ends_s[-1] - self.start_s) / len(self.ends_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What autocap counted. total, seen: iterations in result.json, and those that it saw from the baseline on. off_s:
+    how far a count's time was from the end of that very iteration, at worst."""
+
+    total: float
+    seen: int
+    off_s: float
+
+
+def played(board: Path) -> Truth:
+    """A job that has ended. board: of any of its machines."""
+    file = FileBoard(board)
+    state = file.whole()[0]
+    assert state.start_s is not None  # it ran
+    physics = Physics(shared_clock(file))
+    physics.sync(state)
+    ends_s = physics.ends_s()
+    return Truth(start_s=state.start_s, ends_s=ends_s, energy_j=sum(physics.used_j(state.start_s, ends_s[-1])))
+
+
+def counted(out: Path, result: Mapping[str, Any], truth: Truth) -> Counted:
+    """How a run counted the job. out: its run directory, whose clock began at some other time."""
+    with gzip.open(out / "samples.csv.gz", "rt") as file:
+        rows = [
+            (float(row["t_s"]), int(row["steps"]), float(row["step_t_s"]))
+            for row in csv.DictReader(file)
+            if row["steps"]
+        ]
+    begun_s = next(state["start_s"] for state in result["states"] if state["name"] == "BASELINE")
+    first = max(steps for t_s, steps, _ in rows if t_s <= begun_s)
+    ahead_s = [step_s - truth.ends_s[steps - 1] for _, steps, step_s in rows if steps]
+    middle_s = median(ahead_s)
+    return Counted(
+        total=result["totals"]["iterations"],
+        seen=rows[-1][1] - first,
+        off_s=max(abs(one - middle_s) for one in ahead_s),
+    )
