@@ -55,9 +55,15 @@ def name_of(environment: Mapping[str, str]) -> str:
     return ".".join(environment.get(name, "") for name in _ENV)
 
 
+def times_of(board: Path) -> Path:
+    """Where the rank of a board's machine writes when it counted each step, on the system's monotonic clock."""
+    return board.with_suffix(".steps")
+
+
 def play(iterations: int, job: str, leave_after: int | None = None) -> Done:
     """Register with this node's board, and do one rank's iterations. Raises TimeoutError where others do not come."""
-    board = FileBoard(Path(os.environ[STATE_VARIABLE]))
+    place = Path(os.environ[STATE_VARIABLE])
+    board = FileBoard(place)
     clock = shared_clock(board)
     board.update(
         lambda state: replace(
@@ -75,15 +81,17 @@ def play(iterations: int, job: str, leave_after: int | None = None) -> Done:
             raise TimeoutError(f"not every rank of job {job} came within {_WAIT_S:g} s")
         time.sleep(_LOOK_S)
     physics, done, ended = Physics(clock), 0, False
-    while not ended and (leave_after is None or done < leave_after):
-        time.sleep(_LOOK_S)
-        physics.sync(board.whole()[0])
-        ended = physics.ended()  # before the steps are read: the last one may end in between
-        reading = physics.steps()
-        while reading is not None and done < reading.count:
-            done += 1
-            autocap.step()
-    return Done(node=Path(os.environ[STATE_VARIABLE]).stem, steps=done, took_s=clock.now() - start_s)
+    with open(times_of(place), "w", buffering=1) as times:
+        while not ended and (leave_after is None or done < leave_after):
+            time.sleep(_LOOK_S)
+            physics.sync(board.whole()[0])
+            ended = physics.ended()  # before the steps are read: the last one may end in between
+            reading = physics.steps()
+            while reading is not None and done < reading.count:
+                done += 1
+                autocap.step()
+                print(time.monotonic(), file=times)
+    return Done(node=place.stem, steps=done, took_s=clock.now() - start_s)
 
 
 if __name__ == "__main__":

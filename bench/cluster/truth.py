@@ -2,15 +2,18 @@
 
 import csv
 import gzip
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.cluster.job import times_of
 from bench.nvml_emulation import FileBoard
 from bench.nvml_emulation.install import shared_clock
 from bench.nvml_emulation.physics import Physics
+
+_DIGIT_S = 1e-6  # of times in samples.csv.gz
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class Truth:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """What autocap counted. total, seen: iterations in result.json, and those that it saw from the baseline on. off_s:
-    how far a count's time was from the end of that very iteration, at worst."""
+    how far the time of a count was from when the slowest rank counted that very iteration, at worst."""
 
     total: float
     seen: int
@@ -47,17 +50,19 @@ def played(board: Path) -> Truth:
     return Truth(start_s=state.start_s, ends_s=ends_s, energy_j=sum(physics.used_j(state.start_s, ends_s[-1])))
 
 
-def counted(out: Path, result: Mapping[str, Any], truth: Truth) -> Counted:
-    """How a run counted the job. out: its run directory, whose clock began at some other time."""
+def counted(out: Path, result: Mapping[str, Any], boards: Sequence[Path]) -> Counted:
+    """How a run counted the job. out: its run directory, whose clock began at some other time than the ranks'."""
+    ranks = [[float(line) for line in times_of(board).read_text().split()] for board in boards]
+    slowest_s = [max(times) for times in zip(*ranks, strict=True)]
     with gzip.open(out / "samples.csv.gz", "rt") as file:
         rows = [
             (float(row["t_s"]), int(row["steps"]), float(row["step_t_s"]))
             for row in csv.DictReader(file)
-            if row["steps"]
+            if row["steps"] and row["steps"] != "0"
         ]
     begun_s = next(state["start_s"] for state in result["states"] if state["name"] == "BASELINE")
-    first = max(steps for t_s, steps, _ in rows if t_s <= begun_s)
-    ahead_s = [step_s - truth.ends_s[steps - 1] for _, steps, step_s in rows if steps]
+    first = max(steps for t_s, steps, _ in rows if t_s <= begun_s + _DIGIT_S)
+    ahead_s = [step_s - slowest_s[steps - 1] for _, steps, step_s in rows]
     middle_s = median(ahead_s)
     return Counted(
         total=result["totals"]["iterations"],
