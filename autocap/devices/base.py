@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 from autocap.errors import DeviceError, LimitRefused
-from autocap.job.processes import ProcessId
+from autocap.job.processes import Roots
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo
 
 
@@ -96,7 +96,7 @@ class DeviceSource(Protocol):
         """
         return None
 
-    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+    def find(self, job: Roots, waited_s: float) -> Tunable | None:
         """The job's devices, opened; `None` where it uses none yet.
 
         waited_s: for how long the job has been looked at; infinity for the last look, or the only one. Raises

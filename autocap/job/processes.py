@@ -3,10 +3,12 @@
 import errno
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+_MOST_BYTES = 1 << 22  # of an environment
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -24,6 +26,9 @@ class ProcessId:
         """
         stat = _stat(self.pid)
         return stat is not None and stat.start_ticks == self.start_ticks and stat.state not in ("Z", "X")
+
+
+Roots = ProcessId | tuple[ProcessId, ...]  # of a job: what it began with here, or each of those that an engine started
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +82,42 @@ def own_identity() -> ProcessId:
     return identity
 
 
-def tree(root: ProcessId) -> tuple[ProcessId, ...]:
-    """Every live process that descends from `root` or stands in the session it leads, `root` first.
+def tree(roots: Roots) -> tuple[ProcessId, ...]:
+    """Every live process that descends from one of the roots or stands in the session that it leads, the roots first.
 
     The session finds children whose parent has died; descent finds those that began a session of their own.
     """
-    stats = {pid: stat for pid in _pids() if (stat := _stat(pid)) is not None}
-    if root.pid in stats and stats[root.pid].start_ticks != root.start_ticks:
-        return ()  # the number was given to another process, so its session and children are not ours either
-    found = {root.pid} if root.pid in stats else set()
-    found |= {pid for pid, stat in stats.items() if stat.session == root.pid}
+    given = (roots,) if isinstance(roots, ProcessId) else roots
+    stats = {pid: stat for pid in pids() if (stat := _stat(pid)) is not None}
+    # A number that was given to another process: its session and children are not ours either.
+    begun = {root.pid for root in given if root.pid not in stats or stats[root.pid].start_ticks == root.start_ticks}
+    found = {pid for pid, stat in stats.items() if pid in begun or stat.session in begun}
     grown = True
     while grown:
         more = {pid for pid, stat in stats.items() if stat.ppid in found and pid not in found}
         found |= more
         grown = bool(more)
-    ordered = sorted(found, key=lambda pid: (pid != root.pid, pid))
+    ordered = sorted(found, key=lambda pid: (pid not in begun, pid))
     return tuple(ProcessId(pid, stats[pid].start_ticks) for pid in ordered if stats[pid].state not in ("Z", "X"))
 
 
-def _pids() -> list[int]:
+def ancestors(pid: int) -> Iterator[int]:
+    """A process's parent, that one's parent, and so on, as far as /proc shows them."""
+    stat = _stat(pid)
+    while stat is not None and stat.ppid > 0:
+        yield stat.ppid
+        stat = _stat(stat.ppid)
+
+
+def environment(pid: int, proc: Path = _PROC) -> dict[bytes, bytes]:
+    """What a process was started with, by name. proc: instead of /proc. Raises OSError where it is not to be read."""
+    with (proc / str(pid) / "environ").open("rb") as file:
+        entries = file.read(_MOST_BYTES).split(b"\0")
+    return {name: value for name, given, value in (entry.partition(b"=") for entry in entries) if given}
+
+
+def pids() -> list[int]:
+    """Of every process that /proc shows."""
     return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
 
 

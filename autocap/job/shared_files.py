@@ -2,7 +2,7 @@
 
 The maker holds an advisory lock on its file, which the kernel drops with the last process that has the file open from
 it, however that dies and in whatever PID namespace it ran. So a file that nobody has locked is a dead maker's, and
-whoever comes next may remove it. No name of such a file is ever taken from elsewhere.
+whoever comes next may remove it. A name that is given, as to the nodes of one job, is one that such a file could have.
 """
 
 import errno
@@ -29,30 +29,34 @@ _FIRST_FD = 3  # a program whose streams are closed must not write its output to
 class SharedFile:
     """A new file of that many bytes, allocated, private to the user whose rights we act with.
 
-    path: its name. fd: open for reading and writing, not inheritable. To be closed, which removes it. A fork of this
-    process lets go of it, and its maker alone removes it. Raises OSError where the directory takes none.
+    name: that of such a file on another machine, which this one is to have here; `None` for a new one. path: its name.
+    fd: open for reading and writing, not inheritable. To be closed, which removes it. A fork of this process lets go of
+    it, and its maker alone removes it. Raises OSError where the directory takes none, FileExistsError where it has one
+    of that name.
     """
 
-    def __init__(self, directory: Path, size: int) -> None:
+    def __init__(self, directory: Path, size: int, name: str | None = None) -> None:
+        if name is not None and not _NAME.fullmatch(name):
+            raise OSError(errno.EINVAL, "no name of a file that counts steps")
         with _folder(directory) as folder:
             for _ in range(_TRIES):
-                name = f"{_PREFIX}{os.urandom(16).hex()}"
-                self.fd = _new(name, folder)
+                made = name or f"{_PREFIX}{os.urandom(16).hex()}"
+                self.fd = _new(made, folder)
                 status = os.fstat(self.fd)
                 try:
                     # Removed as a dead maker's already, where somebody looked between the making and the locking.
-                    if _lock(self.fd) and _stands_for(folder, name, status):
+                    if _lock(self.fd) and _stands_for(folder, made, status):
                         # Allocated, not merely long: on a full disk a hole would kill the job that writes to it.
                         os.posix_fallocate(self.fd, 0, size)
                         break
                     os.close(self.fd)
                 except OSError:
                     os.close(self.fd)
-                    _remove(folder, name, status)
+                    _remove(folder, made, status)
                     raise
             else:
                 raise OSError(errno.EAGAIN, "others remove what is made there")
-        self.path = directory / name
+        self.path = directory / made
         self._status = status
         _live.add(self)
 

@@ -4,10 +4,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from autocap.clock import Clock
 from autocap.config import CALLS_WITHIN_SECONDS, PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
-from autocap.job.processes import ProcessId
+from autocap.job.processes import Roots
 from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
 from autocap.progress.calls.counter import CallCounter
 from autocap.progress.calls.target import KIND as CALLS
@@ -27,7 +28,8 @@ class IterationCounter:
     nothing in the child at all.
 
     kind: as --progress has it. ours: the job is our child; nothing can be put into one that is not. step_map_fd: of the
-    map in which a job that asked to be tuned counts its steps. new_calls: makes the counter of calls. now: the system's
+    map in which a job that asked to be tuned counts its steps. step_map: the map, where it is not to be a new one; ours
+    to close. new_calls: makes the counter of calls. now: the system's
     monotonic clock. Entering raises
     AutocapError when the map or the relay cannot be set up, or calls that were asked for cannot be counted.
     """
@@ -38,24 +40,25 @@ class IterationCounter:
         *,
         ours: bool = True,
         step_map_fd: int | None = None,
+        step_map: StepMap | None = None,
         new_calls: Callable[[CallTarget], CallCounter] = CallCounter,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kind = kind if ours or kind != "auto" else "outside"
-        self._ours, self._given = ours, step_map_fd
+        self._ours, self._given, self._named = ours, step_map_fd, step_map
         self._stack = ExitStack()
         self._map: StepMap | None = None
         self._relay: Relay | None = None
         self._calls: CallCounter | None = None
         self._new_calls, self._now = new_calls, now
         self._witness: CallWitness | None = None  # of a period that was asked for
-        self._job: ProcessId | None = None
+        self._job: Roots | None = None
         self._first_read_s: float | None = None
 
     def __enter__(self) -> "IterationCounter":
         given = None if self._given is None else self._stack.enter_context(StepMap.adopt(self._given))
         if self._kind in ("auto", "steps"):
-            self._map = given or self._stack.enter_context(StepMap.create())
+            self._map = given or self._stack.enter_context(self._named or StepMap.create())
         elif self._kind.startswith(_REGEX):
             self._relay = self._stack.enter_context(Relay.start(self._kind.removeprefix(_REGEX)))
         elif self._by_calls:
@@ -66,7 +69,7 @@ class IterationCounter:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def follow(self, job: ProcessId | None) -> None:
+    def follow(self, job: Roots | None) -> None:
         """The job is there: this process and its descendants. Raises CallsUnavailable where it was not started by us,
         and the calls that were asked for cannot be counted in it."""
         self._job = job
@@ -120,6 +123,11 @@ class IterationCounter:
         else:
             with self._relay.child_stdout() as descriptor:
                 yield descriptor
+
+    @property
+    def step_map(self) -> Path | None:
+        """The file in which the child's processes count their steps; `None` where there is none that we made."""
+        return None if self._map is None or self._given is not None else self._map.path
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from autocap.errors import AutocapError
 from autocap.guardian import UNSETTLED, Guardian, settle
 from autocap.guardian.heartbeat import Pulse
 from autocap.guardian.journal import Entry
-from autocap.job.processes import ProcessId, own_identity
+from autocap.job.processes import ProcessId, Roots, own_identity
 from autocap.metrics import Metric
 from autocap.progress import Progress, StepProgress
 from autocap.records import SensorInfo, StepReading
@@ -190,7 +190,7 @@ class _Found(DeviceSource):
         self._stage = stage
         self._library: Library | None = None
 
-    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+    def find(self, job: Roots, waited_s: float) -> Tunable | None:
         stage, lived = self._stage, times(self._stage.clock)
         wall_s = lived["wall_s"]
         library = open_library(pause=lived["pause"], wall_s=lambda: wall_s() + stage.wall_step_s)

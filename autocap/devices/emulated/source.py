@@ -8,8 +8,8 @@ from autocap.devices.base import CheckCaps, DeviceSource, Tunable
 from autocap.devices.emulated.device import EmulatedDevice
 from autocap.devices.emulated.job_tree import require_own
 from autocap.devices.model import profiles
-from autocap.errors import DeviceUnavailable
-from autocap.job.processes import ProcessId
+from autocap.errors import DeviceError, DeviceUnavailable
+from autocap.job.processes import ProcessId, Roots
 
 
 class EmulatedSource(DeviceSource):
@@ -30,7 +30,12 @@ class EmulatedSource(DeviceSource):
         self._owner_uid = owner_uid
         check(self._device.gpus, [self._device.cap_range.default_w])
 
-    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+    def find(self, job: Roots, waited_s: float) -> Tunable | None:
+        if not isinstance(job, ProcessId):
+            raise DeviceError(
+                "the emulated device is played by a process and what it starts, and a job on several nodes has no such "
+                "process; pass another --device"
+            )
         if self._owner_uid is not None:
             require_own(job, self._owner_uid)
         self._device.bind(job)

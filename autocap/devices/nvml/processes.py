@@ -7,16 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.devices.nvml.job_gpus import ProcessFacts
-from autocap.job.processes import ProcessId, tree
+from autocap.job.processes import Roots, environment, tree
 
 _PROC = Path("/proc")
 _GPU_FILE = re.compile(r"/dev/nvidia(\d+)")
 _CUDA_FILES = frozenset({"/dev/nvidia-uvm", "/dev/dxg"})  # the second one under WSL; monitors open neither
 
 
-def of_tree(root: ProcessId, proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
+def of_tree(job: Roots, proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
     """The facts of every process of a job. proc: instead of /proc."""
-    return of_pids((process.pid for process in tree(root)), proc)
+    return of_pids((process.pid for process in tree(job)), proc)
 
 
 def of_pids(pids: Iterable[int], proc: Path = _PROC) -> tuple[ProcessFacts, ...]:
@@ -44,12 +44,11 @@ def _facts(folder: Path) -> ProcessFacts | None:
     uid = int(status["Uid"].split()[0])
     try:
         files = _open_files(folder / "fd")
-        environ = (folder / "environ").read_bytes()
+        variables = environment(int(folder.name), folder.parent)
     except PermissionError:
         return ProcessFacts(ns_pids=ns_pids, uid=uid, readable=False)
     except OSError:
         return None
-    variables = dict(entry.partition(b"=")[::2] for entry in environ.split(b"\0"))
     return ProcessFacts(
         ns_pids=ns_pids,
         uid=uid,

@@ -14,7 +14,7 @@ from autocap.devices.nvml.device import NvmlDevice
 from autocap.devices.nvml.job_gpus import JobGpus, Listing
 from autocap.devices.nvml.library import Library, NvmlGpu, open_library
 from autocap.errors import DeviceError, DeviceUnavailable
-from autocap.job.processes import ProcessId
+from autocap.job.processes import Roots
 from autocap.records import GpuInfo
 
 if TYPE_CHECKING:  # the watchdog has no use for it
@@ -68,7 +68,7 @@ class NvmlSource(DeviceSource):
             job_gpus.refuse_strangers(job_gpus.strangers(listings, uuids, (), others))
         return self._open(uuids)
 
-    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+    def find(self, job: Roots, waited_s: float) -> Tunable | None:
         listings = self._listings()
         tree = gpu_processes.of_tree(job)
         ours = {process.pid for process in tree}

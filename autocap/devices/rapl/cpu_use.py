@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from autocap.job.processes import ProcessId, spent_ticks, tree
+from autocap.job.processes import ProcessId, Roots, spent_ticks, tree
 
 _PROC = Path("/proc")
 _COMPUTES = 0.1  # of what the busiest process uses: launchers, shells and monitors stay far below
@@ -13,7 +13,7 @@ _COMPUTES = 0.1  # of what the busiest process uses: launchers, shells and monit
 class CpuUse:
     """Where the processes of a job may run, of those that do its work; each look covers the time since the last."""
 
-    def __init__(self, job: ProcessId) -> None:
+    def __init__(self, job: Roots) -> None:
         self._job = job
         self._spent: dict[ProcessId, int] = {}
 

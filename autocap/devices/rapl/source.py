@@ -11,7 +11,7 @@ from autocap.devices.rapl.cpu_use import CpuUse
 from autocap.devices.rapl.device import RaplDevice
 from autocap.devices.rapl.packages import RaplPackage, inventory
 from autocap.errors import DeviceError, DeviceUnavailable
-from autocap.job.processes import ProcessId
+from autocap.job.processes import Roots
 
 if TYPE_CHECKING:  # the watchdog has no use for it
     from autocap.config import RunConfig
@@ -43,7 +43,7 @@ class RaplSource(DeviceSource):
         """Those that --gpus names, or else all: where a command will compute is not known before it runs."""
         return self._open(self._cpus)
 
-    def find(self, job: ProcessId, waited_s: float) -> Tunable | None:
+    def find(self, job: Roots, waited_s: float) -> Tunable | None:
         if self._certain:
             return self._open(self._cpus)
         self._use = self._use or CpuUse(job)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autocap.errors import AutocapError
-from autocap.job.processes import ProcessId
+from autocap.job.processes import ProcessId, Roots
 from autocap.progress.calls.duty import Duty
 from autocap.progress.calls.host import Calls, Function, Host
 from autocap.progress.calls.iterations import CallIterations
@@ -32,7 +32,7 @@ class Machine(Protocol):
 
     def rehearse(self) -> None: ...
 
-    def processes(self, root: ProcessId) -> tuple[ProcessId, ...]: ...
+    def processes(self, job: Roots) -> tuple[ProcessId, ...]: ...
 
     def rank(self, pid: int) -> int | None: ...
 
@@ -78,7 +78,7 @@ class CallCounter:
         self._target = target
         self._machine: Machine = machine or Host(target)
         self._now, self._pause = now, pause
-        self._root: ProcessId | None = None
+        self._root: Roots | None = None
         self._seen: dict[ProcessId, _Seen] = {}
         self._iterations = None if target.is_iteration else CallIterations(target)
         self._duty, self._needed = Duty(target), True
@@ -96,8 +96,8 @@ class CallCounter:
         """Raises CallsUnavailable where this machine lets no calls be counted."""
         self._machine.rehearse()
 
-    def watch(self, root: ProcessId) -> None:
-        """Count in this process and its descendants from now on. What keeps us from it is `trouble`."""
+    def watch(self, root: Roots) -> None:
+        """Count in these processes and their descendants from now on. What keeps us from it is `trouble`."""
         self._root, self._next_s = root, self._now()
         self._looks_s = self._turned_s = self._next_s
         self._update()

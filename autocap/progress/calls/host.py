@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from autocap.job.invoking_user import privileged
-from autocap.job.processes import ProcessId, spent_ticks, tree
+from autocap.job.processes import ProcessId, Roots, environment, spent_ticks, tree
 from autocap.progress.calls.cost import call_cost_s
 from autocap.progress.calls.mapped import mapped_file, open_mapped
 from autocap.progress.calls.target import CallTarget
@@ -52,17 +52,15 @@ class Host:
         """Count calls of our own."""
         call_cost_s(self._kernel(), b"")
 
-    def processes(self, root: ProcessId) -> tuple[ProcessId, ...]:
+    def processes(self, job: Roots) -> tuple[ProcessId, ...]:
         """The job's, those alone that belong to the user who asks. Raises OSError where no file can be opened."""
         own = os.getuid()  # under sudo the user's who typed the command
-        return tuple(each for each in tree(root) if own == 0 or _owner(each.pid) == own)
+        return tuple(each for each in tree(job) if own == 0 or _owner(each.pid) == own)
 
     def rank(self, pid: int) -> int | None:
         """RANK in the process's environment."""
-        with suppress(OSError, ValueError), privileged():
-            for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
-                if entry.startswith(b"RANK="):
-                    return int(entry[5:])
+        with suppress(OSError, KeyError, ValueError), privileged():
+            return int(environment(pid)[b"RANK"])
         return None
 
     def threads(self, pid: int) -> list[int]:

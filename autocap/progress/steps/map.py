@@ -26,6 +26,7 @@ _MAP_BYTES = step_hook.HEADER_BYTES + SLOTS * step_hook.SLOT_BYTES
 _SLOT = struct.Struct(step_hook.SLOT_FORMAT)
 _PID_BYTES = 8
 _NOBODY = bytes(_PID_BYTES)
+_TRIES, _BETWEEN_TRIES_S = 50, 0.01  # to find a map that is being made
 _HIGHEST_PID = 1 << 22  # the kernel gives none above
 _HOOK_DIRECTORY = Path(step_hook.__file__).parent
 
@@ -39,6 +40,7 @@ class StepMap:
 
     def __init__(self, fd: int, file: SharedFile | None = None) -> None:
         self._fd, self._file = fd, file
+        self._is_ours: Callable[[ProcessId], bool] | None = None  # `None` for whoever counts there
         self._job = JobSteps()
         self._slots: dict[int, ProcessSteps] = {}  # by offset: what was last read whole
         self._used = _MAP_BYTES  # as far as a slot was taken, and one more
@@ -55,16 +57,51 @@ class StepMap:
         failures = []
         for each in directories() if directory is None else (directory,):
             try:
-                file = SharedFile(each, _MAP_BYTES)
-                header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
-                os.pwrite(file.fd, header, 0)
-                return cls(file.fd, file)
+                return cls._made(each)
             except OSError as error:
                 failures.append(f"{each}: {error.strerror}")
         raise AutocapError(
             f"no file of {_MAP_BYTES} bytes for the step counter can be created ({'; '.join(failures)}); "
             "set TMPDIR to a directory that takes one"
         )
+
+    @classmethod
+    def of_name(cls, path: Path, is_ours: Callable[[ProcessId], bool]) -> Self:
+        """The map of that very name: what another process of this machine has made, or else made here, as on another
+        machine. is_ours: whether a process is to be counted.
+
+        Raises AutocapError when there is none and it cannot be made.
+        """
+        for _ in range(_TRIES):
+            try:
+                made = cls._made(path.parent, path.name)
+                made._is_ours = is_ours
+                return made
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise AutocapError(f"the step counter {path} cannot be made here: {error.strerror}") from error
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise AutocapError(f"the step counter {path} cannot be opened: {error.strerror}") from error
+            complaint = _complaint(fd)
+            if complaint is None:
+                opened = cls(fd)
+                opened._is_ours = is_ours
+                return opened
+            os.close(fd)
+            time.sleep(_BETWEEN_TRIES_S)  # whoever makes it may be about to
+        raise AutocapError(f"the step counter {path} {complaint}; remove it, and start again")
+
+    @classmethod
+    def _made(cls, directory: Path, name: str | None = None) -> Self:
+        file = SharedFile(directory, _MAP_BYTES, name)
+        header = struct.pack(step_hook.HEADER_FORMAT, step_hook.MAGIC, SLOTS, step_hook.SLOT_BYTES)
+        os.pwrite(file.fd, header, 0)
+        return cls(file.fd, file)
 
     @classmethod
     def adopt(cls, fd: int) -> Self:
@@ -131,7 +168,7 @@ class StepMap:
                 self._used = at + step_hook.SLOT_BYTES
                 break  # slots are taken in order, and none is given back
             steps = _slot(table, at, now_ns)
-            if steps is not None:
+            if steps is not None and (self._is_ours is None or self._is_ours(steps.process)):
                 self._slots[at] = steps
         return self._job.update(list(self._slots.values()))
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from autocap.job.processes import environment
+
 _PROC = Path("/proc")
-_MOST_BYTES = 4 << 20  # of a command line or an environment; twice what the kernel takes
+_MOST_BYTES = 4 << 20  # of a command line; twice what the kernel takes
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _BARE_FLAGS = ("-u", "-B", "-s", "-E", "-P")  # of Python, which change nothing of the work
 _OPTION = re.compile(r"(--?)?([A-Za-z][\w.-]*)(=(.*))?", re.DOTALL)
@@ -86,11 +88,11 @@ class Job:
             if place.stat().st_uid != os.geteuid():
                 return None
             command = [os.fsdecode(word) for word in _strings(place / "cmdline")]
-            variables = [os.fsdecode(one).partition("=") for one in _strings(place / "environ")]
+            variables = {os.fsdecode(name): os.fsdecode(value) for name, value in environment(pid).items()}
             folder = Path(os.readlink(place / "cwd"))
         except OSError:
             return None
-        return cls.of(command, {name: value for name, _, value in variables}, folder) if command else None
+        return cls.of(command, variables, folder) if command else None
 
 
 def _strings(path: Path) -> list[bytes]:

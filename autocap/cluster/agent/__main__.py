@@ -1,0 +1,87 @@
+"""`python -m autocap.cluster.agent`: the agent as a process."""
+
+import argparse
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from autocap.clock import Clock, MonotonicClock
+from autocap.cluster.agent.agent import Agent
+from autocap.cluster.agent.inbox import Inbox
+from autocap.cluster.agent.outbox import Outbox
+from autocap.cluster.protocol import VERSION, Hello
+from autocap.job.processes import boot_id
+from autocap.version import __version__
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LAST_WORDS_S = 1.0
+_BUSY_S = 0.5  # a reader that takes nothing is tried again so often
+_CLOCK = "/proc/self/ns/time"
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m autocap.cluster.agent", description=__doc__)
+    parser.add_argument("--number", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
+    number = parser.parse_args(argv).number
+    woken, waker = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker)
+    for signum in _ENDING:
+        signal.signal(signum, lambda signum, frame: None)  # the wake-up says it
+    outbox = Outbox(_own_stdout())
+    outbox.put(_hello())
+    clock = MonotonicClock()
+    clock.origin_s = 0.0  # as the controller has our clock
+    with ExitStack() as stack:
+        agent = Agent(clock, outbox.put, stack)
+        _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
+    outbox.drain(_LAST_WORDS_S)
+    return 0
+
+
+def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:
+    """Hear and do, until the agent leaves, the controller is gone, or a signal asks for the end."""
+    stdin = sys.stdin.fileno()
+    while not agent.is_leaving:
+        wait_s = max(0.0, agent.next_s - clock.now())
+        ready, _, _ = select.select([stdin, woken], [], [], wait_s if outbox.is_empty else min(wait_s, _BUSY_S))
+        if stdin in ready:
+            for message in inbox.read():
+                agent.hear(message)
+            if inbox.speaks:
+                agent.spoken()
+        if woken in ready or inbox.has_ended or outbox.is_broken:
+            agent.leave()
+            return
+        agent.due()
+        outbox.flush()
+
+
+def _own_stdout() -> int:
+    """Standard output for protocol lines alone: whatever else writes there, writes to standard error."""
+    own = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return own
+
+
+def _hello() -> Hello:
+    try:
+        clock_id = os.readlink(_CLOCK)
+    except OSError:  # before Linux 5.6 there is one for all
+        clock_id = ""
+    return Hello(
+        version=VERSION,
+        autocap_version=__version__,
+        node=os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        pid=os.getpid(),
+        boot_id=boot_id(),
+        clock_id=clock_id,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,234 @@
+"""What an agent does about each message, and when time has passed; it reads no clock but its own argument."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, assert_never
+
+from autocap.clock import Clock
+from autocap.cluster.agent.finding import JobHere
+from autocap.cluster.agent.lease import Lease
+from autocap.cluster.agent.preparing import Preparation
+from autocap.cluster.protocol import (
+    Begin,
+    Deed,
+    Do,
+    Done,
+    Failed,
+    Fault,
+    FromAgent,
+    Heard,
+    JobEnded,
+    Message,
+    Note,
+    Row,
+    Rows,
+    Word,
+)
+from autocap.errors import AutocapError, GuardError, LimitNotPermitted, LimitRefused
+from autocap.guardian import Restored
+
+if TYPE_CHECKING:
+    from autocap.cluster.agent.node_job import NodeJob
+
+_BEAT_S = 0.35  # between two beats; the watchdog takes one who is silent for 1.5 s for hung
+_LOOK_S, _GONE_S = 0.25, 1.0  # whether the job is there; for how long it is not, once it has ended
+_SHORT_S, _SOON_S, _LATER_S = 0.5, 0.2, 1.0  # up to which interval rows are sent soon, else later
+_AGAIN_S = 0.5  # until a limit that could not be put back is tried again
+
+
+class Agent:
+    """The agent of a job on one node. say: sends a message. stack: closes what was opened, and puts limits back.
+
+    is_leaving: it has nothing more to do. `hear` and `due` raise nothing of ours: a fault ends in `Failed`.
+    """
+
+    def __init__(self, clock: Clock, say: Callable[[FromAgent], None], stack: ExitStack) -> None:
+        self._clock, self._say, self._stack = clock, say, stack
+        self._lease = Lease(clock.now())
+        self._job: JobHere | None = None
+        self._preparation: Preparation | None = None
+        self._here: NodeJob | None = None
+        self._word = Word(number=0, interval_s=_LATER_S, counted=True)
+        self._done: Done | None = None  # the last one
+        self._put_back = False
+        self._rows: list[Row] = []
+        self._first = 0  # the number of the first of them
+        self._noted: set[str] = set()
+        self._sample_s = self._beat_s = self._send_s = self._look_s = 0.0
+        self._seen_s = 0.0  # when the job was last there
+        self._again_s: float | None = None
+        self._job_ended = False
+        self.is_leaving = False
+
+    @property
+    def next_s(self) -> float:
+        """When `due` is to be called next, should nothing be heard before."""
+        times_s = [self._lease.next_s]
+        if self._preparation is not None:
+            times_s.append(self._preparation.next_s)
+        if self._here is not None:
+            times_s += [self._sample_s, self._beat_s]
+            times_s += [] if self._job_ended else [self._look_s]
+            times_s += [self._send_s] if self._rows else []
+            times_s += [] if self._again_s is None else [self._again_s]
+        return min(times_s)
+
+    def spoken(self) -> None:
+        """The controller has said something, to whomever."""
+        self._lease.word(self._clock.now())
+
+    def hear(self, message: Message) -> None:
+        """Do what a message asks for."""
+        match message:
+            case Word():
+                self._obey(message)
+            case Do():
+                self._do(message)
+            case Begin() if self._preparation is None and self._here is None:
+                self._begin(message)
+
+    def due(self) -> None:
+        """Do what is due by now."""
+        try:
+            self._do_what_is_due()
+        except Exception as error:  # noqa: BLE001 - whatever it is, what was set is put back
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Put the limits back, say why, and leave."""
+        import traceback
+
+        if not isinstance(error, AutocapError):
+            traceback.print_exception(error)
+        self.leave()
+        self._say(Failed(why=str(error) if isinstance(error, AutocapError) else f"{type(error).__name__}: {error}"))
+
+    def leave(self) -> None:
+        """Put the limits back, and have nothing more to do."""
+        self.is_leaving = True
+        self._put_all_back()
+
+    def _begin(self, begin: Begin) -> None:
+        self._job = JobHere(begin.target)
+        self._preparation = Preparation(begin, self._job, self._clock, self._stack, self._note)
+
+    def _obey(self, word: Word) -> None:
+        heard_s = self._clock.now()
+        if word.interval_s < self._word.interval_s:  # at once, rather than once the long one is over
+            self._sample_s = min(self._sample_s, heard_s + word.interval_s)
+        self._word = word
+        put_back, self._put_back = self._put_back, False
+        self._say(Heard(number=word.number, heard_s=heard_s, said_s=self._clock.now(), put_back=put_back))
+
+    def _do(self, do: Do) -> None:
+        if self._done is not None and do.number <= self._done.number:
+            if do.number == self._done.number:
+                self._say(self._done)
+            return
+        self._done = self._attempt(do)
+        self._say(self._done)
+
+    def _attempt(self, do: Do) -> Done:
+        restored: tuple[Restored, ...] = ()
+        try:
+            match do.what:
+                case Deed.REHEARSE:
+                    self._ready().rehearse()
+                case Deed.SET:
+                    self._again_s = None
+                    self._ready().set_caps(do.caps_w)
+                case Deed.RESTORE:
+                    restored = self._put_all_back()
+                case Deed.END:
+                    restored = self._put_all_back()
+                    self.is_leaving = True
+                case _:
+                    assert_never(do.what)
+        except Exception as error:  # noqa: BLE001 - the controller is to know, whatever it is
+            return Done(number=do.number, fault=_fault(error), why=str(error) or type(error).__name__)
+        return Done(number=do.number, restored=restored)
+
+    def _ready(self) -> "NodeJob":
+        if self._here is None:
+            raise GuardError("the job's devices are not known on this node yet, so no limit is set there")
+        if self._job_ended:
+            raise GuardError("the job has ended on this node, so no limit is set there any more")
+        return self._here
+
+    def _put_all_back(self) -> tuple[Restored, ...]:
+        self._again_s = None
+        restored = () if self._here is None else self._here.restore()
+        if any(one.failure is not None for one in restored):
+            self._again_s = self._clock.now() + _AGAIN_S
+        return restored
+
+    def _do_what_is_due(self) -> None:
+        now_s = self._clock.now()
+        if self._here is not None and now_s >= self._beat_s:  # before anything that may take long
+            self._beat_s = now_s + _BEAT_S
+            self._put_back |= self._here.beat()
+        if self._lease.lapses(now_s) and self._here is not None:
+            self._put_all_back()
+            self._put_back = True
+        if self._lease.is_over(now_s):
+            self.leave()
+            return
+        if self._again_s is not None and now_s >= self._again_s:
+            self._put_all_back()
+        if self._preparation is not None and now_s >= self._preparation.next_s:
+            self._prepare(self._preparation)
+        elif self._here is not None:
+            self._look_after(self._here, now_s)
+
+    def _prepare(self, preparation: Preparation) -> None:
+        self._here = preparation.step()
+        if self._here is None:
+            return
+        self._preparation = None
+        self._say(self._here.found())
+        now_s = self._clock.now()
+        self._sample_s = self._beat_s = self._look_s = self._seen_s = self._send_s = now_s
+
+    def _look_after(self, here: "NodeJob", now_s: float) -> None:
+        if not self._job_ended and now_s >= self._look_s:
+            self._look_s = now_s + _LOOK_S
+            self._look(now_s)
+        if now_s >= self._sample_s:
+            self._rows.append(here.read(counted=self._word.counted))
+            for note in here.notes():
+                self._note(note)
+            self._sample_s += self._word.interval_s
+            if self._sample_s < (now_s := self._clock.now()):  # late by a whole interval: skip
+                self._sample_s = now_s + self._word.interval_s
+        if self._rows and now_s >= self._send_s:
+            self._send_s = now_s + (_SOON_S if self._word.interval_s <= _SHORT_S else _LATER_S)
+            self._say(Rows(first=self._first, rows=tuple(self._rows)))
+            self._first += len(self._rows)
+            self._rows = []
+
+    def _look(self, now_s: float) -> None:
+        assert self._job is not None
+        if self._job.is_there():
+            self._seen_s = now_s
+        elif now_s - self._seen_s >= _GONE_S:
+            self._job_ended = True
+            self._put_all_back()
+            self._say(JobEnded())
+
+    def _note(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._say(Note(text=text))
+
+
+def _fault(error: Exception) -> Fault:
+    from autocap.guardian import ForeignLimit
+
+    match error:
+        case LimitNotPermitted():
+            return Fault.NOT_PERMITTED
+        case LimitRefused():
+            return Fault.REFUSED
+        case ForeignLimit():
+            return Fault.FOREIGN
+    return Fault.GUARD

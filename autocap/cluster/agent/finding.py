@@ -1,0 +1,114 @@
+"""Which processes of this node are the job's, by what Slurm or Ray puts into their environment.
+
+Slurm: those of a numbered step other than ours, with what the step's own daemon has started beside them; on a node
+where there is no such step, those of the batch script, as with `mpirun`. Ray: the workers of the job's, by their
+raylet, which tells pretended nodes on one machine apart. A worker that Ray had started before there was any job does
+not say whose it has become: it counts once it does something.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from autocap.cluster.protocol import Target
+from autocap.job.processes import ProcessId, ancestors, environment, identify, pids, tree
+
+_PROC = Path("/proc")
+_STEP_DAEMON = "slurmstepd"
+_ANY_JOB = b"ffffffff"
+_IDLE = b"ray::IDLE"
+_Environment = Mapping[bytes, bytes]
+
+
+class JobHere:
+    """The job's processes on the node of a process with that environment, which is ours."""
+
+    def __init__(self, target: Target, environ: Mapping[bytes, bytes] = os.environb) -> None:
+        self._target, self._environ = target, environ
+        self._job = os.fsencode(target.job)
+        self._members: set[ProcessId] = set()
+        self._strangers: set[ProcessId] = set()
+
+    def roots(self) -> tuple[ProcessId, ...]:
+        """Where the job begins on this node; none before it does. Looks through all of /proc."""
+        found = self._of_ray() if self._target.engine == "ray" else self._of_slurm()
+        roots = tuple(root for pid in sorted(found) if (root := identify(pid)) is not None)
+        self._members = {each for each in tree(roots) if _name(each.pid) != _STEP_DAEMON} if roots else set()
+        return roots
+
+    def is_there(self) -> bool:
+        """Whether any of its processes lives."""
+        return any(each.is_alive() for each in self._members) or bool(self.roots() and self._members)
+
+    def has(self, process: ProcessId) -> bool:
+        """Whether a process is the job's. What was said of it once stays."""
+        if process not in self._members and process not in self._strangers:
+            before = self._members
+            self.roots()
+            self._members |= before
+            if process not in self._members:
+                self._strangers.add(process)
+        return process in self._members
+
+    def _of_slurm(self) -> set[int]:
+        """The daemons of the job's steps here, and of other processes those that none of the job's has started."""
+        node, own_step = self._environ.get(b"SLURMD_NODENAME"), self._environ.get(b"SLURM_STEP_ID")
+        steps: dict[int, bytes | None] = {}
+        for pid in pids():
+            given = _environment(pid)
+            if given.get(b"SLURM_JOB_ID") == self._job and given.get(b"SLURMD_NODENAME") == node:
+                steps[pid] = given.get(b"SLURM_STEP_ID")
+        numbered = {pid for pid, step in steps.items() if step is not None and step != own_step}
+        found = numbered or {pid for pid, step in steps.items() if step is None}
+        return {_first(pid, found) for pid in found}
+
+    def _of_ray(self) -> set[int]:
+        """Its workers, which the raylet has started."""
+        raylet = int(self._environ.get(b"RAY_RAYLET_PID", b"0"))
+        above_us = set(ancestors(os.getpid()))
+        return {
+            pid
+            for pid in pids()
+            if pid not in above_us and next(ancestors(pid), None) == raylet and self._is_worker(pid, raylet)
+        }
+
+    def _is_worker(self, pid: int, raylet: int) -> bool:
+        given = _environment(pid)
+        if given.get(b"RAY_RAYLET_PID") != str(raylet).encode():
+            return False
+        job = given.get(b"RAY_JOB_ID")
+        return job == self._job or (job == _ANY_JOB and not _title(pid).startswith(_IDLE))
+
+
+def _first(pid: int, found: set[int]) -> int:
+    """The step's daemon above a process, or else the first above it that is of those found."""
+    first = pid
+    for above in ancestors(pid):
+        if _name(above) == _STEP_DAEMON:
+            return above
+        if above not in found:
+            return first
+        first = above
+    return first
+
+
+def _environment(pid: int) -> _Environment:
+    try:
+        return environment(pid)
+    except OSError:  # it has ended, or is another user's
+        return {}
+
+
+def _name(pid: int) -> str:
+    return _text(pid, "comm").decode(errors="replace").strip()
+
+
+def _title(pid: int) -> bytes:
+    return _text(pid, "cmdline")
+
+
+def _text(pid: int, file: str) -> bytes:
+    try:
+        return (_PROC / str(pid) / file).read_bytes()
+    except OSError:
+        return b""
