@@ -1,0 +1,214 @@
+"""One injection: a job on several nodes is tuned, something of it dies or stops, and what must come of it is asked of
+the boards and of the processes that are left."""
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from autocap.job.processes import ProcessId
+from bench.cluster import processes, ray_nodes, runs, slurm, up
+from bench.cluster.layout import Cluster
+from bench.faults.outcome import Outcome, difference
+from bench.nvml_emulation import FileBoard
+
+_BACK_S = 3.0  # in which limits are back on every node that lives
+_LEFT_S = 10.0  # after which nothing of ours is left
+_GOES_ON_S = (4.0, 12.0)  # for how long something stays stopped
+_LATEST_S = 16.0  # of a random moment after the job begins
+_CHANGES = 24  # limits that are set on all cards in that time
+_ITERATIONS = 280
+_PATIENCE_S = 60.0
+_JOB_S = 180.0
+_SEARCH = (
+    "--metric", "energy", "--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%",
+    "--trial-seconds", "3", "--no-memory", "--retune", "never",
+)  # fmt: skip
+_HIGHEST_MW, _STEP_MW = 257_123, 1_009  # of the limits that are found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Of an injection. engine: the only one that has it. victims: which processes, of the run and one of its nodes.
+
+    tuning_ends: whether it must. job_ends: how the job may then end, `None` where it must do all of its iterations.
+    stoppable: whether SIGSTOP is as good as SIGKILL; only_stopped: whether SIGKILL would leave nothing to demand.
+    """
+
+    victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
+    engine: str | None = None
+    tuning_ends: bool = True
+    job_ends: bool = False
+    stoppable: bool = True
+    only_stopped: bool = False
+
+
+class Stage:
+    """A cluster between injections. is_sound: whether another may follow in it."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.is_sound = cluster, True
+        self._folder = folder
+        self._numbers = itertools.count()
+        cards = cluster.nodes * cluster.gpus
+        self._arrivals_mw = tuple(_HIGHEST_MW - _STEP_MW * card for card in range(cards))
+        self._boards: list[FileBoard] = []
+        self._daemons: set[ProcessId] = set()
+
+    def injected(self, name: str, seed: int) -> Outcome:
+        """Carry one out, and say what came of it."""
+        kind, rng, result = KINDS[name], Random(f"{name} {seed}"), Outcome(kind=name, seed=seed)
+        self._boards = up.new_boards(self.cluster, seed=seed + 1, arrivals_mw=self._arrivals_mw)
+        self._daemons = set(processes.of_cluster(self.cluster))
+        out = self._folder / f"run-{next(self._numbers)}"
+        with runs.allocation(self.cluster) as allocated:
+            run = runs.on_cluster(self.cluster, allocated, out, _SEARCH, ("--iterations", str(_ITERATIONS)))
+            try:
+                result = self._carried_out(kind, run, rng, result)
+            except runs.Late as error:
+                result = replace(result, hung=str(error))
+            finally:
+                self._clear(run)
+        result = replace(result, said=run.said())
+        self.is_sound = not result.complaints and name not in _RUINOUS
+        return result
+
+    def node_of_rank(self, run: runs.Started, name: str) -> list[ProcessId]:
+        return self.on(run, name, "bench.cluster.job")
+
+    def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
+        """Those of a run on a node whose command holds a word."""
+        there = set(processes.of_node(self.cluster, name))
+        return [one for one in run.everyone() if one in there and word in processes.command(one)]
+
+    def _carried_out(self, kind: Kind, run: runs.Started, rng: Random, result: Outcome) -> Outcome:
+        self._moment(run, rng)
+        name = rng.choice(self.cluster.names)
+        stops = kind.only_stopped or (kind.stoppable and rng.random() < 0.4)
+        victims = list(kind.victims(self, run, name))
+        away = not self._are_back(self.cluster.names)
+        cut_off = {name} if kind.only_stopped else set()
+        living = [one for one in self.cluster.names if one not in cut_off]
+        for victim in victims:
+            processes.send(victim, signal.SIGSTOP if stops else signal.SIGKILL)
+        began_s = time.monotonic()
+        changed, back_s = self._put_back(living) if kind.tuning_ends else (None, None)
+        if stops:
+            time.sleep(max(0.0, rng.uniform(*_GOES_ON_S) - (time.monotonic() - began_s)))
+            for victim in victims:
+                processes.send(victim, signal.SIGCONT)
+            if cut_off:
+                late, _ = self._put_back(sorted(cut_off))
+                changed = changed or late
+        if kind.tuning_ends and changed is None:
+            changed = self._stays_back()
+        self._recover(kind, name)
+        harmed, hung = self._ended(kind, run, began_s)
+        changed = changed or self._put_back(self.cluster.names)[0]
+        return replace(result, changed=changed, harmed=harmed, hung=hung, back_s=back_s if away else None)
+
+    def _moment(self, run: runs.Started, rng: Random) -> None:
+        """A random one after the job began; or right after a limit was set, also in the middle of the next."""
+        runs.until(
+            lambda: self._boards[0].whole()[0].start_s is not None or run.process.poll() is not None,
+            "the job begins",
+            _PATIENCE_S,
+        )
+        if rng.random() < 0.3:
+            time.sleep(rng.uniform(0.0, _LATEST_S))
+        else:
+            count = rng.randint(1, _CHANGES)
+            runs.until(
+                lambda: sum(len(board.read().changes) for board in self._boards) >= count or run.process.poll() is not None,
+                f"limit {count} is set",
+                _PATIENCE_S,
+            )
+            time.sleep(rng.uniform(0.0, 0.5))
+        if run.process.poll() is not None:
+            raise runs.Late(f"the run ended with {run.process.returncode} before the injection: {run.told()}")
+
+    def _limits_mw(self, name: str) -> tuple[int, ...]:
+        board = self._boards[self.cluster.names.index(name)]
+        return tuple(board.requested_mw(gpu) for gpu in range(self.cluster.gpus))
+
+    def _found_mw(self, name: str) -> tuple[int, ...]:
+        first = self.cluster.gpus * self.cluster.names.index(name)
+        return self._arrivals_mw[first : first + self.cluster.gpus]
+
+    def _are_back(self, names: Collection[str]) -> bool:
+        return all(self._limits_mw(name) == self._found_mw(name) for name in names)
+
+    def _put_back(self, names: Collection[str]) -> tuple[str | None, float]:
+        """What is wrong with how the limits come back on some nodes from now on, and the seconds it takes."""
+        began_s = time.monotonic()
+        with suppress(runs.Late):
+            runs.until(lambda: self._are_back(names), "the limits are back", _LEFT_S)
+        back_s = time.monotonic() - began_s
+        for name in names:
+            if wrong := difference(self._found_mw(name), self._limits_mw(name)):
+                return f"{name}: {wrong} after {back_s:.1f} s", back_s
+        return (f"back only after {back_s:.2f} s" if back_s > _BACK_S else None), back_s
+
+    def _stays_back(self) -> str | None:
+        """Nobody sets a cap again, once all was put back."""
+        counts = [len(board.read().changes) for board in self._boards]
+        time.sleep(1.0)
+        if self._are_back(self.cluster.names):
+            return None
+        fresh = sum(len(board.read().changes) for board in self._boards) - sum(counts)
+        return f"{fresh} limits were set again after all had been put back"
+
+    def _ended(self, kind: Kind, run: runs.Started, began_s: float) -> tuple[str | None, str | None]:
+        """What harmed the job, and what was left of ours after it."""
+        if kind.tuning_ends:
+            hung = self._left(run, began_s, _OURS)
+        else:
+            hung = None
+        runs.until(lambda: not self._job(run), "the job ends", _JOB_S)
+        ended_s = time.monotonic()
+        harmed = None
+        counts = [rank.steps for rank in run.ranks()]
+        if not kind.job_ends and counts != [_ITERATIONS] * self.cluster.nodes:
+            harmed = f"its ranks counted {counts} of {_ITERATIONS}: {run.told()}"
+        return harmed, hung or self._left(run, ended_s, ())
+
+    def _job(self, run: runs.Started) -> list[ProcessId]:
+        ours = [one for one in run.everyone() if "bench.cluster." in processes.command(one)]
+        return [one for one in ours if "autocap run" not in processes.command(one) and not _is_run(one)]
+
+    def _left(self, run: runs.Started, since_s: float, words: Collection[str]) -> str | None:
+        """What of a run is still there 10 s after a moment: all, or what has one of these words in its command."""
+
+        def left() -> list[str]:
+            commands = [processes.command(one) for one in self._of(run)]
+            return [text for text in commands if not words or any(word in text for word in words)]
+
+        with suppress(runs.Late):
+            runs.until(lambda: not left(), "nothing is left", max(0.0, since_s + _LEFT_S - time.monotonic()))
+            return None
+        run.process.poll()
+        return f"{_LEFT_S:g} s later there is still {'; '.join(text[:120] for text in left())}"
+
+    def _of(self, run: runs.Started) -> list[ProcessId]:
+        return [one for one in run.everyone() if one not in self._daemons]
+
+    def _recover(self, kind: Kind, name: str) -> None:
+        """Somebody starts a daemon of Slurm's anew, as its service would."""
+        if kind.engine == "slurm" and not any("slurmd" in processes.command(one) for one in self._daemon(name)):
+            slurm.start_node(self.cluster, name)
+
+    def _daemon(self, name: str) -> list[ProcessId]:
+        return [one for one in processes.of_node(self.cluster, name) if " -N " in processes.command(one)]
+
+    def _clear(self, run: runs.Started) -> None:
+        """Leave nothing to the next one."""
+        for one in self._of(run):
+            processes.send(one, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            run.process.wait(_PATIENCE_S)
