@@ -31,7 +31,7 @@ class ClusterCounter:
         if self._counts_here or (self._ours and self._kind in ("auto", "steps")):
             self._inner.__enter__()
             if not self._counts_here and self._inner.step_map is not None:
-                self.step_map = self._inner.step_map.name
+                self.step_map = str(self._inner.step_map)
         return self
 
     def __exit__(self, *error: object) -> None:
