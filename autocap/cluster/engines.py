@@ -18,5 +18,11 @@ def carrier(where: str, job: str | None) -> Carrier:
     return Carrier(
         target=Target(engine=engine, job=found.id),
         names=found.nodes,
-        open=lambda: channel(way.command(found), agents=len(found.nodes), env=way.environment(), told=way.told(found)),
+        open=lambda: channel(
+            way.command(found),
+            agents=len(found.nodes),
+            env=way.environment(),
+            told=way.told(found),
+            begun=way.leave_step,
+        ),
     )
