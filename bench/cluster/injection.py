@@ -12,18 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from autocap.job.processes import ProcessId
-from bench.cluster import processes, ray_nodes, runs, slurm, up
+from autocap.job.processes import ProcessId, identify
+from bench.cluster import processes, runs, slurm, up
 from bench.cluster.layout import Cluster
 from bench.faults.outcome import Outcome, difference
 from bench.nvml_emulation import FileBoard
 
 _BACK_S = 3.0  # in which limits are back on every node that lives
 _LEFT_S = 10.0  # after which nothing of ours is left
-_GOES_ON_S = (4.0, 12.0)  # for how long something stays stopped
+_STOPPED, _STOPPED_S = 0.4, (4.0, 12.0)  # the share of those that are stopped, not killed; and for how long
 _LATEST_S = 16.0  # of a random moment after the job begins
 _CHANGES = 24  # limits that are set on all cards in that time
 _ITERATIONS = 280
+_SCAN_S = 0.25  # between two looks at all processes
 _PATIENCE_S = 60.0
 _JOB_S = 180.0
 _SEARCH = (
@@ -35,17 +36,18 @@ _HIGHEST_MW, _STEP_MW = 257_123, 1_009  # of the limits that are found
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Of an injection. engine: the only one that has it. victims: which processes, of the run and one of its nodes.
+    """Of an injection. victims: which processes, of the run and one of its nodes. engine: the only one that has it.
 
-    tuning_ends: whether it must. job_ends: how the job may then end, `None` where it must do all of its iterations.
-    stoppable: whether SIGSTOP is as good as SIGKILL; only_stopped: whether SIGKILL would leave nothing to demand.
+    tuning_ends: whether it must, as long as something is stopped or for good; resumes: whether it may begin again once
+    what was stopped goes on. job_ends: whether the job may; else each rank must do all of its iterations. only_stopped:
+    nobody is left on the node who could put anything back, had it been killed.
     """
 
     victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
     engine: str | None = None
     tuning_ends: bool = True
+    resumes: bool = False
     job_ends: bool = False
-    stoppable: bool = True
     only_stopped: bool = False
 
 
@@ -60,6 +62,7 @@ class Stage:
         self._arrivals_mw = tuple(_HIGHEST_MW - _STEP_MW * card for card in range(cards))
         self._boards: list[FileBoard] = []
         self._daemons: set[ProcessId] = set()
+        self._allocated: dict[str, str] = {}
 
     def injected(self, name: str, seed: int) -> Outcome:
         """Carry one out, and say what came of it."""
@@ -67,8 +70,8 @@ class Stage:
         self._boards = up.new_boards(self.cluster, seed=seed + 1, arrivals_mw=self._arrivals_mw)
         self._daemons = set(processes.of_cluster(self.cluster))
         out = self._folder / f"run-{next(self._numbers)}"
-        with runs.allocation(self.cluster) as allocated:
-            run = runs.on_cluster(self.cluster, allocated, out, _SEARCH, ("--iterations", str(_ITERATIONS)))
+        with runs.allocation(self.cluster) as self._allocated:
+            run = runs.on_cluster(self.cluster, self._allocated, out, _SEARCH, ("--iterations", str(_ITERATIONS)))
             try:
                 result = self._carried_out(kind, run, rng, result)
             except runs.Late as error:
@@ -79,9 +82,6 @@ class Stage:
         self.is_sound = not result.complaints and name not in _RUINOUS
         return result
 
-    def node_of_rank(self, run: runs.Started, name: str) -> list[ProcessId]:
-        return self.on(run, name, "bench.cluster.job")
-
     def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
         """Those of a run on a node whose command holds a word."""
         there = set(processes.of_node(self.cluster, name))
@@ -90,26 +90,29 @@ class Stage:
     def _carried_out(self, kind: Kind, run: runs.Started, rng: Random, result: Outcome) -> Outcome:
         self._moment(run, rng)
         name = rng.choice(self.cluster.names)
-        stops = kind.only_stopped or (kind.stoppable and rng.random() < 0.4)
+        stops = kind.only_stopped or rng.random() < _STOPPED
         victims = list(kind.victims(self, run, name))
         away = not self._are_back(self.cluster.names)
-        cut_off = {name} if kind.only_stopped else set()
-        living = [one for one in self.cluster.names if one not in cut_off]
         for victim in victims:
             processes.send(victim, signal.SIGSTOP if stops else signal.SIGKILL)
         began_s = time.monotonic()
-        changed, back_s = self._put_back(living) if kind.tuning_ends else (None, None)
+        changed, back_s = None, None
+        if kind.tuning_ends:
+            changed, back_s = self._put_back(
+                [one for one in self.cluster.names if one != name or not kind.only_stopped]
+            )
         if stops:
-            time.sleep(max(0.0, rng.uniform(*_GOES_ON_S) - (time.monotonic() - began_s)))
+            time.sleep(max(0.0, rng.uniform(*_STOPPED_S) - (time.monotonic() - began_s)))
             for victim in victims:
                 processes.send(victim, signal.SIGCONT)
-            if cut_off:
-                late, _ = self._put_back(sorted(cut_off))
-                changed = changed or late
-        if kind.tuning_ends and changed is None:
-            changed = self._stays_back()
-        self._recover(kind, name)
-        harmed, hung = self._ended(kind, run, began_s)
+            changed = changed or (self._put_back([name])[0] if kind.only_stopped else None)
+        self._recover(name)
+        hung = None
+        if kind.tuning_ends and not (stops and kind.resumes):
+            changed = changed or self._stays_back()
+            hung = self._left(run, time.monotonic() if stops else began_s, _OURS)
+        harmed = self._ended(kind, run)
+        hung = hung or self._left(run, time.monotonic(), ())
         changed = changed or self._put_back(self.cluster.names)[0]
         return replace(result, changed=changed, harmed=harmed, hung=hung, back_s=back_s if away else None)
 
@@ -125,7 +128,9 @@ class Stage:
         else:
             count = rng.randint(1, _CHANGES)
             runs.until(
-                lambda: sum(len(board.read().changes) for board in self._boards) >= count or run.process.poll() is not None,
+                lambda: (
+                    sum(len(board.read().changes) for board in self._boards) >= count or run.process.poll() is not None
+                ),
                 f"limit {count} is set",
                 _PATIENCE_S,
             )
@@ -164,47 +169,47 @@ class Stage:
         fresh = sum(len(board.read().changes) for board in self._boards) - sum(counts)
         return f"{fresh} limits were set again after all had been put back"
 
-    def _ended(self, kind: Kind, run: runs.Started, began_s: float) -> tuple[str | None, str | None]:
-        """What harmed the job, and what was left of ours after it."""
-        if kind.tuning_ends:
-            hung = self._left(run, began_s, _OURS)
-        else:
-            hung = None
-        runs.until(lambda: not self._job(run), "the job ends", _JOB_S)
-        ended_s = time.monotonic()
-        harmed = None
+    def _ended(self, kind: Kind, run: runs.Started) -> str | None:
+        """What harmed the job."""
+        runs.until(lambda: not self._job(run), "the job ends", _JOB_S, _SCAN_S)
         counts = [rank.steps for rank in run.ranks()]
-        if not kind.job_ends and counts != [_ITERATIONS] * self.cluster.nodes:
-            harmed = f"its ranks counted {counts} of {_ITERATIONS}: {run.told()}"
-        return harmed, hung or self._left(run, ended_s, ())
+        if kind.job_ends or counts == [_ITERATIONS] * self.cluster.nodes:
+            return None
+        return f"its ranks counted {counts} of {_ITERATIONS}: {run.told()}"
 
     def _job(self, run: runs.Started) -> list[ProcessId]:
-        ours = [one for one in run.everyone() if "bench.cluster." in processes.command(one)]
-        return [one for one in ours if "autocap run" not in processes.command(one) and not _is_run(one)]
+        return [one for one in self._of(run) if _JOB in processes.command(one) and one.pid != run.process.pid]
 
     def _left(self, run: runs.Started, since_s: float, words: Collection[str]) -> str | None:
         """What of a run is still there 10 s after a moment: all, or what has one of these words in its command."""
 
         def left() -> list[str]:
+            run.process.poll()  # a zombie is gone
             commands = [processes.command(one) for one in self._of(run)]
             return [text for text in commands if not words or any(word in text for word in words)]
 
         with suppress(runs.Late):
-            runs.until(lambda: not left(), "nothing is left", max(0.0, since_s + _LEFT_S - time.monotonic()))
+            runs.until(lambda: not left(), "nothing is left", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
             return None
-        run.process.poll()
         return f"{_LEFT_S:g} s later there is still {'; '.join(text[:120] for text in left())}"
 
     def _of(self, run: runs.Started) -> list[ProcessId]:
-        return [one for one in run.everyone() if one not in self._daemons]
+        """Its processes, and what Slurm has on the nodes for them."""
+        there = [one for one in processes.of_cluster(self.cluster) if " -N " not in processes.command(one)]
+        return [one for one in {*run.everyone(), *there} if one not in self._daemons]
 
-    def _recover(self, kind: Kind, name: str) -> None:
-        """Somebody starts a daemon of Slurm's anew, as its service would."""
-        if kind.engine == "slurm" and not any("slurmd" in processes.command(one) for one in self._daemon(name)):
+    def daemons(self, name: str) -> list[ProcessId]:
+        """Those of the engine on a node."""
+        return [one for one in self._daemons if one in processes.of_node(self.cluster, name)]
+
+    def cancel(self) -> None:
+        """As the user would."""
+        subprocess.run(["scancel", self._allocated["SLURM_JOB_ID"]], env={**os.environ, **self._allocated}, check=True)
+
+    def _recover(self, name: str) -> None:
+        """Slurm's daemon of a node is started anew where it has died, as its service would."""
+        if self.cluster.engine == "slurm" and not self.daemons(name):
             slurm.start_node(self.cluster, name)
-
-    def _daemon(self, name: str) -> list[ProcessId]:
-        return [one for one in processes.of_node(self.cluster, name) if " -N " in processes.command(one)]
 
     def _clear(self, run: runs.Started) -> None:
         """Leave nothing to the next one."""
@@ -212,3 +217,61 @@ class Stage:
             processes.send(one, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             run.process.wait(_PATIENCE_S)
+
+
+_AGENT, _JOB, _WATCHDOG = "autocap.cluster.agent", "bench.cluster.", "autocap.guardian.watchdog"
+_OURS = (_AGENT, "autocap.cluster.ray_relay", _WATCHDOG)  # gone once the tuning has ended, though the job goes on
+
+
+def _agent(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    return [one for one in stage.on(run, name, f"-m {_AGENT}") if not processes.command(one).startswith("/bin/sh")]
+
+
+def _carrier(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """What carries the messages: srun, both of its processes, or the relay."""
+    there = {one for node in stage.cluster.names for one in processes.of_node(stage.cluster, node)}
+    words = ("srun", _AGENT) if stage.cluster.engine == "slurm" else ("autocap.cluster.ray_relay",)
+    return [one for one in run.everyone() if one not in there and all(word in processes.command(one) for word in words)]
+
+
+def _controller(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    identity = identify(run.process.pid)
+    return [] if identity is None else [identity]
+
+
+def _node(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """All there is on a node."""
+    return processes.of_node(stage.cluster, name)
+
+
+def _end(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """The job's rank on one node."""
+    words = "bench.cluster.job" if stage.cluster.engine == "slurm" else "ray::Rank"
+    return stage.on(run, name, words)
+
+
+def _daemon_named(word: str) -> "Callable[[Stage, runs.Started, str], list[ProcessId]]":
+    def daemon(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+        there = stage.daemons(name)
+        return [one for one in there if word in processes.command(one).split(" ")[0]]
+
+    return daemon
+
+
+def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    stage.cancel()
+    return []
+
+
+KINDS = {
+    "agent": Kind(victims=_agent),
+    "controller": Kind(victims=_controller, resumes=True),
+    "relay": Kind(victims=_carrier),
+    "node": Kind(victims=_node, only_stopped=True),
+    "scancel": Kind(victims=_cancelled, engine="slurm", job_ends=True),
+    "end": Kind(victims=_end, job_ends=True),
+    "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
+    "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True),
+    "head": Kind(victims=_daemon_named("gcs_server"), engine="ray", job_ends=True),
+}
+_RUINOUS = ("raylet", "head")

@@ -116,13 +116,13 @@ def on_one_node(board: Path, out: Path, options: Sequence[str], job: Sequence[st
     return _started(command, environment(board, {**_plain(), "AUTOCAP_STATE_DIR": str(board.with_suffix(""))}), out)
 
 
-def until(holds: Callable[[], object], what: str, within_s: float) -> None:
+def until(holds: Callable[[], object], what: str, within_s: float, every_s: float = LOOK_S) -> None:
     """Wait for it. Raises Late."""
     end_s = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > end_s:
             raise Late(f"not within {within_s:g} s: {what}")
-        time.sleep(LOOK_S)
+        time.sleep(every_s)
 
 
 def _plain() -> dict[str, str]:
