@@ -18,6 +18,7 @@ from bench.cluster.layout import Cluster
 from bench.faults.outcome import Outcome, difference
 from bench.nvml_emulation import FileBoard
 
+AGENT, RELAY = "autocap.cluster.agent", "autocap.cluster.ray_relay"  # in the commands of their processes
 _BACK_S = 3.0  # in which limits are back on every node that lives
 _LEFT_S = 10.0  # after which nothing of ours is left
 _STOPPED, _STOPPED_S = 0.4, (4.0, 12.0)  # the share of those that are stopped, not killed; and for how long
@@ -219,18 +220,18 @@ class Stage:
             run.process.wait(_PATIENCE_S)
 
 
-_AGENT, _JOB, _WATCHDOG = "autocap.cluster.agent", "bench.cluster.", "autocap.guardian.watchdog"
-_OURS = (_AGENT, "autocap.cluster.ray_relay", _WATCHDOG)  # gone once the tuning has ended, though the job goes on
+_JOB, _WATCHDOG = "bench.cluster.", "autocap.guardian.watchdog"
+_OURS = (AGENT, RELAY, _WATCHDOG)  # gone once the tuning has ended, though the job goes on
 
 
 def _agent(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    return [one for one in stage.on(run, name, f"-m {_AGENT}") if not processes.command(one).startswith("/bin/sh")]
+    return [one for one in stage.on(run, name, f"-m {AGENT}") if not processes.command(one).startswith("/bin/sh")]
 
 
 def _carrier(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
     """What carries the messages: srun, both of its processes, or the relay."""
     there = {one for node in stage.cluster.names for one in processes.of_node(stage.cluster, node)}
-    words = ("srun", _AGENT) if stage.cluster.engine == "slurm" else ("autocap.cluster.ray_relay",)
+    words = ("srun", AGENT) if stage.cluster.engine == "slurm" else (RELAY,)
     return [one for one in run.everyone() if one not in there and all(word in processes.command(one) for word in words)]
 
 

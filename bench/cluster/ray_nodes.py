@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 
 from bench.cluster.layout import Cluster, ClusterError, ray_settings
+from bench.nvml_emulation.metered import COST_VARIABLE
 
 _STORE_BYTES = 80 * 2**20  # of objects, the least that Ray takes
 _START_S = 120.0
@@ -45,6 +46,7 @@ def start_node(cluster: Cluster, name: str) -> None:
     own = cluster.on_node(name)
     path = os.pathsep.join(filter(None, (own["PYTHONPATH"], os.environ.get("PYTHONPATH"))))
     plain = {key: value for key, value in os.environ.items() if not key.startswith(("AUTOCAP_", "RAY_"))}
+    plain |= {key: value for key, value in os.environ.items() if key == COST_VARIABLE}
     settings = ray_settings(cluster.directory)
     log = cluster.directory / f"ray-{name}.out"
     with open(log, "w") as out:

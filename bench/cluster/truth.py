@@ -51,21 +51,31 @@ def played(board: Path) -> Truth:
 
 
 def counted(out: Path, result: Mapping[str, Any], boards: Sequence[Path]) -> Counted:
-    """How a run counted the job. out: its run directory, whose clock began at some other time than the ranks'."""
-    ranks = [[float(line) for line in times_of(board).read_text().split()] for board in boards]
-    slowest_s = [max(times) for times in zip(*ranks, strict=True)]
-    with gzip.open(out / "samples.csv.gz", "rt") as file:
-        rows = [
-            (float(row["t_s"]), int(row["steps"]), float(row["step_t_s"]))
-            for row in csv.DictReader(file)
-            if row["steps"] and row["steps"] != "0"
-        ]
+    """How a run counted the job. out: its run directory. boards: of all nodes."""
+    rows = _rows(out)
     begun_s = next(state["start_s"] for state in result["states"] if state["name"] == "BASELINE")
     first = max(steps for t_s, steps, _ in rows if t_s <= begun_s + _DIGIT_S)
-    ahead_s = [step_s - slowest_s[steps - 1] for _, steps, step_s in rows]
-    middle_s = median(ahead_s)
+    ahead = ahead_s(out, boards)
+    middle_s = median(ahead)
     return Counted(
         total=result["totals"]["iterations"],
         seen=rows[-1][1] - first,
-        off_s=max(abs(one - middle_s) for one in ahead_s),
+        off_s=max(abs(one - middle_s) for one in ahead),
     )
+
+
+def ahead_s(out: Path, boards: Sequence[Path]) -> list[float]:
+    """By how much the run's clock was ahead of the ranks' by each count, in order; its own began at some other time."""
+    ranks = [[float(line) for line in times_of(board).read_text().split()] for board in boards]
+    slowest_s = [max(times) for times in zip(*ranks, strict=True)]
+    return sorted(step_s - slowest_s[steps - 1] for _, steps, step_s in _rows(out) if steps)
+
+
+def _rows(out: Path) -> list[tuple[float, int, float]]:
+    """When each sample with a count was taken, the count, and its time."""
+    with gzip.open(out / "samples.csv.gz", "rt") as file:
+        return [
+            (float(row["t_s"]), int(row["steps"]), float(row["step_t_s"]))
+            for row in csv.DictReader(file)
+            if row["steps"]
+        ]
