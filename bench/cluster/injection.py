@@ -21,7 +21,7 @@ from bench.nvml_emulation import FileBoard
 AGENT, RELAY = "autocap.cluster.agent", "autocap.cluster.ray_relay"  # in the commands of their processes
 _BACK_S = 3.0  # in which limits are back on every node that lives
 _LEFT_S = 10.0  # after which nothing of ours is left
-_STOPPED, _STOPPED_S = 0.4, (4.0, 12.0)  # the share of those that are stopped, not killed; and for how long
+_STOPPED_S = (4.0, 12.0)  # for how long something is stopped
 _LATEST_S = 16.0  # of a random moment after the job begins
 _CHANGES = 24  # limits that are set on all cards in that time
 _ITERATIONS = 280
@@ -39,17 +39,20 @@ _HIGHEST_MW, _STEP_MW = 257_123, 1_009  # of the limits that are found
 class Kind:
     """Of an injection. victims: which processes, of the run and one of its nodes. engine: the only one that has it.
 
-    tuning_ends: whether it must, as long as something is stopped or for good; resumes: whether it may begin again once
-    what was stopped goes on. job_ends: whether the job may; else each rank must do all of its iterations. only_stopped:
-    nobody is left on the node who could put anything back, had it been killed.
+    ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good;
+    leaves: whether nothing of ours may be left then, though the job goes on; else the job is observed to its end.
+    resumes: whether tuning may begin again once what was stopped goes on. job_ends: whether the job may; else each rank
+    must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node.
     """
 
     victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
     engine: str | None = None
+    ways: tuple[int, ...] = (signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)
     tuning_ends: bool = True
+    leaves: bool = False
     resumes: bool = False
     job_ends: bool = False
-    only_stopped: bool = False
+    whole_node: bool = False
 
 
 class Stage:
@@ -90,28 +93,24 @@ class Stage:
 
     def _carried_out(self, kind: Kind, run: runs.Started, rng: Random, result: Outcome) -> Outcome:
         self._moment(run, rng)
-        name = rng.choice(self.cluster.names)
-        stops = kind.only_stopped or rng.random() < _STOPPED
+        name, way = rng.choice(self.cluster.names), rng.choice(kind.ways)
         victims = list(kind.victims(self, run, name))
-        away = not self._are_back(self.cluster.names)
+        living = [one for one in self.cluster.names if one != name or not kind.whole_node]
+        away = not self._are_back(living)
         for victim in victims:
-            processes.send(victim, signal.SIGSTOP if stops else signal.SIGKILL)
+            processes.send(victim, way)
         began_s = time.monotonic()
-        changed, back_s = None, None
-        if kind.tuning_ends:
-            changed, back_s = self._put_back(
-                [one for one in self.cluster.names if one != name or not kind.only_stopped]
-            )
-        if stops:
+        changed, back_s = self._put_back(living) if kind.tuning_ends else (None, None)
+        if way == signal.SIGSTOP:
             time.sleep(max(0.0, rng.uniform(*_STOPPED_S) - (time.monotonic() - began_s)))
             for victim in victims:
                 processes.send(victim, signal.SIGCONT)
-            changed = changed or (self._put_back([name])[0] if kind.only_stopped else None)
+            changed = changed or (self._put_back([name])[0] if kind.whole_node else None)
         self._recover(name)
         hung = None
-        if kind.tuning_ends and not (stops and kind.resumes):
+        if kind.tuning_ends and not (way == signal.SIGSTOP and kind.resumes):
             changed = changed or self._stays_back()
-            hung = self._left(run, time.monotonic() if stops else began_s, _OURS)
+            hung = self._left(run, time.monotonic(), _OURS) if kind.leaves else None
         harmed = self._ended(kind, run)
         hung = hung or self._left(run, time.monotonic(), ())
         changed = changed or self._put_back(self.cluster.names)[0]
@@ -266,11 +265,11 @@ def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
 
 KINDS = {
     "agent": Kind(victims=_agent),
-    "controller": Kind(victims=_controller, resumes=True),
-    "relay": Kind(victims=_carrier),
-    "node": Kind(victims=_node, only_stopped=True),
-    "scancel": Kind(victims=_cancelled, engine="slurm", job_ends=True),
-    "end": Kind(victims=_end, job_ends=True),
+    "controller": Kind(victims=_controller, resumes=True, leaves=True),
+    "relay": Kind(victims=_carrier, leaves=True),
+    "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True),
+    "scancel": Kind(victims=_cancelled, engine="slurm", ways=(signal.SIGKILL,), job_ends=True),
+    "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),
     "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
     "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True),
     "head": Kind(victims=_daemon_named("gcs_server"), engine="ray", job_ends=True),

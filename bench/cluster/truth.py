@@ -32,7 +32,7 @@ class Truth:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """What autocap counted. total, seen: iterations in result.json, and those that it saw from the baseline on. off_s:
-    how far the time of a count was from when the slowest rank counted that very iteration, at worst."""
+    how far the time of a count lay outside of those at which the ranks counted that very iteration, at worst."""
 
     total: float
     seen: int
@@ -55,20 +55,26 @@ def counted(out: Path, result: Mapping[str, Any], boards: Sequence[Path]) -> Cou
     rows = _rows(out)
     begun_s = next(state["start_s"] for state in result["states"] if state["name"] == "BASELINE")
     first = max(steps for t_s, steps, _ in rows if t_s <= begun_s + _DIGIT_S)
-    ahead = ahead_s(out, boards)
-    middle_s = median(ahead)
-    return Counted(
-        total=result["totals"]["iterations"],
-        seen=rows[-1][1] - first,
-        off_s=max(abs(one - middle_s) for one in ahead),
-    )
+    fastest, slowest = ([ends(times) for times in _ranks(boards)] for ends in (min, max))
+    middle_s = median(ahead_s(out, boards))
+    off_s = [
+        max(fastest[steps - 1] - (step_s - middle_s), (step_s - middle_s) - slowest[steps - 1], 0.0)
+        for _, steps, step_s in rows
+        if steps
+    ]
+    return Counted(total=result["totals"]["iterations"], seen=rows[-1][1] - first, off_s=max(off_s))
 
 
 def ahead_s(out: Path, boards: Sequence[Path]) -> list[float]:
     """By how much the run's clock was ahead of the ranks' by each count, in order; its own began at some other time."""
+    slowest = [max(times) for times in _ranks(boards)]
+    return sorted(step_s - slowest[steps - 1] for _, steps, step_s in _rows(out) if steps)
+
+
+def _ranks(boards: Sequence[Path]) -> list[tuple[float, ...]]:
+    """Of each iteration, when each rank counted it."""
     ranks = [[float(line) for line in times_of(board).read_text().split()] for board in boards]
-    slowest_s = [max(times) for times in zip(*ranks, strict=True)]
-    return sorted(step_s - slowest_s[steps - 1] for _, steps, step_s in _rows(out) if steps)
+    return list(zip(*ranks, strict=True))
 
 
 def _rows(out: Path) -> list[tuple[float, int, float]]:
