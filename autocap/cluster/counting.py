@@ -18,7 +18,7 @@ from autocap.records import SensorInfo, StepReading
 class ClusterCounter:
     """kind, ours, step_map_fd: as IterationCounter has them. tell: hears whether iterations need be counted.
 
-    step_map: the name of the file in which the job's processes count, the same on every node; `None` without one.
+    step_map: the path of the file in which the job's processes count, the same on every node; `None` without one.
     """
 
     def __init__(self, kind: str, *, ours: bool, step_map_fd: int | None, tell: Callable[[bool], object]) -> None:

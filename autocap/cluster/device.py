@@ -9,11 +9,10 @@ from autocap.cluster.fleet import Fleet
 from autocap.cluster.protocol import Begin
 from autocap.devices.base import DeviceSource, LimitPort
 from autocap.errors import DeviceError
-from autocap.job.processes import ProcessId
 from autocap.records import GpuInfo, Reading, Sample, SensorInfo, StepReading
 
 # A cap is in force on the last node somewhat after the sample at which it was decided.
-_ACROSS_S = 0.3
+_ACROSS_S = 0.5
 _LOOK_S = 0.02
 
 
@@ -85,7 +84,7 @@ class ClusterSource(DeviceSource):
     def __exit__(self, *error: object) -> None:
         self._close()
 
-    def find(self, job: ProcessId, waited_s: float) -> ClusterDevice | None:
+    def find(self, job: object, waited_s: float) -> ClusterDevice | None:
         """As DeviceSource has it, once all agents have found theirs."""
         fleet = self._fleet
         fleet.begin(self._begin())

@@ -87,6 +87,8 @@ class ClusterGuardian:
             fleet.joiner.drop_before(fleet.now())
         for agent in (fleet.agents[number] for number in every):
             answer = answers.get(agent.number)
+            if agent.ended_s is not None:  # meanwhile: its limits are back
+                continue
             if answer is None:
                 why = agent.gone or "its agent has not answered in time"
                 raise GuardError(f"{agent.name}: {why}; the limits of all nodes are put back")

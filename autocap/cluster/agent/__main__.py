@@ -12,6 +12,7 @@ from autocap.clock import Clock, MonotonicClock
 from autocap.cluster.agent.agent import Agent
 from autocap.cluster.agent.inbox import Inbox
 from autocap.cluster.agent.outbox import Outbox
+from autocap.cluster.agent.preparing import Preparation
 from autocap.cluster.protocol import VERSION, Hello
 from autocap.job.processes import boot_id
 from autocap.version import __version__
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
-        agent = Agent(clock, outbox.put, stack)
+        agent = Agent(clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note))
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
     outbox.drain(_LAST_WORDS_S)
     return 0

@@ -1,13 +1,11 @@
-"""What an agent does about each message, and when time has passed; it reads no clock but its own argument."""
+"""What an agent does about each message, and when time has passed."""
 
+import logging
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, assert_never
 
 from autocap.clock import Clock
-from autocap.cluster.agent.finding import JobHere
 from autocap.cluster.agent.lease import Lease
-from autocap.cluster.agent.preparing import Preparation
 from autocap.cluster.protocol import (
     Begin,
     Deed,
@@ -29,7 +27,9 @@ from autocap.guardian import Restored
 
 if TYPE_CHECKING:
     from autocap.cluster.agent.node_job import NodeJob
+    from autocap.cluster.agent.preparing import Preparation
 
+log = logging.getLogger(__name__)
 _BEAT_S = 0.35  # between two beats; the watchdog takes one who is silent for 1.5 s for hung
 _LOOK_S, _GONE_S = 0.25, 1.0  # whether the job is there; for how long it is not, once it has ended
 _SHORT_S, _SOON_S, _LATER_S = 0.5, 0.2, 1.0  # up to which interval rows are sent soon, else later
@@ -37,15 +37,16 @@ _AGAIN_S = 0.5  # until a limit that could not be put back is tried again
 
 
 class Agent:
-    """The agent of a job on one node. say: sends a message. stack: closes what was opened, and puts limits back.
+    """The agent of a job on one node. say: sends a message. prepare: begins what a `Begin` asks for.
 
-    is_leaving: it has nothing more to do. `hear` and `due` raise nothing of ours: a fault ends in `Failed`.
+    is_leaving: it has nothing more to do. Nothing is raised: whatever goes wrong is answered, or ends in `Failed`.
     """
 
-    def __init__(self, clock: Clock, say: Callable[[FromAgent], None], stack: ExitStack) -> None:
-        self._clock, self._say, self._stack = clock, say, stack
+    def __init__(
+        self, clock: Clock, say: Callable[[FromAgent], None], prepare: Callable[[Begin], "Preparation"]
+    ) -> None:
+        self._clock, self._say, self._start = clock, say, prepare
         self._lease = Lease(clock.now())
-        self._job: JobHere | None = None
         self._preparation: Preparation | None = None
         self._here: NodeJob | None = None
         self._word = Word(number=0, interval_s=_LATER_S, counted=True)
@@ -85,7 +86,7 @@ class Agent:
             case Do():
                 self._do(message)
             case Begin() if self._preparation is None and self._here is None:
-                self._begin(message)
+                self._preparation = self._start(message)
 
     def due(self) -> None:
         """Do what is due by now."""
@@ -96,21 +97,24 @@ class Agent:
 
     def fail(self, error: Exception) -> None:
         """Put the limits back, say why, and leave."""
-        import traceback
-
         if not isinstance(error, AutocapError):
-            traceback.print_exception(error)
+            log.error("an internal fault", exc_info=error)
         self.leave()
         self._say(Failed(why=str(error) if isinstance(error, AutocapError) else f"{type(error).__name__}: {error}"))
 
     def leave(self) -> None:
         """Put the limits back, and have nothing more to do."""
         self.is_leaving = True
-        self._put_all_back()
+        try:
+            self._put_all_back()
+        except Exception:
+            log.exception("the limits could not be put back; it is tried again at the end, and by the watchdog")
 
-    def _begin(self, begin: Begin) -> None:
-        self._job = JobHere(begin.target)
-        self._preparation = Preparation(begin, self._job, self._clock, self._stack, self._note)
+    def note(self, text: str) -> None:
+        """Let the user know, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._say(Note(text=text))
 
     def _obey(self, word: Word) -> None:
         heard_s = self._clock.now()
@@ -180,7 +184,7 @@ class Agent:
         elif self._here is not None:
             self._look_after(self._here, now_s)
 
-    def _prepare(self, preparation: Preparation) -> None:
+    def _prepare(self, preparation: "Preparation") -> None:
         self._here = preparation.step()
         if self._here is None:
             return
@@ -192,11 +196,11 @@ class Agent:
     def _look_after(self, here: "NodeJob", now_s: float) -> None:
         if not self._job_ended and now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
-            self._look(now_s)
+            self._look(here, now_s)
         if now_s >= self._sample_s:
             self._rows.append(here.read(counted=self._word.counted))
             for note in here.notes():
-                self._note(note)
+                self.note(note)
             self._sample_s += self._word.interval_s
             if self._sample_s < (now_s := self._clock.now()):  # late by a whole interval: skip
                 self._sample_s = now_s + self._word.interval_s
@@ -206,19 +210,13 @@ class Agent:
             self._first += len(self._rows)
             self._rows = []
 
-    def _look(self, now_s: float) -> None:
-        assert self._job is not None
-        if self._job.is_there():
+    def _look(self, here: "NodeJob", now_s: float) -> None:
+        if here.job.is_there():
             self._seen_s = now_s
         elif now_s - self._seen_s >= _GONE_S:
             self._job_ended = True
             self._put_all_back()
             self._say(JobEnded())
-
-    def _note(self, text: str) -> None:
-        if text not in self._noted:
-            self._noted.add(text)
-            self._say(Note(text=text))
 
 
 def _fault(error: Exception) -> Fault:

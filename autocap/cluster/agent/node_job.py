@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autocap.clock import Clock
+from autocap.cluster.agent.finding import JobHere
 from autocap.cluster.protocol import Found, Row
 from autocap.devices.base import PowerSource, Tunable
 from autocap.errors import DeviceError
@@ -21,9 +22,10 @@ _READINGS = 3  # at most, for one row
 
 @dataclass(slots=True, kw_only=True)
 class NodeJob:
-    """way, guardian: `None` where the job is only observed."""
+    """job: its processes. way, guardian: `None` where the job is only observed."""
 
     clock: Clock
+    job: JobHere
     device: Tunable
     counting: IterationCounter
     meter: PowerSource | None

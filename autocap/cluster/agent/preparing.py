@@ -27,8 +27,9 @@ class Preparation:
     """What is asked for by `begin`, prepared step by step. stack: closes what was opened. say: takes sentences for the
     user. next_s: when the next step is due."""
 
-    def __init__(self, begin: Begin, job: JobHere, clock: Clock, stack: ExitStack, say: Callable[[str], None]) -> None:
-        self._begin, self._job, self._clock, self._stack, self._say = begin, job, clock, stack, say
+    def __init__(self, begin: Begin, clock: Clock, stack: ExitStack, say: Callable[[str], None]) -> None:
+        self._begin, self._clock, self._stack, self._say = begin, clock, stack, say
+        self._job = JobHere(begin.target)
         self._steps = self._prepare()
         self.next_s = clock.now()
 
@@ -75,7 +76,7 @@ class Preparation:
         self._stack.callback(device.close)
         roots = self._job.roots()
         counting.follow(roots)
-        ready = NodeJob(clock=self._clock, device=device, counting=counting, meter=meter)
+        ready = NodeJob(clock=self._clock, job=self._job, device=device, counting=counting, meter=meter)
         if not begin.observe:
             if device.refusal is not None:
                 raise DeviceError(device.refusal)

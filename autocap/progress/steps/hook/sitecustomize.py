@@ -31,6 +31,7 @@ EXPLICIT_OFFSET, STEP_OFFSET = 24, 40
 
 _OPTIMIZERS = "torch.optim.optimizer"
 _HOLDER = "_autocap_stephook"  # the key in sys.modules of the copy of this file that counts for the process
+_SOON_NS, _LATEST_NS = 1_000_000, 1_000_000_000  # until a map that is not there is looked for again, at first and later
 _PATIENCE = 4  # unpublished steps per known optimiser after which the busiest one counts as replaced
 
 
@@ -62,8 +63,9 @@ class StepCounter:
         self._watches: dict[int, object] = {}  # weak references that clear the entry of a dead optimiser
         self._map: Any = None  # an mmap; the type's name would need its import
         self._pack: Any = None  # struct.Struct.pack_into, of a slot's last three words
-        self._at = 0
-        self._salt = 0
+        self._at = self._salt = 0
+        self._first_ns = self._next_ns = 0  # of the first step; when a map that was not there is looked for again
+        self._pause_ns = _SOON_NS
         self._taking = _thread.allocate_lock()  # held while a slot is being taken
 
     def optimizer_stepped(self, optimizer: object) -> None:
@@ -126,32 +128,37 @@ class StepCounter:
     def _publish(self, count: int) -> None:
         now_ns = time.monotonic_ns()
         self._published = count
-        if self._map is not None or self._take_slot(now_ns):
+        if self._map is not None or (now_ns >= self._next_ns and self._take_slot(now_ns)):
             self._pack(self._map, self._at, count, now_ns, count ^ now_ns ^ self._salt)
 
     def _take_slot(self, now_ns: int) -> bool:
-        """Map a slot of our own. False when another process or thread is just taking one: the next step tries again."""
+        """Map a slot of our own. False when another process or thread is just taking one, or where the map is yet to be
+        made, as on the other nodes of a job: a later step tries again."""
         import fcntl
         import struct
 
         if not self._taking.acquire(False):
             return False
+        self._first_ns = self._first_ns or now_ns
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 # A record lock, which does not touch the flock of the map's maker. It is dropped with the descriptor.
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._map is None:
-                    self._claim(fd, struct, now_ns)
+                    self._claim(fd, struct)
             except BlockingIOError:
                 return False
             finally:
                 os.close(fd)
+        except FileNotFoundError:
+            self._next_ns, self._pause_ns = now_ns + self._pause_ns, min(2 * self._pause_ns, _LATEST_NS)
+            return False
         finally:
             self._taking.release()
         return True
 
-    def _claim(self, fd: int, struct: "ModuleType", now_ns: int) -> None:
+    def _claim(self, fd: int, struct: "ModuleType") -> None:
         """Write our identity into a slot, under the lock. Raises where the map cannot be used."""
         import mmap
 
@@ -168,7 +175,7 @@ class StepCounter:
         rank = os.environ.get("RANK", "")
         own_salt = salt(pid, start_ticks)  # a check word that cannot fit marks the slot as being written
         own = pid, start_ticks, int(rank) if rank.isdecimal() else -1, int(self._explicit)
-        struct.pack_into(SLOT_FORMAT, mapped, at, *own, now_ns, 0, 0, own_salt ^ 1)
+        struct.pack_into(SLOT_FORMAT, mapped, at, *own, self._first_ns, 0, 0, own_salt ^ 1)
         self._pack = struct.Struct("@QQQ").pack_into
         self._salt, self._at, self._map = own_salt, at + STEP_OFFSET, mapped
 
