@@ -72,9 +72,9 @@ def allocation(cluster: Cluster) -> Iterator[dict[str, str]]:
     """All nodes of a cluster, for some runs: what the environment of those holds then. Under Slurm they are given to
     no command, so that none takes them along when it ends. Raises Late."""
     if cluster.engine != "slurm":
-        yield cluster.for_user()
+        yield up.environment(cluster)
         return
-    count, env = str(cluster.nodes), {**_plain(), **cluster.for_user()}
+    count, env = str(cluster.nodes), up.environment(cluster)
     asked = subprocess.run(
         ["salloc", "--no-shell", "-N", count, "-n", count], env=env, capture_output=True, text=True, timeout=_ALLOCATE_S
     )
@@ -82,7 +82,7 @@ def allocation(cluster: Cluster) -> Iterator[dict[str, str]]:
     if granted is None:
         raise Late(f"salloc gave no nodes: {asked.stderr.strip()}")
     try:
-        yield cluster.for_user() | {"SLURM_JOB_ID": granted[1]}
+        yield env | {"SLURM_JOB_ID": granted[1]}
     finally:
         subprocess.run(["scancel", granted[1]], env=env, capture_output=True, timeout=_ALLOCATE_S)
 
@@ -96,7 +96,7 @@ def on_cluster(
     if cluster.engine == "slurm":
         count = str(cluster.nodes)
         module = ("srun", "-N", count, "-n", count, "--cpu-bind=none", sys.executable, "-m", "bench.cluster.job")
-    return _started((*run, *module, *job), {**_plain(), **allocated}, out)
+    return _started((*run, *module, *job), allocated, out)
 
 
 def on_one_node(board: Path, out: Path, options: Sequence[str], job: Sequence[str]) -> Started:
@@ -123,11 +123,6 @@ def until(holds: Callable[[], object], what: str, within_s: float, every_s: floa
         if time.monotonic() > end_s:
             raise Late(f"not within {within_s:g} s: {what}")
         time.sleep(every_s)
-
-
-def _plain() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM_", "RAY_"))}
-    return {**kept, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _started(command: Sequence[str], env: Mapping[str, str], out: Path) -> Started:

@@ -118,14 +118,14 @@ def _run(cluster: Cluster, program: str, *arguments: str) -> None:
     path = _path(program)
     assert path is not None  # nothing was missing
     with open(cluster.directory / f"{program}.out", "a") as out:
-        subprocess.Popen(
-            [path, *arguments],
+        subprocess.run(
+            ["setsid", "--fork", path, *arguments],  # nobody's child: it outlives us
             env=_environment(cluster),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            start_new_session=True,
             cwd="/",
+            check=True,
         )
 
 

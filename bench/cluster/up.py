@@ -1,6 +1,7 @@
 """python -m bench cluster up, down and env."""
 
 import argparse
+import os
 import random
 import shutil
 import socket
@@ -95,6 +96,12 @@ def started(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         stop(cluster)
+
+
+def environment(cluster: Cluster) -> dict[str, str]:
+    """Of a process that is to use a cluster: ours, without what is said to autocap or to another cluster."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM_", "RAY_"))}
+    return {**kept, **cluster.for_user()}
 
 
 def exports(cluster: Cluster) -> str:
