@@ -1,6 +1,6 @@
 """The way to the agents: a child process that carries lines to all of them, and theirs back with their numbers before.
 
-    channel = Channel(argv, agents=4, told=slurm.told)
+    channel = Channel(argv, job=job, told=slurm.told(job))
     channel.send(Word(number=1, interval_s=0.1, counted=True))
     for number, message in channel.receive(): ...
 
@@ -8,6 +8,7 @@ The child is in a session of its own, so that ^C in the terminal is not its busi
 input ends, and that ends the agents.
 """
 
+import json
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO
 
 from autocap.cluster.protocol import MOST_BYTES, BadLine, FromAgent, Lost, Message, line_of, said
@@ -32,7 +34,17 @@ _READ_BYTES = 1 << 16
 _ERROR_LINES, _ERROR_CHARACTERS = 6, 300
 _LOOK_EVERY_S = 0.02
 _LABELLED = re.compile(rb"\s*(\d+): (.*)", re.DOTALL)
+_JOB = b"job: "
 _FIRST = b'{"says":'  # of every line of ours, and in the midst of none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineJob:
+    """A running job, as its engine has it. nodes: their names, in the order of their agents' numbers."""
+
+    id: str
+    nodes: tuple[str, ...]
+
 
 Told = Callable[
     [str], Sequence[tuple[int, str]]
@@ -42,7 +54,8 @@ Told = Callable[
 class Channel:
     """One child process and the pipes to it. Nothing here waits, but `close`.
 
-    argv: prints lines `N: {json}` of agent N, as `srun --label` does. told: what its errors say of single agents.
+    argv: prints lines `N: {json}` of agent N, as `srun --label` does. job: `None` where the child finds it, and says
+    `job: {"id": …, "nodes": […]}` before anything else. told: what its errors say of single agents.
     begun: is given the child's PID once an agent has spoken.
     Raises EngineUnavailable where it cannot be started.
     """
@@ -51,14 +64,17 @@ class Channel:
         self,
         argv: Sequence[str],
         *,
-        agents: int,
+        job: EngineJob | None = None,
         env: Mapping[str, str] | None = None,
         told: Told = lambda line: (),
         begun: Callable[[int], None] = lambda pid: None,
     ) -> None:
         self._name, self._told = os.path.basename(argv[0]), told
         self._begun: Callable[[int], None] | None = begun
-        self._living = set(range(agents))
+        self._job: EngineJob | None = None
+        self._living: set[int] = set()
+        if job is not None:
+            self._join(job)
         self._waiting = bytearray()
         self._parts: dict[int, bytearray] = {}
         self._output, self._errors = _Lines(), _Lines()
@@ -83,6 +99,11 @@ class Channel:
         """Of the child, and of its session."""
         return self._process.pid
 
+    @property
+    def job(self) -> EngineJob | None:
+        """Whose agents these are; `None` as long as the child looks for it."""
+        return self._job
+
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
         """Say something to some agents, or all. It is left out where the child has not taken what was said before."""
         if len(self._waiting) < _MOST_WAITING_BYTES:
@@ -90,7 +111,10 @@ class Channel:
         self._write()
 
     def receive(self) -> list[tuple[int, FromAgent]]:
-        """What the agents have said since the last look, with their numbers. One that is gone is `Lost`, once."""
+        """What the agents have said since the last look, with their numbers. One that is gone is `Lost`, once.
+
+        Raises EngineUnavailable where the child has ended before it found a job.
+        """
         self._write()
         if self._out.closed:
             return []
@@ -99,6 +123,8 @@ class Channel:
             heard.extend(self._message(line))
         for line in self._errors.read(self._err.fileno()):
             heard.extend(self._error(line.decode(errors="replace").strip()))
+        if self._output.ended and self._job is None:
+            raise EngineUnavailable(self._why())
         if self._output.ended:
             heard.extend(self._lost(number, self._why()) for number in sorted(self._living))
             self._living.clear()
@@ -137,8 +163,15 @@ class Channel:
             taken = os.write(self._in.fileno(), self._waiting)
             del self._waiting[:taken]
 
+    def _join(self, job: EngineJob) -> None:
+        self._job, self._living = job, set(range(len(job.nodes)))
+
     def _message(self, line: bytes) -> list[tuple[int, FromAgent]]:
         """srun cuts a line after 1,024 bytes and labels each part; no beginning of a message is a message."""
+        if self._job is None and line.startswith(_JOB):
+            said_of = json.loads(line.removeprefix(_JOB))
+            self._join(EngineJob(id=said_of["id"], nodes=tuple(said_of["nodes"])))
+            return []
         labelled = _LABELLED.fullmatch(line)
         if labelled is None or int(labelled[1]) not in self._living:
             _log.debug("%s: %r", self._name, line[:_ERROR_CHARACTERS])

@@ -15,6 +15,12 @@ from autocap.progress.period.progress import PeriodProgress
 from autocap.records import SensorInfo, StepReading
 
 
+def of_agents(kind: str, step_map_fd: int | None) -> str:
+    """What the agents are to count, as --progress has it: nothing that is counted here, or not at all."""
+    counted = kind in ("auto", "steps", CALLS) or kind.startswith(f"{CALLS}:")
+    return kind if counted and step_map_fd is None else "none"
+
+
 class ClusterCounter:
     """kind, ours, step_map_fd: as IterationCounter has them. tell: hears whether iterations need be counted.
 

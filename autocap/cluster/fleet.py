@@ -183,18 +183,16 @@ class Fleet:
         for one in to:
             self.agents[one].done = None
         end_s = self._clock.now() + within_s
-        again_s = self._clock.now()
-        while waiting := [one for one in to if self._is_awaited(one, number)]:
-            now_s = self._clock.now()
-            if now_s >= end_s:
-                break
+        again_s, left = self._clock.now(), set(to)
+        while left and (now_s := self._clock.now()) < end_s:
             if now_s >= again_s:
                 again_s = now_s + _AGAIN_S
                 for order, whose in orders:
-                    if left := [one for one in whose if one in waiting]:
-                        self._channel.send(order, left)
+                    if missing := [one for one in whose if one in left]:
+                        self._channel.send(order, missing)
             self._pause(_LOOK_S)
             self.tend()
+            left = {one for one in left if self._is_awaited(one, number)}
         answers = {one: self.agents[one].done for one in to}
         return {one: done for one, done in answers.items() if done is not None and done.number == number}
 
@@ -226,7 +224,8 @@ class Fleet:
 
     def _is_awaited(self, one: int, number: int) -> bool:
         agent = self.agents[one]
-        return agent.gone is None and (agent.done is None or agent.done.number != number)
+        given_up = agent.gone is not None or self._silence_s(agent) > GONE_S
+        return not given_up and (agent.done is None or agent.done.number != number)
 
     def _silence_s(self, agent: Agent) -> float:
         """For how long an agent has said nothing, while it was looked."""

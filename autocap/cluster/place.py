@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from autocap.clock import RunClock
-from autocap.cluster.counting import ClusterCounter
+from autocap.cluster.counting import ClusterCounter, of_agents
 from autocap.cluster.device import ClusterDevice, ClusterSampler, ClusterSource
 from autocap.cluster.fleet import Channel, Fleet
 from autocap.cluster.guardian import ClusterGuardian
@@ -147,7 +147,7 @@ class ClusterPlace:
             device=config.device,
             gpus=config.gpus,
             actuator=config.actuator,
-            progress=config.progress,
+            progress=of_agents(config.progress, config.step_map_fd),
             node_power=config.node_power,
             shared_gpu=config.shared_gpu,
             observe=config.tune.observe,

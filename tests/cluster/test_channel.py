@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cluster.channel import Channel
+from autocap.cluster.channel import Channel, EngineJob
 from autocap.cluster.protocol import Done, Heard, Hello, Lost, Word, line_of
 from autocap.errors import EngineUnavailable
 from tests.cluster.hearing import heard, until
@@ -18,13 +18,17 @@ from tests.cluster.hearing import heard, until
 ECHO = str(Path(__file__).parent / "echo_agent.py")
 
 
-def _shell(script: str, *words: str, agents: int = 2) -> Channel:
-    return Channel(["sh", "-c", script, "sh", *words], agents=agents)
+def _job(count: int) -> EngineJob:
+    return EngineJob(id="1", nodes=tuple(f"node{number}" for number in range(count)))
+
+
+def _shell(script: str, *words: str, job: EngineJob | None = None) -> Channel:
+    return Channel(["sh", "-c", script, "sh", *words], job=job or _job(2))
 
 
 def _printing(data: bytes, folder: Path, agents: int = 2, then: str = "cat >/dev/null") -> Channel:
     (folder / "lines").write_bytes(data)
-    return _shell(f'cat "$1"; {then}', str(folder / "lines"), agents=agents)
+    return _shell(f'cat "$1"; {then}', str(folder / "lines"), job=_job(agents))
 
 
 def _labelled(number: int, text: bytes) -> bytes:
@@ -43,7 +47,7 @@ def _in_session(leader: int) -> list[int]:
 
 
 def test_a_message_goes_to_the_child_and_its_answer_comes_back(tmp_path: Path) -> None:
-    channel = _shell(f'"$1" {ECHO} "$2" --number 3 | sed -u "s/^/3: /"', sys.executable, str(tmp_path), agents=4)
+    channel = _shell(f'"$1" {ECHO} "$2" --number 3 | sed -u "s/^/3: /"', sys.executable, str(tmp_path), job=_job(4))
     assert isinstance(heard(channel, 1)[3], Hello)
     channel.send(Word(number=5, interval_s=0.1, counted=True))
     assert heard(channel, 1)[3] == Heard(number=5, heard_s=0.0, said_s=0.0)
@@ -82,7 +86,7 @@ def test_an_agent_is_lost_once_and_all_are_when_the_child_ends(tmp_path: Path) -
 
 
 def test_the_end_of_the_child_is_told_with_its_last_errors() -> None:
-    channel = _shell("for i in $(seq 99); do echo line $i >&2; done; exit 3", agents=1)
+    channel = _shell("for i in $(seq 99); do echo line $i >&2; done; exit 3", job=_job(1))
     until(lambda: channel._process.poll() is not None, "the child's end")
     assert heard(channel, 1) == {
         0: Lost(why="sh has ended with status 3: " + " | ".join(f"line {i}" for i in range(94, 100)))
@@ -91,7 +95,7 @@ def test_the_end_of_the_child_is_told_with_its_last_errors() -> None:
 
 
 def test_a_child_that_reads_nothing_holds_nobody_up_and_is_killed() -> None:
-    channel = _shell("trap '' TERM; echo '0: '; while :; do sleep 1; done", agents=1)
+    channel = _shell("trap '' TERM; echo '0: '; while :; do sleep 1; done", job=_job(1))
     for number in range(20_000):
         channel.send(Word(number=number, interval_s=0.1, counted=True))
     assert len(channel._waiting) < 1 << 19
@@ -100,7 +104,7 @@ def test_a_child_that_reads_nothing_holds_nobody_up_and_is_killed() -> None:
 
 
 def test_a_child_that_writes_without_end_is_read_in_parts(tmp_path: Path) -> None:
-    channel = _shell("exec yes x", agents=1)
+    channel = _shell("exec yes x", job=_job(1))
     begun_s = time.process_time()
     for _ in range(3):
         assert channel.receive() == []
@@ -110,14 +114,15 @@ def test_a_child_that_writes_without_end_is_read_in_parts(tmp_path: Path) -> Non
 
 def test_our_death_ends_it(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from autocap.cluster.channel import Channel\n"
-        "channel = Channel([sys.executable, sys.argv[1], sys.argv[2], '--number', '0'], agents=1)\n"
+        "import sys, time; from autocap.cluster.channel import Channel, EngineJob\n"
+        "argv = [sys.executable, sys.argv[1], sys.argv[2], '--number', '0']\n"
+        "channel = Channel(argv, job=EngineJob(id='1', nodes=('a',)))\n"
+        "while not channel.receive(): time.sleep(0.02)\n"
         "print(flush=True); time.sleep(600)"
     )
     ours = subprocess.Popen([sys.executable, "-c", script, ECHO, str(tmp_path)], stdout=subprocess.PIPE)
     assert ours.stdout is not None
     ours.stdout.readline()
-    time.sleep(0.2)
     ours.kill()
     ours.wait()
     ours.stdout.close()
@@ -126,4 +131,16 @@ def test_our_death_ends_it(tmp_path: Path) -> None:
 
 def test_a_carrier_that_cannot_be_started_is_named() -> None:
     with pytest.raises(EngineUnavailable, match="no-such-carrier cannot be started: No such file or directory"):
-        Channel(["no-such-carrier"], agents=1)
+        Channel(["no-such-carrier"], job=_job(1))
+
+
+def test_a_child_that_finds_the_job_says_so_first_or_why_it_did_not() -> None:
+    channel = Channel(["sh", "-c", """echo 'job: {"id": "02", "nodes": ["a", "b"]}'; cat >/dev/null"""])
+    assert channel.job is None
+    until(lambda: bool(channel.receive() or channel.job), "the job")
+    assert channel.job == EngineJob(id="02", nodes=("a", "b"))
+    channel.close()
+    channel = Channel(["sh", "-c", "echo nowhere to be reached >&2; exit 1"])
+    with pytest.raises(EngineUnavailable, match="sh has ended with status 1: nowhere to be reached"):
+        until(lambda: bool(channel.receive()), "the refusal")
+    channel.close()

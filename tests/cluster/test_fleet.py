@@ -95,7 +95,9 @@ def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
         dead_s = world.clock.now()
         with pytest.raises(GuardError, match="node3"):
             sampled(world, 5.0, device, guardian)
+        began_s = world.clock.now()
         restored = guardian.restore()
+        assert world.clock.now() - began_s < 0.5  # the lost one is told, and not waited for
         for number in (0, 1, 3):
             assert world.machine(number).caps_w == (250.0, 250.0)
             (back_s,) = [t_s for t_s, what in world.agents[number].story if what == "back"]
@@ -103,6 +105,9 @@ def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
         assert [one.restored for one in restored] == [True] * 4 + [False] * 2 + [True] * 2
         assert [one.failure is None for one in restored] == [True] * 4 + [False] * 2 + [True] * 2
         assert guardian.beat() is False  # it was said
+        world.agents[2].dead = False
+        world.go_on(1.0)
+        assert all(one.restored for one in guardian.restore())
 
 
 def test_a_silent_controller_lets_go_and_hears_of_it() -> None:

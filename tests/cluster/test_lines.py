@@ -13,6 +13,7 @@ from autocap.cluster.protocol import (
     Deed,
     Do,
     Done,
+    FromAgent,
     Heard,
     Note,
     Row,
@@ -132,7 +133,7 @@ class TestOutbox:
 
     def test_all_arrives_where_it_is_read(self, pipe: tuple[int, int]) -> None:
         outbox = Outbox(pipe[1])
-        messages = [Note(text="a"), rows(0), Done(number=1)]
+        messages: list[FromAgent] = [Note(text="a"), rows(0), Done(number=1)]
         for each in messages:
             outbox.put(each)
         assert outbox.is_empty

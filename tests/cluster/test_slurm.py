@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cluster.carriers import slurm
-from autocap.cluster.channel import Channel
+from autocap.cluster.channel import Channel, EngineJob
 from autocap.cluster.protocol import Deed, Do, Done, Hello, Lost
 from autocap.errors import EngineUnavailable, UsageError
 from tests.cluster.fake_slurm import fake_slurm, missing
@@ -41,7 +41,7 @@ class Running:
         self.job = slurm.find(number, self.environment)
         self.channel = Channel(
             slurm.command(self.job, (sys.executable, ECHO, str(folder))),
-            agents=4,
+            job=self.job,
             env=slurm.environment(self.environment),
             told=slurm.told(self.job),
             begun=slurm.leave_step,
@@ -134,7 +134,7 @@ def test_without_a_job_or_slurm_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_what_srun_says_of_single_agents_is_understood() -> None:
-    told = slurm.told(slurm.SlurmJob(id="1", nodes=("a1", "a2", "b7")))
+    told = slurm.told(EngineJob(id="1", nodes=("a1", "a2", "b7")))
     assert told("srun: error: a2: task 1: Killed") == [(1, "Slurm says: Killed")]
     assert told("srun: error: a[1-2],b7: tasks 0,1-2: Exited with exit code 1") == [
         (number, "Slurm says: Exited with exit code 1") for number in range(3)
@@ -145,6 +145,7 @@ def test_what_srun_says_of_single_agents_is_understood() -> None:
 
 def test_the_step_takes_none_of_the_jobs_own_choices() -> None:
     environment = slurm.environment({"PATH": "/bin", "SLURM_CONF": "x", "SLURM_MEM_PER_CPU": "9", "SLURM_JOB_ID": "1"})
+    assert environment.pop("PYTHONPATH")
     assert environment == {"PATH": "/bin", "SLURM_CONF": "x"}
-    command = " ".join(slurm.command(slurm.SlurmJob(id="12", nodes=("a", "b"))))
+    command = " ".join(slurm.command(EngineJob(id="12", nodes=("a", "b"))))
     assert re.match(r"srun --jobid=12 --overlap .*--nodes=2 --ntasks=2 .* -m autocap.cluster.agent$", command)

@@ -455,3 +455,37 @@ class TestCounted:
         path = f"{tiny_torch}{os.pathsep}{Path(autocap.__file__).parent.parent}"
         result = run(plain(PYTHONPATH=path), "-c", script)
         assert (result.stdout, result.stderr) == ("trained\n5\n2\n", "")
+
+
+def test_a_map_that_is_made_later_counts_from_the_first_step_on(tmp_path: Path) -> None:
+    path = Path("/dev/shm") / f"autocap-steps-2-{os.urandom(16).hex()}"
+    counter = step_hook.StepCounter(str(path))
+    for _ in range(100):
+        counter.step()
+    with StepMap.of_name(path, lambda process: True) as step_map:
+        steps = 100
+        while (reading := step_map.read(0.0)) is None:
+            counter.step()
+            steps += 1
+        assert reading.count == steps
+        counter.step()
+        again = step_map.read(0.0)
+        assert again is not None
+        assert again.count == steps + 1
+
+
+LOOKED_FOR = """
+import sys
+path, found = sys.argv[1], []
+sys.addaudithook(lambda event, values: found.append(1) if event == "open" and values[0] == path else None)
+from autocap.progress.steps.hook.sitecustomize import StepCounter
+counter = StepCounter(path)
+for _ in range(50_000): counter.step()
+print(len(found))
+"""
+
+
+def test_a_map_that_is_never_made_is_looked_for_seldom(tmp_path: Path) -> None:
+    child = run(plain(PYTHONPATH=os.pathsep.join(sys.path)), "-c", LOOKED_FOR, str(tmp_path / "nowhere"))
+    assert child.stderr == ""
+    assert 2 <= int(child.stdout) <= 100

@@ -328,3 +328,35 @@ class TestPublicNames:
     def test_another_name_is_refused_as_any_module_does(self) -> None:
         with pytest.raises(AttributeError, match="module 'autocap' has no attribute 'nonsense'"):
             _ = autocap.nonsense
+
+
+class TestOfName:
+    """The map of a job on several nodes: whoever comes first on a machine makes it."""
+
+    name = f"autocap-steps-2-{'ab' * 16}"
+
+    def test_the_first_makes_it_and_the_others_open_it(self, tmp_path: Path) -> None:
+        with StepMap.of_name(tmp_path / self.name, everybody) as first:
+            assert first.path == tmp_path / self.name
+            with StepMap.of_name(tmp_path / self.name, everybody) as second:
+                assert os.fstat(first.fd).st_ino == os.fstat(second.fd).st_ino
+            assert first.path.exists()
+        assert not first.path.exists()
+
+    def test_who_is_not_asked_for_is_not_counted(self, tmp_path: Path) -> None:
+        with (
+            StepMap.of_name(tmp_path / self.name, everybody) as ours,
+            StepMap.of_name(tmp_path / self.name, nobody) as theirs,
+        ):
+            counter = sitecustomize.StepCounter(str(ours.path))
+            counter.step()
+            assert ours.read(0.0) is not None
+            assert theirs.read(0.0) is None
+
+    def test_no_other_file_is_made_or_opened(self, tmp_path: Path) -> None:
+        with pytest.raises(AutocapError, match="cannot be made here: no name of a file that counts steps"):
+            StepMap.of_name(tmp_path / "passwd", everybody)
+        (tmp_path / self.name).write_text("something else")
+        with pytest.raises(AutocapError, match=r"the step counter .* holds 14 bytes, not .*; remove it"):
+            StepMap.of_name(tmp_path / self.name, everybody)
+        assert (tmp_path / self.name).read_text() == "something else"

@@ -120,6 +120,7 @@ class Agent:
         heard_s = self._clock.now()
         if word.interval_s < self._word.interval_s:  # at once, rather than once the long one is over
             self._sample_s = min(self._sample_s, heard_s + word.interval_s)
+            self._send_s = min(self._send_s, self._sample_s + _SOON_S)
         self._word = word
         put_back, self._put_back = self._put_back, False
         self._say(Heard(number=word.number, heard_s=heard_s, said_s=self._clock.now(), put_back=put_back))

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,16 @@ if TYPE_CHECKING:  # heavy: imported by and by, once the controller knows that w
     from autocap.progress.counter import IterationCounter
 
 _LOOK_EVERY_S = 0.5
+# One by one: the controller takes who is silent for 2 s for lost.
+_HEAVY = (
+    "autocap.guardian.guardian",
+    "numpy",
+    "autocap.devices",
+    "autocap.progress.counter",
+    "autocap.controller.controller",
+    "autocap.session.actuating",
+    "autocap.session.preparing",
+)
 
 
 class Preparation:
@@ -45,17 +56,15 @@ class Preparation:
         """Yields when to go on, and at last what was prepared."""
         begin, now = self._begin, self._clock.now
         config = _config(begin)
+        for module in _HEAVY:
+            import_module(module)
+            yield now()
         from autocap import devices
+        from autocap.cluster.agent.node_job import NodeJob
         from autocap.devices import node as node_power
-
-        yield now()
         from autocap.session.actuating import actuation, require_actuator
         from autocap.session.preparing import settle_leftovers
 
-        yield now()
-        from autocap.cluster.agent.node_job import NodeJob
-
-        yield now()
         require_actuator(config)
         for note in settle_leftovers(observe=begin.observe):
             self._say(note)

@@ -1,7 +1,7 @@
 """Slurm: one step beside the job's own carries the lines, with an agent on each of its nodes. srun is all that is used.
 
     job = find("4711")
-    Channel(command(job), agents=len(job.nodes), env=environment(), told=told(job), begun=leave_step)
+    Channel(command(job), job=job, env=environment(), told=told(job), begun=leave_step)
 
 Nothing listens for it beside what Slurm has anyway, and it starts within a second.
 """
@@ -11,14 +11,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from autocap.cluster.channel import Told
+from autocap.cluster.carriers import AGENT
+from autocap.cluster.channel import EngineJob, Told
 from autocap.errors import EngineUnavailable, UsageError
+from autocap.job.processes import import_path
 
 _ASK_S = 20.0
 _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm
@@ -34,15 +34,7 @@ _TASKS = re.compile(r"srun: error: [^:]+: tasks? ([\d,\- ]+): (.+)")
 _NODE = re.compile(r"srun: error: Node failure on ([^\s,]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmJob:
-    """A running job of ours. nodes: in the order of its agents' numbers."""
-
-    id: str
-    nodes: tuple[str, ...]
-
-
-def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> SlurmJob:
+def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> EngineJob:
     """The job with that id, or that in which we run. Raises UsageError where none is named, and EngineUnavailable with
     what to do where Slurm is not there, or the job is not one that runs and is ours."""
     number = job or environ.get("SLURM_JOB_ID")
@@ -73,10 +65,10 @@ def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> Slu
         )
     if state != "RUNNING":
         raise EngineUnavailable(f"Slurm's job {number} is {state}, not RUNNING; wait until squeue shows it as R")
-    return SlurmJob(id=raw, nodes=tuple(_ask(environ, "scontrol", "show", "hostnames", nodes).split()))
+    return EngineJob(id=raw, nodes=tuple(_ask(environ, "scontrol", "show", "hostnames", nodes).split()))
 
 
-def command(job: SlurmJob, agent: Sequence[str] = (sys.executable, "-m", "autocap.cluster.agent")) -> list[str]:
+def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
     """The step: an agent a node. It shares what the job has, GPUs as well, and takes nothing from its other steps."""
     count = len(job.nodes)
     return [
@@ -106,11 +98,12 @@ def command(job: SlurmJob, agent: Sequence[str] = (sys.executable, "-m", "autoca
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """For the step: ours without the job's own choices, which srun would take for those of this step."""
-    return {
+    ours = {
         name: value
         for name, value in environ.items()
         if name in _KEPT or not name.startswith(("SLURM_", "SRUN_", "SLURMD_"))
     }
+    return {**ours, "PYTHONPATH": os.pathsep.join(import_path())}
 
 
 def leave_step(srun: int) -> None:
@@ -124,7 +117,7 @@ def leave_step(srun: int) -> None:
                     os.kill(int(child), signal.SIGKILL)
 
 
-def told(job: SlurmJob) -> Told:
+def told(job: EngineJob) -> Told:
     """What srun's errors say of single agents."""
 
     def of(line: str) -> list[tuple[int, str]]:

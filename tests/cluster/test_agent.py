@@ -1,0 +1,258 @@
+"""What an agent does about each message and as time passes: on an emulated machine, in virtual time."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from autocap.cluster.agent.agent import Agent
+from autocap.cluster.agent.finding import JobHere
+from autocap.cluster.agent.node_job import NodeJob
+from autocap.cluster.agent.preparing import Preparation
+from autocap.cluster.protocol import (
+    Begin,
+    Deed,
+    Do,
+    Done,
+    Failed,
+    Fault,
+    Found,
+    FromAgent,
+    Heard,
+    JobEnded,
+    Rows,
+    Target,
+    Word,
+)
+from autocap.guardian import Guardian
+from autocap.progress.counter import IterationCounter
+from autocap.session.actuating import Actuation
+from bench.faults.virtual import Unwatched
+from bench.nvml_emulation import machine
+from tests.doubles.nvml_stand import Stand, stand
+
+CAPS_W = (200.0, 190.0)
+ARRIVALS_MW = [250_123, 249_001]
+BEGIN = Begin(
+    target=Target(engine="slurm", job="7"),
+    device="nvml",
+    gpus=None,
+    actuator="direct",
+    progress="period",
+    node_power="none",
+    shared_gpu=False,
+    observe=False,
+    wait_s=10.0,
+)
+
+
+@dataclass
+class Job:
+    is_alive: bool = True
+
+    def is_there(self) -> bool:
+        return self.is_alive
+
+
+@dataclass
+class Ready:
+    """A preparation that takes one step."""
+
+    here: NodeJob
+    next_s: float = 0.0
+
+    def step(self) -> NodeJob:
+        return self.here
+
+
+@dataclass
+class Play:
+    """An agent on its machine. said: all that it said."""
+
+    stand: Stand
+    job: Job
+    agent: Agent
+    said: list[FromAgent] = field(default_factory=list)
+    number: int = 0
+
+    def word(self, interval_s: float = 0.1) -> None:
+        self.number += 1
+        self.agent.hear(Word(number=self.number, interval_s=interval_s, counted=False))
+        self.agent.spoken()
+
+    def advance(self, seconds: float, *, words: bool) -> None:
+        """Let time pass, with a word each half second or with none."""
+        until_s = self.stand.clock.now() + seconds
+        word_s = self.stand.clock.now() if words else math.inf
+        while (now_s := self.stand.clock.now()) < until_s and not self.agent.is_leaving:
+            if now_s >= word_s:
+                self.word()
+                word_s = now_s + 0.5
+            self.agent.due()
+            self.stand.clock.wait_until(min(max(self.agent.next_s, now_s + 1e-6), word_s, until_s))
+        self.agent.due()
+
+    def do(self, number: int, what: Deed, caps_w: tuple[float, ...] = ()) -> Done:
+        self.agent.hear(Do(number=number, what=what, caps_w=caps_w))
+        self.agent.spoken()
+        done = self.said[-1]
+        assert isinstance(done, Done)
+        return done
+
+    @property
+    def limits_w(self) -> list[float]:
+        return [self.stand.requested_mw(gpu) / 1000 for gpu in (0, 1)]
+
+
+ARRIVALS_W = [250.123, 249.001]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Play]:
+    made = machine("quadro-rtx-6000/alexnet", gpus=2, arrivals_mw=ARRIVALS_MW)
+    with stand(made) as stood, IterationCounter("period") as counting:
+        device = stood.device()
+        new = partial(Guardian, state_dir=tmp_path / "state", sync=lambda fd: None, start_watch=Unwatched)
+        with new(kind="nvml", gpus=device.gpus, limits=device.limits(), job=None) as guardian:
+            job = Job()
+            here = NodeJob(
+                clock=stood.clock,
+                job=cast(JobHere, job),
+                device=device,
+                counting=counting,
+                meter=None,
+                way=Actuation(name="direct", gpus=device.gpus, guardian=lambda job: guardian),
+                guardian=guardian,
+            )
+            said: list[FromAgent] = []
+            agent = Agent(stood.clock, said.append, lambda begin: cast(Preparation, Ready(here)))
+            yield Play(stood, job, agent, said)
+        device.close()
+
+
+def begun(play: Play) -> Play:
+    play.agent.hear(BEGIN)
+    play.word()
+    play.advance(1.0, words=True)
+    assert any(isinstance(each, Found) for each in play.said)
+    return play
+
+
+def test_what_is_read_is_sent_in_batches_whose_numbers_follow_each_other(play: Play) -> None:
+    begun(play).advance(9.0, words=True)
+    rows = [each for each in play.said if isinstance(each, Rows)]
+    sent = [row for each in rows for row in each.rows]
+    assert [each.first for each in rows] == [sum(len(one.rows) for one in rows[:index]) for index in range(len(rows))]
+    assert [row.t_s - sent[0].t_s for row in sent] == pytest.approx(
+        [index * 0.1 for index in range(len(sent))], abs=1e-5
+    )
+    assert 95 <= len(sent) <= 101
+    assert 45 <= len(rows) <= 52
+
+
+def test_a_longer_interval_is_obeyed_and_a_shorter_one_at_once(play: Play) -> None:
+    begun(play).word(interval_s=5.0)
+    play.stand.clock.wait_until(play.stand.clock.now() + 0.1)
+    play.agent.due()
+    before_s = play.stand.clock.now()
+    assert play.agent.next_s > before_s
+    play.said.clear()
+    play.word(interval_s=0.1)
+    play.advance(0.5, words=False)
+    assert sum(len(each.rows) for each in play.said if isinstance(each, Rows)) >= 3
+
+
+def test_a_deed_is_done_once_and_answered_each_time(play: Play) -> None:
+    begun(play)
+    first = play.do(1, Deed.SET, CAPS_W)
+    assert first == Done(number=1)
+    changes = len(play.stand.board.read().changes)
+    assert play.do(1, Deed.SET, CAPS_W) == first
+    assert len(play.stand.board.read().changes) == changes
+    assert play.limits_w == list(CAPS_W)
+    said = len(play.said)
+    play.do(2, Deed.SET, (210.0, 200.0))
+    play.agent.hear(Do(number=1, what=Deed.SET, caps_w=CAPS_W))  # late: neither done nor answered
+    assert play.limits_w == [210.0, 200.0]
+    assert len(play.said) == said + 1
+
+
+def test_restoring_says_what_became_of_each_limit(play: Play) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    restored = play.do(2, Deed.RESTORE).restored
+    assert [one.final_w for one in restored] == ARRIVALS_W
+    assert play.limits_w == ARRIVALS_W
+    assert play.do(3, Deed.SET, CAPS_W) == Done(number=3)
+    assert [one.restored for one in play.do(4, Deed.END).restored] == [True, True]
+    assert play.agent.is_leaving
+
+
+def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play: Play) -> None:
+    begun(play)
+    for number in (1, 2, 3):
+        play.do(number, Deed.SET, CAPS_W)
+        play.advance(1.9, words=False)
+        assert play.limits_w == list(CAPS_W)
+        play.advance(0.2, words=False)
+        assert play.limits_w == ARRIVALS_W
+        play.word()
+        play.word()
+        heard = [each.put_back for each in play.said if isinstance(each, Heard)][-2:]
+        assert heard == [True, False]
+    assert not play.agent.is_leaving
+
+
+def test_eight_seconds_of_silence_end_it(play: Play) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    said_s = play.stand.clock.now()
+    play.advance(60.0, words=False)
+    assert play.agent.is_leaving
+    assert 8.0 <= play.stand.clock.now() - said_s <= 8.5
+    assert play.limits_w == ARRIVALS_W
+
+
+def test_the_jobs_end_is_told_once_and_nothing_is_set_after_it(play: Play) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    play.job.is_alive = False
+    play.advance(0.7, words=True)
+    play.job.is_alive = True  # its next step
+    play.advance(2.0, words=True)
+    assert play.limits_w == list(CAPS_W)
+    play.job.is_alive = False
+    play.advance(1.6, words=True)
+    assert play.limits_w == ARRIVALS_W
+    play.advance(5.0, words=True)
+    assert play.said.count(JobEnded()) == 1
+    done = play.do(2, Deed.SET, CAPS_W)
+    assert done.fault is Fault.GUARD
+    assert play.limits_w == ARRIVALS_W
+
+
+def test_a_refused_cap_and_a_foreign_limit_are_told_apart(play: Play) -> None:
+    begun(play)
+    assert play.do(1, Deed.SET, (10.0, 10.0)).fault is Fault.REFUSED
+    play.do(2, Deed.SET, CAPS_W)
+    play.stand.request(180_000, gpu=1)
+    play.advance(0.5, words=True)
+    done = play.do(3, Deed.SET, (210.0, 210.0))
+    assert done.fault is Fault.FOREIGN
+    play.do(4, Deed.RESTORE)
+    assert play.limits_w == [ARRIVALS_W[0], 180.0]
+
+
+def test_nothing_is_set_before_the_job_is_found(play: Play) -> None:
+    done = play.do(1, Deed.SET, CAPS_W)
+    assert done.fault is Fault.GUARD
+    assert play.limits_w == ARRIVALS_W
+
+
+def test_a_fault_puts_back_and_says_why_last_of_all(play: Play) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    play.agent.fail(RuntimeError("out of luck"))
+    assert play.said[-1] == Failed(why="RuntimeError: out of luck")
+    assert play.agent.is_leaving
+    assert play.limits_w == ARRIVALS_W
