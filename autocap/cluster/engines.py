@@ -20,7 +20,7 @@ def carrier(where: str, job: str | None) -> Carrier:
         names=found.nodes,
         open=lambda: channel(
             way.command(found),
-            agents=len(found.nodes),
+            job=found,
             env=way.environment(),
             told=way.told(found),
             begun=way.leave_step,
