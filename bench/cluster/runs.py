@@ -15,7 +15,7 @@ from typing import Any
 from autocap.errors import AutocapError
 from autocap.job.processes import ProcessId
 from autocap.runlog.codec import decode
-from bench.cluster import processes
+from bench.cluster import processes, up
 from bench.cluster.job import Done
 from bench.cluster.layout import ROOT, Cluster
 from bench.nvml_emulation import environment
@@ -101,19 +101,10 @@ def on_cluster(
 
 def on_one_node(board: Path, out: Path, options: Sequence[str], job: Sequence[str]) -> Started:
     """Start a run on one emulated machine."""
-    command = (
-        sys.executable,
-        *_RUN,
-        "--out",
-        str(out),
-        *options,
-        "--",
-        sys.executable,
-        "-m",
-        "bench.cluster.job",
-        *job,
-    )
-    return _started(command, environment(board, {**_plain(), "AUTOCAP_STATE_DIR": str(board.with_suffix(""))}), out)
+    run = (sys.executable, *_RUN, "--out", str(out), *options, "--")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("AUTOCAP_")}
+    env = environment(board, {**plain, "AUTOCAP_STATE_DIR": str(board.with_suffix(""))})
+    return _started((*run, sys.executable, "-m", "bench.cluster.job", *job), env, out)
 
 
 def until(holds: Callable[[], object], what: str, within_s: float, every_s: float = LOOK_S) -> None:
