@@ -45,7 +45,10 @@ class Actor:
         """That this process runs; an agent that starts before the others would wait for words."""
 
     async def start(self, argv: list[str], environment: dict[str, str]) -> None:
-        """Start the agent. environment: added to this process's own. Raises OSError."""
+        """Start the agent. environment: added to this process's own; its PYTHONPATH comes after the node's. Raises
+        OSError."""
+        paths = (os.environ.get("PYTHONPATH"), environment.get("PYTHONPATH"))
+        environment = {**environment, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         self._called_s = time.monotonic()
         self._process = subprocess.Popen(
             [*_SHELL, *argv],
