@@ -111,7 +111,7 @@ def _is_in(run: runs.Started, state: str) -> bool:
 
 def _shares(cluster: Cluster, run: runs.Started, seconds: float, log: Path) -> Shares:
     everyone, inside = run.everyone(), set(processes.of_cluster(cluster))
-    agents = [one for one in everyone if one in inside and processes.command(one).endswith(f"-m {AGENT}")]
+    agents = [one for one in inside if f" -m {AGENT}" in processes.command(one) and not processes.is_shell(one)]
     outside = [one for one in everyone if one not in inside]
     carriers = [one for one in outside if any(word in processes.command(one) for word in (f"-m {AGENT}", RELAY))]
     carriers = [one for one in carriers if one.pid != run.process.pid]

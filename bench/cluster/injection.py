@@ -20,6 +20,7 @@ from bench.nvml_emulation import FileBoard
 
 AGENT, RELAY = "autocap.cluster.agent", "autocap.cluster.ray_relay"  # in the commands of their processes
 _BACK_S = 3.0  # in which limits are back on every node that lives
+_LOOKED_ON_S = 1.0  # beyond that
 _LEFT_S = 10.0  # after which nothing of ours is left
 _STOPPED_S = (4.0, 12.0)  # for how long something is stopped
 _LATEST_S = 16.0  # of a random moment after the job begins
@@ -40,7 +41,7 @@ class Kind:
     """Of an injection. victims: which processes, of the run and one of its nodes. engine: the only one that has it.
 
     ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good;
-    leaves: whether nothing of ours may be left then, though the job goes on; else the job is observed to its end.
+    leaves: whether, where it is killed, nothing of ours may be left though the job goes on, which else is observed.
     resumes: whether tuning may begin again once what was stopped goes on. job_ends: whether the job may; else each rank
     must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node.
     """
@@ -89,7 +90,7 @@ class Stage:
     def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
         """Those of a run on a node whose command holds a word."""
         there = set(processes.of_node(self.cluster, name))
-        return [one for one in run.everyone() if one in there and word in processes.command(one)]
+        return [one for one in self._of(run) if one in there and word in processes.command(one)]
 
     def _carried_out(self, kind: Kind, run: runs.Started, rng: Random, result: Outcome) -> Outcome:
         self._moment(run, rng)
@@ -109,8 +110,8 @@ class Stage:
         self._recover(name)
         hung = None
         if kind.tuning_ends and not (way == signal.SIGSTOP and kind.resumes):
-            changed = changed or self._stays_back()
-            hung = self._left(run, time.monotonic(), _OURS) if kind.leaves else None
+            changed = changed or self._put_back(self.cluster.names)[0]
+            hung = self._left(run, time.monotonic(), _OURS) if kind.leaves and way == signal.SIGKILL else None
         harmed = self._ended(kind, run)
         hung = hung or self._left(run, time.monotonic(), ())
         changed = changed or self._put_back(self.cluster.names)[0]
@@ -150,24 +151,16 @@ class Stage:
         return all(self._limits_mw(name) == self._found_mw(name) for name in names)
 
     def _put_back(self, names: Collection[str]) -> tuple[str | None, float]:
-        """What is wrong with how the limits come back on some nodes from now on, and the seconds it takes."""
+        """What is wrong with how the limits of some nodes are from now on, and for how many seconds one was away. Also
+        where all are as they were found it is looked on: what was asked for before may be under way."""
         began_s = time.monotonic()
-        with suppress(runs.Late):
-            runs.until(lambda: self._are_back(names), "the limits are back", _LEFT_S)
-        back_s = time.monotonic() - began_s
-        for name in names:
-            if wrong := difference(self._found_mw(name), self._limits_mw(name)):
-                return f"{name}: {wrong} after {back_s:.1f} s", back_s
-        return (f"back only after {back_s:.2f} s" if back_s > _BACK_S else None), back_s
-
-    def _stays_back(self) -> str | None:
-        """Nobody sets a cap again, once all was put back."""
-        counts = [len(board.read().changes) for board in self._boards]
-        time.sleep(1.0)
-        if self._are_back(self.cluster.names):
-            return None
-        fresh = sum(len(board.read().changes) for board in self._boards) - sum(counts)
-        return f"{fresh} limits were set again after all had been put back"
+        away_s, last = 0.0, None
+        while (passed_s := time.monotonic() - began_s) < _BACK_S + _LOOKED_ON_S:
+            for name in names:
+                if wrong := difference(self._found_mw(name), self._limits_mw(name)):
+                    away_s, last = passed_s, f"{name}: {wrong} after {passed_s:.2f} s"
+            time.sleep(runs.LOOK_S)
+        return (last if away_s > _BACK_S else None), away_s
 
     def _ended(self, kind: Kind, run: runs.Started) -> str | None:
         """What harmed the job."""
@@ -224,7 +217,7 @@ _OURS = (AGENT, RELAY, _WATCHDOG)  # gone once the tuning has ended, though the 
 
 
 def _agent(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    return [one for one in stage.on(run, name, f"-m {AGENT}") if not processes.command(one).startswith("/bin/sh")]
+    return [one for one in stage.on(run, name, f"-m {AGENT}") if not processes.is_shell(one)]
 
 
 def _carrier(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:

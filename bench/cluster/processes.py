@@ -55,6 +55,11 @@ def command(process: ProcessId) -> str:
     return ""
 
 
+def is_shell(process: ProcessId) -> bool:
+    """Whether it is one that only waits for the command that it was given."""
+    return command(process).startswith("/bin/sh ")
+
+
 def send(process: ProcessId, signum: int) -> None:
     """A signal, unless the process has ended."""
     if process.is_alive():

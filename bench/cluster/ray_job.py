@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import uuid
 from collections.abc import Sequence
@@ -26,8 +25,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     ray: Any = import_module("ray")  # half of it has no types
     on: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-    counts = {name: value for name, value in os.environ.items() if name.startswith("AUTOCAP_STEP")}
-    ray.init(log_to_driver=False, runtime_env={"env_vars": counts})
+    ray.init(log_to_driver=False)
     job, rank = uuid.uuid4().hex, ray.remote(num_cpus=1)(Rank)
     ranks = [
         rank.options(scheduling_strategy=on(node["NodeID"], soft=False)).remote()
