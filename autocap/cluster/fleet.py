@@ -169,7 +169,7 @@ class Fleet:
             for agent in self.agents:
                 agent.said_s = max(agent.said_s, now_s)
         self._tended_s = now_s
-        if now_s >= self._next_word_s or self._last_word != (self.interval_s, self.counted):
+        if self.agents and (now_s >= self._next_word_s or self._last_word != (self.interval_s, self.counted)):
             self._say_word(now_s)
             self._sound(now_s)
 
