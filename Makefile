@@ -1,4 +1,5 @@
 # make demo    tune a real training process on this machine, without a GPU
+# make demo-cluster    tune a job on four pretended nodes under Slurm; ENGINE=ray: under Ray
 # make test    the tests
 # make lint    formatting, lint and types
 # make venv    only install, into .venv
@@ -11,7 +12,7 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 FRAMEWORKS := $(VENV)/.frameworks
 
-.PHONY: demo test test-frameworks lint venv
+.PHONY: demo demo-cluster test test-frameworks lint venv
 
 venv: $(INSTALLED)
 
@@ -38,6 +39,18 @@ demo: venv
 	    --wait 45 --retune never --no-memory -- \
 	    python -m autocap.workloads train resnet18 --device cpu --threads 1 \
 	    --image-size 64 --iteration-seconds 0.1 --samples 512 --seconds 120
+
+# Two minutes: the job sleeps where a real one would compute, so its power and its steps are those of the emulated GPUs.
+ENGINE := slurm
+IN_slurm := salloc --quiet -N4 -n4
+JOB_slurm := srun -N4 -n4 --cpu-bind=none python -m bench.cluster.job
+JOB_ray := python -m bench.cluster.ray_job
+demo-cluster: venv
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; folder=$$(mktemp -d)/c; \
+	trap 'python -m bench cluster down --dir $$folder; rmdir $${folder%/c}' EXIT; trap 'exit 1' INT TERM; set -ex; \
+	python -m bench cluster up --nodes 4 --engine $(ENGINE) --profile quadro-rtx-6000/alexnet --dir $$folder; \
+	eval "$$(python -m bench cluster env --dir $$folder)"; \
+	$(IN_$(ENGINE)) autocap run --nodes $(ENGINE) --metric energy --no-memory -- $(JOB_$(ENGINE)) --iterations 800
 
 test: venv
 	$(VENV)/bin/python -m pytest -n 4 --dist worksteal

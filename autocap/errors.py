@@ -59,6 +59,10 @@ class LimitOvertaken(LimitRefused):
         self.found_w = found_w
 
 
+class EngineUnavailable(AutocapError):
+    """What joins the nodes of a job, Slurm or Ray, is not there, or does not know the job, or not as ours."""
+
+
 class GuardError(AutocapError):
     """A limit could not be journalled or watched, so it was not set."""
 

@@ -78,6 +78,8 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "tracking.wandb": "wandb",
     "tracking.mlflow": "mlflow",
     "tracking.tensorboard": "tensorboard",
+    "cluster.ray_relay": "ray",
+    "cluster.ray_jobs": "ray",
     "integrations.huggingface": "transformers",
     "integrations.lightning": "lightning",
     "cli": "rich",

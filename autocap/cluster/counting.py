@@ -27,7 +27,16 @@ class ClusterCounter:
     step_map: the path of the file in which the job's processes count, the same on every node; `None` without one.
     """
 
-    def __init__(self, kind: str, *, ours: bool, step_map_fd: int | None, tell: Callable[[bool], object]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        ours: bool,
+        step_map_fd: int | None,
+        tell: Callable[[bool], object],
+        for_workers: Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]] | None = None,
+    ) -> None:
+        self._for_workers = for_workers
         self._kind, self._ours, self._tell = kind, ours, tell
         self._inner = IterationCounter(kind, ours=ours, step_map_fd=step_map_fd)
         self._counts_here = step_map_fd is not None or kind.startswith("regex:")
@@ -58,7 +67,9 @@ class ClusterCounter:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The child's, which it hands on to its nodes."""
-        return self._inner.environment(base)
+        if self._for_workers is None or self.step_map is None:
+            return self._inner.environment(base)
+        return {**base, **self._for_workers(self._inner.environment({}), base)}
 
     def child_stdout(self) -> AbstractContextManager[int | None]:
         """As IterationCounter has it."""

@@ -1,5 +1,6 @@
 """Which engine carries the messages to the nodes that `--nodes` names."""
 
+import os
 from importlib import import_module
 
 from autocap.cluster.place import Carrier
@@ -14,9 +15,23 @@ def carrier(where: str, job: str | None) -> Carrier:
     engine, _, address = where.partition(":")
     way = import_module(f"autocap.cluster.carriers.{engine}")
     channel = import_module("autocap.cluster.channel").Channel
-    found = way.find(job if engine == "slurm" else address or None)
+    if engine == "ray":
+        command = way.command(address or "auto", driver=os.getpid()) if job is None else way.command(address, job=job)
+        return Carrier(
+            target=Target(engine=engine, job=""),
+            names=(),
+            open=lambda: channel(command, env=way.environment()),
+            for_workers=way.for_workers,
+        )
+    found = way.find(job)
     return Carrier(
         target=Target(engine=engine, job=found.id),
         names=found.nodes,
-        open=lambda: channel(way.command(found), agents=len(found.nodes), env=way.environment(), told=way.told(found)),
+        open=lambda: channel(
+            way.command(found),
+            job=found,
+            env=way.environment(),
+            told=way.told(found),
+            begun=way.leave_step,
+        ),
     )

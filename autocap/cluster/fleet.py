@@ -9,6 +9,7 @@ from itertools import count
 from typing import Protocol
 
 from autocap.clock import RunClock
+from autocap.cluster.channel import EngineJob
 from autocap.cluster.clocks import Offset, machine
 from autocap.cluster.joining import Joiner
 from autocap.cluster.protocol import (
@@ -35,13 +36,16 @@ SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a ga
 _AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
 _LOOK_S = 0.002  # for an answer
 _SURE_S, _SOUND_S = 0.005, 0.02  # clocks that are known so well need no more; an answer is waited for so long
-_ENDING_S = 5.0  # between the end of a job on its first node and on its last
+_ENDING_S = 2.0  # between the end of a job on its first node and on its last
 _AWAY_S = 0.9  # who has not looked for so long does not know who was silent
 _MOST_WORDS = 64  # unanswered
 
 
 class Channel(Protocol):
-    """Carries messages to the agents and back, and does not wait."""
+    """Carries messages to the agents and back, and does not wait. job: whose agents they are, once that is known."""
+
+    @property
+    def job(self) -> EngineJob | None: ...
 
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
         """Say something to some agents, or to all."""
@@ -70,7 +74,8 @@ class Agent:
 
 
 class Fleet:
-    """channel: closed by whoever made it. names: of the nodes, by their agents' numbers. pause: waits for some seconds.
+    """channel: closed by whoever made it. names: of the nodes, by their agents' numbers; none where the channel is yet
+    to tell of which job they are. pause: waits for some seconds.
 
     interval_s, counted: of `Word`; set them as they change.
     """
@@ -100,17 +105,22 @@ class Fleet:
 
     def begin(self, begin: Begin) -> None:
         """Have all look for their devices; said once."""
-        if not self._begun:
+        if not self._begun and self.agents:
             self._begun = True
             self._channel.send(begin)
             for agent in self.agents:
                 agent.said_s = self._clock.now()
 
     @property
+    def job(self) -> str | None:
+        """The job's id, once it is known."""
+        return None if self._channel.job is None else self._channel.job.id
+
+    @property
     def found(self) -> tuple[Found, ...] | None:
         """What all agents have found; `None` until all have."""
         found = tuple(agent.found for agent in self.agents if agent.found is not None)
-        return found if len(found) == len(self.agents) else None
+        return found if found and len(found) == len(self.agents) else None
 
     @property
     def trouble(self) -> str | None:
@@ -134,12 +144,12 @@ class Fleet:
     @property
     def ended(self) -> bool:
         """Whether the job's processes have ended on all nodes."""
-        return all(agent.ended_s is not None for agent in self.agents)
+        return bool(self.agents) and all(agent.ended_s is not None for agent in self.agents)
 
     @property
     def is_lost(self) -> bool:
         """Whether no agent is left."""
-        return all(agent.gone is not None for agent in self.agents)
+        return bool(self.agents) and all(agent.gone is not None for agent in self.agents)
 
     @property
     def silent(self) -> frozenset[int]:
@@ -159,7 +169,7 @@ class Fleet:
             for agent in self.agents:
                 agent.said_s = max(agent.said_s, now_s)
         self._tended_s = now_s
-        if now_s >= self._next_word_s or self._last_word != (self.interval_s, self.counted):
+        if self.agents and (now_s >= self._next_word_s or self._last_word != (self.interval_s, self.counted)):
             self._say_word(now_s)
             self._sound(now_s)
 
@@ -211,7 +221,11 @@ class Fleet:
         return found
 
     def _listen(self) -> None:
-        for number, message in self._channel.receive():
+        heard = self._channel.receive()
+        if not self.agents and self._channel.job is not None:
+            now_s, names = self._clock.now(), self._channel.job.nodes
+            self.agents = [Agent(number=number, name=name, said_s=now_s) for number, name in enumerate(names)]
+        for number, message in heard:
             self._take(self.agents[number], message)
 
     def _sound(self, said_s: float) -> None:

@@ -2,9 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.clock import RunClock
 from autocap.cluster.counting import ClusterCounter, of_agents
@@ -31,12 +31,14 @@ _WHOLE = ("ipmi", node_power.COMMAND)  # meters of a whole machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """How messages reach a job's nodes. names: of these, in the order of their agents' numbers. open: starts the
-    agents."""
+    """How messages reach a job's nodes. names: of these, in the order of their agents' numbers; none, and the target
+    without its job's id, where they are known once it runs. open: starts the agents. for_workers: what a child needs in
+    its environment so that its processes on the nodes have some settings in theirs; `None` where they inherit it."""
 
     target: Target
     names: tuple[str, ...]
     open: Callable[[], Channel]
+    for_workers: Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]] | None = None
 
 
 class ClusterJob(FollowedJob):
@@ -114,7 +116,9 @@ class ClusterPlace:
 
     def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> ClusterCounter:
         """As Place has it."""
-        self._counter = ClusterCounter(kind, ours=ours, step_map_fd=step_map_fd, tell=self._tell)
+        self._counter = ClusterCounter(
+            kind, ours=ours, step_map_fd=step_map_fd, tell=self._tell, for_workers=self._carrier.for_workers
+        )
         return self._counter
 
     def actuation(self, actuator: str, device: Tunable, new_guardian: NewGuardian = Guardian) -> Actuation:
@@ -141,9 +145,14 @@ class ClusterPlace:
         if self._fleet is not None:
             self._fleet.counted = counted
 
+    def _target(self) -> Target:
+        known = self._carrier.target
+        assert self._fleet is not None
+        return known if known.job else replace(known, job=self._fleet.job or "")
+
     def _begin(self, config: RunConfig) -> Begin:
         return Begin(
-            target=self._carrier.target,
+            target=self._target(),
             device=config.device,
             gpus=config.gpus,
             actuator=config.actuator,

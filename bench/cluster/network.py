@@ -248,6 +248,8 @@ class VirtualAgent:
 class VirtualChannel:
     """A `Channel` in virtual time. Messages keep their order, each way of each agent, as in a pipe."""
 
+    job = None  # the names are given
+
     def __init__(self, clock: EventClock, network: Network, seed: int = 0) -> None:
         self._clock, self._network = clock, network
         self._rng = np.random.default_rng(seed)

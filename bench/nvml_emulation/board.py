@@ -6,9 +6,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,8 @@ class State:
     """origin_s: the system's monotonic clock at the machine's time 0. changes: limits set so far, in order of time.
 
     job_pid: the process that plays the job; reported_pid: what the driver says it is; start_s: when it began.
+    nodes: where the machine is one of several that do one job in lock step, the boards of all of them in their order,
+    this one's too. job: which of such jobs has come here.
     """
 
     machine: Machine
@@ -32,6 +35,8 @@ class State:
     job_pid: int | None = None
     reported_pid: int | None = None
     start_s: float | None = None
+    nodes: tuple[str, ...] = ()
+    job: str | None = None
 
 
 class Board(Protocol):
@@ -41,6 +46,9 @@ class Board(Protocol):
 
     def update(self, change: Callable[[State], State]) -> None:
         """Replace the state by what becomes of it; one writer at a time."""
+
+    def whole(self) -> tuple[State, int]:
+        """All the cards that the job runs on, as those of one machine, and the number of this machine's first."""
 
 
 class MemoryBoard:
@@ -55,6 +63,9 @@ class MemoryBoard:
     def update(self, change: Callable[[State], State]) -> None:
         self._state = change(self._state)
 
+    def whole(self) -> tuple[State, int]:
+        return self._state, 0
+
 
 class FileBoard:
     """For several processes, and their threads: a file that is replaced as a whole, and a lock beside it for those who
@@ -68,6 +79,7 @@ class FileBoard:
         self._one_thread = threading.RLock()
         self._seen: tuple[int, int] | None = None
         self._state: State | None = None
+        self._nodes: Nodes | None = None
 
     @staticmethod
     def create(path: Path, machine: Machine) -> "FileBoard":
@@ -88,6 +100,16 @@ class FileBoard:
     def update(self, change: Callable[[State], State]) -> None:
         with self._one_thread, self._spare.lent(), self._locked():
             self._write(change(self._load()))
+
+    def whole(self) -> tuple[State, int]:
+        own = self.read()
+        if not own.nodes:
+            return own, 0
+        with self._one_thread:
+            if self._nodes is None:
+                boards = [self if place == str(self._path) else FileBoard(Path(place)) for place in own.nodes]
+                self._nodes = Nodes(boards, boards.index(self))
+            return self._nodes.whole()
 
     def _load(self) -> State:
         return decode(State, json.loads(self._path.read_text()))
@@ -114,6 +136,47 @@ class FileBoard:
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         temporary.write_text(json.dumps(encode(state)))
         temporary.rename(self._path)
+
+
+class Nodes:
+    """The machines of a job in lock step as one. Its job begins where it has come to all of them.
+
+    boards: of all, in their order. own: whose process, the job's, counts.
+    """
+
+    def __init__(self, boards: Sequence[FileBoard], own: int) -> None:
+        self._boards, self._own = boards, own
+        self._seen: list[State] = []
+        self._taken = [0] * len(boards)  # of each machine's changes
+        self._changes: tuple[Change, ...] = ()  # in the order in which they were met, so that more come only at the end
+        self._state: tuple[State, int] | None = None
+
+    def whole(self) -> tuple[State, int]:
+        states = [board.read() for board in self._boards]
+        if self._state is None or any(new is not old for new, old in zip(states, self._seen, strict=True)):
+            self._seen, self._state = states, self._joined(states)
+        return self._state
+
+    def _joined(self, states: Sequence[State]) -> tuple[State, int]:
+        firsts = list(accumulate((len(state.machine.cards) for state in states), initial=0))
+        for number, (state, first) in enumerate(zip(states, firsts, strict=False)):
+            fresh = state.changes[self._taken[number] :]
+            self._changes += tuple(replace(change, gpu=first + change.gpu) for change in fresh)
+            self._taken[number] = len(state.changes)
+        starts_s = [state.start_s for state in states]
+        begun = len({state.job for state in states}) == 1 and None not in starts_s
+        machine = replace(
+            states[self._own].machine,
+            cards=tuple(card for state in states for card in state.machine.cards),
+            start_s=None,
+        )
+        whole = replace(
+            states[self._own],
+            machine=machine,
+            changes=self._changes,
+            start_s=max(start_s for start_s in starts_s if start_s is not None) if begun else None,
+        )
+        return whole, firsts[self._own]
 
 
 def requested(state: State, gpu: int, limit_mw: int, t_s: float) -> State:

@@ -37,6 +37,7 @@ class EmulatedLibrary(Functions):
         super().__init__(board, clock, pause)
         self._wall_s = wall_s
         self._physics: Physics | None = None
+        self._first = 0  # of the cards that the physics has, this machine's
         self._held: dict[int, tuple[float, float]] = {}  # what a stuck sensor shows
 
     # The library as a whole.
@@ -155,7 +156,9 @@ class EmulatedLibrary(Functions):
             raise Failed(_NOT_SUPPORTED)
         self._power(gpu)  # what is wrong with the sensor is wrong with the buffer
         offset_s = self._wall_s() - self._clock.now()
-        stamped = [(round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in self.physics().samples(gpu)]
+        stamped = [
+            (round(1e6 * (t_s + offset_s)), power_w) for t_s, power_w in self.physics().samples(self._first + gpu)
+        ]
         fresh = [one for one in stamped if one[0] > number_of(since_us)]
         if not fresh:
             raise Failed(_NOT_FOUND)
@@ -263,15 +266,16 @@ class EmulatedLibrary(Functions):
         return any(one.trouble is trouble and one.from_s <= now_s < one.until_s for one in episodes)
 
     def _shown(self, gpu: int) -> "Shown":
-        return self.physics().shown(gpu)
+        return self.physics().shown(self._first + gpu)
 
     def physics(self) -> "Physics":
-        """The machine as it is now."""
+        """The machine as it is now, with the others that its job runs on."""
         if self._physics is None:
             from bench.nvml_emulation.physics import Physics
 
             self._physics = Physics(self._clock)
-        self._physics.sync(self._state)
+        state, self._first = self._board.whole()
+        self._physics.sync(state)
         return self._physics
 
 

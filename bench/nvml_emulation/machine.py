@@ -108,7 +108,7 @@ class Machine:
     job_gpus: which cards the job uses, `None` for all. job_pid: who the driver says computes there; `None` until a
     player registers. start_s: when its first iteration begins; `None` as job_pid. changes: limits that
     somebody else sets. missing: C functions that this driver lacks. has_driver: without one the library cannot be
-    loaded.
+    loaded. efficiency_spread: as SimulatedNode has it.
     """
 
     profile: str
@@ -125,6 +125,7 @@ class Machine:
     missing: tuple[str, ...] = ()
     has_driver: bool = True
     driver_version: str = "575.57.08"
+    efficiency_spread: float = 0.0
     call_s: float = 0.012
     enforced_lag_s: float = 0.02
 

@@ -70,6 +70,16 @@ class Physics:
         busiest = max(self._devices, key=lambda one: len(one[0].gpus))
         return busiest[0].steps(self._clock.now())
 
+    def ends_s(self) -> tuple[float, ...]:
+        """When each of them really ended."""
+        busiest = max(self._devices, key=lambda one: len(one[0].gpus))
+        return tuple(busiest[0].true_ends_s().tolist())
+
+    def used_j(self, start_s: float, end_s: float) -> tuple[float, ...]:
+        """What each card really used between two times that have passed, joules."""
+        energies_j = {id(device): device.true_energy_j(start_s, end_s) for device, _ in self._devices}
+        return tuple(energies_j[id(device)][card] for device, card in self._devices)
+
     def ended(self) -> bool:
         """Whether the job has done all of its iterations."""
         return any(device.job_ended for device, _ in self._devices)
@@ -120,6 +130,7 @@ class Physics:
             node = SimulatedNode(
                 gpus=len(gpus),
                 sensor=_SENSORS[machine.sensor],
+                efficiency_spread=machine.efficiency_spread,
                 changes=tuple(self._acting(state, change, gpus.index(change.gpu)) for change in changes),
             )
             device = SimulatedDevice(self._clock, job, node, seed=machine.seed)

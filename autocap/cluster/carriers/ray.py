@@ -1,0 +1,51 @@
+"""Ray: a relay process of ours, which imports Ray so that nothing else has to, carries the lines through actors.
+
+    channel = Channel(command("auto", driver=child.pid), env=environment())
+
+Nothing listens for it beside what the Ray cluster has anyway, and who may join that cluster is Ray's business
+(`RAY_AUTH_MODE`).
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+from autocap.cluster.carriers import AGENT, NO_RAY
+from autocap.errors import EngineUnavailable
+from autocap.job.processes import import_path
+
+_JOB_CONFIG, _OVERRIDE = "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_OVERRIDE_JOB_RUNTIME_ENV"
+
+
+def command(
+    address: str, *, driver: int | None = None, job: str | None = None, agent: Sequence[str] = AGENT
+) -> list[str]:
+    """The relay. address: of the cluster, `auto` for the one that RAY_ADDRESS names or that runs here. driver: the
+    process that is the job's driver, or an ancestor of it; job: the job's id instead; with neither, all nodes are
+    meant. Raises EngineUnavailable where Ray is not installed."""
+    if find_spec("ray") is None:
+        raise EngineUnavailable(f"--nodes ray: {NO_RAY}")
+    which = [f"--driver-pid={driver}"] if driver is not None else [f"--job={job}"] if job is not None else []
+    return [sys.executable, "-P", "-m", "autocap.cluster.ray_relay", f"--address={address}", *which, "--", *agent]
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """For the relay: ours without what is meant for the job's own driver."""
+    ours = {name: value for name, value in environ.items() if name not in (_JOB_CONFIG, _OVERRIDE)}
+    return {**ours, "PYTHONPATH": os.pathsep.join(import_path())}
+
+
+def for_workers(extra: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a job's driver needs in its environment so that its workers have `extra` in theirs, which they do not
+    inherit: Ray's own way for jobs that are submitted. Where the script sets one of these itself, the script's counts.
+
+    PYTHONPATH goes before what the workers' nodes have.
+    """
+    config = json.loads(environ.get(_JOB_CONFIG) or "{}")
+    runtime = config.setdefault("runtime_env", {})
+    given = runtime.setdefault("env_vars", {})
+    for name, value in extra.items():
+        given.setdefault(name, f"{value}:${{PYTHONPATH}}" if name == "PYTHONPATH" else value)
+    return {_JOB_CONFIG: json.dumps(config), _OVERRIDE: "1"}

@@ -1,0 +1,160 @@
+"""What runs inside Ray on a node: starts the agent beside itself, and passes lines on. It knows nothing of them.
+
+It is sent to Ray's workers by value, so that autocap need not be installed in their environment: only the standard
+library is imported here. The agent trusts none of it. Where nobody has called for `SILENCE_S`, this process ends by
+itself, which ends the agent's input; Ray leaves an actor of a dead raylet alone for minutes.
+"""
+
+import asyncio
+import os
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+SILENCE_S = 6.0
+OTHERS_START_S = 120.0  # for the processes on all nodes to start
+ANSWER_S = 0.25  # for the agent to answer; what comes later is given at the next call
+OTHERS_S = 0.6  # for another node to
+CALLS_AT_ONCE = 3  # of one that does not answer
+LEAVE_S = 3.0
+_REPLY_S = 0.3  # for our last answer to leave
+_ANSWERS = (b'{"says":"heard"', b'{"says":"done"')
+_MOST_BYTES = 1 << 20  # of lines, at one call
+_READ_BYTES = 1 << 16
+# Ray kills the children of a worker that ends, but not theirs: so the agent can still put back.
+_SHELL = ("/bin/sh", "-c", '"$@"; exit $?', "autocap-agent")
+
+Said = list[tuple[int, list[bytes], str | None]]  # of each agent: its number, its lines, and why it is gone
+
+
+class Actor:
+    """One node's end. number: its agent's."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._called_s = time.monotonic() + OTHERS_START_S
+        self._held = bytearray()
+        self._ended = False
+        self._reading = asyncio.Lock()
+        self._pending: dict[int, list[asyncio.Future[Said]]] = {}
+        threading.Thread(target=self._end_in_silence, daemon=True).start()
+
+    async def ready(self) -> None:
+        """That this process runs; an agent that starts before the others would wait for words."""
+
+    async def start(self, argv: list[str], environment: dict[str, str]) -> None:
+        """Start the agent. environment: added to this process's own; its PYTHONPATH comes after the node's. Raises
+        OSError."""
+        paths = (os.environ.get("PYTHONPATH"), environment.get("PYTHONPATH"))
+        environment = {**environment, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        self._called_s = time.monotonic()
+        self._process = subprocess.Popen(
+            [*_SHELL, *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **environment},
+            bufsize=0,
+            start_new_session=True,  # a ^C at a raylet's terminal is not the agent's
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+
+    async def exchange(self, lines: bytes, answers: int, others: list[Any]) -> Said:
+        """Pass lines to the agent here and those of other nodes, and give what they have said since the last time.
+
+        answers: how many the lines ask of each agent; they are waited for a little while. A node of `others`, handles
+        of actors with their numbers, that cannot answer is given with the reason, or without any where it is late.
+        """
+        self._called_s = time.monotonic()
+        asked = [self._other(number, actor, lines, answers) for number, actor in others]
+        own, *rest = await asyncio.gather(self._own(lines, answers), *asked)
+        return [own, *rest]
+
+    async def leave(self) -> list[bytes]:
+        """End the agent, which puts back what it set: its last lines. This process ends soon after."""
+        self._called_s = time.monotonic()
+        with suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        said: list[bytes] = []
+        while not self._ended and time.monotonic() < self._called_s + LEAVE_S:
+            said += self._read()
+            await asyncio.sleep(0.02)
+        threading.Timer(
+            _REPLY_S, os._exit, (0,)
+        ).start()  # Ray ends the actors of a driver that left, but takes its time
+        return said
+
+    async def _own(self, lines: bytes, answers: int) -> tuple[int, list[bytes], str | None]:
+        with suppress(OSError):  # it is gone, or stuck: then it is not spoken to either
+            os.write(self._in, lines)
+        end_s = time.monotonic() + ANSWER_S
+        async with self._reading:  # calls that overlap answer in their order
+            said = self._read()
+            while sum(line.startswith(_ANSWERS) for line in said) < answers and not self._ended:
+                if not await self._readable(end_s - time.monotonic()):
+                    break
+                said += self._read()
+        status = self._process.poll() if self._ended else None
+        return self._number, said, f"its agent ended with status {status}" if status else None
+
+    async def _other(self, number: int, actor: Any, lines: bytes, answers: int) -> tuple[int, list[bytes], str | None]:
+        calls = self._pending.setdefault(number, [])
+        if len(calls) < CALLS_AT_ONCE:
+            calls.append(asyncio.ensure_future(_called(actor, lines, answers)))
+        await asyncio.wait(calls, timeout=OTHERS_S)
+        said: list[bytes] = []
+        while calls and calls[0].done():  # what is late is given the next time
+            try:
+                ((_, more, gone),) = calls.pop(0).result()
+            except Exception as error:  # noqa: BLE001 - whatever Ray says of an actor that is gone
+                return number, said, f"Ray says: {str(error).strip().splitlines()[0]}"
+            said += more
+            if gone is not None:
+                return number, said, gone
+        return number, said, None
+
+    async def _readable(self, within_s: float) -> bool:
+        """Wait for more of the agent's; whether there is any. Between calls nothing here runs at all."""
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._out, ready.set)
+        try:
+            await asyncio.wait_for(ready.wait(), max(within_s, 0.0))
+        except TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(self._out)
+        return True
+
+    def _read(self) -> list[bytes]:
+        """The whole lines that wait."""
+        read = 0
+        while not self._ended and read < _MOST_BYTES:
+            try:
+                data = os.read(self._out, _READ_BYTES)
+            except BlockingIOError:
+                break
+            self._ended = not data
+            self._held += data
+            read += len(data)
+        *lines, rest = bytes(self._held).split(b"\n")
+        self._held = bytearray(rest[:_MOST_BYTES])
+        if self._ended:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.5)  # its end of the pipe closes a moment before it ends
+        return lines
+
+    def _end_in_silence(self) -> None:
+        while time.monotonic() < self._called_s + SILENCE_S:
+            time.sleep(0.5)
+        os._exit(0)
+
+
+async def _called(actor: Any, lines: bytes, answers: int) -> Said:
+    said: Said = await actor.exchange.remote(lines, answers, [])
+    return said

@@ -1,0 +1,270 @@
+"""One injection: a job on several nodes is tuned, something of it dies or stops, and what must come of it is asked of
+the boards and of the processes that are left."""
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from autocap.job.processes import ProcessId, identify
+from bench.cluster import processes, runs, slurm, up
+from bench.cluster.layout import Cluster
+from bench.faults.outcome import Outcome, difference
+from bench.nvml_emulation import FileBoard
+
+AGENT, RELAY = "autocap.cluster.agent", "autocap.cluster.ray_relay"  # in the commands of their processes
+_BACK_S = 3.0  # in which limits are back on every node that lives
+_LOOKED_ON_S = 1.0  # beyond that
+_LEFT_S = 10.0  # after which nothing of ours is left
+_STOPPED_S = (4.0, 12.0)  # for how long something is stopped
+_LATEST_S = 16.0  # of a random moment after the job begins
+_CHANGES = 24  # limits that are set on all cards in that time
+_ITERATIONS = 280
+_SCAN_S = 0.25  # between two looks at all processes
+_PATIENCE_S = 60.0
+_JOB_S = 180.0
+_SEARCH = (
+    "--metric", "energy", "--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%",
+    "--trial-seconds", "3", "--no-memory", "--retune", "never",
+)  # fmt: skip
+_HIGHEST_MW, _STEP_MW = 257_123, 1_009  # of the limits that are found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Of an injection. victims: which processes, of the run and one of its nodes. engine: the only one that has it.
+
+    ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good;
+    leaves: whether, where it is killed, nothing of ours may be left though the job goes on, which else is observed.
+    resumes: whether tuning may begin again once what was stopped goes on. job_ends: whether the job may; else each rank
+    must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node.
+    """
+
+    victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
+    engine: str | None = None
+    ways: tuple[int, ...] = (signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)
+    tuning_ends: bool = True
+    leaves: bool = False
+    resumes: bool = False
+    job_ends: bool = False
+    whole_node: bool = False
+
+
+class Stage:
+    """A cluster between injections. is_sound: whether another may follow in it."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.is_sound = cluster, True
+        self._folder = folder
+        self._numbers = itertools.count()
+        cards = cluster.nodes * cluster.gpus
+        self._arrivals_mw = tuple(_HIGHEST_MW - _STEP_MW * card for card in range(cards))
+        self._boards: list[FileBoard] = []
+        self._daemons: set[ProcessId] = set()
+        self._allocated: dict[str, str] = {}
+
+    def injected(self, name: str, seed: int) -> Outcome:
+        """Carry one out, and say what came of it."""
+        kind, rng, result = KINDS[name], Random(f"{name} {seed}"), Outcome(kind=name, seed=seed)
+        self._boards = up.new_boards(self.cluster, seed=seed + 1, arrivals_mw=self._arrivals_mw)
+        self._daemons = set(processes.of_cluster(self.cluster))
+        out = self._folder / f"run-{next(self._numbers)}"
+        with runs.allocation(self.cluster) as self._allocated:
+            run = runs.on_cluster(self.cluster, self._allocated, out, _SEARCH, ("--iterations", str(_ITERATIONS)))
+            try:
+                result = self._carried_out(kind, run, rng, result)
+            except runs.Late as error:
+                result = replace(result, hung=str(error))
+            finally:
+                self._clear(run)
+        result = replace(result, said=run.said())
+        self.is_sound = not result.complaints and name not in _RUINOUS
+        return result
+
+    def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
+        """Those of a run on a node whose command holds a word."""
+        there = set(processes.of_node(self.cluster, name))
+        return [one for one in self._of(run) if one in there and word in processes.command(one)]
+
+    def _carried_out(self, kind: Kind, run: runs.Started, rng: Random, result: Outcome) -> Outcome:
+        self._moment(run, rng)
+        name, way = rng.choice(self.cluster.names), rng.choice(kind.ways)
+        victims = list(kind.victims(self, run, name))
+        living = [one for one in self.cluster.names if one != name or not kind.whole_node]
+        away = not self._are_back(living)
+        for victim in victims:
+            processes.send(victim, way)
+        began_s = time.monotonic()
+        changed, back_s = self._put_back(living) if kind.tuning_ends else (None, None)
+        if way == signal.SIGSTOP:
+            time.sleep(max(0.0, rng.uniform(*_STOPPED_S) - (time.monotonic() - began_s)))
+            for victim in victims:
+                processes.send(victim, signal.SIGCONT)
+            changed = changed or (self._put_back([name])[0] if kind.whole_node else None)
+        self._recover(name)
+        hung = None
+        if kind.tuning_ends and not (way == signal.SIGSTOP and kind.resumes):
+            changed = changed or self._put_back(self.cluster.names)[0]
+            hung = self._left(run, time.monotonic(), _OURS) if kind.leaves and way == signal.SIGKILL else None
+        harmed = self._ended(kind, run)
+        hung = hung or self._left(run, time.monotonic(), ())
+        changed = changed or self._put_back(self.cluster.names)[0]
+        return replace(result, changed=changed, harmed=harmed, hung=hung, back_s=back_s if away else None)
+
+    def _moment(self, run: runs.Started, rng: Random) -> None:
+        """A random one after the job began; or right after a limit was set, also in the middle of the next."""
+        runs.until(
+            lambda: self._boards[0].whole()[0].start_s is not None or run.process.poll() is not None,
+            "the job begins",
+            _PATIENCE_S,
+        )
+        if rng.random() < 0.3:
+            time.sleep(rng.uniform(0.0, _LATEST_S))
+        else:
+            count = rng.randint(1, _CHANGES)
+            runs.until(
+                lambda: (
+                    sum(len(board.read().changes) for board in self._boards) >= count or run.process.poll() is not None
+                ),
+                f"limit {count} is set",
+                _PATIENCE_S,
+            )
+            time.sleep(rng.uniform(0.0, 0.5))
+        if run.process.poll() is not None:
+            raise runs.Late(f"the run ended with {run.process.returncode} before the injection: {run.told()}")
+
+    def _limits_mw(self, name: str) -> tuple[int, ...]:
+        board = self._boards[self.cluster.names.index(name)]
+        return tuple(board.requested_mw(gpu) for gpu in range(self.cluster.gpus))
+
+    def _found_mw(self, name: str) -> tuple[int, ...]:
+        first = self.cluster.gpus * self.cluster.names.index(name)
+        return self._arrivals_mw[first : first + self.cluster.gpus]
+
+    def _are_back(self, names: Collection[str]) -> bool:
+        return all(self._limits_mw(name) == self._found_mw(name) for name in names)
+
+    def _put_back(self, names: Collection[str]) -> tuple[str | None, float]:
+        """What is wrong with how the limits of some nodes are from now on, and for how many seconds one was away. Also
+        where all are as they were found it is looked on: what was asked for before may be under way."""
+        began_s = time.monotonic()
+        away_s, last = 0.0, None
+        while (passed_s := time.monotonic() - began_s) < _BACK_S + _LOOKED_ON_S:
+            for name in names:
+                if wrong := difference(self._found_mw(name), self._limits_mw(name)):
+                    away_s, last = passed_s, f"{name}: {wrong} after {passed_s:.2f} s"
+            time.sleep(runs.LOOK_S)
+        return (last if away_s > _BACK_S else None), away_s
+
+    def _ended(self, kind: Kind, run: runs.Started) -> str | None:
+        """What harmed the job."""
+        runs.until(lambda: not self._job(run), "the job ends", _JOB_S, _SCAN_S)
+        counts = [rank.steps for rank in run.ranks()]
+        if kind.job_ends or counts == [_ITERATIONS] * self.cluster.nodes:
+            return None
+        return f"its ranks counted {counts} of {_ITERATIONS}: {run.told()}"
+
+    def _job(self, run: runs.Started) -> list[ProcessId]:
+        return [one for one in self._of(run) if _JOB in processes.command(one) and one.pid != run.process.pid]
+
+    def _left(self, run: runs.Started, since_s: float, words: Collection[str]) -> str | None:
+        """What of a run is still there 10 s after a moment: all, or what has one of these words in its command."""
+
+        def left() -> list[str]:
+            run.process.poll()  # a zombie is gone
+            commands = [processes.command(one) for one in self._of(run)]
+            return [text for text in commands if not words or any(word in text for word in words)]
+
+        with suppress(runs.Late):
+            runs.until(lambda: not left(), "nothing is left", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
+            return None
+        return f"{_LEFT_S:g} s later there is still {'; '.join(text[:120] for text in left())}"
+
+    def _of(self, run: runs.Started) -> list[ProcessId]:
+        """Its processes, and what Slurm has on the nodes for them."""
+        there = [one for one in processes.of_cluster(self.cluster) if " -N " not in processes.command(one)]
+        return [one for one in {*run.everyone(), *there} if one not in self._daemons]
+
+    def daemons(self, name: str) -> list[ProcessId]:
+        """Those of the engine on a node."""
+        return [one for one in self._daemons if one in processes.of_node(self.cluster, name)]
+
+    def cancel(self) -> None:
+        """As the user would."""
+        subprocess.run(["scancel", self._allocated["SLURM_JOB_ID"]], env={**os.environ, **self._allocated}, check=True)
+
+    def _recover(self, name: str) -> None:
+        """Slurm's daemon of a node is started anew where it has died, as its service would."""
+        if self.cluster.engine == "slurm" and not self.daemons(name):
+            slurm.start_node(self.cluster, name)
+
+    def _clear(self, run: runs.Started) -> None:
+        """Leave nothing to the next one."""
+        for one in self._of(run):
+            processes.send(one, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            run.process.wait(_PATIENCE_S)
+
+
+_JOB, _WATCHDOG = "bench.cluster.", "autocap.guardian.watchdog"
+_OURS = (AGENT, RELAY, _WATCHDOG)  # gone once the tuning has ended, though the job goes on
+
+
+def _agent(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    return [one for one in stage.on(run, name, f"-m {AGENT}") if not processes.is_shell(one)]
+
+
+def _carrier(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """What carries the messages: srun, both of its processes, or the relay."""
+    there = {one for node in stage.cluster.names for one in processes.of_node(stage.cluster, node)}
+    words = ("srun", AGENT) if stage.cluster.engine == "slurm" else (RELAY,)
+    return [one for one in run.everyone() if one not in there and all(word in processes.command(one) for word in words)]
+
+
+def _controller(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    identity = identify(run.process.pid)
+    return [] if identity is None else [identity]
+
+
+def _node(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """All there is on a node."""
+    return processes.of_node(stage.cluster, name)
+
+
+def _end(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """The job's rank on one node."""
+    words = "bench.cluster.job" if stage.cluster.engine == "slurm" else "ray::Rank"
+    return stage.on(run, name, words)
+
+
+def _daemon_named(word: str) -> "Callable[[Stage, runs.Started, str], list[ProcessId]]":
+    def daemon(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+        there = stage.daemons(name)
+        return [one for one in there if word in processes.command(one).split(" ")[0]]
+
+    return daemon
+
+
+def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    stage.cancel()
+    return []
+
+
+KINDS = {
+    "agent": Kind(victims=_agent),
+    "controller": Kind(victims=_controller, resumes=True, leaves=True),
+    "relay": Kind(victims=_carrier, leaves=True),
+    "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True),
+    "scancel": Kind(victims=_cancelled, engine="slurm", ways=(signal.SIGKILL,), job_ends=True),
+    "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),
+    "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
+    "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True),
+    "head": Kind(victims=_daemon_named("gcs_server"), engine="ray", job_ends=True),
+}
+_RUINOUS = ("raylet", "head")

@@ -1,0 +1,68 @@
+"""Ray with several nodes on one machine: one `ray start` after the other, each with the environment of its node."""
+
+import os
+import secrets
+import subprocess
+import sys
+from importlib.util import find_spec
+
+from bench.cluster.layout import Cluster, ClusterError, ray_settings
+from bench.nvml_emulation.metered import COST_VARIABLE
+
+_STORE_BYTES = 80 * 2**20  # of objects, the least that Ray takes
+_START_S = 120.0
+_TELL = 5  # lines of what it said
+
+
+def missing() -> str | None:
+    """What to install before Ray can be started here; `None` where nothing lacks."""
+    if find_spec("ray") is None:
+        return "Ray is not installed here; pip install 'ray>=2.60,<3'"
+    return None
+
+
+def start(cluster: Cluster) -> None:
+    """Start a node after the other; at the same moment some would time out. Raises ClusterError."""
+    token = cluster.directory / "ray_token"
+    token.touch(0o600)
+    token.write_text(secrets.token_hex(32))
+    for name in cluster.names:
+        start_node(cluster, name)
+
+
+def start_node(cluster: Cluster, name: str) -> None:
+    """Start one node, the first one as head. Raises ClusterError."""
+    address = f"127.0.0.1:{cluster.port}"
+    role = (
+        ("--head", f"--port={cluster.port}", "--include-dashboard=false", f"--temp-dir={cluster.directory / 'ray'}")
+        if name == cluster.names[0]
+        else (f"--address={address}",)
+    )
+    command = [
+        sys.executable, "-m", "ray.scripts.scripts", "start", *role, "--node-ip-address=127.0.0.1",
+        f"--node-name={name}", "--num-cpus=1", "--num-gpus=0", f"--object-store-memory={_STORE_BYTES}",
+        "--disable-usage-stats",
+    ]  # fmt: skip
+    own = cluster.on_node(name)
+    path = os.pathsep.join(filter(None, (own["PYTHONPATH"], os.environ.get("PYTHONPATH"))))
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("AUTOCAP_", "RAY_"))}
+    plain |= {key: value for key, value in os.environ.items() if key == COST_VARIABLE}
+    settings = ray_settings(cluster.directory)
+    log = cluster.directory / f"ray-{name}.out"
+    with open(log, "w") as out:
+        # To a file: the daemons keep what they are given, and a pipe would never end.
+        try:
+            started = subprocess.run(
+                command,
+                env={**plain, **own, **settings, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                timeout=_START_S,
+                start_new_session=True,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            started = None
+    if started != 0:
+        said = " / ".join(log.read_text().splitlines()[-_TELL:])
+        raise ClusterError(f"Ray's {name} was not started within {_START_S:g} s; {log} ends with: {said}")

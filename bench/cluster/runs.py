@@ -1,0 +1,139 @@
+"""`autocap run` over a pretended cluster: its command, its processes, and what it left."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autocap.errors import AutocapError
+from autocap.job.processes import ProcessId
+from autocap.runlog.codec import decode
+from bench.cluster import processes, up
+from bench.cluster.job import Done
+from bench.cluster.layout import ROOT, Cluster
+from bench.nvml_emulation import environment
+
+LOOK_S = 0.02
+_ALLOCATE_S = 60.0
+_MARK = "AUTOCAP_PRETENDED_RUN"  # in the environment of every process of a run: its directory
+_TELL = 12  # lines of what was said
+# Not from the directory it is started in, and the same interpreter.
+_RUN = ("-P", "-m", "autocap", "run")
+
+
+class Late(AutocapError):
+    """Something did not happen in time."""
+
+
+@dataclass(kw_only=True)
+class Started:
+    """A run that was started. out: its run directory, beside which what it says is kept. process: `autocap run`."""
+
+    process: "subprocess.Popen[bytes]"
+    out: Path
+
+    def everyone(self) -> list[ProcessId]:
+        """Its processes, the job's too, on whatever node, whoever their parents are by now."""
+        return list(processes.found(f"{_MARK}={self.out}"))
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(_said(self.out).read_text(errors="replace").splitlines())
+
+    def wait(self, seconds: float) -> int:
+        """Its exit status. Raises Late."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Late(f"{self.out} still ran after {seconds:.0f} s; it last said: {self.told()}") from None
+
+    def told(self) -> str:
+        return " / ".join(self.said()[-_TELL:]) or "nothing"
+
+    def ranks(self) -> list[Done]:
+        """What the job's own ranks printed at their ends."""
+        lines = _printed(self.out).read_text().splitlines()
+        return [decode(Done, json.loads(line)) for line in lines if line.startswith("{")]
+
+    def result(self) -> dict[str, Any]:
+        """Its result.json."""
+        held: dict[str, Any] = json.loads((self.out / "result.json").read_text())
+        return held
+
+
+@contextmanager
+def allocation(cluster: Cluster) -> Iterator[dict[str, str]]:
+    """All nodes of a cluster, for some runs: what the environment of those holds then. Under Slurm they are given to
+    no command, so that none takes them along when it ends. Raises Late."""
+    if cluster.engine != "slurm":
+        yield up.environment(cluster)
+        return
+    count, env = str(cluster.nodes), up.environment(cluster)
+    asked = subprocess.run(
+        ["salloc", "--no-shell", "-N", count, "-n", count], env=env, capture_output=True, text=True, timeout=_ALLOCATE_S
+    )
+    granted = re.search(r"Granted job allocation (\d+)", asked.stderr)
+    if granted is None:
+        raise Late(f"salloc gave no nodes: {asked.stderr.strip()}")
+    try:
+        yield env | {"SLURM_JOB_ID": granted[1]}
+    finally:
+        subprocess.run(["scancel", granted[1]], env=env, capture_output=True, timeout=_ALLOCATE_S)
+
+
+def on_cluster(
+    cluster: Cluster, allocated: Mapping[str, str], out: Path, options: Sequence[str], job: Sequence[str]
+) -> Started:
+    """Start a run on all nodes. allocated: what `allocation` gave. job: options of the job."""
+    run = (sys.executable, *_RUN, "--nodes", cluster.engine, "--out", str(out), *options, "--")
+    module: tuple[str, ...] = (sys.executable, "-m", "bench.cluster.ray_job")
+    if cluster.engine == "slurm":
+        count = str(cluster.nodes)
+        module = ("srun", "-N", count, "-n", count, "--cpu-bind=none", sys.executable, "-m", "bench.cluster.job")
+    return _started((*run, *module, *job), allocated, out)
+
+
+def on_one_node(board: Path, out: Path, options: Sequence[str], job: Sequence[str]) -> Started:
+    """Start a run on one emulated machine."""
+    run = (sys.executable, *_RUN, "--out", str(out), *options, "--")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("AUTOCAP_")}
+    env = environment(board, {**plain, "AUTOCAP_STATE_DIR": str(board.with_suffix(""))})
+    return _started((*run, sys.executable, "-m", "bench.cluster.job", *job), env, out)
+
+
+def until(holds: Callable[[], object], what: str, within_s: float, every_s: float = LOOK_S) -> None:
+    """Wait for it. Raises Late."""
+    end_s = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end_s:
+            raise Late(f"not within {within_s:g} s: {what}")
+        time.sleep(every_s)
+
+
+def _started(command: Sequence[str], env: Mapping[str, str], out: Path) -> Started:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with open(_printed(out), "wb") as printed, open(_said(out), "wb") as said:
+        process = subprocess.Popen(
+            command,
+            env={**env, _MARK: str(out)},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=said,
+            start_new_session=True,
+        )
+    return Started(process=process, out=out)
+
+
+def _said(out: Path) -> Path:
+    return out.with_name(f"{out.name}.err")
+
+
+def _printed(out: Path) -> Path:
+    return out.with_name(f"{out.name}.out")

@@ -1,0 +1,150 @@
+"""Slurm with several nodes on one machine, as root or as an ordinary user: no cgroups, no systemd."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+
+from bench.cluster.layout import Cluster, ClusterError
+
+_PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}  # Debian packages
+_SBIN = "/usr/sbin"  # not on an ordinary user's path
+_KEY_BYTES = 128
+_READY_S, _LOOK_S = 60.0, 0.2
+_TELL = 3  # lines of a log
+
+_CONF = """\
+ClusterName=pretended
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+SlurmctldPort={port}
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+TaskProlog={folder}/task_prolog
+JobAcctGatherType=jobacct_gather/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdSpoolDir={folder}/spool-%n
+StateSaveLocation={folder}/slurm-state
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+SlurmdParameters=config_overrides
+SlurmdTimeout=30
+KillWait=5
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+"""
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000"
+
+
+def missing() -> str | None:
+    """What to install before Slurm can be started here; `None` where nothing lacks."""
+    packages = [package for program, package in _PROGRAMS.items() if _path(program) is None]
+    if not packages:
+        return None
+    return f"Slurm is not wholly installed here; on Debian or Ubuntu: apt install {' '.join(packages)}"
+
+
+def start(cluster: Cluster) -> None:
+    """Start the daemons, and wait until every node takes jobs. Raises ClusterError."""
+    _write(cluster)
+    folder = cluster.directory
+    _run(
+        cluster,
+        "munged",
+        "--foreground", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/munge.sock",
+        f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed",
+    )  # fmt: skip
+    _until(cluster, (folder / "munge.sock").exists, "munged")
+    _run(cluster, "slurmctld", "-D")
+    for name in cluster.names:
+        start_node(cluster, name)
+    _until(cluster, lambda: _idle(cluster) == cluster.nodes, "slurmctld")
+
+
+def start_node(cluster: Cluster, name: str) -> None:
+    """Start one node's daemon, also anew."""
+    _run(cluster, "slurmd", "-D", "-N", name)
+
+
+def _write(cluster: Cluster) -> None:
+    host = socket.gethostname().split(".")[0]
+    folder = cluster.directory
+    nodes = [
+        _NODE.format(name=name, host=host, port=cluster.port + number) for number, name in enumerate(cluster.names, 1)
+    ]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    text = _CONF.format(host=host, user=user, folder=folder, port=cluster.port, nodes="\n".join(nodes))
+    (folder / "slurm.conf").write_text(text)
+    (folder / "slurm-state").mkdir()
+    for name in cluster.names:
+        (folder / f"spool-{name}").mkdir()
+    key = folder / "munge.key"
+    key.touch(0o600)
+    key.write_bytes(os.urandom(_KEY_BYTES))
+    _write_prolog(cluster)
+
+
+def _write_prolog(cluster: Cluster) -> None:
+    """What it prints becomes the environment of a node's tasks."""
+    settings = cluster.on_node("$SLURMD_NODENAME")
+    lines = ["#!/bin/sh"]
+    lines += [f'echo "export {name}={value}"' for name, value in settings.items() if name != "PYTHONPATH"]
+    lines.append(f'echo "export PYTHONPATH={settings["PYTHONPATH"]}${{PYTHONPATH:+:$PYTHONPATH}}"')
+    prolog = cluster.directory / "task_prolog"
+    prolog.write_text("\n".join(lines) + "\n")
+    prolog.chmod(0o755)
+
+
+def _environment(cluster: Cluster) -> dict[str, str]:
+    mark = {name: value for name, value in cluster.on_node("").items() if name.startswith("AUTOCAP_PRETENDED")}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM_"))}
+    return {**plain, **mark, "SLURM_CONF": str(cluster.directory / "slurm.conf")}
+
+
+def _run(cluster: Cluster, program: str, *arguments: str) -> None:
+    path = _path(program)
+    assert path is not None  # nothing was missing
+    with open(cluster.directory / f"{program}.out", "a") as out:
+        subprocess.run(
+            ["setsid", "--fork", path, *arguments],  # nobody's child: it outlives us
+            env=_environment(cluster),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd="/",
+            check=True,
+        )
+
+
+def _idle(cluster: Cluster) -> int:
+    asked = subprocess.run(
+        ["sinfo", "--noheader", "--Node", "--format=%t"], env=_environment(cluster), capture_output=True, text=True
+    )
+    return asked.stdout.split().count("idle")
+
+
+def _until(cluster: Cluster, done: Callable[[], bool], program: str) -> None:
+    end_s = time.monotonic() + _READY_S
+    while not done():
+        if time.monotonic() > end_s:
+            out = cluster.directory / f"{program}.out"
+            said = " / ".join(out.read_text().splitlines()[-_TELL:])
+            raise ClusterError(f"{program} was not ready within {_READY_S:g} s; {out} ends with: {said or 'nothing'}")
+        time.sleep(_LOOK_S)
+
+
+def _path(program: str) -> str | None:
+    return shutil.which(program) or shutil.which(program, path=_SBIN)

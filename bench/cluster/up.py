@@ -1,0 +1,151 @@
+"""python -m bench cluster up, down and env."""
+
+import argparse
+import os
+import random
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from shlex import quote
+
+from bench.cluster import boards, processes, ray_nodes, slurm
+from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
+from bench.nvml_emulation import FileBoard
+
+ENGINES = {"slurm": slurm, "ray": ray_nodes}
+_PORTS, _DRAWS = range(20_000, 32_000), 200  # below those that the system gives away
+
+
+def share(text: str) -> float:
+    """A share, with or without a per cent sign: 3% or 0.03."""
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share of 0 to below 100%")
+    return value
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those that say what a cluster is like."""
+    parser.add_argument("--nodes", type=int, default=4, metavar="N", help="pretended nodes (default: 4)")
+    parser.add_argument("--gpus", type=int, default=2, metavar="N", help="emulated GPUs in each (default: 2)")
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="slurm", help="(default: slurm)")
+    parser.add_argument(
+        "--spread", type=share, default=0.03, metavar="S", help="of the cards' efficiency, a share (default: 3%%)"
+    )
+    parser.add_argument(
+        "--profile", default="quadro-rtx-6000/resnet50", metavar="P", help="of cards and job (default: %(default)s)"
+    )
+
+
+def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
+    """The cluster that the options ask for, with ports that are free."""
+    if args.nodes < 1 or args.gpus < 1:
+        raise ClusterError(f"{args.nodes} nodes of {args.gpus} GPUs were asked for; a cluster has 1 or more of each")
+    return Cluster(
+        engine=args.engine,
+        nodes=args.nodes,
+        gpus=args.gpus,
+        profile=args.profile,
+        spread=args.spread,
+        port=_free_ports(args.nodes + 1),
+        folder=str(directory.resolve()),
+    )
+
+
+def start(cluster: Cluster) -> None:
+    """Start a cluster; what was begun is ended again where it fails. Raises ClusterError."""
+    engine = ENGINES[cluster.engine]
+    if (lacks := engine.missing()) is not None:
+        raise ClusterError(lacks)
+    require_free(cluster.directory)
+    cluster.directory.mkdir(parents=True, exist_ok=True)
+    cluster.write()
+    new_boards(cluster)
+    with ExitStack() as undo:
+        undo.callback(processes.end, cluster)
+        engine.start(cluster)
+        undo.pop_all()
+
+
+def new_boards(cluster: Cluster, seed: int = 1, arrivals_mw: Sequence[int] | None = None) -> list[FileBoard]:
+    """Boards that nobody has touched, also in place of those of an earlier job.
+
+    seed: what the cards are like, and their noise. arrivals_mw: the limits found on them; the profile's default ones
+    unless given.
+    """
+    cards = cluster.nodes * cluster.gpus
+    whole = boards.whole_machine(
+        cluster.profile, cards=cards, spread=cluster.spread, seed=seed, arrivals_mw=arrivals_mw
+    )
+    return boards.create(cluster.boards, whole)
+
+
+def stop(cluster: Cluster) -> None:
+    """End what was started, and remove its files."""
+    processes.end(cluster)
+    shutil.rmtree(cluster.directory)
+
+
+@contextmanager
+def started(cluster: Cluster) -> Iterator[None]:
+    """A cluster, for as long as it is needed. Raises ClusterError."""
+    start(cluster)
+    try:
+        yield
+    finally:
+        stop(cluster)
+
+
+def environment(cluster: Cluster) -> dict[str, str]:
+    """Of a process that is to use a cluster: ours, without what is said to autocap or to another cluster."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM_", "RAY_"))}
+    return {**kept, **cluster.for_user()}
+
+
+def exports(cluster: Cluster) -> str:
+    """Lines for a shell."""
+    lines = []
+    for name, value in cluster.for_user().items():
+        rest = "${PYTHONPATH:+:$PYTHONPATH}" if name == "PYTHONPATH" else ""
+        lines.append(f"export {name}={quote(value)}{rest}")
+    return "\n".join(lines)
+
+
+def up(args: argparse.Namespace) -> int:
+    cluster = cluster_of(args, args.dir)
+    start(cluster)
+    print(f"# {cluster.nodes} nodes under {cluster.engine} in {cluster.folder}; for a shell that is to use them:")
+    print(exports(cluster))
+    return 0
+
+
+def down(args: argparse.Namespace) -> int:
+    stop(found(args.dir))
+    return 0
+
+
+def env(args: argparse.Namespace) -> int:
+    print(exports(found(args.dir)))
+    return 0
+
+
+def add_directory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir", type=Path, default=default_directory(), metavar="DIR", help="of its files (default: %(default)s)"
+    )
+
+
+def _free_ports(count: int) -> int:
+    """The first of some ports in a row on which nobody listens."""
+    for _ in range(_DRAWS):
+        first = random.choice(_PORTS)
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise ClusterError(f"no {count} ports in a row are free between {_PORTS[0]} and {_PORTS[-1]}")
