@@ -21,7 +21,6 @@ from contextlib import suppress
 from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # our actors take no GPU, and are to see them all
 
 from autocap.cluster import ray_actor
 from autocap.cluster.carriers import NO_RAY

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autocap.cluster.carriers import slurm
-from autocap.cluster.channel import Channel, EngineJob
+from autocap.cluster.channel import EngineJob
 from autocap.cluster.protocol import Deed, Do, Done, Hello, Lost
 from autocap.errors import EngineUnavailable, UsageError
 from tests.cluster.fake_slurm import fake_slurm, missing
@@ -39,13 +39,7 @@ class Running:
         number = said.split()[-1]
         until(lambda: "RUNNING" in self.ask("squeue", f"--jobs={number}", "--format=%T"), "the job's start")
         self.job = slurm.find(number, self.environment)
-        self.channel = Channel(
-            slurm.command(self.job, (sys.executable, ECHO, str(folder))),
-            job=self.job,
-            env=slurm.environment(self.environment),
-            told=slurm.told(self.job),
-            begun=slurm.leave_step,
-        )
+        self.channel = slurm.open_channel(self.job, (sys.executable, ECHO, str(folder)), self.environment)
 
     def ask(self, *argv: str) -> str:
         return subprocess.run(argv, env=self.environment, capture_output=True, text=True, check=True).stdout

@@ -243,7 +243,10 @@ def test_a_strategy_of_ones_own_stands_beside_the_built_in_ones_on_the_published
 
 BY_MESSAGE = {ROOT / "docs" / name for name in ("no-cap-kept.md", "troubleshooting.md")}  # what begins with autocap
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
-FOREIGN = {"--cap-add", "--init", "--privileged", "--stop-timeout", "--option"}  # of other programs; any of ours
+FOREIGN = {  # of other programs; any of ours
+    *("--cap-add", "--init", "--privileged", "--stop-timeout", "--option"),
+    *("--me", "--overlap", "--signal", "--full"),  # of Slurm's
+}
 
 
 def own_options() -> set[str]:

@@ -82,10 +82,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _channel(cluster: Cluster, folder: Path, mark: str, driver: int | None = None) -> Channel:
-    channel = Channel(
-        carrier.command(cluster.address, driver=driver, agent=(sys.executable, ECHO, str(folder))),
-        env={**carrier.environment(cluster.environment), MARK: mark},
-    )
+    agent, environ = (sys.executable, ECHO, str(folder)), {**cluster.environment, MARK: mark}
+    channel = carrier.open_channel(cluster.address, driver=driver, agent=agent, environ=environ)
     until(lambda: bool(channel.receive() or channel.job), "the agents' start")
     return channel
 

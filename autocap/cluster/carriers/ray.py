@@ -1,6 +1,8 @@
 """Ray: a relay process of ours, which imports Ray so that nothing else has to, carries the lines through actors.
 
-    channel = Channel(command("auto", driver=child.pid), env=environment())
+    channel = open_channel("auto", driver=os.getpid())  # a job that we start later descends from us
+
+What the job's nodes are is known once `channel.job` is there: when all of its workers are.
 
 Nothing listens for it beside what the Ray cluster has anyway, and who may join that cluster is Ray's business
 (`RAY_AUTH_MODE`).
@@ -13,10 +15,23 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from autocap.cluster.carriers import AGENT, NO_RAY
+from autocap.cluster.channel import Channel
 from autocap.errors import EngineUnavailable
 from autocap.job.processes import import_path
 
 _JOB_CONFIG, _OVERRIDE = "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_OVERRIDE_JOB_RUNTIME_ENV"
+
+
+def open_channel(
+    address: str,
+    *,
+    driver: int | None = None,
+    job: str | None = None,
+    agent: Sequence[str] = AGENT,
+    environ: Mapping[str, str] = os.environ,
+) -> Channel:
+    """The way to an agent on each node, as `command` has them. Raises EngineUnavailable where Ray is not installed."""
+    return Channel(command(address, driver=driver, job=job, agent=agent), env=environment(environ))
 
 
 def command(

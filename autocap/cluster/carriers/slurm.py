@@ -1,7 +1,7 @@
 """Slurm: one step beside the job's own carries the lines, with an agent on each of its nodes. srun is all that is used.
 
     job = find("4711")
-    Channel(command(job), job=job, env=environment(), told=told(job), begun=leave_step)
+    channel = open_channel(job)
 
 Nothing listens for it beside what Slurm has anyway, and it starts within a second.
 """
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.cluster.carriers import AGENT
-from autocap.cluster.channel import EngineJob, Told
+from autocap.cluster.channel import Channel, EngineJob, Told
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.processes import import_path
 
@@ -66,6 +66,11 @@ def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> Eng
     if state != "RUNNING":
         raise EngineUnavailable(f"Slurm's job {number} is {state}, not RUNNING; wait until squeue shows it as R")
     return EngineJob(id=raw, nodes=tuple(_ask(environ, "scontrol", "show", "hostnames", nodes).split()))
+
+
+def open_channel(job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[str, str] = os.environ) -> Channel:
+    """The way to an agent on each of the job's nodes. Raises EngineUnavailable where srun cannot be started."""
+    return Channel(command(job, agent), job=job, env=environment(environ), told=told(job), begun=leave_step)
 
 
 def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:

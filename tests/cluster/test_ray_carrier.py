@@ -1,0 +1,30 @@
+"""What a Ray job's driver is given, and the relay's command line; tests/frameworks has the real Ray."""
+
+import json
+import sys
+
+import pytest
+
+from autocap.cluster.carriers import ray as carrier
+from autocap.errors import EngineUnavailable
+
+
+def test_what_workers_get_is_added_to_what_a_submitted_job_has() -> None:
+    submitted = {"metadata": {"name": "x"}, "runtime_env": {"working_dir": "s3://w", "env_vars": {"A": "theirs"}}}
+    environ = {"RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(submitted)}
+    given = carrier.for_workers({"A": "ours", "PYTHONPATH": "/hook"}, environ)
+    config = json.loads(given.pop("RAY_JOB_CONFIG_JSON_ENV_VAR"))
+    variables = {"A": "theirs", "PYTHONPATH": "/hook:${PYTHONPATH}"}
+    assert config == {"metadata": {"name": "x"}, "runtime_env": {"working_dir": "s3://w", "env_vars": variables}}
+    assert given == {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}  # else a script with its own PYTHONPATH would fail
+
+
+def test_the_relay_is_not_given_what_is_meant_for_the_driver() -> None:
+    environ = {"PATH": "/bin", **carrier.for_workers({"A": "1"}, {})}
+    assert set(carrier.environment(environ)) == {"PATH", "PYTHONPATH"}
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EngineUnavailable, match=r"has no Ray; install it.*: pip install 'autocap\[ray\]'"):
+        carrier.command("auto")
