@@ -97,8 +97,7 @@ def _process(word: str) -> ProcessId:
 
 def main(words: list[str]) -> None:
     """The whole life of a watchdog process. words: the descriptor for its answers, then its duty's."""
-    for signum in _IGNORED:  # what is sent to the controller, its terminal or its group is not for us
-        signal.signal(signum, signal.SIG_IGN)
+    ignore_signals()
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     status_fd, duty = int(words[0]), Duty.from_words(words[1:])
@@ -111,6 +110,12 @@ def main(words: list[str]) -> None:
         with suppress(OSError):  # the controller sets nothing without a watchdog, and says this
             os.write(status_fd, FAILED + str(error).encode())
         raise
+
+
+def ignore_signals() -> None:
+    """What is sent to the controller, its terminal or its group is not for us."""
+    for signum in _IGNORED:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 class _Heard(Enum):

@@ -35,7 +35,7 @@ class Terms:
 
 
 class House:
-    """state_dir: of the guardians, for whom new_guardian stands. now: the clock, seconds."""
+    """state_dir: of the guardians. new_guardian: makes one, of what `Guardian` takes. now: the clock, seconds."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class House:
         machine: Machine,
         policy: PolicyFiles,
         state_dir: Path,
+        new_guardian: Callable[..., Guardian],
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.monotonic,
-        new_guardian: Callable[..., Guardian] = Guardian,
     ) -> None:
         self.machine, self.policy, self.now = machine, policy, now
         self.bounds = bounds or Bounds()
