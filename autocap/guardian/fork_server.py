@@ -18,6 +18,7 @@ from contextlib import suppress
 from autocap.devices import prepare
 from autocap.errors import DeviceError
 from autocap.guardian import watchdog
+from autocap.guardian.ignored_signals import ignore_signals
 
 MOST_BYTES = 1 << 16  # of a packet
 _CONTROL = 0
@@ -26,7 +27,7 @@ _BETWEEN = b"\0"  # words
 
 def main(kinds: list[str]) -> None:
     """Until whoever started it has gone. kinds: of the devices that will be watched; they are not touched here."""
-    watchdog.ignore_signals()
+    ignore_signals()
     for kind in kinds:
         with suppress(DeviceError):  # the watchdog says it
             prepare(kind)

@@ -92,6 +92,7 @@ def test_of_a_client_with_very_many_threads_some_are_looked_at(monkeypatch):
     looks: list[object] = []
     monkeypatch.setattr(vital_signs, "_fields", lambda fd: [b"S", *[b"0"] * 18, own_start])
     monkeypatch.setattr(vital_signs, "_state", lambda path: looks.append(path))
+    monkeypatch.setattr(vital_signs.time, "clock_gettime", lambda clock: 0.0)
     monkeypatch.setattr(vital_signs.os, "listdir", lambda path: [str(tid) for tid in range(30_000)])
     own_start = str(own_identity().start_ticks).encode()
     ours, theirs = socket.socketpair()
