@@ -225,7 +225,7 @@ KINDS: dict[str, Injection] = {
     "helper: helper stopped": _helper_stopped,
     "helper: both killed": _both,
     "helper: watchdog, then helper killed": _watchdog,
-    "helper: fork server, then helper killed": _fork_server,
+    "helper: fork server, helper killed": _fork_server,
     "helper: helper and watchdog killed": _everything,
 }
 if os.geteuid() == 0:  # who may mount
