@@ -5,6 +5,7 @@ import grp
 import os
 import resource
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from autocap.cli.options import observing
@@ -69,11 +70,13 @@ class Helper:
 def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     """Until a signal says so."""
     from autocap.cli.service_log import log, log_as_service
+    from autocap.guardian import Guardian
+    from autocap.guardian.forked_watchdogs import ForkedWatchdogs
     from autocap.guardian.state_dir import StateDir, default_path
     from autocap.helper import listening
     from autocap.helper.computing import sees_all_processes
     from autocap.helper.house import House
-    from autocap.helper.machine import ThisMachine
+    from autocap.helper.machine import KINDS, ThisMachine
     from autocap.helper.policy_file import DROP_INS, PolicyFiles
     from autocap.helper.server import Server, ended_by_signals
 
@@ -95,8 +98,9 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     if given is None and path.parent == state_dir:
         state_dir.chmod(0o711)  # its files stay our own
     files = PolicyFiles(policy, state_dir / DROP_INS, os.geteuid())
-    house = House(machine=ThisMachine(), policy=files, state_dir=state_dir)
-    with listening.own(path, gid) if given is None else given as listener:
+    with listening.own(path, gid) if given is None else given as listener, ForkedWatchdogs(KINDS) as watchdogs:
+        guardian = partial(Guardian, start_watch=watchdogs.start)
+        house = House(machine=ThisMachine(), policy=files, state_dir=state_dir, new_guardian=guardian)
         server = Server(house, listener, state_dir)
         with ended_by_signals(server):
             server.serve()

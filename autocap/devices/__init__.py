@@ -80,6 +80,11 @@ def outside_limits(kind: str, job: ProcessId | None) -> LimitPort:
     return cast(LimitPort, _module(kind).limits_from_outside(job))
 
 
+def prepare(kind: str) -> None:
+    """Import what `outside_limits` needs for devices of a kind, and touch none. Raises DeviceUnavailable."""
+    _module(kind)
+
+
 def _module(kind: str) -> ModuleType:
     name = _MODULES.get(kind) or plugged_in().get(kind)
     if name is None:

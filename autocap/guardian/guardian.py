@@ -10,7 +10,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from autocap.devices.base import LimitPort, SettingsPort
@@ -39,7 +39,8 @@ class Guardian:
 
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
-    the default one. sync: makes a file durable. start_watch: starts the watchdog process.
+    the default one. sync: makes a file durable. start_watch: starts the watchdog process. rights: has root's for a
+    moment, which holds up every other thread that wants them; `nullcontext` where no thread ever acts as a user.
 
     Entering raises DeviceLocked when another controller has one of the devices; GuardError when a limit left behind
     cannot be put back first, the journal cannot be written, or there is no watchdog. Then nothing was set or is left.
@@ -56,6 +57,7 @@ class Guardian:
         ready_timeout_s: float = 10.0,
         sync: Callable[[int], None] = os.fsync,
         start_watch: StartWatch = Heartbeat,
+        rights: Callable[[], AbstractContextManager[object]] = privileged,
     ) -> None:
         self._kind = kind
         self._uuids = tuple(gpu.uuid for gpu in gpus)
@@ -65,6 +67,7 @@ class Guardian:
         self._ready_timeout_s = ready_timeout_s
         self._sync = sync
         self._start_watch = start_watch
+        self._rights = rights
         self._owner = own_identity()
         self._notes: list[str] = []
         self._locks: list[DeviceLock] = []
@@ -85,7 +88,7 @@ class Guardian:
         return tuple(self._notes)
 
     def __enter__(self) -> "Guardian":
-        with privileged(), ExitStack() as stack:
+        with self._rights(), ExitStack() as stack:
             # First of all, so that they have low numbers: a limit on open files is one on their numbers.
             self._spare = SpareDescriptors(_DESCRIPTORS)
             stack.callback(self._spare.close)
@@ -111,20 +114,19 @@ class Guardian:
     def __exit__(self, *error: object) -> None:
         if os.getpid() == self._owner.pid:  # a forked child unwinds its parent's stack; nothing of this is its own
             _live.discard(self)
-            with privileged():
+            with self._rights():
                 self._stack.close()
 
-    @privileged()
     def rehearse(self) -> None:
         """Request of each device the limit that it has already: what is not permitted shows before a cap is tried.
 
         Raises LimitRefused, and ForeignLimit or GuardError as `set_caps` does.
         """
-        for one in self._guarded:
-            self._exchange()
-            one.rehearse(self._exchange)
+        with self._rights():
+            for one in self._guarded:
+                self._exchange()
+                one.rehearse(self._exchange)
 
-    @privileged()
     def set_caps(self, caps_w: Sequence[float]) -> None:
         """Request a cap of each device, watts, journalled before it is set; `caps_w` in the order of the devices.
 
@@ -133,11 +135,11 @@ class Guardian:
         """
         if len(caps_w) != len(self._guarded):
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
-        for one, cap_w in zip(self._guarded, caps_w, strict=True):
-            self._exchange()
-            one.set_w(float(cap_w), self._exchange)
+        with self._rights():
+            for one, cap_w in zip(self._guarded, caps_w, strict=True):
+                self._exchange()
+                one.set_w(float(cap_w), self._exchange)
 
-    @privileged()
     def beat(self) -> bool:
         """Tell the watchdog that all is well; at least every half second.
 
@@ -146,15 +148,16 @@ class Guardian:
         and no other can be started; the limits are back by then.
         """
         if self._heartbeat is not None or not self._is_settled():
-            self._exchange()
+            with self._rights():
+                self._exchange()
         happened, self._put_back_meanwhile = self._put_back_meanwhile, False
         return happened
 
-    @privileged()
     def restore(self) -> tuple[Restored, ...]:
         """Put the limits found on arrival back; one that fails does not keep the others. Caps may be set again."""
         self._require_own_process()
-        return tuple(one.restore() for one in self._guarded)
+        with self._rights():
+            return tuple(one.restore() for one in self._guarded)
 
     def _settle(self, journal: Journal, uuid: str) -> None:
         settled = settle_locked(journal, uuid)

@@ -3,7 +3,6 @@
 import os
 import select
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -14,17 +13,12 @@ from typing import Protocol
 from autocap.errors import GuardError
 from autocap.guardian.journal import Entry, encode
 from autocap.guardian.watchdog import ANSWER, BEAT, ENTRY, FAILED, GOODBYE, MOST_BYTES, PUT_BACK, READY, Duty
-from autocap.job.processes import import_path
+from autocap.guardian.watchdog_process import OwnProcess, Spawn, WatchdogProcess
 
 _STUCK_S = 5.0  # a watchdog that leaves beats unanswered for so long does not watch,
 _STUCK_BEATS = 8  # if there were so many: of fewer, it was we who did not get the CPU
 _END_S = 2.0  # to leave after a goodbye
 _RESUME_S = 2.0  # to answer the beat after it has put limits back
-
-# -I and -S keep the environment, the working directory, .pth files and every sitecustomize (the step hook is one) out
-# of it; the path it imports from is the controller's own.
-_START = "import sys; n = int(sys.argv[1]); sys.path[:] = sys.argv[2 : 2 + n]; "
-_START += "from autocap.guardian.watchdog import main; main(sys.argv[2 + n :])"
 
 
 class Pulse(Enum):
@@ -62,11 +56,13 @@ class Heartbeat:
     """One watchdog process, from its start until `end`.
 
     Neither end of a channel can be inherited by other children of the controller: one that outlived it would hold the
-    heartbeat open. entries: of the duty's devices, as they are now. Raises GuardError where the watchdog cannot be
-    started, or is not ready within ready_timeout_s.
+    heartbeat open. entries: of the duty's devices, as they are now. spawn: starts its process. Raises GuardError where
+    the watchdog cannot be started, or is not ready within ready_timeout_s.
     """
 
-    def __init__(self, duty: Duty, *, entries: Sequence[Entry] = (), ready_timeout_s: float) -> None:
+    def __init__(
+        self, duty: Duty, *, entries: Sequence[Entry] = (), ready_timeout_s: float, spawn: Spawn = OwnProcess
+    ) -> None:
         # A socket for the beats, because a send can say MSG_NOSIGNAL: a dead watchdog must not raise SIGPIPE here. One
         # of packets, because each of them goes as a whole or not at all.
         try:
@@ -82,21 +78,13 @@ class Heartbeat:
         self._beats.setblocking(False)
         self._unanswered, self._unanswered_since_s = 0, 0.0
         self._is_deaf = False
-        path = import_path()
         try:
             if not all(map(self.tell, entries)):  # before it lives: they wait for it, whatever becomes of us
                 raise ValueError("it could not be told of all devices")
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, str(len(path)), *path, str(status), *duty.words()],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,  # whoever reads our output to its end must not wait for the watchdog's
-                stderr=subprocess.DEVNULL,
-                pass_fds=(status,),
-                cwd="/",
-                start_new_session=True,
-            )
+            self._process: WatchdogProcess = spawn(duty, theirs, status)
         except (OSError, ValueError) as error:
-            self.forget()
+            self._send(GOODBYE)  # to one that was started after all, by whoever did not say so
+            self._hang_up()
             raise GuardError(f"the watchdog process cannot be started with {sys.executable!r}: {error}") from error
         finally:
             theirs.close()
@@ -187,19 +175,21 @@ class Heartbeat:
             if goodbye:
                 self._beats.send(GOODBYE, socket.MSG_NOSIGNAL)
             self._beats.shutdown(socket.SHUT_WR)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
+        self._process.ends_within(_END_S)
         self.kill()
 
     def kill(self) -> None:
         """End a watchdog that is dead or of no use."""
-        if self._process.poll() is None:
+        if not self._process.ends_within(0.0):
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # in a system call that cannot be interrupted
-                self._process.wait(_END_S)
+            self._process.ends_within(_END_S)  # unless it is in a system call that cannot be interrupted
         self.forget()
 
     def forget(self) -> None:
         """Close our ends; in a forked child, whose parent goes on beating."""
+        self._hang_up()
+        self._process.close()
+
+    def _hang_up(self) -> None:
         self._beats.close()
         os.close(self._status)

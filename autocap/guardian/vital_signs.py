@@ -7,6 +7,7 @@ figure for that wait (`/proc/PID/schedstat`) counts it only once it is over, so 
 """
 
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ STARVED_S = 10.0  # without a beat, after which a controller counts as hung howe
 _SPENT_S = 0.5 * HANG_S  # CPU time for which no controller that is well needs no beat
 _PROC = Path("/proc")
 _STAT_BYTES = 4096
-_STATE, _CPU_TICKS, _START_TICKS = 0, slice(11, 13), 19  # of the fields behind the command's name
+_STATE, _START_TICKS = 0, 19  # of the fields behind the command's name
+_ALL_THREADS = 2  # CPUCLOCK_SCHED of the kernel's posix-timers.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class VitalSigns:
 
     def __init__(self, owner: ProcessId, most_threads: int | None = None) -> None:
         self._owner, self._most_threads = owner, most_threads
-        self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        self._cpu_clock = (~owner.pid << 3) | _ALL_THREADS  # as the kernel numbers the CPU clocks of processes
         self._fd: int | None = None
         with suppress(OSError):
             self._fd = os.open(_PROC / str(owner.pid) / "stat", os.O_RDONLY)
@@ -68,13 +70,21 @@ class VitalSigns:
         return self._is_owners(fields) and fields[_STATE] not in (b"Z", b"X")
 
     def look(self, *, threads: bool) -> Look | None:
-        """As it is now; `None` where /proc does not show it. threads: `False` to leave out whether one is runnable,
-        which takes a descriptor."""
-        fields = [] if self._fd is None else _fields(self._fd)
-        if not self._is_owners(fields):
+        """As it is now; `None` where it is not shown. threads: `False` to leave out whether one is runnable and whether
+        the number is still the owner's: for the look at each beat, which is to cost little, and is only ever compared
+        with one that has seen to both."""
+        if self._fd is None:
             return None
-        ticks = sum(map(int, fields[_CPU_TICKS]))
-        return Look(cpu_s=ticks * self._tick_s, runnable=threads and self._has_a_runnable_thread(fields[_STATE]))
+        try:
+            cpu_s = time.clock_gettime(self._cpu_clock)
+        except OSError:  # it has ended
+            return None
+        if not threads:
+            return Look(cpu_s=cpu_s, runnable=False)
+        fields = _fields(self._fd)
+        return (
+            Look(cpu_s=cpu_s, runnable=self._has_a_runnable_thread(fields[_STATE])) if self._is_owners(fields) else None
+        )
 
     def _has_a_runnable_thread(self, leader: bytes) -> bool:
         if leader in (b"T", b"t"):  # a stop is one of all threads; some may only not have come to it yet

@@ -20,7 +20,6 @@ whose entry then stands there; and where no copy came, what is to be done.
 
 import os
 import select
-import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from pathlib import Path
 from autocap.devices import outside_limits
 from autocap.devices.base import LimitPort
 from autocap.errors import DeviceLocked, GuardError
+from autocap.guardian.ignored_signals import ignore_signals
 from autocap.guardian.journal import Entry, Journal, OtherSchema, decode
 from autocap.guardian.lock import DeviceLock, holder_pid
 from autocap.guardian.recovery import Fate, dies, settle_entry
@@ -56,11 +56,6 @@ _LEAKED_S = 0.3  # a lock that a dead owner seems to hold this long is held by a
 _LINGERS_S = 5.0  # so long an owner that has only lost its heartbeat may turn out to be dying, on a machine without CPU
 _RETRY_S = 60.0  # how long a device that refuses is tried; `autocap restore` can do it later
 _EAGER_S = 1.0  # of which this long without a pause to speak of
-
-_IGNORED = (
-    *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE, signal.SIGALRM),
-    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +92,7 @@ def _process(word: str) -> ProcessId:
 
 def main(words: list[str]) -> None:
     """The whole life of a watchdog process. words: the descriptor for its answers, then its duty's."""
-    for signum in _IGNORED:  # what is sent to the controller, its terminal or its group is not for us
-        signal.signal(signum, signal.SIG_IGN)
+    ignore_signals()
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     status_fd, duty = int(words[0]), Duty.from_words(words[1:])

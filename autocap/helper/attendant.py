@@ -104,12 +104,12 @@ class _Attendant:
     def _send(self, data: bytes) -> str | None:
         """Why the client takes none; it need not be long in doing so, as its answers are few and short."""
         deadline_s = time.monotonic() + self._house.bounds.send_s
-        room = select.poll()
-        room.register(self._connection, select.POLLOUT)
         while data:
             try:
                 data = data[self._connection.send(data, socket.MSG_NOSIGNAL) :]
             except BlockingIOError:
+                room = select.poll()
+                room.register(self._connection, select.POLLOUT)
                 if not room.poll(1000 * max(0.0, deadline_s - time.monotonic())):
                     return "the client does not read its answers"
         return None

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.errors import DeviceError
@@ -13,23 +14,41 @@ _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's PROC_PID_INIT_INO
 _LOOKS = 3  # a process may end between being listed and being looked at; then the next list is without it
 
 
-def others_than(uid: int, listed: Callable[[], Iterable[int] | None], proc: Path = _PROC) -> str | None:
-    """Who else than a user computes there, as a clause; `None` for nobody. What cannot be told counts as somebody else.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computing:
+    """processes: what uses a device, each with its user, `None` where that cannot be told. untold: why it is not known
+    which these are, as a clause."""
 
-    listed: the processes, `None` where there is no such list.
-    """
-    found: str | None = None
+    processes: tuple[tuple[int, int | None], ...] = ()
+    untold: str | None = None
+
+    def other_than(self, uid: int) -> str | None:
+        """Who else than a user computes there, as a clause; `None` for nobody. What cannot be told counts as somebody
+        else."""
+        if self.untold is not None:
+            return self.untold
+        pid, whose = next(((pid, whose) for pid, whose in self.processes if whose != uid), (0, uid))
+        if whose == uid:
+            return None
+        if whose is None:
+            return f"process {pid} computes on it, and whose it is cannot be told"
+        return f"process {pid} of {user_name(whose)} computes on it"
+
+
+def computing(listed: Callable[[], Iterable[int] | None], proc: Path = _PROC) -> Computing:
+    """Who computes on a device now. listed: the processes, `None` where there is no such list."""
+    found = Computing()
     for _ in range(_LOOKS):
         try:
             pids = listed()
         except DeviceError as error:
-            found = f"who computes on it cannot be told: {error}"
+            found = Computing(untold=f"who computes on it cannot be told: {error}")
             continue
         if pids is None:
-            return "the driver does not list who computes on it"
-        found = next((other for pid in pids if (other := _other_than(uid, pid, proc)) is not None), None)
-        if found is None:
-            return None
+            return Computing(untold="the driver does not list who computes on it")
+        found = Computing(processes=tuple((pid, uid_of(pid, proc)) for pid in pids))
+        if all(whose is not None for _, whose in found.processes):
+            break
     return found
 
 
@@ -56,12 +75,3 @@ def uid_of(pid: int, proc: Path = _PROC) -> int | None:
     finally:
         with suppress(OSError):
             os.close(fd)
-
-
-def _other_than(uid: int, pid: int, proc: Path) -> str | None:
-    whose = uid_of(pid, proc)
-    if whose == uid:
-        return None
-    if whose is None:
-        return f"process {pid} computes on it, and whose it is cannot be told"
-    return f"process {pid} of {user_name(whose)} computes on it"

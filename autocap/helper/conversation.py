@@ -171,7 +171,7 @@ class Conversation:
         wait_s = self._house.looks.take(self._peer.uid)
         if wait_s > 0:
             raise refused(Code.TOO_FAST, f"devices are asked for too often; wait {wait_s:.2f} s", wait_s)
-        found = self._house.machine.devices()
+        found = self._house.devices()
         return Devices(devices=tuple(self._house.offer(self._peer, device) for device in found))
 
     def _lend(self, request: Request) -> Lent:

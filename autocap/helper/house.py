@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from autocap.guardian import Guardian
 from autocap.guardian.lock import holder_pid
 from autocap.guardian.state_dir import StateDir
 from autocap.helper.bounds import Bounds, Buckets
-from autocap.helper.computing import others_than, uid_of
+from autocap.helper.computing import Computing, computing, uid_of
 from autocap.helper.loans import Loans
 from autocap.helper.machine import PACKAGE, Lendable, Machine
 from autocap.helper.policy import Grant
 from autocap.helper.policy_file import PolicyFiles, PolicyRefused
 from autocap.helper.protocol import Holder, Offer
+from autocap.helper.shared_look import SharedLook
 from autocap.helper.who import Peer
 from autocap.records import CapRange, GpuInfo
 
@@ -35,7 +37,7 @@ class Terms:
 
 
 class House:
-    """state_dir: of the guardians, for whom new_guardian stands. now: the clock, seconds."""
+    """state_dir: of the guardians. new_guardian: makes one, of what `Guardian` takes. now: the clock, seconds."""
 
     def __init__(
         self,
@@ -43,9 +45,9 @@ class House:
         machine: Machine,
         policy: PolicyFiles,
         state_dir: Path,
+        new_guardian: Callable[..., Guardian],
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.monotonic,
-        new_guardian: Callable[..., Guardian] = Guardian,
     ) -> None:
         self.machine, self.policy, self.now = machine, policy, now
         self.bounds = bounds or Bounds()
@@ -54,6 +56,9 @@ class House:
         self.lends = Buckets(self.bounds.lends, now)
         self.sets = Buckets(self.bounds.sets, now)
         self._state_dir, self._new_guardian = state_dir, new_guardian
+        self.devices = SharedLook(lambda: self.machine.devices())
+        self._lock = threading.Lock()
+        self._computing: dict[str, SharedLook[Computing]] = {}  # by UUID
         self._last_said = ""
         self.unsettled = threading.Event()  # a limit could not be put back: somebody is to try again
 
@@ -107,6 +112,7 @@ class House:
             limits=self.machine.port(kind),
             job=None,
             state_dir=self._state_dir,
+            rights=nullcontext,  # one client's guardian never waits for another's
         )
 
     def outside_holder(self, uuids: Sequence[str]) -> Holder:
@@ -122,7 +128,11 @@ class House:
             return None
         if device.kind == PACKAGE:
             return "every user computes on a CPU package, so a rule of the policy has to say `shared` or `given`"
-        return others_than(peer.uid, lambda: self.machine.pids(device))
+        with self._lock:
+            look = self._computing.setdefault(
+                device.uuid, SharedLook(lambda: computing(lambda: self.machine.pids(device)))
+            )
+        return look().other_than(peer.uid)
 
 
 def _info(index: int, device: Lendable) -> GpuInfo:

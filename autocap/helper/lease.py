@@ -170,7 +170,7 @@ class Lease:
 def _known(house: House, uuids: Sequence[str]) -> list[Lendable]:
     """Raises Refused for a device that is not there, and for kinds that do not go together."""
     try:
-        known = {device.uuid: device for device in house.machine.devices()}
+        known = {device.uuid: device for device in house.devices()}
     except AutocapError as error:
         raise Refused(refusal_of(error)) from error
     for uuid in uuids:

@@ -12,7 +12,7 @@ from autocap.errors import DeviceError, DeviceUnavailable
 if TYPE_CHECKING:
     from autocap.devices.nvml.library import Library
 
-GPU, PACKAGE = "nvml", "rapl"  # kinds, as `autocap.devices` has them
+KINDS = GPU, PACKAGE = "nvml", "rapl"  # as `autocap.devices` has them
 _AGAIN_S = 5.0  # between looks for a driver that was not there
 
 

@@ -54,7 +54,7 @@ class Lines:
 # Any, here and below: what JSON holds, and the types that fields are declared with.
 def line_of(body: dict[str, Any], most_bytes: int) -> bytes:
     """An object as a line. Raises BadMessage where it would be too long."""
-    line = json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    line = _ENCODER.encode(body).encode() + b"\n"
     if len(line) > most_bytes:
         raise BadMessage(f"a message of {len(line)} bytes is longer than the {most_bytes} that are taken")
     return line
@@ -139,4 +139,5 @@ def _refused(constant: str) -> float:
     raise ValueError("JSON has no word for that number")
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refused)

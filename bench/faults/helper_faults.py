@@ -19,7 +19,7 @@ from bench.faults.aftermath import BACK_WITHIN_S, HUNG_BACK_WITHIN_S, send
 from bench.faults.loan import ARRIVALS_MW, LENT, SOON_S, Loan
 from bench.faults.outcome import Outcome, difference
 from bench.faults.processes import carried_out
-from bench.helper.served import until
+from bench.helper.served import fork_servers_of, until
 
 _BY_NEXT_START_S = 3.0  # where the watchdog is dead as well
 _LOOKED_AT_S = 0.05
@@ -153,6 +153,21 @@ def _watchdog(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     return replace(result, changed=changed, back_s=back_s)
 
 
+def _fork_server(loan: Loan, rng: Random, result: Outcome) -> Outcome:
+    """The process that forks watchdogs is killed, and perhaps the watchdog, for which the helper then starts another;
+    when the helper is killed, whichever there is does its duty."""
+    loan.start(rng)
+    loan.until_set()
+    watchdogs = loan.served.vitals().watchdogs if rng.random() < 0.5 else ()
+    for pid in (*fork_servers_of(loan.served.pid), *watchdogs):
+        send(pid, signal.SIGKILL)
+    time.sleep(rng.uniform(1.2, 2.0))
+    since_s = loan.now_s()
+    send(loan.served.pid, signal.SIGKILL)
+    changed, back_s = loan.back(since_s, BACK_WITHIN_S)
+    return replace(result, changed=changed, back_s=back_s)
+
+
 def _everything(loan: Loan, rng: Random, result: Outcome) -> Outcome:
     """Helper and watchdog are killed at once, and perhaps the client: the next start of the helper puts back."""
     loan.start(rng)
@@ -210,6 +225,7 @@ KINDS: dict[str, Injection] = {
     "helper: helper stopped": _helper_stopped,
     "helper: both killed": _both,
     "helper: watchdog, then helper killed": _watchdog,
+    "helper: fork server, helper killed": _fork_server,
     "helper: helper and watchdog killed": _everything,
 }
 if os.geteuid() == 0:  # who may mount

@@ -6,13 +6,16 @@ Within the usual bounds most of what a fuzzer says would only be told that it co
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from autocap.cli.service_log import log_as_service
+from autocap.guardian import Guardian
+from autocap.guardian.forked_watchdogs import ForkedWatchdogs
 from autocap.helper.bounds import Bounds, Rate
 from autocap.helper.house import House
 from autocap.helper.listening import handed_over
-from autocap.helper.machine import ThisMachine
+from autocap.helper.machine import KINDS, ThisMachine
 from autocap.helper.policy_file import DROP_INS, PolicyFiles
 from autocap.helper.server import Server, ended_by_signals
 
@@ -33,16 +36,18 @@ def main(argv: Sequence[str]) -> int:
     if listener is None:
         print("bench.helper.serve: no socket was handed over", file=sys.stderr)
         return 1
-    house = House(
-        machine=ThisMachine(),
-        policy=PolicyFiles(policy, state_dir / DROP_INS, os.getuid()),
-        state_dir=state_dir,
-        bounds=_OPEN,
-    )
-    server = Server(house, listener, state_dir)
-    with ended_by_signals(server):
-        server.serve()
-    server.close()
+    with ForkedWatchdogs(KINDS) as watchdogs:
+        house = House(
+            machine=ThisMachine(),
+            policy=PolicyFiles(policy, state_dir / DROP_INS, os.getuid()),
+            state_dir=state_dir,
+            bounds=_OPEN,
+            new_guardian=partial(Guardian, start_watch=watchdogs.start),
+        )
+        server = Server(house, listener, state_dir)
+        with ended_by_signals(server):
+            server.serve()
+        server.close()
     return 0
 
 

@@ -24,6 +24,7 @@ _NICE = -10  # as the unit has it
 # LISTEN_PID is that of the process that is to have the socket, which a shell becomes.
 _HAND_OVER = ("/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh")
 OPEN_BOUNDS = (sys.executable, "-P", "-m", "bench.helper.serve")
+_FORK_SERVER = b"autocap.guardian.fork_server"
 USUAL = (sys.executable, "-P", "-m", "autocap", "helper", "serve")
 
 
@@ -160,15 +161,26 @@ class Served:
 
 
 def watchdogs_of(pid: int) -> tuple[int, ...]:
-    """The watchdog processes that a process has started."""
+    """The watchdog processes that a process has started, or had forked."""
+    own = _children(pid, b"autocap.guardian.watchdog")
+    return (*own, *(child for server in fork_servers_of(pid) for child in _children(server, _FORK_SERVER)))
+
+
+def fork_servers_of(pid: int) -> tuple[int, ...]:
+    """The processes that fork watchdogs for a process."""
+    return tuple(_children(pid, _FORK_SERVER))
+
+
+def _children(pid: int, word: bytes) -> list[int]:
+    """Those that have a word on their command line."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, task.read_text().split()):
                 with suppress(OSError):
-                    if b"autocap.guardian.watchdog" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    if word in Path(f"/proc/{child}/cmdline").read_bytes():
                         found.append(child)
-    return tuple(found)
+    return found
 
 
 def until(condition: Callable[[], bool], within_s: float, look_s: float = 0.004) -> float | None:

@@ -63,8 +63,7 @@ def install(module: object) -> None:
     board = FileBoard(Path(os.environ[STATE_VARIABLE]))
     library = EmulatedLibrary(board, shared_clock(board))
     if COST_VARIABLE in os.environ:
-        log = Path(os.environ[COST_VARIABLE])
-        library = MeteredLibrary(board, shared_clock(board), log.with_name(f"{log.name}.{os.getpid()}"))
+        library = MeteredLibrary(board, shared_clock(board), Path(os.environ[COST_VARIABLE]))
     put(module, library, board)
 
 

@@ -1,5 +1,6 @@
 """An emulated library that keeps account of the processor time it takes, so that a controller's own is known."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,8 @@ _TELL_S = 0.5
 
 
 class MeteredLibrary(EmulatedLibrary):
-    """log: a file that holds, anew every half second, the calls so far and their CPU seconds; one for each process."""
+    """log: a file that holds, anew every half second, the calls so far and their CPU seconds; one for each process,
+    with its PID behind the name."""
 
     def __init__(self, board: Board, clock: Clock, log: Path) -> None:
         super().__init__(board, clock)
@@ -40,6 +42,7 @@ class MeteredLibrary(EmulatedLibrary):
         now_s = time.monotonic()
         if now_s - self._logged_s > _TELL_S:
             self._logged_s = now_s
-            temporary = self._log.with_name(f"{self._log.name}.{threading.get_ident()}")  # of many threads
+            own = f"{self._log.name}.{os.getpid()}"  # now, as we may have been forked since
+            temporary = self._log.with_name(f"{own}.{threading.get_ident()}")  # of many threads
             temporary.write_text(f"{self._called} {self._spent_s}")
-            temporary.rename(self._log)
+            temporary.rename(self._log.with_name(own))

@@ -5,17 +5,22 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from autocap.errors import DeviceError
 from autocap.guardian import vital_signs
-from autocap.helper.computing import others_than, sees_all_processes, uid_of
+from autocap.helper.computing import computing, sees_all_processes, uid_of
 from autocap.helper.who import PeerProcess, is_nobody_known, peer_of, user_name
 from autocap.job.processes import own_identity
 
 NOBODY_PID = 2**22 + 1  # above the largest
 ME = os.getuid()
+
+
+def others_than(uid: int, listed: Callable[[], Iterable[int] | None]) -> str | None:
+    return computing(listed).other_than(uid)
 
 
 def test_the_user_of_a_process_is_its_real_one():
@@ -87,6 +92,7 @@ def test_of_a_client_with_very_many_threads_some_are_looked_at(monkeypatch):
     looks: list[object] = []
     monkeypatch.setattr(vital_signs, "_fields", lambda fd: [b"S", *[b"0"] * 18, own_start])
     monkeypatch.setattr(vital_signs, "_state", lambda path: looks.append(path))
+    monkeypatch.setattr(vital_signs.time, "clock_gettime", lambda clock: 0.0)
     monkeypatch.setattr(vital_signs.os, "listdir", lambda path: [str(tid) for tid in range(30_000)])
     own_start = str(own_identity().start_ticks).encode()
     ours, theirs = socket.socketpair()

@@ -21,6 +21,7 @@ from autocap.errors import ActuatorUnavailable
 from autocap.helper.connection import Connection, Refused
 from autocap.helper.protocol import Code, Devices, Done, Lent, Op
 from autocap.job.invoking_user import file_rights_of
+from bench.helper.served import fork_servers_of, watchdogs_of
 from bench.nvml_emulation import FileBoard, environment, machine
 from tests.cli.test_cli import until
 
@@ -102,10 +103,10 @@ class Service:
         return self.limits_mw() == FOUND_MW
 
     def end(self) -> None:
-        watchdogs: list[psutil.Process] = []
+        started: list[psutil.Process] = []
         for process in self._processes:
             with suppress(psutil.NoSuchProcess):
-                watchdogs += psutil.Process(process.pid).children()
+                started += psutil.Process(process.pid).children(recursive=True)
         for process in self._processes:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
@@ -113,7 +114,7 @@ class Service:
             process.wait()
             for stream in filter(None, (process.stdout, process.stderr)):
                 stream.close()
-        psutil.wait_procs(watchdogs, 30.0)  # they write to the state directory until they end
+        psutil.wait_procs(started, 30.0)  # watchdogs write to the state directory until they end
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service):
     assert client.stdout.readline() == "set\n"  # it was told, and has set them again
     os.killpg(client.pid, signal.SIGKILL)
     until(service.are_back)
-    until(lambda: not psutil.Process(service.process.pid).children())  # no watchdog is left over
+    until(lambda: not watchdogs_of(service.process.pid))  # none is left over
     assert psutil.Process(service.process.pid).memory_info().rss < 30e6
 
 
@@ -156,12 +157,36 @@ def test_a_killed_helpers_watchdog_puts_back_and_the_next_one_begins_anew(servic
     service.client()
 
 
+def test_a_killed_helper_leaves_no_process_behind_for_long(service):
+    service.client()
+    started = psutil.Process(service.process.pid).children(recursive=True)
+    assert len(started) == 2  # a watchdog, and what forked it
+    service.process.kill()
+    _, alive = psutil.wait_procs(started, 30.0)
+    assert not alive
+    assert service.are_back()
+
+
+def test_without_the_process_that_forks_watchdogs_a_lease_goes_on_and_the_next_begins(service):
+    client = service.client()
+    (watchdog,), (server,) = watchdogs_of(service.process.pid), fork_servers_of(service.process.pid)
+    os.kill(server, signal.SIGKILL)
+    client.kill()  # for which the watchdog that is left is not needed
+    until(service.are_back)
+    until(lambda: not psutil.pid_exists(watchdog))
+    service.client()
+    (other,) = fork_servers_of(service.process.pid)
+    assert other != server
+    os.kill(other, signal.SIGKILL)
+    service.process.kill()  # now it is
+    until(service.are_back)
+
+
 def test_what_a_helper_left_that_died_with_its_watchdogs_the_next_one_puts_back_before_it_serves(service):
     client = service.client()
-    watchdogs = psutil.Process(service.process.pid).children()
-    assert len(watchdogs) == 1
+    (watchdog,) = watchdogs_of(service.process.pid)
     service.process.send_signal(signal.SIGSTOP)
-    watchdogs[0].kill()
+    os.kill(watchdog, signal.SIGKILL)
     service.process.kill()
     client.wait()
     assert service.limits_mw() == (150_000, 151_000)

@@ -13,11 +13,14 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 
 from autocap.guardian import Guardian
+from autocap.guardian.forked_watchdogs import ForkedWatchdogs
+from autocap.guardian.heartbeat import Heartbeat, StartWatch
 from autocap.job.processes import identify
 from autocap.job.shared_files import SharedFile
 from autocap.records import CapRange, GpuInfo
@@ -65,6 +68,7 @@ def main() -> None:
     parser.add_argument("--both", action="store_true", help="kill the watchdog as well")
     parser.add_argument("--leak", choices=("fork", "raw fork", "exec"), help="have a child that outlives us")
     parser.add_argument("--stop-watchdog", action="store_true", help="which then hears of no cap")
+    parser.add_argument("--fork-server", action="store_true", help="have the watchdog forked")
     parser.add_argument("--kept", action="store_true", help="have the device open, and open nothing to set it")
     parser.add_argument("--emulated", type=int, metavar="PID", help="be of the kind emulated, with that job")
     parser.add_argument(
@@ -82,14 +86,21 @@ def main() -> None:
     cap_range = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
     gpus = [GpuInfo(index=i, uuid=u, name="file", cap_range=cap_range) for i, u in enumerate(args.uuids.split(","))]
     limits = KeptLimits(args.uuids) if args.kept else FusedLimits(fuse)
-    with Guardian(
-        kind="file" if args.emulated is None else "emulated",
-        gpus=gpus,
-        limits=limits,
-        job=None if args.emulated is None else identify(args.emulated),
-        state_dir=args.state_dir,
-        sync=sync,
-    ) as guardian:
+    start_watch: StartWatch = Heartbeat
+    with ExitStack() as stack:
+        if args.fork_server:
+            start_watch = stack.enter_context(ForkedWatchdogs(["file"])).start
+        guardian = stack.enter_context(
+            Guardian(
+                kind="file" if args.emulated is None else "emulated",
+                gpus=gpus,
+                limits=limits,
+                job=None if args.emulated is None else identify(args.emulated),
+                state_dir=args.state_dir,
+                sync=sync,
+                start_watch=start_watch,
+            )
+        )
         say("ready")
         if args.leak is not None:
             leak(args.leak)
