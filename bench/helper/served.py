@@ -87,10 +87,14 @@ class Served:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ending.set()
-        with suppress(ProcessLookupError):
-            self.signal(signal.SIGCONT)
-            self.signal(signal.SIGTERM)
-        self._supervisor.join(_READY_S)
+        deadline_s, told = time.monotonic() + _READY_S, None
+        while self._supervisor.is_alive() and time.monotonic() < deadline_s:
+            if self._process is not told:  # once each, as the supervisor may just have started another
+                told = self._process
+                with suppress(ProcessLookupError):
+                    self.signal(signal.SIGCONT)
+                    self.signal(signal.SIGTERM)
+            self._supervisor.join(0.02)
         self._listener.close()
 
     @property

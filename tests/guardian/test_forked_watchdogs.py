@@ -86,6 +86,7 @@ def test_a_killed_fork_server_is_replaced_and_a_stopped_one_given_up(tmp_path, s
         guardian.set_caps([200.0])
         killed = own_server()
         os.kill(killed, signal.SIGKILL)
+        os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)  # one that is about to die may still take a request
         with guard(state_dir, forked, second) as other:
             other.set_caps([190.0])
             assert own_server() != killed
