@@ -10,7 +10,7 @@ from autocap.errors import AutocapError
 from autocap.runlog.codec import decode, encode
 from bench.nvml_emulation import SHIM, STATE_VARIABLE
 
-MARK = "AUTOCAP_PRETENDED_CLUSTER"  # in the environment of every process of a cluster: its folder
+MARK = "PRETENDED_CLUSTER"  # in the environment of every process of a cluster: its folder
 ROOT = Path(__file__).resolve().parents[2]
 _LONGEST = 40  # bytes of the folder's name: Ray adds 65 to it for its sockets, which may have 107
 _FILE = "cluster.json"

@@ -22,7 +22,7 @@ from bench.nvml_emulation import environment
 
 LOOK_S = 0.02
 _ALLOCATE_S = 60.0
-_MARK = "AUTOCAP_PRETENDED_RUN"  # in the environment of every process of a run: its directory
+_MARK = "PRETENDED_RUN"  # in the environment of every process of a run: its directory
 _TELL = 12  # lines of what was said
 # Not from the directory it is started in, and the same interpreter.
 _RUN = ("-P", "-m", "autocap", "run")

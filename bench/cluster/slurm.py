@@ -109,7 +109,7 @@ def _write_prolog(cluster: Cluster) -> None:
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:
-    mark = {name: value for name, value in cluster.on_node("").items() if name.startswith("AUTOCAP_PRETENDED")}
+    mark = {name: value for name, value in cluster.on_node("").items() if name.startswith("PRETENDED")}
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOCAP_", "SLURM_"))}
     return {**plain, **mark, "SLURM_CONF": str(cluster.directory / "slurm.conf")}
 

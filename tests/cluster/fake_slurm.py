@@ -5,6 +5,7 @@ context.
 """
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -12,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from getpass import getuser
 from pathlib import Path
 
 PROGRAMS = ("srun", "slurmctld", "slurmd", "munged", "scontrol", "sbatch")
@@ -93,7 +93,7 @@ def _write(folder: Path, nodes: int) -> None:
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
     ports = _free_ports(nodes + 1)
-    text = _CONF.format(folder=folder, host=host, user=getuser(), port=ports[0])
+    text = _CONF.format(folder=folder, host=host, user=pwd.getpwuid(os.geteuid()).pw_name, port=ports[0])
     text += "".join(
         f"NodeName=node{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}\n"
         for number, port in enumerate(ports[1:], 1)

@@ -9,7 +9,7 @@ from autocap.cluster.channel import Channel
 from autocap.cluster.protocol import FromAgent, Word
 
 PATIENCE_S = 60.0  # for what comes within a second, on a machine that does much else
-MARK = "AUTOCAP_TEST_MARK"
+MARK = "CLUSTER_TEST_MARK"
 
 
 def heard(channel: Channel, count: int, number: int | None = None) -> dict[int, FromAgent]:
