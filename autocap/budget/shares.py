@@ -1,14 +1,15 @@
 """Who gets how many watts: caps for many jobs under one budget. Pure; a solution for 10,000 jobs takes milliseconds.
 
 A job is charged with its caps, not with its draw: the card itself sees to the cap, also when nobody watches it. What a
-job asks for is the end of its curve; where all fit, all get it.
+job asks for is the end of its curve; where all fit, all get it, but for `energy`.
 
 - `fair`: all are slowed down equally, in proportion to 1/weight (max-min fairness). The watts that jobs need for the
   same slowdown fall as it rises, so one root gives it (beyond which a job stays at its lowest cap).
 - `throughput`: the sum of weight·devices/(1 + slowdown) is highest. With a price of a watt, each job takes the cap at
   which its own part less its price is highest; the price at which the budget is spent gives the caps (the Lagrangian of
   the problem; on curves that are not concave it leaves a gap of at most one job's step).
-- `energy`: the same with the joules per iteration, so the sum of weight·devices·energy is lowest.
+- `energy`: the same with the joules per iteration, so the sum of weight·devices·energy is lowest; a job gets no more
+  than it needs the least with, whatever there is.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,7 @@ class Shares:
 def share(curves: Curves, budget_w: float, policy: Policy = Policy.FAIR) -> Shares:
     """Caps whose sum over all devices is at most the budget, watts, wherever the lowest caps are."""
     lowest_w, asked_w = curves.caps_w[:, 0], curves.caps_w[:, -1]
-    if charged_w(curves, asked_w) <= budget_w:
+    if policy is not Policy.ENERGY and charged_w(curves, asked_w) <= budget_w:
         caps_w = asked_w
     elif charged_w(curves, lowest_w) >= budget_w:
         caps_w = lowest_w

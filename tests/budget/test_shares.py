@@ -81,10 +81,16 @@ def test_a_limit_on_the_slowdown_is_kept_while_the_others_can_make_room() -> Non
 
 def test_all_get_what_they_ask_for_where_it_fits() -> None:
     curves = Curves.of(PUBLISHED)
-    for policy in Policy:
+    for policy in (Policy.FAIR, Policy.THROUGHPUT):
         shares = share(curves, ASKED_W + 1, policy)
         assert np.array_equal(shares.caps_w, curves.caps_w[:, -1])
         assert shares.short_w == 0
+
+
+def test_the_energy_policy_gives_each_what_it_needs_the_least_with() -> None:
+    curves = Curves.of(PUBLISHED)
+    shares = share(curves, ASKED_W + 1, Policy.ENERGY)
+    assert np.array_equal(curves.energy_at(shares.caps_w), curves.energy.min(axis=1))
 
 
 def test_what_not_even_the_lowest_caps_keep_is_said() -> None:
