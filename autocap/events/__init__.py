@@ -4,6 +4,17 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 `summarise` folds them into a Summary.
 """
 
+from autocap.events.budget import (
+    BudgetChanged,
+    BudgetEvent,
+    BudgetReserved,
+    BudgetShort,
+    BudgetStarted,
+    CapGranted,
+    CapLowered,
+    JobJoined,
+    JobLeft,
+)
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
@@ -52,7 +63,7 @@ from autocap.events.sweep import (
     Used,
 )
 
-Event = RunEvent | SearchEvent | SweepEvent
+Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent
 
 __all__ = [
     "BLOCK_ENDED",
@@ -60,6 +71,12 @@ __all__ = [
     "ActuatorChosen",
     "BaselineMeasured",
     "BaselineRefined",
+    "BudgetChanged",
+    "BudgetReserved",
+    "BudgetShort",
+    "BudgetStarted",
+    "CapGranted",
+    "CapLowered",
     "CapSet",
     "Decided",
     "DeviceFound",
@@ -67,6 +84,8 @@ __all__ = [
     "FinishedRun",
     "GpuSet",
     "IdleEstimated",
+    "JobJoined",
+    "JobLeft",
     "LimitRestored",
     "MetricInfo",
     "NodeMetered",
