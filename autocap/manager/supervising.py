@@ -3,10 +3,12 @@
 import os
 import signal
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
+from autocap.errors import AutocapError
 from autocap.streams import note
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -45,6 +47,11 @@ def _one(manage: Callable[[int, bool], int], resumed: bool) -> int:
             os.setpgid(0, 0)  # so that the terminal's ^C comes through us alone
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
             status = manage(leash, resumed)
+        except AutocapError as error:
+            note(str(error))
+            status = error.exit_status
+        except Exception:  # noqa: BLE001 - a process of its own: nobody above it would say so
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(leash)

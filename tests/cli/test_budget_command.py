@@ -78,7 +78,7 @@ def test_what_is_no_job_is_said_with_its_line(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "the jobs are missing"),
+        ([], "the watts are missing"),
         (["--simulate", "x.csv", "--budget", "5x"], "'5x' is no budget"),
         (["--simulate", "x.csv", "--budget", "0"], "'0' is no budget"),
         (["--simulate", "x.csv", "--policy", "fare"], "unknown policy 'fare' (did you mean fair?)"),
