@@ -48,7 +48,7 @@ class CapRange:
 class GpuInfo:
     """What stays the same about one power-capped device (a GPU, or whatever plays one).
 
-    noun: what messages call its kind.
+    noun: what messages call its kind. node: the machine that has it, "" where the job has only this one.
     """
 
     index: int
@@ -56,11 +56,12 @@ class GpuInfo:
     name: str
     cap_range: CapRange
     noun: str = "GPU"
+    node: str = ""
 
     @property
     def where(self) -> str:
         """What messages call it."""
-        return f"{self.noun} {self.index}"
+        return f"{self.noun} {self.index} of {self.node}" if self.node else f"{self.noun} {self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

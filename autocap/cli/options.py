@@ -71,6 +71,11 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
     if args.child is not None:
         raise UsageError("attach starts no command; leave out `--` and what follows, or use `autocap run`")
     made, kinds = _made(args, "attach"), PROGRESS_KINDS[mode]
+    if made.job is not None and (made.nodes != "slurm" or mode == "tune"):
+        raise UsageError(
+            f"--job {made.job} names a Slurm job to attach to; "
+            + ("leave it out, as the script is in its own job" if mode == "tune" else "add --nodes slurm, or drop it")
+        )
     if made.progress.startswith("calls:") and "calls" in kinds:
         call_target(made.progress)
     elif made.progress not in kinds:

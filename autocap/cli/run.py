@@ -4,6 +4,7 @@ import argparse
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from autocap.cli import Parser, options
 from autocap.cli.session_clock import session_clock
@@ -11,6 +12,10 @@ from autocap.config import RunConfig, values
 from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.streams import note, put
+
+if TYPE_CHECKING:  # they import numpy, which is to come after the clock
+    from autocap.job.signals import SignalClock
+    from autocap.session.place import Place
 
 
 class Run:
@@ -27,7 +32,7 @@ class Run:
         with session_clock() as clock:
             from autocap.session.modes import run
 
-            return run(config, clock)
+            return run(config, clock, _place(config, clock))
 
 
 class Attach:
@@ -40,18 +45,20 @@ class Attach:
     is_session = True
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.usage = "autocap attach --pid PID [options]"
-        parser.add_argument(
-            "--pid", metavar="PID", type=values.pid, required=True, help="the job: this process and its descendants"
-        )
+        parser.usage = "autocap attach {--pid PID | --nodes WHERE} [options]"
+        parser.add_argument("--pid", metavar="PID", type=values.pid, help="the job: this process and its descendants")
         options.declare(parser, "attach")
 
     def run(self, args: argparse.Namespace) -> int:
         config = options.attach_config(args)
+        if args.pid is None and config.nodes is None:
+            raise UsageError("attach needs a job; give its process with --pid PID, or its nodes with --nodes WHERE")
+        if args.pid is not None and config.nodes is not None:
+            raise UsageError(f"--pid is of this machine, --nodes {config.nodes} of a whole job; drop one of them")
         with session_clock() as clock:
             from autocap.session.modes import attach
 
-            return attach(config, clock, args.pid)
+            return attach(config, clock, _place(config, clock, args.pid))
 
 
 class Inside:
@@ -76,11 +83,30 @@ class Inside:
             with session_clock() as clock:
                 from autocap.session.modes import inside
 
-                return inside(config, clock, args.pid)
+                return inside(config, clock, _place(config, clock, args.pid))
         except AutocapError as error:  # nothing is tuned, which is no reason to disturb the job
             note(f"warning: the job runs untuned: {error}")
             put(str(error))  # for the block, which has this as its result
             return error.exit_status
+
+
+def _place(config: RunConfig, clock: "SignalClock", pid: int | None = None) -> "Place":
+    """Where the job runs. pid: of one that runs already on this machine. Raises AutocapError where its nodes cannot be
+    told."""
+    from autocap.session.place import LocalPlace
+
+    if config.nodes is None:
+        return LocalPlace(pid)
+    if invoking_user() is not None:
+        raise UsageError(
+            f"--nodes {config.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
+            "each node to set limits"
+        )
+    from autocap.cluster.engines import carrier
+    from autocap.cluster.place import ClusterPlace
+
+    with clock.lifted():
+        return ClusterPlace(carrier(config.nodes, config.job), pid)
 
 
 def checked(words: Sequence[str]) -> RunConfig:

@@ -147,8 +147,9 @@ class RunConfig:
     command: of a job that was attached to, its own. gpus: indices or UUIDs, `None` for those the job uses. sample_hz:
     `None` for as few as are needed. kill_after_s: `None` waits without limit. out: `None` for a new directory.
     idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each once or
-    more often. memory: begin from what is remembered of the job, and remember this run. step_map_fd: of the map in
-    which a job that asked to be tuned counts its steps. taken: the settings that the command line does not give.
+    more often. memory: begin from what is remembered of the job, and remember this run. nodes: `None` for this machine
+    alone. job: of Slurm, where it is not the one around us. step_map_fd: of the map in which a job that asked to be
+    tuned counts its steps. taken: the settings that the command line does not give.
     """
 
     command: tuple[str, ...]
@@ -220,6 +221,23 @@ class RunConfig:
             values.gpu_list,
             "indices, ranges or UUIDs of GPUs or CPU packages, by comma (default: those the job uses)",
             commands=_TUNING,
+        ),
+    ] = None
+    nodes: Annotated[
+        str | None,
+        _device(
+            "--nodes WHERE",
+            values.nodes,
+            "tune a job on all its nodes: slurm (those of the job around this command, or of --job), or ray[:ADDRESS] "
+            "(default: this machine alone)",
+            commands=_TUNING,
+            usual=("slurm", "ray"),
+        ),
+    ] = None
+    job: Annotated[
+        str | None,
+        _device(
+            "--job ID", values.job_id, "with --nodes slurm: the Slurm job, in place of --pid", commands=("attach",)
         ),
     ] = None
     progress: Annotated[

@@ -283,6 +283,28 @@ def node_power(text: str) -> str:
     return plain(positive("watts")(text))
 
 
+def nodes(text: str) -> str:
+    """`slurm`, `ray` or `ray:ADDRESS`: what knows the nodes of a job."""
+    engine, colon, address = text.partition(":")
+    what = "choose slurm, ray or ray:ADDRESS"
+    if engine not in ("slurm", "ray"):
+        raise argparse.ArgumentTypeError(f"unknown nodes {shown(text)}{did_you_mean(engine, ('slurm', 'ray'))}; {what}")
+    if colon and (engine == "slurm" or not _CLUSTER.fullmatch(address)):
+        raise argparse.ArgumentTypeError(f"{shown(text)} has no such address; {what}, such as ray:10.0.0.1:6379")
+    return text
+
+
+_CLUSTER = re.compile(r"(ray://)?[A-Za-z0-9.\[\]:-]{1,253}:\d{1,5}", re.ASCII)
+_JOB = re.compile(r"\d{1,20}(_\d{1,20}|\+\d{1,20})?", re.ASCII)
+
+
+def job_id(text: str) -> str:
+    """The number of a Slurm job, of an element of an array, or of a component of a heterogeneous one."""
+    if not _JOB.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no Slurm job; give its number, such as 4711 or 4711_2")
+    return text
+
+
 def actuator(text: str) -> str:
     """Who sets limits. DCGM is refused: what is set through it cannot be put back as it was found (its config module
     keeps the last limit as a target, which it has no way to forget, and takes whole watts)."""

@@ -36,6 +36,7 @@ from autocap.tracking.joined import joined
 log = logging.getLogger(__name__)
 # How torchrun and Lightning, mpirun and srun number the ranks of a machine, and say how many there are.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_JOB_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # the same of all machines of the job
 _COUNTS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
 # A shell starts it, prints its PID and ends, which makes it an orphan. In a session of its own no ^C reaches it. What
 # it prints is why it could not begin.
@@ -77,7 +78,7 @@ class Tuned:
     def __enter__(self) -> "Tuned":
         self._began, self._began_s, self._pid = datetime.now().astimezone(), time.monotonic(), os.getpid()
         self._why_not = None
-        if not self._first_rank or _is_another_rank():
+        if not self._first_rank or _is_another_rank(_RANKS if self._config.nodes is None else _JOB_RANKS):
             self._why_not = "another rank has the job tuned"
             return self
         if are_counted():
@@ -167,9 +168,10 @@ def _words_of(option: CommandOption, value: OptionValue) -> list[str]:
         raise UsageError(f"{option.keyword}: {error}") from None
 
 
-def _is_another_rank() -> bool:
-    """Whether this is a rank of a job whose first rank (of this machine, where that is known) has it tuned."""
-    rank = _variable(_RANKS)
+def _is_another_rank(variables: Sequence[str]) -> bool:
+    """Whether this is a rank of a job whose first one has it tuned. variables: that hold the rank, on this machine or
+    in the whole job."""
+    rank = _variable(variables)
     return (rank if rank is not None else _distributed()[0]) != 0
 
 

@@ -13,15 +13,39 @@ from autocap.job import processes
 _PROC = Path("/proc")
 
 
-class AttachedJob:
+class FollowedJob:
+    """A job that somebody else has started: it is left, and not ended. left_because: why we left it before its end, or
+    `None`."""
+
+    def __init__(self) -> None:
+        self.left_because: str | None = None
+
+    def forward(self, signum: int, *, from_terminal: bool = False) -> None:
+        """Signals to us are not the job's."""
+
+    def end(self, signum: int, *, from_terminal: bool = False) -> None:
+        """Follow the process no more."""
+        self.left_because = f"{signal.Signals(signum).name} ended autocap, the job goes on"
+
+    def kill(self) -> None:
+        """What kills a child only has us leave a job that is not ours."""
+        self.end(signal.SIGINT)
+
+    def suspend(self, *, from_terminal: bool = False) -> None:
+        """Stop ourselves alone, and return when somebody continues us. Put the caps back first."""
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class AttachedJob(FollowedJob):
     """The process that was attached to, and with it all its descendants.
 
-    pid, identity: the process. command: its command line. left_because: why we left it before its end, or `None`.
+    pid, identity: the process. command: its command line.
     Held by a pidfd where the kernel has it, so that a recycled PID is never mistaken for the job. Raises TargetError
     where there is no such process, where it cannot be seen, and where it is no process to tune.
     """
 
     def __init__(self, pid: int) -> None:
+        super().__init__()
         if pid == os.getpid():
             raise TargetError(f"process {pid} is this autocap itself; pass the PID of the training job")
         self._pidfd = _open(pid)
@@ -30,7 +54,6 @@ class AttachedJob:
             self.close()
             raise _not_there(pid)
         self.pid, self.identity = pid, identity
-        self.left_because: str | None = None
         if (leader := _leader_of(pid)) != pid:
             self.close()
             raise TargetError(f"{pid} is a thread of process {leader}; pass --pid {leader}")
@@ -48,21 +71,6 @@ class AttachedJob:
     def poll(self) -> int | None:
         """0 once the process has ended or was left; `None` until then. Its own exit status is its parent's to know."""
         return 0 if self.left_because is not None or self._has_ended() else None
-
-    def forward(self, signum: int, *, from_terminal: bool = False) -> None:
-        """Signals to us are not the job's."""
-
-    def end(self, signum: int, *, from_terminal: bool = False) -> None:
-        """Follow the process no more."""
-        self.left_because = f"{signal.Signals(signum).name} ended autocap, the job goes on"
-
-    def kill(self) -> None:
-        """What kills a child only has us leave a job that is not ours."""
-        self.end(signal.SIGINT)
-
-    def suspend(self, *, from_terminal: bool = False) -> None:
-        """Stop ourselves alone, and return when somebody continues us. Put the caps back first."""
-        os.kill(os.getpid(), signal.SIGSTOP)
 
     def close(self) -> None:
         if self._pidfd is not None:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from autocap.clock import Clock
 from autocap.config import CALLS_WITHIN_SECONDS, PERIOD_WITHIN_SECONDS, STEPS_WITHIN_SECONDS
@@ -120,6 +121,11 @@ class IterationCounter:
         else:
             with self._relay.child_stdout() as descriptor:
                 yield descriptor
+
+    @property
+    def step_map(self) -> Path | None:
+        """The file in which the child's processes count their steps; `None` where there is none that we made."""
+        return None if self._map is None or self._given is not None else self._map.path
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from autocap.reports.document import Document
 from autocap.reports.figures import pictures
 from autocap.reports.figures.model import Picture
 from autocap.reports.run_document import run_document
-from autocap.reports.summary.record import Summary
+from autocap.reports.summary.record import DeviceSummary, Summary
 from autocap.reports.summary.summarise import summarise
 from autocap.runlog.codec import Json, encode
 from autocap.runlog.columns import read_samples
@@ -90,7 +90,8 @@ def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
     """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted, a cap per GPU
-    was looked for, a setting taken from a file or variable, or something remembered of the job."""
+    was looked for, there are several nodes, a setting was taken from a file or variable, or something remembered of the
+    job."""
     result = _fields(summary)
     if summary.versus_common is None:
         del result["versus_common"]
@@ -108,7 +109,18 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
         best = [_fields(one) for one in found]
         result[key] = {str(one.pop("metric")): one for one in best}
     known = _only_ratios(result) if summary.is_relative else without(OF_PROXY, result)
-    return known if summary.node is not None else without(_OF_NODE, known)
+    known = known if summary.node is not None else without(_OF_NODE, known)
+    if summary.device is not None:
+        known["device"] = _device(summary.device)
+    return known
+
+
+def _device(device: DeviceSummary) -> dict[str, Json]:
+    """The devices; each with its node where there are several."""
+    known = _fields(device)
+    if not any(gpu.node for gpu in device.gpus):
+        known["gpus"] = [without(frozenset({"node"}), _fields(gpu)) for gpu in device.gpus]
+    return known
 
 
 def _only_ratios(result: dict[str, Json]) -> dict[str, Json]:

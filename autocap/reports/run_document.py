@@ -7,8 +7,8 @@ from autocap.config.option import taken_words
 from autocap.events import Event
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
+from autocap.reports.wording import limits, remembered, withdrawn
 from autocap.reports.wording import node as node_wording
-from autocap.reports.wording import remembered, withdrawn
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.headline import headline
 from autocap.reports.wording.proxy import PROXY, mark
@@ -61,7 +61,10 @@ def _body(
         front = f"Pareto front{mark(summary)}: energy and time that no other cap beats"
         yield wording.front(summary.pareto, front, emulated=summary.modelled)
     if summary.device is not None:
-        yield wording.limits(summary.device)
+        nodes = limits.of_nodes(summary.device)
+        if nodes is not None:
+            yield nodes
+        yield limits.of_devices(summary.device)
 
 
 def _job(summary: Summary, events: Sequence[Event]) -> Iterator[tuple[str, str]]:

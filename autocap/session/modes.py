@@ -11,23 +11,21 @@ from contextlib import ExitStack
 from dataclasses import replace
 from enum import Enum
 
-from autocap import devices, events
+from autocap import events
 from autocap.config import RunConfig
 from autocap.devices.base import DeviceSource, Tunable
 from autocap.errors import AutocapError, DeviceError, DeviceUnavailable
 from autocap.job import child as child_job
-from autocap.job.attached import AttachedJob
 from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
 from autocap.job.invoking_user import InvokingUser, privileged
 from autocap.job.signals import EndedBySignal, SignalClock
-from autocap.progress.counter import IterationCounter
-from autocap.session.actuating import require_actuator
 from autocap.session.caps import checker
 from autocap.session.earlier import warm_start
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
-from autocap.session.preparing import found_command, open_node_power, settle_leftovers, tell_of_command
+from autocap.session.place import Counting, JobThere, LocalPlace, Place
+from autocap.session.preparing import found_command, tell_of_command
 from autocap.session.remembering import JobMemory
 from autocap.session.rights import lent_rights
 from autocap.session.runner import ASKED
@@ -43,38 +41,38 @@ class JobOrigin(Enum):
     TUNE = "tune"  # it runs already, and asked for it
 
 
-def run(config: RunConfig, clock: SignalClock) -> int:
-    """Start the command, tune it while it runs, report; the child's exit status.
+def run(config: RunConfig, clock: SignalClock, place: Place | None = None) -> int:
+    """Start the command, tune it while it runs, report; the child's exit status. place: `None` for this machine.
 
     Raises AutocapError for what is wrong before the child runs.
     """
-    return _session(config, clock, JobOrigin.RUN, None)
+    return _session(config, clock, JobOrigin.RUN, place or LocalPlace())
 
 
-def attach(config: RunConfig, clock: SignalClock, pid: int) -> int:
-    """Tune a process that runs already until it ends or a signal ends us; 0.
+def attach(config: RunConfig, clock: SignalClock, place: Place) -> int:
+    """Tune a job that runs already until it ends or a signal ends us; 0.
 
     Raises AutocapError where it cannot be tuned (or, under --observe, measured).
     """
-    _session(config, clock, JobOrigin.ATTACH, pid)
+    _session(config, clock, JobOrigin.ATTACH, place)
     return 0
 
 
-def inside(config: RunConfig, clock: SignalClock, pid: int) -> int:
+def inside(config: RunConfig, clock: SignalClock, place: Place) -> int:
     """Tune the process that asked for it (`autocap.tune`), once it uses a device, until it ends or asks no more; 0.
 
     Raises AutocapError for what has nothing to do with the device; where that cannot be tuned, the job runs untuned.
     """
-    _session(config, clock, JobOrigin.TUNE, pid)
+    _session(config, clock, JobOrigin.TUNE, place)
     return 0
 
 
-def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int | None) -> int:
+def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Place) -> int:
     with ExitStack() as stack:
         user = stack.enter_context(lent_rights(config))
         with clock.preparing():
             plan = _plan(config)
-            attached = None if pid is None else stack.enter_context(AttachedJob(pid))
+            attached = None if origin is JobOrigin.RUN else place.job(stack)
             if attached is not None:
                 config = replace(config, command=attached.command)
             if plan.warm_start is not None:
@@ -82,18 +80,20 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
             command = JobCommand(argv=config.command)
             if attached is None:
                 command = found_command(config, clock, user)
-            source, why_not = _source_or_why(config, clock, plan, origin, stack)
+            source, why_not = _source_or_why(config, clock, plan, origin, place, stack)
             if source is not None:
-                require_actuator(config)
-            notes = settle_leftovers(observe=config.tune.observe)
+                place.require(config)
+            notes = place.leftovers(observe=config.tune.observe)
             device = None
             if attached is not None and source is not None and origin is JobOrigin.ATTACH:
                 device = _device_now(source, attached, stack)
-            node = None if source is None else open_node_power(config, clock, stack)
-            memory = JobMemory.of(config.command, pid, user) if config.memory and source is not None else None
+            node = None if source is None else place.node(config, clock, stack)
+            memory = None
+            if config.memory and source is not None and (attached is None or place.remembers):
+                memory = JobMemory.of(config.command, None if attached is None else attached.pid, user)
             if plan.warm_start is not None and source is not None:
                 plan.warm_start.require_node(None if node is None else node.name)
-        counting = stack.enter_context(_counter(config, origin, counted=source is not None))
+        counting = stack.enter_context(_counter(config, origin, place, counted=source is not None))
         if attached is not None:
             counting.follow(attached.identity)
         output = stack.enter_context(RunOutput(config, clock, node))
@@ -118,6 +118,7 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
             counting=counting,
             node=node,
             memory=memory,
+            place=place,
         )
         if source is None:
             status = tuning.untuned(why_not)
@@ -131,13 +132,13 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, pid: int 
                 raise
         counting.drain(clock)
         tuning.remember()
-        if isinstance(job, ChildJob):
+        if attached is None:
             output.end(tuning.ended_because, status)
-        elif origin is JobOrigin.TUNE and job.left_because is not None:
+        elif origin is JobOrigin.TUNE and attached.left_because is not None:
             nothing_before = tuning.ended_because in (events.JOB_ENDED, ASKED)
             output.end(events.BLOCK_ENDED if nothing_before else tuning.ended_because)
         else:
-            output.end(job.left_because or tuning.ended_because)
+            output.end(attached.left_because or tuning.ended_because)
     return status
 
 
@@ -155,6 +156,7 @@ def _source_or_why(
     clock: SignalClock,
     plan: SearchPlan,
     origin: JobOrigin,
+    place: Place,
     stack: ExitStack,
 ) -> tuple[DeviceSource | None, str]:
     """The source of devices, open until the stack closes; where there is none that can be used, the reason.
@@ -164,7 +166,7 @@ def _source_or_why(
     """
     owner_uid = None if origin is JobOrigin.RUN else os.geteuid()
     try:
-        found = devices.open_source(config, clock, checker(config.tune, plan.required_w), owner_uid)
+        found = place.source(config, clock, checker(config.tune, plan.required_w), owner_uid)
     except DeviceError as error:
         none_there = config.device == "auto" and isinstance(error, DeviceUnavailable)
         if origin is JobOrigin.ATTACH or (origin is JobOrigin.RUN and not none_there):
@@ -176,7 +178,7 @@ def _source_or_why(
     return found, ""
 
 
-def _device_now(source: DeviceSource, job: AttachedJob, stack: ExitStack) -> Tunable:
+def _device_now(source: DeviceSource, job: JobThere, stack: ExitStack) -> Tunable:
     """The devices that a job uses at this moment, open until the stack closes. Raises DeviceError for none."""
     with privileged():  # whose files show what they use
         device = source.find(job.identity, math.inf)
@@ -188,8 +190,8 @@ def _device_now(source: DeviceSource, job: AttachedJob, stack: ExitStack) -> Tun
     return device
 
 
-def _counter(config: RunConfig, origin: JobOrigin, *, counted: bool) -> IterationCounter:
-    return IterationCounter(
+def _counter(config: RunConfig, origin: JobOrigin, place: Place, *, counted: bool) -> Counting:
+    return place.counting(
         config.progress if counted else "none",
         ours=origin is not JobOrigin.ATTACH,
         step_map_fd=config.step_map_fd,
@@ -197,7 +199,7 @@ def _counter(config: RunConfig, origin: JobOrigin, *, counted: bool) -> Iteratio
 
 
 def _start(
-    command: JobCommand, clock: SignalClock, output: RunOutput, user: InvokingUser | None, counting: IterationCounter
+    command: JobCommand, clock: SignalClock, output: RunOutput, user: InvokingUser | None, counting: Counting
 ) -> ChildJob:
     try:
         with clock.lifted(), counting.child_stdout() as stdout:

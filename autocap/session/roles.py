@@ -1,13 +1,13 @@
 """Who takes part in the loop that tunes a job: what it needs of each, as protocols."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Protocol, Self
 
 from autocap.controller.actions import Action
 from autocap.events import Event
 from autocap.guardian import Restored
-from autocap.records import Sample
+from autocap.records import GpuInfo, Sample
 from autocap.session.restorer import Restoring
 
 
@@ -76,6 +76,23 @@ class LimitGuard(Actuator, Protocol):
 
     def rehearse(self) -> None:
         """Request the limits found on arrival, or raise AutocapError: what is not permitted shows at once."""
+
+
+class Sampler(Protocol):
+    """Reads the devices of a job: those of this machine, or what others have read on several."""
+
+    @property
+    def gpus(self) -> tuple[GpuInfo, ...]:
+        """The devices, in the order of the readings."""
+
+    def samples(self) -> Iterable[Sample]:
+        """What there is since the last time, oldest first, taken one by one: between two of them caps may be set.
+
+        Raises DeviceError when a device is lost.
+        """
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the run log on what the user should know of what is read; each is returned once."""
 
 
 class Sink(Protocol):

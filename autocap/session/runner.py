@@ -5,7 +5,6 @@ loop goes on waiting for the job.
 """
 
 import logging
-import math
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -14,12 +13,11 @@ from typing import assert_never
 from autocap import events
 from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
-from autocap.devices.base import Device, PowerSource
 from autocap.errors import AutocapError, GuardError, LimitRefused
-from autocap.records import Sample, StepReading
+from autocap.records import Sample
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.restorer import Restorer
-from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sink
+from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
 
 log = logging.getLogger(__name__)
 # Between two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is
@@ -27,8 +25,6 @@ log = logging.getLogger(__name__)
 _BEAT_S, _APART_S = 0.4, 0.35
 # Who loses the caps so often can measure no trial to its end: the search would begin each of them anew for ever.
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
-_HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
-_READINGS = 3  # at most, for one sample
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
 _PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
 ASKED = "a signal asked for the end"
@@ -55,35 +51,30 @@ class LoopMode(Enum):
 class Runner:
     """Runs one tuning to the end of its job.
 
-    steps: reads the step counter. actuator: `None` under --observe. pace: seconds until the next sample, asked after
-    each. node: of the machine's power, `None` where only the device's counts.
+    actuator: `None` under --observe. pace: seconds until samples are next asked for, asked after each time.
     """
 
     def __init__(
         self,
         *,
         clock: Clock,
-        device: Device,
+        sampler: Sampler,
         controller: Decider,
         job: Job,
         sink: Sink,
         pace: Callable[[], float],
-        steps: Callable[[], StepReading | None],
         actuator: Actuator | None,
         inbox: Inbox | None = None,
-        node: PowerSource | None = None,
     ) -> None:
-        self._node = node
-        self._clock, self._device, self._controller, self._job = clock, device, controller, job
-        self._sink, self._pace, self._steps, self._actuator = sink, pace, steps, actuator
+        self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
+        self._sink, self._pace, self._actuator = sink, pace, actuator
         self._inbox = inbox or NoInbox()
-        self._watch = LimitWatch(device.gpus)
+        self._watch = LimitWatch(sampler.gpus)
         self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
         self._restorer = None if actuator is None else Restorer(actuator, self._warn)
-        self._quickest_s = math.inf  # that a reading took
 
     @property
     def ended_because(self) -> str:
@@ -104,7 +95,7 @@ class Runner:
             if self._restorer is not None:
                 self._restorer.due(now_s)
             if signum is None and now_s >= next_s:
-                self._take_sample()
+                self._take_samples()
                 interval_s, now_s = self._interval_s(), self._clock.now()
                 next_s += interval_s
                 if next_s < now_s:  # late by a whole interval: skip, rather than hurry after it
@@ -116,35 +107,27 @@ class Runner:
         """Until the next sample; soon where a limit seems to have been changed."""
         return min(self._pace(), _LOOK_AGAIN_S) if self._watch.suspects else self._pace()
 
-    def _take_sample(self) -> None:
+    def _take_samples(self) -> None:
         if self._mode is LoopMode.BLIND:
             return
 
         def step() -> list[Action]:
-            sample = self._read()
-            for note in (*self._device.notes(), *(() if self._node is None else self._node.notes())):
-                self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
-            self._sink.sample(sample)
-            if self._mode is LoopMode.TUNING:
-                changed = self._watch.change(sample.readings, self._controller.caps_w)
-                if changed is not None:  # step aside: ours go where they still stand
-                    self._give_up(changed, LoopMode.OBSERVING)
-            return self._controller.feed(sample)
+            for sample in self._sampler.samples():
+                for action in self._take(sample):
+                    self._act(action)
+            return []
 
         self._safely(step)
 
-    def _read(self) -> Sample:
-        """All there is to read. Steps first, so that none has ended after the sample. Readings that were long in
-        coming, as on a machine with too few cores, may be older than the clock then says: they are taken again."""
-        for _ in range(_READINGS):
-            steps, begun_s = self._steps(), self._clock.now()
-            readings = self._device.read()
-            node = None if self._node is None else self._node.read()
-            t_s = self._clock.now()
-            self._quickest_s = min(self._quickest_s, t_s - begun_s)
-            if t_s - begun_s <= max(_HELD_UP_S, _LONGER * self._quickest_s):
-                break
-        return Sample(t_s=t_s, readings=readings, steps=steps, node=node)
+    def _take(self, sample: Sample) -> list[Action]:
+        for note in self._sampler.notes():
+            self._sink.event(events.Warned(t_s=self._clock.now(), text=note))
+        self._sink.sample(sample)
+        if self._mode is LoopMode.TUNING:
+            changed = self._watch.change(sample.readings, self._controller.caps_w)
+            if changed is not None:  # step aside: ours go where they still stand
+                self._give_up(changed, LoopMode.OBSERVING)
+        return self._controller.feed(sample)
 
     def _beat(self, now_s: float) -> None:
         actuator = self._actuator

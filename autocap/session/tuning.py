@@ -24,10 +24,11 @@ from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
 from autocap.progress import Progress
 from autocap.records import Measurement, SensorInfo, StepReading, Trial
-from autocap.session.actuating import NewGuardian, actuation
+from autocap.session.actuating import NewGuardian
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
+from autocap.session.place import LocalPlace, Place
 from autocap.session.recorder import Recorder
 from autocap.session.remembering import JobMemory, Recalled
 from autocap.session.roles import Inbox, Job, Order
@@ -84,7 +85,7 @@ class IterationSource(Protocol):
 @dataclass(slots=True, kw_only=True)
 class Tuning:
     """One job that runs, and what is known of its tuning. node: of the machine's power. memory: of the job, where it is
-    to be used. ended_because: once it has ended."""
+    to be used. place: where it runs. ended_because: once it has ended."""
 
     config: RunConfig
     clock: RunClock
@@ -95,6 +96,7 @@ class Tuning:
     counting: IterationSource
     node: PowerSource | None = None
     memory: JobMemory | None = None
+    place: Place = field(default_factory=LocalPlace)
     new_guardian: NewGuardian = Guardian
     ended_because: str = events.JOB_ENDED
     _idle: IdleWatch = field(default_factory=IdleWatch)
@@ -199,24 +201,29 @@ class Tuning:
         )
         if recalled is not None:
             self.recorder.event(recalled.event(self.clock.now(), best_w))
+        pace = self._pace(controller)
         runner = Runner(
             clock=self.clock,
-            device=device,
+            sampler=self.place.sampler(
+                clock=self.clock,
+                device=device,
+                steps=lambda: self._count(controller),
+                node=self.node,
+                pace=pace,
+            ),
             controller=controller,
             job=self.job,
             sink=self.recorder,
-            pace=self._pace(controller),
-            steps=lambda: self._count(controller),
+            pace=pace,
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
-            node=self.node,
         )
         return runner, held
 
     def _guard(self, device: Tunable, stack: ExitStack) -> Guarded:
         if device.refusal is not None:
             raise DeviceError(device.refusal)
-        way = actuation(self.config.actuator, device, self.new_guardian)
+        way = self.place.actuation(self.config.actuator, device, self.new_guardian)
         held = guarded(way, self.job.identity, self.recorder, self.clock, stack)
         if isinstance(device, LendableDevice):
             self.recorder.event(way.chosen(self.clock.now()))

@@ -35,6 +35,7 @@ from autocap.session.inbox import SignalInbox
 from autocap.session.recorder import Recorder
 from autocap.session.roles import Order
 from autocap.session.runner import Runner, follow
+from autocap.session.sampling import LocalSampler
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import device_names
 
@@ -236,15 +237,13 @@ class Running:
         interval_s = 1 / fixed_hz if fixed_hz else device.sensor.update_s / SAMPLES_PER_UPDATE
         runner = Runner(
             clock=self.clock,
-            device=device,
+            sampler=LocalSampler(clock=self.clock, device=device, steps=lambda: None, node=self.node),
             controller=whole,
             job=job,
             sink=_EventsOnly(self.recorder),
             pace=lambda: interval_s,
-            steps=lambda: None,
             actuator=inbox.actuator,
             inbox=inbox,
-            node=self.node,
         )
         try:
             return runner.run()

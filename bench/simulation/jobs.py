@@ -24,6 +24,7 @@ from autocap.records import Measurement, Sample, StepReading, Trial
 from autocap.session.caps import cap_grid
 from autocap.session.earlier import NOTHING, Earlier
 from autocap.session.runner import Runner
+from autocap.session.sampling import LocalSampler
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
@@ -148,14 +149,17 @@ def tune(
     actuator = SimulatedActuator(device, original_w)
     runner = Runner(
         clock=clock,
-        device=device,
+        sampler=LocalSampler(
+            clock=clock,
+            device=device,
+            steps=(lambda: device.steps(clock.now())) if counter is None else counter(device, clock, controller),
+            node=None if meter is None else meter(device, clock),
+        ),
         controller=controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
         pace=lambda: INTERVAL_S if starves() else controller.interval_s,
-        steps=(lambda: device.steps(clock.now())) if counter is None else counter(device, clock, controller),
         actuator=actuator,
-        node=None if meter is None else meter(device, clock),
     )
     runner.run()
     actuator.restore()

@@ -12,6 +12,7 @@ from autocap.devices.simulated.meter import SimulatedMeter
 from autocap.events.sweep import FinishedRun, PlannedRun, SweepPlan
 from autocap.metrics import Metric
 from autocap.session.runner import Runner
+from autocap.session.sampling import LocalSampler
 from autocap.sweep.measuring import WholeRun
 from autocap.sweep.plan import gpu_set
 from autocap.sweep.schedule import Schedule
@@ -62,16 +63,15 @@ def measure(command: Command, run: PlannedRun, seed: int) -> FinishedRun:
     actuator.set_caps(caps_w)
     clock.wait_until(_START_S)
     whole = WholeRun(caps_w, clock.now(), device.sensor.window_s, None if node is None else node.refresh_s)
+    child_clock = _ChildClock(clock, device)
     runner = Runner(
-        clock=_ChildClock(clock, device),
-        device=device,
+        clock=child_clock,
+        sampler=LocalSampler(clock=child_clock, device=device, steps=lambda: None, node=node),
         controller=whole,
         job=SimulatedProcess(device, clock, float("inf")),
         sink=Log(),
         pace=lambda: INTERVAL_S,
-        steps=lambda: None,
         actuator=actuator,
-        node=node,
     )
     status = runner.run()
     return FinishedRun(run=run, used=whole.used, exit_status=status, trouble=whole.trouble)

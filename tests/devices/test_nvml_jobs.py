@@ -18,6 +18,7 @@ from autocap.progress import Progress, StepProgress
 from autocap.progress.period.progress import PeriodProgress
 from autocap.session.caps import cap_grid
 from autocap.session.runner import Runner
+from autocap.session.sampling import LocalSampler
 from autocap.strategies import registry
 from bench.nvml_emulation import Change, Fault, machine
 from bench.nvml_emulation.physics import Physics
@@ -83,12 +84,11 @@ def tune(made: Stand, end_s: float, period: bool = False, caps_w: tuple[float, .
     )
     runner = Runner(
         clock=made.clock,
-        device=device,
+        sampler=LocalSampler(clock=made.clock, device=device, steps=lambda: None if period else job.physics.steps()),
         controller=controller,
         job=job,
         sink=log,
         pace=lambda: controller.interval_s,
-        steps=lambda: None if period else job.physics.steps(),
         actuator=actuator,
     )
     assert runner.run() == 0

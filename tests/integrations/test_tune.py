@@ -212,6 +212,13 @@ def test_what_kept_a_process_from_being_started_is_the_result_and_one_warning(cl
 def test_of_several_ranks_only_the_first_on_a_machine_starts_anything(cli: Scripts, variable: str) -> None:
     done = cli(BLOCK.replace("60", "0.1"), **{variable: "1"})
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, OTHER_RANK, "")
+
+
+@pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"])
+def test_of_a_job_on_several_nodes_only_the_first_rank_of_all_starts_anything(cli: Scripts, variable: str) -> None:
+    block = BLOCK.replace("60", "0.1").replace("out=", "nodes='slurm', out=")
+    done = cli(block, **{variable: "1", "LOCAL_RANK": "0"})
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, OTHER_RANK, "")
     assert not (cli.folder / "run").exists()
 
 

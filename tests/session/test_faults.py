@@ -16,6 +16,7 @@ from autocap.runlog.event_log import read_events
 from autocap.runlog.faults import Faults
 from autocap.session.recorder import Recorder
 from autocap.session.runner import Runner
+from autocap.session.sampling import LocalSampler
 
 
 @pytest.fixture
@@ -128,8 +129,8 @@ class Job:
 def test_a_fault_while_tuning_puts_the_limits_back_before_its_traceback_is_written(directory: RunDirectory) -> None:
     clock, recorder, limits = VirtualClock(), Recorder(directory), Limits(directory)
     runner = Runner(
-        clock=clock, device=Device(), controller=Broken(), job=Job(clock), sink=recorder, pace=lambda: 0.1,
-        steps=lambda: None, actuator=limits,
+        clock=clock, sampler=LocalSampler(clock=clock, device=Device(), steps=lambda: None), controller=Broken(),
+        job=Job(clock), sink=recorder, pace=lambda: 0.1, actuator=limits,
     )  # type: ignore[arg-type]  # fmt: skip
     assert runner.run() == 5
     file = directory.path / "internal-fault.txt"

@@ -14,6 +14,7 @@ from autocap.devices.base import Device
 from autocap.events import Event
 from autocap.records import CapRange, GpuInfo, Reading, Sample, SensorInfo
 from autocap.session.runner import Runner
+from autocap.session.sampling import LocalSampler
 
 GPU = GpuInfo(index=0, uuid="GPU-1", name="none", cap_range=CapRange(min_w=100.0, max_w=300.0, default_w=250.0))
 INTERVAL_S = 0.1
@@ -58,8 +59,8 @@ class Loop:
     def run(self) -> Runner:
         device: Device = self
         runner = Runner(
-            clock=self.clock, device=device, controller=self, job=self, sink=self, pace=self.pace,
-            steps=lambda: None, actuator=self,
+            clock=self.clock, sampler=LocalSampler(clock=self.clock, device=device, steps=lambda: None),
+            controller=self, job=self, sink=self, pace=self.pace, actuator=self,
         )  # fmt: skip
         assert runner.run() == 0
         return runner

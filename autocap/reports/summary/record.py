@@ -29,6 +29,7 @@ class GpuSummary:
     cap_original_w: float | None
     cap_final_w: float | None
     restored: bool
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

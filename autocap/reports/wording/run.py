@@ -11,7 +11,6 @@ from autocap.reports.summary.gains import changes_pct
 from autocap.reports.summary.record import (
     PREDICTED,
     BestCap,
-    DeviceSummary,
     ParetoPoint,
     Summary,
     TrialSummary,
@@ -140,24 +139,6 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
         rows=tuple(rows),
         folded=True,
     )
-
-
-def limits(device: DeviceSummary) -> Table:
-    """Each device's power limits, watts: what it accepts, what was found, what was left."""
-    rows = [
-        (
-            str(gpu.index),
-            gpu.name,
-            f"{gpu.cap_min_w:g}–{gpu.cap_max_w:g}",
-            f"{gpu.cap_default_w:g}",
-            _watts(gpu.cap_original_w),
-            _watts(gpu.cap_final_w),
-            "put back" if gpu.restored else "not on record as put back",
-        )
-        for gpu in device.gpus
-    ]
-    titles = ("GPU", "name", "range W", "default W", "found W", "left W", "the limit found on arrival")
-    return Table(heading="Power limits", titles=titles, rows=tuple(rows), left=(1,), page_only=True, folded=True)
 
 
 def undecided(summary: Summary) -> bool:
@@ -293,10 +274,6 @@ def expectation(events: Sequence[Event]) -> list[str]:
 
 def _label(summary: Summary) -> str:
     return f" ({_EMULATED})" if summary.modelled else ""
-
-
-def _watts(limit_w: float | None) -> str:
-    return "unknown" if limit_w is None else f"{limit_w:g}"
 
 
 def trial_cells(trial: TrialSummary, baseline: Measurement) -> list[str]:

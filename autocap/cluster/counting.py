@@ -1,0 +1,81 @@
+"""Iterations of a job on several nodes: the agents count steps and calls, its output and `autocap.tune` count here."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Self
+
+from autocap.clock import Clock
+from autocap.config import CALLS_WITHIN_SECONDS, PERIOD_WITHIN_SECONDS
+from autocap.job.processes import ProcessId
+from autocap.progress import BestProgress, Progress, SpeedProgress, StepProgress
+from autocap.progress.calls.target import KIND as CALLS
+from autocap.progress.calls.target import call_target
+from autocap.progress.counter import IterationCounter
+from autocap.progress.period.progress import PeriodProgress
+from autocap.records import SensorInfo, StepReading
+
+
+def of_agents(kind: str, step_map_fd: int | None) -> str:
+    """What the agents are to count, as --progress has it: nothing that is counted here, or not at all."""
+    counted = kind in ("auto", "steps", CALLS) or kind.startswith(f"{CALLS}:")
+    return kind if counted and step_map_fd is None else "none"
+
+
+class ClusterCounter:
+    """kind, ours, step_map_fd: as IterationCounter has them. tell: hears whether iterations need be counted.
+
+    step_map: the path of the file in which the job's processes count, the same on every node; `None` without one.
+    """
+
+    def __init__(self, kind: str, *, ours: bool, step_map_fd: int | None, tell: Callable[[bool], object]) -> None:
+        self._kind, self._ours, self._tell = kind, ours, tell
+        self._inner = IterationCounter(kind, ours=ours, step_map_fd=step_map_fd)
+        self._counts_here = step_map_fd is not None or kind.startswith("regex:")
+        self.step_map: str | None = None
+
+    def __enter__(self) -> Self:
+        if self._counts_here or (self._ours and self._kind in ("auto", "steps")):
+            self._inner.__enter__()
+            if not self._counts_here and self._inner.step_map is not None:
+                self.step_map = str(self._inner.step_map)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._inner.__exit__(*error)
+
+    def follow(self, job: ProcessId | None) -> None:
+        """The agents find its processes."""
+
+    @property
+    def fault(self) -> str | None:
+        """As IterationCounter has it, of what is counted here."""
+        return self._inner.fault
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The agents' come as notes."""
+        return ()
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The child's, which it hands on to its nodes."""
+        return self._inner.environment(base)
+
+    def child_stdout(self) -> AbstractContextManager[int | None]:
+        """As IterationCounter has it."""
+        return self._inner.child_stdout()
+
+    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
+        """What is counted here; `None` where the agents count."""
+        self._tell(needed)
+        return self._inner.read(origin_s) if self._counts_here else None
+
+    def drain(self, clock: Clock) -> None:
+        """As IterationCounter has it."""
+        self._inner.drain(clock)
+
+    def progress(self, sensor: SensorInfo) -> Progress:
+        """What turns samples into marks: as on one machine, but whether calls can be counted only the agents know."""
+        if self._ours or self._kind != "auto":
+            return self._inner.progress(sensor)
+        rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS)
+        return BestProgress(StepProgress(CALLS, call_target(CALLS).what), rest, CALLS_WITHIN_SECONDS, late=True)

@@ -1,0 +1,282 @@
+"""The agents of a job's nodes as the controller knows them: what they have said, who is silent, who is gone.
+
+Nothing here waits, but `do`, for answers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from autocap.clock import RunClock
+from autocap.cluster.clocks import Offset, machine
+from autocap.cluster.joining import Joiner
+from autocap.cluster.protocol import (
+    VERSION,
+    Begin,
+    Deed,
+    Do,
+    Done,
+    Failed,
+    Found,
+    Heard,
+    Hello,
+    JobEnded,
+    Lost,
+    Message,
+    Note,
+    Rows,
+    Word,
+)
+from autocap.version import __version__
+
+_WORD_S = 0.4  # between two words; an agent that has had none for 2 s puts its limits back
+SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a gap; is given up
+_AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
+_LOOK_S = 0.002  # for an answer
+_SURE_S, _SOUND_S = 0.005, 0.02  # clocks that are known so well need no more; an answer is waited for so long
+_ENDING_S = 5.0  # between the end of a job on its first node and on its last
+_AWAY_S = 0.9  # who has not looked for so long does not know who was silent
+_MOST_WORDS = 64  # unanswered
+
+
+class Channel(Protocol):
+    """Carries messages to the agents and back, and does not wait."""
+
+    def send(self, message: Message, to: Sequence[int] | None = None) -> None:
+        """Say something to some agents, or to all."""
+
+    def receive(self) -> Sequence[tuple[int, Message]]:
+        """What the agents have said since the last look, each with its number."""
+
+    def close(self) -> None:
+        """End the agents and what carries their messages."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Agent:
+    """One of them. name: of its node. said_s: when it last said anything. gone: why it is. ended_s: when the job had
+    ended on its node. answered_s: when the last word was said that it has answered."""
+
+    number: int
+    name: str
+    said_s: float
+    offset: Offset = field(default_factory=Offset)
+    found: Found | None = None
+    gone: str | None = None
+    answered_s: float = -1.0
+    ended_s: float | None = None
+    done: Done | None = None
+
+
+class Fleet:
+    """channel: closed by whoever made it. names: of the nodes, by their agents' numbers. pause: waits for some seconds.
+
+    interval_s, counted: of `Word`; set them as they change.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        clock: RunClock,
+        names: Sequence[str],
+        *,
+        pause: Callable[[float], object],
+        here: tuple[str, str] | None = None,
+    ) -> None:
+        self._channel, self._clock, self._pause = channel, clock, pause
+        self._here = machine() if here is None else here
+        now_s = clock.now()
+        self.agents = [Agent(number=number, name=name, said_s=now_s) for number, name in enumerate(names)]
+        self.interval_s, self.counted = 0.1, True
+        self.joiner: Joiner | None = None  # once all have found their devices
+        self._begun = False
+        self._numbers = count(1)
+        self._words: dict[int, float] = {}
+        self._last_word: tuple[float, bool] | None = None
+        self._next_word_s = self._tended_s = now_s
+        self._put_back = False
+        self._notes: list[str] = []
+
+    def begin(self, begin: Begin) -> None:
+        """Have all look for their devices; said once."""
+        if not self._begun:
+            self._begun = True
+            self._channel.send(begin)
+            for agent in self.agents:
+                agent.said_s = self._clock.now()
+
+    @property
+    def found(self) -> tuple[Found, ...] | None:
+        """What all agents have found; `None` until all have."""
+        found = tuple(agent.found for agent in self.agents if agent.found is not None)
+        return found if len(found) == len(self.agents) else None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the job cannot be tuned any more on all its nodes; `None` while it can."""
+        now_s = self._clock.now()
+        for agent in self.agents:
+            if agent.ended_s is not None:
+                continue
+            if agent.gone is not None:
+                return f"{agent.name}: {agent.gone}"
+            if self._silence_s(agent) > GONE_S:
+                return (
+                    f"nothing was heard from {agent.name} for {GONE_S:g} s, so its limits are put back by itself, and "
+                    "those of the other nodes as well"
+                )
+        for agent in self.agents:
+            if agent.ended_s is not None and now_s - agent.ended_s > _ENDING_S and not self.ended:
+                return f"the job's processes on {agent.name} have ended, on other nodes they have not"
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job's processes have ended on all nodes."""
+        return all(agent.ended_s is not None for agent in self.agents)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no agent is left."""
+        return all(agent.gone is not None for agent in self.agents)
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Agents from which no rows are to be waited for."""
+        return frozenset(
+            agent.number
+            for agent in self.agents
+            if agent.gone is not None or agent.ended_s is not None or self._silence_s(agent) > SILENT_S
+        )
+
+    def tend(self) -> None:
+        """Take in what was said, and say a word where it is time to."""
+        now_s = self._clock.now()
+        away = now_s - self._tended_s > _AWAY_S
+        self._listen()
+        if away:  # it was we who were
+            for agent in self.agents:
+                agent.said_s = max(agent.said_s, now_s)
+        self._tended_s = now_s
+        if now_s >= self._next_word_s or self._last_word != (self.interval_s, self.counted):
+            self._say_word(now_s)
+            self._sound(now_s)
+
+    def do(
+        self,
+        what: Deed,
+        caps_w: Mapping[int, tuple[float, ...]] | None = None,
+        *,
+        to: Sequence[int],
+        within_s: float = WITHIN_S,
+    ) -> dict[int, Done]:
+        """Have some agents do something, and ask again until each has answered or it takes too long; the answers.
+
+        caps_w: of SET, watts, by agent.
+        """
+        number = next(self._numbers)
+        orders = [
+            (Do(number=number, what=what, caps_w=caps), [one for one in to if (caps_w or {}).get(one, ()) == caps])
+            for caps in sorted({(caps_w or {}).get(one, ()) for one in to})
+        ]
+        for one in to:
+            self.agents[one].done = None
+        end_s = self._clock.now() + within_s
+        again_s, left = self._clock.now(), set(to)
+        while left and (now_s := self._clock.now()) < end_s:
+            if now_s >= again_s:
+                again_s = now_s + _AGAIN_S
+                for order, whose in orders:
+                    if missing := [one for one in whose if one in left]:
+                        self._channel.send(order, missing)
+            self._pause(_LOOK_S)
+            self.tend()
+            left = {one for one in left if self._is_awaited(one, number)}
+        answers = {one: self.agents[one].done for one in to}
+        return {one: done for one, done in answers.items() if done is not None and done.number == number}
+
+    def now(self) -> float:
+        """Seconds on the run's clock."""
+        return self._clock.now()
+
+    def take_put_back(self) -> bool:
+        """Whether an agent has put its limits back since this was asked last."""
+        found, self._put_back = self._put_back, False
+        return found
+
+    def notes(self) -> tuple[str, ...]:
+        """What agents have to say to the user; each is returned once."""
+        found, self._notes = tuple(self._notes), []
+        return found
+
+    def _listen(self) -> None:
+        for number, message in self._channel.receive():
+            self._take(self.agents[number], message)
+
+    def _sound(self, said_s: float) -> None:
+        """Wait a moment for the answers of those whose clocks are not known well: one that lies about until the next
+        look says little of when it came."""
+        unsure = [agent for agent in self.agents if agent.gone is None and agent.offset.error_s(said_s) > _SURE_S]
+        while self._clock.now() < said_s + _SOUND_S and any(agent.answered_s < said_s for agent in unsure):
+            self._pause(_LOOK_S / 2)
+            self._listen()
+
+    def _is_awaited(self, one: int, number: int) -> bool:
+        agent = self.agents[one]
+        given_up = agent.gone is not None or self._silence_s(agent) > GONE_S
+        return not given_up and (agent.done is None or agent.done.number != number)
+
+    def _silence_s(self, agent: Agent) -> float:
+        """For how long an agent has said nothing, while it was looked."""
+        return self._tended_s - agent.said_s if agent.found is not None else 0.0
+
+    def _say_word(self, now_s: float) -> None:
+        number = next(self._numbers)
+        self._last_word = (self.interval_s, self.counted)
+        self._next_word_s = now_s + _WORD_S
+        self._words[number] = now_s
+        if len(self._words) > _MOST_WORDS:
+            del self._words[next(iter(self._words))]
+        self._channel.send(Word(number=number, interval_s=self.interval_s, counted=self.counted))
+
+    def _take(self, agent: Agent, message: Message) -> None:
+        now_s = agent.said_s = self._clock.now()
+        match message:
+            case Hello():
+                self._greet(agent, message)
+            case Found():
+                self._keep(agent, message)
+            case Rows(first=first, rows=rows):
+                if self.joiner is not None and agent.offset.is_known:
+                    self.joiner.add(agent.number, first, rows, agent.offset.ahead_s)
+            case Heard(number=number, heard_s=heard_s, said_s=said_s, put_back=put_back):
+                self._put_back |= put_back
+                if number in self._words:
+                    agent.answered_s = self._words[number]
+                    agent.offset.exchanged(self._words[number], heard_s, said_s, now_s)
+            case Done():
+                agent.done = message
+            case Note(text=text):
+                self._notes.append(f"{agent.name}: {text}")
+            case JobEnded():
+                agent.ended_s = now_s if agent.ended_s is None else agent.ended_s
+            case Failed(why=why) | Lost(why=why):
+                agent.gone = agent.gone or why
+            case _:  # what only agents are told
+                pass
+
+    def _greet(self, agent: Agent, hello: Hello) -> None:
+        agent.name = hello.node
+        if (hello.version, hello.autocap_version) != (VERSION, __version__):
+            agent.gone = (
+                f"autocap there is {hello.autocap_version}, here it is {__version__}; install the same on all nodes"
+            )
+        if all(self._here) and (hello.boot_id, hello.clock_id) == self._here:
+            agent.offset = Offset.same(self._clock.origin_s)
+
+    def _keep(self, agent: Agent, found: Found) -> None:
+        agent.found = agent.found or found
+        every = self.found
+        if every is not None and self.joiner is None:
+            self.joiner = Joiner([len(each.gpus) for each in every])

@@ -1,0 +1,115 @@
+"""Guards the limits of all nodes at once: to a session what `autocap.guardian.Guardian` is.
+
+Each agent has a guardian of its own, which puts the limits back whatever becomes of us or of the way to it. Here they
+are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all.
+"""
+
+from collections.abc import Sequence
+from typing import Self
+
+from autocap.cluster.fleet import Agent, Fleet
+from autocap.cluster.protocol import Deed, Done, Fault
+from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
+from autocap.guardian import Restored
+
+_ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted}  # any other is a GuardError
+
+
+class ClusterGuardian:
+    """fleet: whose agents have all found their devices, and guard them."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._found = fleet.found or ()
+        self._gave_up = False
+
+    @property
+    def original_w(self) -> tuple[float | None, ...]:
+        """The limits found on arrival, watts, node by node."""
+        return tuple(limit_w for found in self._found for limit_w in found.original_w)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """They come with the samples."""
+        return ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._fleet.do(Deed.END, to=self._reachable())
+
+    def rehearse(self) -> None:
+        """Have the limits requested that are there already. Raises as `set_caps`."""
+        self._carry_out(Deed.REHEARSE, self.original_w)
+
+    def set_caps(self, caps_w: Sequence[float]) -> None:
+        """Have a cap requested of each device, watts, and see that it holds.
+
+        Raises LimitRefused where a device does not take it, GuardError where it cannot be guarded, somebody else has
+        changed a limit, or an agent does not answer.
+        """
+        self._carry_out(Deed.SET, caps_w)
+
+    def beat(self) -> bool:
+        """Say a word to all agents; whether limits were put back since the last time.
+
+        Raises GuardError, once, where one of them is gone.
+        """
+        self._fleet.tend()
+        trouble = self._fleet.trouble
+        if trouble is not None and not self._gave_up:
+            self._gave_up = True
+            raise GuardError(trouble)
+        return self._fleet.take_put_back() and not self._gave_up
+
+    def restore(self) -> tuple[Restored, ...]:
+        """Have all limits put back; what became of each."""
+        fleet = self._fleet
+        answers = fleet.do(Deed.RESTORE, to=self._reachable())
+        return tuple(one for agent in fleet.agents for one in _restored(agent, answers.get(agent.number)))
+
+    def _reachable(self) -> list[int]:
+        """Agents that may hear us."""
+        return [agent.number for agent in self._fleet.agents if agent.gone is None]
+
+    def _carry_out(self, what: Deed, caps_w: Sequence[float | None]) -> None:
+        fleet, at, caps = self._fleet, 0, {}
+        for agent, found in zip(fleet.agents, self._found, strict=True):
+            size = len(found.gpus)
+            caps[agent.number] = tuple(cap_w for cap_w in caps_w[at : at + size] if cap_w is not None)
+            at += size
+        if at != len(caps_w):
+            raise ValueError(f"{len(caps_w)} caps for {at} guarded devices")
+        every = [agent.number for agent in fleet.agents if agent.ended_s is None]
+        answers = fleet.do(what, caps if what is Deed.SET else None, to=every)
+        if fleet.joiner is not None:
+            fleet.joiner.drop_before(fleet.now())
+        for agent in (fleet.agents[number] for number in every):
+            answer = answers.get(agent.number)
+            if agent.ended_s is not None:  # meanwhile: its limits are back
+                continue
+            if answer is None:
+                why = agent.gone or "its agent has not answered in time"
+                raise GuardError(f"{agent.name}: {why}; the limits of all nodes are put back")
+            if answer.fault is not None:
+                raise _ERRORS.get(answer.fault, GuardError)(f"{agent.name}: {answer.why}")
+
+
+def _restored(agent: Agent, answer: Done | None) -> tuple[Restored, ...]:
+    if answer is not None and answer.restored:
+        return answer.restored
+    assert agent.found is not None
+    failure = None if agent.gone is not None else (answer and answer.why) or f"{agent.name} has not answered"
+    note = f"{agent.name} puts back its limits by itself; what became of them is not known here"
+    return tuple(
+        Restored(
+            uuid=gpu.uuid,
+            original_w=limit_w,
+            final_w=None,
+            restored=False,
+            note=note if number == 0 else None,  # once a node
+            failure=failure,
+        )
+        for number, (gpu, limit_w) in enumerate(zip(agent.found.gpus, agent.found.original_w, strict=True))
+    )

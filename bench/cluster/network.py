@@ -1,0 +1,287 @@
+"""Agents and the way to them in virtual time: each on its own clock, with messages that take their time or are lost.
+
+What an agent does happens at its moment of the one virtual time; the controller sees it when the line has arrived.
+Lines are those of the protocol, so that writing and reading them costs what it costs.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+import numpy as np
+
+from autocap.clock import VirtualClock
+from autocap.cluster.protocol import (
+    VERSION,
+    Begin,
+    Deed,
+    Do,
+    Done,
+    Fault,
+    Found,
+    Heard,
+    Hello,
+    JobEnded,
+    Message,
+    Row,
+    Rows,
+    Word,
+    line_of,
+    said,
+)
+from autocap.guardian import Restored
+from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
+from autocap.version import __version__
+
+_NO_WORD_S = 2.0  # after which an agent puts its limits back
+_PHASES = 4
+_LOSABLE = (Word, Do, Rows, Heard, Done)  # which are said again, or whose successors stand in for them
+
+
+class EventClock(VirtualClock):
+    """A virtual clock with what is to happen at which time. spent_s: CPU time of what happened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self.spent_s = 0.0
+
+    def at(self, t_s: float, do: Callable[[], None]) -> None:
+        """Have something happen then."""
+        heapq.heappush(self._events, (t_s, next(self._order), do))
+
+    def wait_until(self, t_s: float) -> int | None:
+        """Go on to that time; all that is to happen before happens."""
+        began_s = time.process_time()
+        while self._events and self._events[0][0] <= t_s:
+            at_s, _, do = heapq.heappop(self._events)
+            super().wait_until(at_s)
+            do()
+        super().wait_until(t_s)
+        self.spent_s += time.process_time() - began_s
+        return None
+
+    def pause(self, seconds: float) -> None:
+        """Wait for so long."""
+        self.wait_until(self.now() + seconds)
+
+
+class Machine(Protocol):
+    """The devices of one node."""
+
+    gpus: tuple[GpuInfo, ...]
+    sensor: SensorInfo
+
+    def read(self) -> tuple[Reading, ...]: ...
+
+    def steps(self) -> StepReading | None: ...
+
+    def node(self) -> NodeReading | None: ...
+
+    def set_caps(self, caps_w: Sequence[float]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """delay_s: of a message, the shortest and the longest, in each direction. lost: the share of messages."""
+
+    delay_s: tuple[float, float] = (0.0, 0.0)
+    lost: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class VirtualAgent:
+    """One agent. ahead_s, drift: of its clock, seconds at zero and relative rate. dead: it hears and says nothing, as
+    if it were stopped. refuses: what it says of each SET, where it does not do it. story: what it did when."""
+
+    number: int
+    machine: Machine
+    clock: EventClock
+    say: Callable[[int, Message], None]
+    ahead_s: float = 0.0
+    drift: float = 0.0
+    boot_id: str = "theirs"
+    dead: bool = False
+    refuses: Fault | None = None
+    story: list[tuple[float, str]] = field(default_factory=list)
+    _original_w: tuple[float, ...] = ()
+    _holds: bool = False
+    _put_back: bool = False
+    _last_word_s: float = 0.0
+    _interval_s: float = 0.1
+    _next_row: int = 0
+    _done: dict[int, Done] = field(default_factory=dict)
+    _sampling: bool = False
+
+    def own_s(self) -> float:
+        """What its clock shows now."""
+        return self.stamp(self.clock.now())
+
+    def stamp(self, t_s: float) -> float:
+        """A virtual time on its clock."""
+        return t_s * (1 + self.drift) + self.ahead_s
+
+    def hello(self) -> None:
+        """The first that it says."""
+        name = f"node{self.number + 1}"
+        self.say(
+            self.number,
+            Hello(
+                version=VERSION, autocap_version=__version__, node=name, pid=1, boot_id=self.boot_id, clock_id="clock"
+            ),
+        )
+
+    def hear(self, message: Message) -> None:
+        """What arrives."""
+        if self.dead:
+            return
+        match message:
+            case Begin():
+                self._find()
+            case Word(number=number, interval_s=interval_s):
+                self._last_word_s, self._interval_s = self.clock.now(), interval_s
+                heard_s = self.own_s()
+                put_back, self._put_back = self._put_back, False
+                self.say(self.number, Heard(number=number, heard_s=heard_s, said_s=heard_s, put_back=put_back))
+            case Do():
+                self._do(message)
+            case _:
+                raise AssertionError(f"an agent hears no {type(message).__name__}")
+
+    def end_job(self) -> None:
+        """The job's processes here end."""
+        self._restore()
+        self.say(self.number, JobEnded())
+
+    def interrupt(self) -> None:
+        """Its watchdog puts the limits back."""
+        self._restore()
+        self._put_back = True
+
+    def _find(self) -> None:
+        machine = self.machine
+        self._original_w = tuple(reading.requested_w or 0.0 for reading in machine.read())
+        node = machine.node()
+        self.say(
+            self.number,
+            Found(
+                kind="simulated",
+                emulated=True,
+                driver=None,
+                gpus=machine.gpus,
+                sensor=machine.sensor,
+                original_w=self._original_w,
+                node_power=None if node is None else "meter",
+                whole=node is not None and node.whole,
+            ),
+        )
+        self._last_word_s = self.clock.now()
+        if not self._sampling:
+            self._sampling = True
+            self._sample()
+
+    def _do(self, order: Do) -> None:
+        done = self._done.get(order.number)
+        if done is None:
+            self.story.append((self.clock.now(), order.what.value))
+            restored: tuple[Restored, ...] = ()
+            fault = self.refuses if order.what is Deed.SET else None
+            if order.what is Deed.SET and fault is None:
+                self.machine.set_caps(order.caps_w)
+                self._holds = True
+            elif order.what in (Deed.RESTORE, Deed.END):
+                self._restore()
+                restored = tuple(
+                    Restored(uuid=gpu.uuid, original_w=limit_w, final_w=limit_w, restored=True)
+                    for gpu, limit_w in zip(self.machine.gpus, self._original_w, strict=True)
+                )
+            why = None if fault is None else "its devices take none"
+            done = self._done[order.number] = Done(number=order.number, fault=fault, why=why, restored=restored)
+        self.say(self.number, done)
+
+    def _restore(self) -> None:
+        if self._holds:
+            self.machine.set_caps(self._original_w)
+            self.story.append((self.clock.now(), "back"))
+        self._holds = False
+
+    def _sample(self) -> None:
+        now_s = self.clock.now()
+        if not self.dead:
+            if self._holds and now_s - self._last_word_s > _NO_WORD_S:
+                self.interrupt()
+            self.say(self.number, Rows(first=self._next_row, rows=(self._row(),)))
+            self._next_row += 1
+        phase_s = self._interval_s * (self.number % _PHASES) / _PHASES  # not all sample in step
+        begun = round((now_s - phase_s) / self._interval_s)
+        self.clock.at(max(now_s + 1e-3, (begun + 1) * self._interval_s + phase_s), self._sample)
+
+    def _row(self) -> Row:
+        steps, node = self.machine.steps(), self.machine.node()
+        return Row(
+            t_s=self.own_s(),
+            readings=tuple(
+                Reading(
+                    t_s=self.stamp(one.t_s),
+                    power_w=one.power_w,
+                    energy_j=one.energy_j,
+                    requested_w=one.requested_w,
+                    enforced_w=one.enforced_w,
+                    sm_clock_hz=one.sm_clock_hz,
+                    cap_binding=one.cap_binding,
+                    throttled=one.throttled,
+                    utilisation=one.utilisation,
+                )
+                for one in self.machine.read()
+            ),
+            steps=None if steps is None else StepReading(count=steps.count, t_s=self.stamp(steps.t_s)),
+            node=None
+            if node is None
+            else NodeReading(t_s=self.stamp(node.t_s), power_w=node.power_w, whole=node.whole, energy_j=node.energy_j),
+        )
+
+
+class VirtualChannel:
+    """A `Channel` in virtual time. Messages keep their order, each way of each agent, as in a pipe."""
+
+    def __init__(self, clock: EventClock, network: Network, seed: int = 0) -> None:
+        self._clock, self._network = clock, network
+        self._rng = np.random.default_rng(seed)
+        self._agents: list[VirtualAgent] = []
+        self._arrived: list[tuple[int, bytes]] = []
+        self._latest_s: dict[tuple[str, int], float] = {}
+
+    def add(self, agent: VirtualAgent) -> None:
+        """The next agent, which says hello."""
+        self._agents.append(agent)
+        self._clock.at(self._clock.now(), agent.hello)
+
+    def send(self, message: Message, to: Sequence[int] | None = None) -> None:
+        """As Channel has it; the line is written once."""
+        line = line_of(message, to)
+        for agent in self._agents if to is None else [self._agents[one] for one in to]:
+            self._carry("to", agent.number, message, lambda agent=agent: agent.hear(said(line)))  # type: ignore[misc]
+
+    def receive(self) -> list[tuple[int, Message]]:
+        """As Channel has it."""
+        arrived, self._arrived = self._arrived, []
+        return [(number, said(line)) for number, line in arrived]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def say(self, number: int, message: Message) -> None:
+        """From an agent."""
+        line = line_of(message)
+        self._carry("from", number, message, lambda: self._arrived.append((number, line)))
+
+    def _carry(self, way: str, number: int, message: Message, arrive: Callable[[], None]) -> None:
+        if isinstance(message, _LOSABLE) and self._rng.random() < self._network.lost:
+            return
+        at_s = self._clock.now() + float(self._rng.uniform(*self._network.delay_s))
+        at_s = self._latest_s[way, number] = max(at_s, self._latest_s.get((way, number), 0.0))
+        self._clock.at(at_s, arrive)

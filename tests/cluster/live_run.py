@@ -1,0 +1,73 @@
+"""A program: one whole session over simulated agents in real time.
+
+python -m tests.cluster.live_run run OUT -- COMMAND…
+python -m tests.cluster.live_run attach OUT SECONDS     whose job ends after so long
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from autocap.cli import Parser, options
+from autocap.cluster.place import Carrier, ClusterPlace
+from autocap.cluster.protocol import Message, Target
+from autocap.job.signals import SignalClock
+from autocap.session.modes import attach, run
+from bench.cluster.network import EventClock, Network, VirtualAgent, VirtualChannel
+from tests.cluster.world import PlainMachine
+
+NODES = ("east", "west")
+
+
+class LiveChannel(VirtualChannel):
+    """Goes on with the time of day whenever it is used."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._live = EventClock()
+        super().__init__(self._live, Network())
+        for number in range(len(NODES)):
+            machine = PlainMachine(self._live, NODES[number])
+            agent = VirtualAgent(number=number, machine=machine, clock=self._live, say=self.say, ahead_s=1e4 * number)
+            self.add(agent)
+
+    def end_job_at(self, t_s: float) -> None:
+        for agent in self._agents:
+            self._live.at(t_s, agent.end_job)
+
+    def send(self, message: Message, to: Sequence[int] | None = None) -> None:
+        self._catch_up()
+        super().send(message, to)
+
+    def receive(self) -> list[tuple[int, Message]]:
+        self._catch_up()
+        return super().receive()
+
+    def close(self) -> None:
+        self._catch_up()
+        print("closed")
+        for agent in self._agents:
+            print("story", agent.number, *(what for _, what in agent.story))
+
+    def _catch_up(self) -> None:
+        self._live.wait_until(time.monotonic() - self._began_s)
+
+
+def main(mode: str, out: str, *words: str) -> int:
+    channel = LiveChannel()
+    carrier = Carrier(target=Target(engine="slurm", job="7"), names=NODES, open=lambda: channel)
+    place = ClusterPlace(carrier)
+    parser = Parser(prog="live", allow_abbrev=False, add_help=False)
+    options.declare(parser, "run" if mode == "run" else "attach")
+    args = parser.parse_args(["--out", str(Path(out)), "--no-memory", "--nodes", "slurm"])
+    args.child = list(words[1:]) if mode == "run" else None
+    with SignalClock() as clock:
+        if mode == "run":
+            return run(options.run_config(args, "run"), clock, place)
+        channel.end_job_at(float(words[0]))
+        return attach(options.attach_config(args), clock, place)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,43 @@
+"""A job on several nodes: a row a node in the report, and each device's node in the result."""
+
+from dataclasses import replace
+
+from autocap.reports.summary.record import DeviceSummary, GpuSummary
+from autocap.reports.wording import limits
+
+
+def gpu(index: int, node: str, *, restored: bool = True, original_w: float | None = 250.0) -> GpuSummary:
+    return GpuSummary(
+        index=index,
+        uuid=f"GPU-{node}-{index}",
+        name="H200" if node == "a" else "A100",
+        cap_min_w=100.0,
+        cap_max_w=300.0,
+        cap_default_w=250.0,
+        cap_original_w=original_w,
+        cap_final_w=original_w,
+        restored=restored,
+        node=node,
+    )
+
+
+def test_a_row_a_node() -> None:
+    device = DeviceSummary(
+        kind="nvml",
+        emulated=False,
+        gpus=(gpu(0, "a"), gpu(1, "a", original_w=200.0), gpu(0, "b", restored=False), gpu(1, "b")),
+    )
+    table = limits.of_nodes(device)
+    assert table is not None
+    assert not table.page_only
+    assert table.rows == (
+        ("a", "2", "H200", "200–250", "all put back"),
+        ("b", "2", "A100", "250", "1 of 2 on record as put back"),
+    )
+    assert [row[0] for row in limits.of_devices(device).rows] == ["0 of a", "1 of a", "0 of b", "1 of b"]
+
+
+def test_one_machine_has_no_such_table() -> None:
+    device = DeviceSummary(kind="nvml", emulated=False, gpus=(replace(gpu(0, "a"), node=""),))
+    assert limits.of_nodes(device) is None
+    assert limits.of_devices(device).rows[0][0] == "0"
