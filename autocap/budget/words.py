@@ -1,7 +1,7 @@
 """What the manager of a budget and its clients say to each other, version 1: one JSON object a line, strict in both
 directions, each request answered in turn.
 
-    line = encode_request(1, Join(devices=("GPU-…",), pid=4711, name="train.py"))
+    line = encode_request(1, Join(devices=("GPU-…",), pid=4711))
     encode_answer(1, Joined(original_w=(300.0,), min_w=(100.0,), max_w=(300.0,), ceiling_w=210.0))
 
 A tuner that has joined also hears `Told` at any time, with id null: its ceiling has changed, and caps above that are no
@@ -23,11 +23,10 @@ MOST_DEVICES, MOST_POINTS = 1024, 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A tuner comes. devices: of its job, UUIDs. pid: the job's. name: what reports call it."""
+    """A tuner comes. devices: of its job, UUIDs. pid: the job's."""
 
     devices: tuple[str, ...]
     pid: int
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +221,8 @@ def _require_sane(request: Request) -> None:
         named = request.devices
         if not 0 < len(named) <= MOST_DEVICES or len(set(named)) < len(named):
             raise BadMessage(f"devices are not 1 to {MOST_DEVICES}, or one stands there twice")
-        if not 0 < request.pid < MOST_WHOLE or not request.name:
-            raise BadMessage("a job has a pid above 0 and a name")
+        if request.pid <= 0:
+            raise BadMessage("a job's pid is above 0")
     if isinstance(request, Set) and not 0 < len(request.watts) <= MOST_DEVICES:
         raise BadMessage(f"watts are not 1 to {MOST_DEVICES}")
     if isinstance(request, Known):

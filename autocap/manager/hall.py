@@ -41,6 +41,7 @@ from autocap.budget.words import (
 from autocap.errors import AutocapError, DeviceLocked, LimitRefused
 from autocap.helper.lease import refusal_of
 from autocap.helper.who import Peer, is_nobody_known, peer_of
+from autocap.manager.finding import FoundJob
 from autocap.manager.steward import Steward
 from autocap.manager.tenant import Tenant
 
@@ -211,7 +212,7 @@ class Hall:
                 f"process {request.pid} is not {visitor.peer.name}'s, so its caps are not theirs to set",
             )
         try:
-            tenant = self._steward.lend(self._now(), request.name, request.devices, request.pid)
+            tenant = self._steward.lend(self._now(), FoundJob(pid=request.pid, uuids=request.devices))
         except DeviceLocked as error:
             raise _refused(Code.IN_USE, str(error)) from error
         except LimitRefused as error:

@@ -97,19 +97,19 @@ class Steward:
             if all(self._free_name(gpu) in self.tenants for gpu in gpus):
                 self._join(t_s, Tenant(name=self._unused(job.name), gpus=gpus, pid=job.pid))
 
-    def lend(self, t_s: float, name: str, uuids: Sequence[str], pid: int) -> Tenant:
+    def lend(self, t_s: float, job: FoundJob) -> Tenant:
         """A tuner comes for a job. Raises LimitRefused for a device that the budget does not have, and DeviceLocked
         where another tuner has it."""
-        unknown = [uuid for uuid in uuids if uuid not in self._places]
+        unknown = [uuid for uuid in job.uuids if uuid not in self._places]
         if unknown:
             raise LimitRefused(f"the budget does not have {unknown[0]}; add it to --gpus of `autocap budget`")
-        gpus = tuple(self._places[uuid] for uuid in uuids)
+        gpus = tuple(self._places[uuid] for uuid in job.uuids)
         for tenant in list(self.tenants.values()):
             if set(tenant.gpus) & set(gpus) and tenant.tuned:
-                raise DeviceLocked(f"{tenant.name} has {uuids[0]} under this budget already; wait for its tuner to end")
+                raise DeviceLocked(f"a tuner has {tenant.name} under this budget already; wait for it to end")
         for tenant in [one for one in self.tenants.values() if set(one.gpus) & set(gpus) and not one.free]:
             self._leave(t_s, tenant, "a tuner has come")
-        tenant = Tenant(name=self._unused(name), gpus=gpus, pid=pid, tuned=True)
+        tenant = Tenant(name=self._unused(job.name), gpus=gpus, pid=job.pid, tuned=True)
         self._join(t_s, tenant)
         self.act(t_s)
         return tenant
@@ -162,11 +162,12 @@ class Steward:
         if changed is not None:
             raise GuardError(changed)
         for tenant in self.tenants.values():
-            known_w = [w for w in (self.readings[gpu].power_w for gpu in tenant.gpus) if w is not None]
-            tenant.drew(t_s, known_w)
+            readings = [self.readings[gpu] for gpu in tenant.gpus]
+            tenant.drew(t_s, readings)
+            known_w = [reading.power_w for reading in readings if reading.power_w is not None]
             self._confirm(t_s, tenant, known_w)
             most_w = tenant.most_drawn_w(t_s)
-            if most_w is not None and self._shows_its_draw(tenant):
+            if most_w is not None and not tenant.free and not tenant.tuned:  # a tuner knows what it asks for
                 self.ledger.drew(tenant.name, most_w)
         self._see_node(t_s)
 
@@ -252,11 +253,6 @@ class Steward:
             self.ledger.confirm(tenant.name, lowering.order.serial)
             after_s = t_s - lowering.given_s
             self._say(events.CapLowered(t_s=t_s, name=tenant.name, cap_w=lowering.order.cap_w, after_s=after_s))
-
-    def _shows_its_draw(self, tenant: Tenant) -> bool:
-        """Whether what it draws is what it would draw under its ceiling: with a tuner's caps below, it is not."""
-        at_ceiling = all(self.caps_w[gpu] >= min(tenant.ceiling_w, self._found_w[gpu]) for gpu in tenant.gpus)
-        return not tenant.free and at_ceiling
 
     def _see_node(self, t_s: float) -> None:
         """What the machine draws beside its GPUs: its upper quantile over the last minute is reserved."""

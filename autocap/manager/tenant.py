@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autocap.budget.account import Order
+from autocap.records import Reading
 
 DRAWN_S, _QUANTILE = 10.0, 0.95  # over which a draw's upper quantile is taken
 _SETTLED_W, _SETTLED_SHARE, _SETTLED_S = 3.0, 0.03, 2.0  # a draw that is not above its cap; or long enough after it
@@ -30,10 +31,14 @@ class Tenant:
     draws_w: deque[tuple[float, float]] = field(default_factory=deque)
     since_s: float = 0.0
 
-    def drew(self, t_s: float, watts: Sequence[float]) -> None:
-        """Its devices were read."""
-        if watts:
-            self.draws_w.append((t_s, max(watts)))
+    def drew(self, t_s: float, readings: Sequence[Reading]) -> None:
+        """Its devices were read. Where a driver says that the cap binds, it does, whatever is drawn: a job of short
+        phases is held down in some of them, and draws less on average."""
+        draws_w = [reading.power_w for reading in readings if reading.power_w is not None]
+        if any(reading.cap_binding for reading in readings):
+            draws_w.append(self.ceiling_w)
+        if draws_w:
+            self.draws_w.append((t_s, max(draws_w)))
         while self.draws_w and self.draws_w[0][0] < t_s - DRAWN_S:
             self.draws_w.popleft()
 
