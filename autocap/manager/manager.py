@@ -94,6 +94,7 @@ class Manager:
         self._read: Schedule | ScheduleRefused | None = None
         self._next_sample_s = self._next_beat_s = self._next_look_s = self._next_record_s = clock.now()
         self.ended_because: str | None = None
+        self.latest: Standing | None = None  # for other threads
         self._keep()
 
     def run(self, hall: Hall, signals: Signals) -> str:
@@ -132,6 +133,7 @@ class Manager:
             if now_s >= self._next_record_s:
                 self._next_record_s = now_s + _RECORD_S
                 self._record(Sample(t_s=now_s, readings=self._steward.readings, node=self._steward.node))
+                self.latest = self.standing()
         self._steward.act(self._clock.now())
 
     # Control, as clients and signals have it.

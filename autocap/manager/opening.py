@@ -18,7 +18,7 @@ from autocap.config import NODE_POWER
 from autocap.devices import node as node_power
 from autocap.devices.names import named
 from autocap.devices.nvml import Library, NvmlDevice, open_library
-from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, UsageError
+from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
 from autocap.guardian.state_dir import StateDir, default_path
 from autocap.helper import listening
 from autocap.manager.hall import Hall
@@ -26,7 +26,8 @@ from autocap.manager.manager import Manager, Signals, ends_at
 from autocap.manager.plan import BudgetPlan, BudgetState, forget, load
 from autocap.manager.spoken import Spoken
 from autocap.manager.steward import Steward
-from autocap.runlog.directory import RunDirectory
+from autocap.reports.budget_document import present_budget
+from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.preparing import settle_leftovers
@@ -120,6 +121,7 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 state_dir=state_dir,
                 leash=leash,
             )
+            _export(plan, manager, stack)
             manager.pass_time()  # the budget is held before anybody is let in
             with _listening(state_dir, plan.group) as listener:
                 hall = Hall(listener, steward, manager, clock.now)
@@ -138,7 +140,34 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         finally:
             held.put_back()
             recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
+            _report(directory, recorder)
     return status
+
+
+def _report(directory: RunDirectory, recorder: Recorder) -> None:
+    """What came of it, beside its record."""
+    try:
+        directory.finish()
+        report = present_budget(directory.path, recorder.events)
+        directory.put_result(report.result)
+        directory.put(REPORT, report.page)
+    except Exception as error:  # noqa: BLE001 - the limits are back, and the record is there
+        note(f"warning: there is no report: {recorder.reason(error)}")
+
+
+def _export(plan: BudgetPlan, manager: Manager, stack: ExitStack) -> None:
+    """Raises ExporterError."""
+    if plan.prometheus is None:
+        return
+    try:
+        from autocap.manager.metrics import values_of
+        from autocap.reports.prometheus.budget import BudgetExporter
+    except ImportError as error:  # what the client itself may lack is named
+        raise ExporterError(
+            f"--prometheus needs the package prometheus-client ({error}); install it with: "
+            "pip install 'autocap[prometheus]'"
+        ) from error
+    stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(manager.latest)).close)
 
 
 def _first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetState | None) -> float:

@@ -1,11 +1,15 @@
-"""The process above a manager: starts it again where it is killed, and passes signals on. It opens nothing itself."""
+"""The process above a manager: starts it again where it is killed or stopped, and passes signals on. It opens nothing
+itself."""
 
 import os
+import select
 import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
@@ -13,6 +17,7 @@ from autocap.streams import note
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MOST_DEATHS, _WITHIN_S = 5, 60.0
+_LOOK_S, _STOPPED_LOOKS = 0.25, 2
 
 
 def supervised(manage: Callable[[int, bool], int]) -> int:
@@ -62,9 +67,34 @@ def _one(manage: Callable[[int, bool], int], resumed: bool) -> int:
     before = {signum: signal.signal(signum, pass_on) for signum in _PASSED_ON}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        _await_end(pid)
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
         os.close(ours)
     return os.waitpid(pid, 0)[1]
+
+
+def _await_end(pid: int) -> None:
+    """One that was stopped holds no budget: its watchdog puts the limits back, so it is killed, and followed."""
+    stopped = 0
+    with _closed(os.pidfd_open(pid)) as end:
+        watch = select.poll()
+        watch.register(end, select.POLLIN)
+        while not watch.poll(1000 * _LOOK_S):
+            stopped = stopped + 1 if _is_stopped(pid) else 0
+            if stopped == _STOPPED_LOOKS:
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def _closed(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _is_stopped(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat").read_bytes()  # not reaped yet
+    return stat[stat.rindex(b")") + 2 :][:1] == b"T"
