@@ -7,6 +7,7 @@ from importlib import import_module
 
 # Each module has main(argv) -> int.
 COMMANDS = {
+    "budget-faults": "bench.budget_faults.command",
     "cluster": "bench.cluster.command",
     "faults": "bench.faults.command",
     "fuzz": "bench.fuzz.command",

@@ -109,11 +109,13 @@ def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> li
 
     Raises RunDirectoryError for a sweep, UsageError for a currency without a price.
     """
+    from autocap.reports.budget_history import is_budget
     from autocap.sweep.summary import is_sweep
 
     given = [f"--{name.replace('_', '-')}" for name in _RATES if hasattr(args, name)]
-    if given and is_sweep(events):
-        raise RunDirectoryError(f"{directory} is a sweep, whose report knows no rates; leave {given[0]} out")
+    what = "sweep" if is_sweep(events) else "budget" if is_budget(events) else None
+    if given and what is not None:
+        raise RunDirectoryError(f"{directory} is a {what}, whose report knows no rates; leave {given[0]} out")
     return [
         replace(event, rates=options.rates_of(vars(args), event.rates))
         if given and isinstance(event, RunStarted)
@@ -138,13 +140,15 @@ def _show_both(first: Path, second: Path, *, as_json: bool, damaged: list[str]) 
 
 
 def _summary(directory: Path, damaged: list[str]) -> "Summary":
+    from autocap.reports.budget_history import is_budget
     from autocap.reports.summary.summarise import summarise
     from autocap.runlog.event_log import read_events
     from autocap.sweep.summary import is_sweep
 
     events = read_events(directory, damaged.append)
-    if is_sweep(events):
-        raise RunDirectoryError(f"{directory} is a sweep, and only runs can be compared; show it by itself")
+    what = "sweep" if is_sweep(events) else "budget" if is_budget(events) else None
+    if what is not None:
+        raise RunDirectoryError(f"{directory} is a {what}, and only runs can be compared; show it by itself")
     return summarise(events)
 
 
@@ -155,7 +159,7 @@ def load() -> None:
     from rich.console import Console
 
     from autocap.cli import follow, recorded_runs  # noqa: F401
-    from autocap.reports import comparison, html, text  # noqa: F401
+    from autocap.reports import budget_document, comparison, html, text  # noqa: F401
     from autocap.reports.document import Document, Table
     from autocap.reports.live import terminal  # noqa: F401
     from autocap.reports.live.status import Status

@@ -1,10 +1,13 @@
 """Who sets the limits of a device: we ourselves, the helper or zeusd, and with which guardian. Nothing is set here."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from autocap import events
+from autocap.budget.calling import ManagerLost, NoBudget, call
+from autocap.budget.client import BudgetGuardian
+from autocap.budget.words import Ask, Standing
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices.base import LendableDevice, Tunable
 from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted
@@ -17,6 +20,7 @@ from autocap.records import CapRange, GpuInfo
 from autocap.session.roles import LimitGuard
 
 NewGuardian = Callable[..., LimitGuard]  # from what `Guardian` takes
+BUDGET = "budget"  # the name of an actuation by its manager
 _REAL = ("auto", "nvml", "rapl")  # kinds of devices whose limits may be somebody else's to set
 
 
@@ -64,12 +68,18 @@ def require_actuator(config: RunConfig) -> None:
 
 
 def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardian) -> Actuation:
-    """How to set the limits of a device. actuator: as --actuator has it; what is emulated is always set directly.
+    """How to set the limits of a device. actuator: as --actuator has it; what is emulated is always set directly, and
+    what a power budget holds is set by its manager, whatever --actuator says.
 
     Raises ActuatorUnavailable where what it names would not set them; `auto` tries it ourselves then.
     """
     direct = Actuation(name="direct", gpus=device.gpus, guardian=lambda job: _own(device, job, new_guardian))
-    if not isinstance(device, LendableDevice) or actuator == "direct":
+    if not isinstance(device, LendableDevice):
+        return direct
+    lent = _by_budget(device)
+    if lent is not None:
+        return lent
+    if actuator == "direct":
         return direct
     if actuator == "helper":
         return _helped(device)
@@ -90,6 +100,31 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
             if isinstance(error, ActuatorDenied):  # what is denied here is not had elsewhere behind its back
                 break
     return replace(direct, passed_over="; ".join(refusals))
+
+
+def _by_budget(device: LendableDevice) -> Actuation | None:
+    """`None` where no budget holds any of the devices. Raises ActuatorDenied where it holds only some of them."""
+    try:
+        with closing(call()) as there:
+            path, standing = there.path, there.ask(Ask(), Standing)
+    except (NoBudget, ManagerLost):
+        return None
+    held = {*standing.free, *(uuid for job in standing.jobs for uuid in job.devices)}
+    outside = [gpu for gpu in device.gpus if gpu.uuid not in held]
+    if len(outside) == len(device.gpus):
+        return None
+    if outside:
+        raise ActuatorDenied(
+            f"the power budget that runs here holds other GPUs of the job, but not {outside[0].where}; start it with "
+            "all of them in --gpus"
+        )
+    return Actuation(
+        name=BUDGET,
+        where=str(path),
+        gpus=device.gpus,
+        guardian=lambda job: BudgetGuardian(gpus=device.gpus, path=path, job=job),
+        reason=f"a power budget of {standing.budget_w:g} W runs here",
+    )
 
 
 def _own(device: Tunable, job: ProcessId | None, new_guardian: NewGuardian) -> LimitGuard:

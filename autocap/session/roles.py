@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
+from autocap.budget.words import Known
 from autocap.controller.actions import Action
-from autocap.events import Event
+from autocap.controller.known_curve import KnownCurve
+from autocap.events import Event, State
 from autocap.guardian import Restored
 from autocap.records import GpuInfo, Sample
 from autocap.session.restorer import Restoring
@@ -76,6 +78,33 @@ class LimitGuard(Actuator, Protocol):
 
     def rehearse(self) -> None:
         """Request the limits found on arrival, or raise AutocapError: what is not permitted shows at once."""
+
+
+@runtime_checkable
+class UnderBudget(Protocol):
+    """A guard that has the devices from the manager of a power budget.
+
+    ceiling_w: the highest cap for now, watts; heard at beats.
+    """
+
+    ceiling_w: float | None
+
+    def publish(self, curve: Known) -> None:
+        """Let the manager know what is known of the job. Raises GuardError."""
+
+
+@runtime_checkable
+class Grantable(Protocol):
+    """A decider that can do with less than it asks for."""
+
+    @property
+    def curve(self) -> KnownCurve | None: ...
+
+    @property
+    def state(self) -> State: ...
+
+    def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
+        """From now on no device may hold more than so many watts, `None` for no such ceiling."""
 
 
 class Sampler(Protocol):

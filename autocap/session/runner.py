@@ -15,6 +15,7 @@ from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.records import Sample
+from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.restorer import Restorer
 from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
@@ -75,6 +76,7 @@ class Runner:
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
         self._restorer = None if actuator is None else Restorer(actuator, self._warn)
+        self._link = BudgetLink(actuator, controller)
 
     @property
     def ended_because(self) -> str:
@@ -137,7 +139,7 @@ class Runner:
 
         def beat() -> list[Action]:
             if not actuator.beat():
-                return []
+                return self._link.heed(now_s) if self._mode is LoopMode.TUNING else []
             self._warn(now_s, _PUT_BACK)
             self._interrupted_s.append(now_s)
             if len(self._interrupted_s) == _MOST_INTERRUPTIONS and now_s - self._interrupted_s[0] < _WITHIN_S:
@@ -145,7 +147,7 @@ class Runner:
                     f"autocap was stopped or got no CPU {_MOST_INTERRUPTIONS} times within {_WITHIN_S:g} s, so no "
                     "trial can be measured; run it where it has a CPU now and then"
                 )
-            return self._controller.interrupted(now_s)
+            return [*self._link.heed(now_s), *self._controller.interrupted(now_s)]
 
         self._safely(beat)
 

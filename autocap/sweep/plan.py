@@ -10,11 +10,11 @@ from autocap.clock import Clock
 from autocap.config import TuneConfig
 from autocap.config.sweep import COOL_DOWN_SECONDS, SweepConfig
 from autocap.devices.base import Tunable
-from autocap.errors import DeviceError
+from autocap.errors import ActuatorDenied, DeviceError
 from autocap.events.sweep import GpuSet, SweepPlan
 from autocap.job.invoking_user import privileged
 from autocap.records import GpuInfo
-from autocap.session.actuating import actuation
+from autocap.session.actuating import BUDGET, Actuation, actuation
 from autocap.session.caps import cap_grid, checker, common_range, limits_found
 from autocap.sweep.schedule import default_step_w
 
@@ -84,7 +84,18 @@ def _settable(config: SweepConfig, device: Tunable) -> tuple[GpuInfo, ...]:
         return device.gpus
     if device.refusal is not None:
         raise DeviceError(device.refusal)
-    return actuation(config.run.actuator, device).gpus
+    return required_way(config, device).gpus
+
+
+def required_way(config: SweepConfig, device: Tunable) -> Actuation:
+    """How the caps of a sweep are set. Raises ActuatorUnavailable, also under a power budget, whose ceilings would
+    change what is measured."""
+    way = actuation(config.run.actuator, device)
+    if way.name == BUDGET:
+        raise ActuatorDenied(
+            f"{way.reason}, and a sweep needs caps of its own choice; end it, or sweep before it begins"
+        )
+    return way
 
 
 def observed(plan: SweepPlan) -> SweepPlan:

@@ -28,7 +28,7 @@ from autocap.job.signals import Reaction, SignalClock, SignalPolicy
 from autocap.measurement.energy import implausible, node_power_w
 from autocap.measurement.idle import RestPower
 from autocap.records import Sample
-from autocap.session.actuating import Actuation, actuation
+from autocap.session.actuating import Actuation
 from autocap.session.caps import checker
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.inbox import SignalInbox
@@ -37,7 +37,7 @@ from autocap.session.roles import Order
 from autocap.session.runner import Runner, follow
 from autocap.session.sampling import LocalSampler
 from autocap.sweep.measuring import WholeRun
-from autocap.sweep.plan import device_names
+from autocap.sweep.plan import device_names, required_way
 
 LOOK_EVERY_S = 0.5
 
@@ -214,7 +214,7 @@ class Running:
         """Guard the devices and set the cap; `None` under --observe. The limits are put back when the stack closes."""
         if self.plan.observe:
             return None
-        way = actuation(self.config.run.actuator, device)
+        way = required_way(self.config, device)
         held = guarded(way, job, self.recorder, self.clock, stack)
         self._tell_of(way, device)
         stack.callback(held.put_back)

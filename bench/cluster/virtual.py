@@ -30,6 +30,7 @@ from autocap.session.caps import cap_grid, limits_known
 from autocap.session.runner import Runner
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
 from bench.cluster.network import EventClock, Network, VirtualAgent, VirtualChannel
 from bench.simulation.jobs import Log, SimulatedProcess, certain, tune
 
@@ -200,9 +201,9 @@ def _controller(
     factory = registry.find("model")
     values = registry.option_values(factory, ())
 
-    def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
         rng = np.random.default_rng(seed)
-        return factory(grid=grid, metric=config.metric, baseline=baseline, rng=rng, history=before, options=values)
+        return factory(grid=caps, metric=config.metric, baseline=baseline, rng=rng, history=before, options=values)
 
     return Controller(
         config=config,

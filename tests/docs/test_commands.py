@@ -110,6 +110,7 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         "help",
         "memory",
         "helper",
+        "budget",
     ):
         monkeypatch.setattr(f"autocap.cli.{name}.{name.capitalize()}.run", command)
     assert autocap.cli.main(words) == 0

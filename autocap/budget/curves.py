@@ -1,0 +1,182 @@
+"""What jobs lose by a lower cap, as the allocator sees it: tables of many jobs at once, for numpy.
+
+    curves = Curves.of([curve_of_one_job, …])
+
+A job's curve may be measured, remembered, or a prior of its device model; with its errors it is taken at its upper
+confidence limit, so that neither the budget nor the fairness rests on luck.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+POINTS = 64  # of a job's curve
+_SURE = 1.0  # standard errors above the estimate that a curve is taken at
+_COMPUTE_BOUND = 1.0  # the exponent of time against power that a job without a curve is taken to have: the worst usual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCurve:
+    """One job. Arrays have shape (points,), caps ascend.
+
+    caps_w: per device, watts, from the lowest that may be set to the one that the job asks for, above which it gains
+    nothing by its own metric. slowdown: seconds per iteration over those at the job's baseline, less 1. energy: joules
+    per iteration over those at its baseline. slowdown_stderr, energy_stderr: of these. devices: under this cap. weight:
+    of its slowdown against others'; one of weight 2 is slowed down by half as much. most_slowdown: above which it is
+    slowed down only where there is no other way left.
+
+    Raises ValueError for what is no such curve.
+    """
+
+    caps_w: Floats
+    slowdown: Floats
+    energy: Floats
+    slowdown_stderr: Floats | float = 0.0
+    energy_stderr: Floats | float = 0.0
+    devices: int = 1
+    weight: float = 1.0
+    most_slowdown: float = np.inf
+
+    def __post_init__(self) -> None:
+        if not (self.caps_w.shape == self.slowdown.shape == self.energy.shape and self.caps_w.ndim == 1):
+            raise ValueError("a curve has one slowdown and one energy for each cap")
+        if not self.caps_w.size or np.any(np.diff(self.caps_w) <= 0) or self.caps_w[0] <= 0:
+            raise ValueError(f"a curve's caps are above 0 W and ascend, got {self.caps_w}")
+        if not (np.isfinite(self.slowdown).all() and np.all(self.slowdown > -1) and np.all(self.energy > 0)):
+            raise ValueError("a curve's slowdowns are above -1 and its energies above 0")
+        if self.devices < 1 or not self.weight > 0 or not self.most_slowdown >= 0:
+            raise ValueError(
+                f"a job has a device or more, a weight above 0 and a limit of 0 or more, got {self.devices}, "
+                f"{self.weight:g} and {self.most_slowdown:g}"
+            )
+
+    def up_to(self, cap_w: float) -> "JobCurve":
+        """The part of it up to a cap, watts, such as what the job draws at most: more is of no use to it. The lowest
+        cap stays."""
+        top_w = max(cap_w, float(self.caps_w[0]))
+        inside = self.caps_w < top_w
+        if inside.all():
+            return self
+        at = [np.append(column[inside], np.interp(top_w, self.caps_w, column)) for column in self._columns()]
+        return self._of(at)
+
+    def _of(self, columns: Sequence[Floats]) -> "JobCurve":
+        caps_w, slowdown, energy, slowdown_stderr, energy_stderr = columns
+        return replace(
+            self,
+            caps_w=caps_w,
+            slowdown=slowdown,
+            energy=energy,
+            slowdown_stderr=slowdown_stderr,
+            energy_stderr=energy_stderr,
+        )
+
+    def down_to(self, cap_w: float) -> "JobCurve":
+        """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, the
+        job is taken to work in proportion to its cap below, as one that computes all the time would, at worst."""
+        low_w = float(self.caps_w[0])
+        if cap_w == low_w:
+            return self
+        if cap_w > low_w:
+            top_w = max(cap_w, float(self.caps_w[-1]))
+            inside = self.caps_w > cap_w
+            at = [np.insert(column[inside], 0, np.interp(cap_w, self.caps_w, column)) for column in self._columns()]
+            return self._of(at) if top_w > cap_w else self._of([column[:1] for column in at])
+        ratio = low_w / cap_w
+        slower = (1 + self.slowdown[0]) * ratio - 1
+        below = (cap_w, slower, self.energy[0], slower - self.slowdown[0], 0.2)
+        return self._of([np.insert(column, 0, value) for column, value in zip(self._columns(), below, strict=True)])
+
+    def corrected(self, cap_w: float, slowdown: float, stderr: float) -> "JobCurve":
+        """The curve once a slowdown was measured at a cap, watts, with its standard error: all of its slowdowns change
+        by one factor, by as much as both errors allow. Where the curve says that the cap costs nothing, it stays."""
+        believed = float(np.interp(cap_w, self.caps_w, self.slowdown))
+        error = float(np.interp(cap_w, self.caps_w, np.broadcast_to(self.slowdown_stderr, self.caps_w.shape)))
+        if believed <= 0 or not stderr >= 0 or error == 0:
+            return self
+        trust = error**2 / (error**2 + stderr**2)
+        factor = max(0.0, 1 + trust * (slowdown / believed - 1))
+        left = np.sqrt(1 - trust)
+        return replace(
+            self, slowdown=self.slowdown * factor, slowdown_stderr=np.asarray(self.slowdown_stderr) * factor * left
+        )
+
+    def _columns(self) -> tuple[Floats, ...]:
+        errors = (np.broadcast_to(error, self.caps_w.shape) for error in (self.slowdown_stderr, self.energy_stderr))
+        return (self.caps_w, self.slowdown, self.energy, *errors)
+
+
+def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0, idle_share: float = 0.2) -> JobCurve:
+    """A job of which nothing is known but what it draws: it draws its cap, and works in proportion to what it draws
+    above idle, as a job that computes all the time would at worst. draw_w: a device's, watts; also the most it gets.
+    idle_share: of that, at rest."""
+    top_w = max(draw_w, min_w + 1e-6)
+    caps_w = np.linspace(min_w, top_w, POINTS)
+    share = (caps_w / top_w - idle_share) / (1 - idle_share)
+    time = np.maximum(share, 1e-3) ** -_COMPUTE_BOUND
+    return JobCurve(
+        caps_w=caps_w,
+        slowdown=time - 1,
+        energy=time * caps_w / top_w,
+        slowdown_stderr=(time - 1) / 2,
+        energy_stderr=0.2,
+        devices=devices,
+        weight=weight,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Many jobs. caps_w, slowdown, energy: shape (jobs, points); caps ascend along the second axis, slowdowns never
+    rise. devices, weight, most_slowdown: shape (jobs,)."""
+
+    caps_w: Floats
+    slowdown: Floats
+    energy: Floats
+    devices: Floats
+    weight: Floats
+    most_slowdown: Floats
+
+    @classmethod
+    def of(cls, jobs: Sequence[JobCurve], points: int = POINTS) -> "Curves":
+        """All of them on as many points each, at the upper limits of what is believed of them."""
+        shape = (len(jobs), points)
+        caps_w, slowdown, energy = np.empty(shape), np.empty(shape), np.empty(shape)
+        for row, job in enumerate(jobs):
+            caps_w[row] = np.linspace(job.caps_w[0], job.caps_w[-1], points)
+            late = job.slowdown + _SURE * np.asarray(job.slowdown_stderr)
+            slowdown[row] = np.interp(caps_w[row], job.caps_w, np.maximum.accumulate(late[::-1])[::-1])
+            energy[row] = np.interp(caps_w[row], job.caps_w, job.energy + _SURE * np.asarray(job.energy_stderr))
+        return cls(
+            caps_w=caps_w,
+            slowdown=slowdown,
+            energy=energy,
+            devices=np.array([job.devices for job in jobs], dtype=float),
+            weight=np.array([job.weight for job in jobs]),
+            most_slowdown=np.array([job.most_slowdown for job in jobs]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def slowdown_at(self, caps_w: Floats) -> Floats:
+        """At one cap a job, watts; shape (jobs,)."""
+        return self._at(self.slowdown, caps_w)
+
+    def energy_at(self, caps_w: Floats) -> Floats:
+        """The same of the energy per iteration."""
+        return self._at(self.energy, caps_w)
+
+    def _at(self, values: Floats, caps_w: Floats) -> Floats:
+        steps = self.caps_w.shape[1] - 1
+        low_w, width_w = self.caps_w[:, 0], np.maximum(self.caps_w[:, -1] - self.caps_w[:, 0], 1e-12)
+        place = np.clip((caps_w - low_w) / width_w, 0, 1) * steps  # points of a job are evenly spaced
+        left = np.minimum(place.astype(int), max(0, steps - 1))
+        right = np.minimum(left + 1, steps)
+        rows = np.arange(len(self))
+        share = place - left
+        return np.asarray((1 - share) * values[rows, left] + share * values[rows, right])

@@ -1,0 +1,181 @@
+"""What became of a budget, folded from its events: who had what and when, and how much of it was drawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autocap import events
+from autocap.errors import RunDirectoryError
+from autocap.events import Event
+from autocap.records import GpuInfo
+from autocap.runlog.columns import Floats, Samples
+
+UNFINISHED = "not on record"
+_SENSOR_W, _SENSOR_SHARE = 5.0, 0.05  # a board's power reading, as NVIDIA states it: within 5 W or 5 %
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """From t_s on, a device's cap, watts, and the slowdown that is expected there, with its standard error."""
+
+    t_s: float
+    cap_w: float
+    slowdown: float | None
+    slowdown_stderr: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class JobHistory:
+    """One job. left_s: `None` while it is there."""
+
+    name: str
+    devices: int
+    joined_s: float
+    tuned: bool
+    pid: int | None
+    left_s: float | None = None
+    why_left: str = ""
+    grants: list[Granted] = field(default_factory=list)
+
+    def mean_slowdown(self, until_s: float) -> tuple[float, float] | None:
+        """Over its time under the budget, with the standard error of what was expected; `None` where nothing was."""
+        known = [one for one in self.grants if one.slowdown is not None]
+        if not known:
+            return None
+        ends_s = [*(one.t_s for one in known[1:]), max(until_s, known[-1].t_s + 1e-9)]
+        spans_s = np.array([end_s - one.t_s for one, end_s in zip(known, ends_s, strict=True)])
+        slowdowns = np.array([one.slowdown for one in known], dtype=float)
+        errors = np.array([one.slowdown_stderr or 0.0 for one in known])
+        weights = spans_s / spans_s.sum()
+        return float(weights @ slowdowns), float(weights @ errors)  # errors of one curve go together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """What was drawn against what was allowed. above_s: for how long, in all, more was drawn than a sensor's error
+    above the budget; above_j: by how many joules. most_w: above it, at most."""
+
+    mean_w: float
+    used: float
+    above_s: float
+    above_j: float
+    most_w: float
+
+
+@dataclass(slots=True, kw_only=True)
+class BudgetHistory:
+    """steps: from when on there were how many watts. reserved: likewise, for what is no job. short: likewise, by how
+    much the lowest caps exceeded it."""
+
+    started: events.BudgetStarted
+    steps: list[tuple[float, float]]
+    policy: str
+    jobs: list[JobHistory] = field(default_factory=list)
+    reserved: list[tuple[float, float]] = field(default_factory=list)
+    short: list[tuple[float, float]] = field(default_factory=list)
+    charged: list[tuple[float, float]] = field(default_factory=list)
+    lowered_s: list[float] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    restored: dict[str, events.LimitRestored] = field(default_factory=dict)
+    ended_because: str = UNFINISHED
+    end_s: float = 0.0
+
+    @property
+    def gpus(self) -> tuple[GpuInfo, ...]:
+        return self.started.gpus
+
+    def power(self, samples: Samples) -> Power | None:
+        """`None` without samples."""
+        known = np.isfinite(samples.power_w)
+        t_s, power_w = samples.t_s[known], samples.power_w[known]
+        if t_s.size < 2:
+            return None
+        allowed_w = self.allowed_w(t_s)
+        spans_s = np.diff(t_s, append=t_s[-1])
+        over_w = power_w - allowed_w - np.maximum(_SENSOR_W * np.sqrt(len(self.gpus)), _SENSOR_SHARE * allowed_w)
+        over_w = np.maximum(over_w, 0.0)
+        return Power(
+            mean_w=float(np.average(power_w, weights=spans_s)),
+            used=float(np.average(power_w / allowed_w, weights=spans_s)),
+            above_s=float(spans_s @ (over_w > 0)),
+            above_j=float(spans_s @ over_w),
+            most_w=float(over_w.max()),
+        )
+
+    def allowed_w(self, t_s: Floats) -> Floats:
+        """What the GPUs might draw: the budget less what was reserved."""
+        return np.maximum(1e-9, held(self.steps, t_s) - held(self.reserved or [(0.0, 0.0)], t_s))
+
+
+def held(steps: Sequence[tuple[float, float]], t_s: Floats) -> Floats:
+    """Each value from its time on; the first one before."""
+    times_s, values = (np.array(column) for column in zip(*steps, strict=True))
+    return np.asarray(values[np.maximum(0, np.searchsorted(times_s, t_s, side="right") - 1)])
+
+
+def is_budget(found: Sequence[Event]) -> bool:
+    """Whether these are the events of a budget."""
+    return any(isinstance(event, events.BudgetStarted) for event in found[:3])
+
+
+def history(found: Sequence[Event]) -> BudgetHistory:
+    """Raises RunDirectoryError where no start is on record."""
+    started = next((event for event in found if isinstance(event, events.BudgetStarted)), None)
+    if started is None:
+        raise RunDirectoryError("no start of a budget is on record; pass a directory that `autocap budget` wrote")
+    made = BudgetHistory(started=started, steps=[(started.t_s, started.budget_w)], policy=started.policy)
+    there: dict[str, JobHistory] = {}
+    caps: dict[str, tuple[int, float]] = {}  # by job or free device: how many devices, and their cap
+    for event in found:
+        made.end_s = max(made.end_s, event.t_s)
+        match event:
+            case events.BudgetChanged():
+                made.steps.append((event.t_s, event.budget_w))
+                made.policy = event.policy
+            case events.BudgetReserved():
+                made.reserved.append((event.t_s, event.reserved_w))
+            case events.BudgetShort():
+                made.short.append((event.t_s, event.short_w))
+            case events.JobJoined() if event.name in there:
+                there[event.name].tuned = event.tuned
+            case events.JobJoined():
+                job = JobHistory(
+                    name=event.name,
+                    devices=len(event.uuids),
+                    joined_s=event.t_s,
+                    tuned=event.tuned,
+                    pid=event.pid,
+                )
+                there[event.name] = job
+                made.jobs.append(job)
+                places = {gpu.uuid: gpu.where for gpu in started.gpus}
+                for uuid in event.uuids:
+                    caps.pop(f"free {places.get(uuid, uuid)}", None)
+            case events.JobLeft():
+                left = there.pop(event.name, None)
+                caps.pop(event.name, None)
+                if left is not None:
+                    left.left_s, left.why_left = event.t_s, event.why
+            case events.CapGranted():
+                granted = there.get(event.name)
+                caps[event.name] = (1 if granted is None else granted.devices, event.cap_w)
+                if granted is not None:
+                    granted.grants.append(
+                        Granted(
+                            t_s=event.t_s,
+                            cap_w=event.cap_w,
+                            slowdown=event.slowdown,
+                            slowdown_stderr=event.slowdown_stderr,
+                        )
+                    )
+                made.charged.append((event.t_s, sum(devices * cap_w for devices, cap_w in caps.values())))
+            case events.CapLowered():
+                made.lowered_s.append(event.after_s)
+            case events.Warned():
+                made.warnings.append(event.text)
+            case events.LimitRestored():
+                made.restored[event.uuid] = event
+            case events.RunEnded():
+                made.ended_because = event.ended_because
+    return made

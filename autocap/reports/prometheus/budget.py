@@ -1,0 +1,56 @@
+"""Serves the metrics of a budget over HTTP, for as long as it is held."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from autocap.errors import ExporterError
+from autocap.printable import printable
+from autocap.reports.prometheus.server import LONGEST_S, ScrapeServer
+
+Values = dict[str, list[tuple[dict[str, str], float]]]
+
+
+class BudgetExporter(Collector):
+    """Serves `/metrics` from its start until it is closed. values: what holds now, by name of a metric and the labels
+    of each value; called in the server's threads."""
+
+    def __init__(
+        self, address: str, port: int, values: "Callable[[], dict[str, list[tuple[dict[str, str], float]]]]"
+    ) -> None:
+        self._values = values
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        try:
+            self._server = ScrapeServer(address, port, make_wsgi_app(registry), longest_s=LONGEST_S)
+        except OSError as error:
+            where = f"{address} port {port}"
+            raise ExporterError(
+                f"the exporter cannot listen on {where}: {error.strerror}; choose another with --prometheus"
+            ) from error
+
+    def close(self) -> None:
+        self._server.close()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Every metric of which something is known, as of now."""
+        for name, values in self._values().items():
+            if values:
+                family = GaugeMetricFamily(name, MEANINGS[name], labels=tuple(values[0][0]))
+                for labels, value in values:
+                    family.add_metric([printable(one) for one in labels.values()], value)
+                yield family
+
+
+MEANINGS = {
+    "autocap_budget_watts": "The budget.",
+    "autocap_budget_power_watts": "What is drawn of it.",
+    "autocap_budget_reserved_watts": "What is kept for what is no job.",
+    "autocap_budget_room_watts": "What is not given away; below 0 while caps are being lowered.",
+    "autocap_budget_short_watts": "By how much the lowest caps of all exceed it.",
+    "autocap_budget_job_cap_watts": "The cap that each device of a job may have.",
+    "autocap_budget_job_power_watts": "What all devices of a job draw.",
+    "autocap_budget_job_slowdown_ratio": "How much longer an iteration of a job is expected to take at its cap.",
+}

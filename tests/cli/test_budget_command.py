@@ -1,0 +1,92 @@
+"""`autocap budget --simulate`: what a budget would do, said before anybody promises it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autocap.cli import main
+
+HEAD = "name,arrive_s,work_s,devices,curve,weight\n"
+JOBS = HEAD + "a,0,1000,1,tesla-v100/resnet50,\nb,0,1000,2,tesla-v100/vgg19,2\nc,500,1000,1,quadro-rtx-6000/alexnet,1\n"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.csv"
+    path.write_text(JOBS)
+    return path
+
+
+def test_a_table_has_a_row_a_budget_and_rule(jobs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["budget", "--simulate", str(jobs), "--budget", "80%,900", "--policy", "fair,uniform"]) == 0
+    said = capsys.readouterr().out
+    assert [line.split()[:3] for line in said.splitlines()[-4:]] == [
+        ["80%", "928", "fair"],
+        ["80%", "928", "uniform"],
+        ["78%", "900", "fair"],
+        ["78%", "900", "uniform"],
+    ]
+    assert "3 jobs, which ask for 1160 W at most" in said
+
+
+def test_as_json_the_same_is_a_list(jobs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["budget", "--simulate", str(jobs), "--budget", "100%", "--policy", "fair", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["budget_w"] == 1160
+    assert row["slowdown_worst"] == pytest.approx(0, abs=1e-6)
+    assert row["energy"] == pytest.approx(1)
+
+
+def test_curves_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curves, jobs = tmp_path / "curves.csv", tmp_path / "jobs.csv"
+    curves.write_text("curve,cap_w,power_w,time_s\nmine,100,100,2\nmine,200,200,1\n")
+    jobs.write_text(HEAD + "a,0,100,1,mine,\nb,0,100,1,mine,\n")
+    words = ["budget", "--simulate", str(jobs), "--curves", str(curves), "--budget", "300", "--policy", "fair"]
+    assert main([*words, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["slowdown_worst"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_picture_is_drawn(jobs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["budget", "--simulate", str(jobs), "--plots", str(tmp_path / "plots")]) == 0
+    assert (tmp_path / "plots" / "budget.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ("name,arrive_s,work_s,devices\na,0,1,1\n", "lacks the column curve"),
+        (HEAD + "a,0,1,1,tesla-v100/resnet5,\n", "line 2: there is no curve 'tesla-v100/resnet5' (did you mean"),
+        (HEAD + "a,-1,1,1,tesla-v100/resnet50,\n", "line 2: arrive_s is '-1'; give a number from 0"),
+        (HEAD + "a,0,soon,1,tesla-v100/resnet50,\n", "line 2: work_s is 'soon'"),
+        (HEAD + "a,0,1,1.5,tesla-v100/resnet50,\n", "line 2: devices is 1.5; give a whole number"),
+        (HEAD + "a,0,1,1,tesla-v100/resnet50,nan\n", "line 2: weight is 'nan'"),
+        (HEAD, "holds no job"),
+    ],
+)
+def test_what_is_no_job_is_said_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, complaint: str
+) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(rows)
+    assert main(["budget", "--simulate", str(path)]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "the watts are missing"),
+        (["--simulate", "x.csv", "--budget", "5x"], "'5x' is no budget"),
+        (["--simulate", "x.csv", "--budget", "0"], "'0' is no budget"),
+        (["--simulate", "x.csv", "--policy", "fare"], "unknown policy 'fare' (did you mean fair?)"),
+        (["--simulate", "/nowhere/x.csv"], "cannot be read: No such file or directory"),
+    ],
+)
+def test_what_the_command_line_shows_to_be_wrong(
+    capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    assert main(["budget", *words]) == 2
+    assert complaint in capsys.readouterr().err

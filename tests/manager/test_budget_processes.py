@@ -1,0 +1,140 @@
+"""A budget between real processes: what is given and put back, whoever is killed."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.budget_faults.scene import ARRIVALS_MW, BUDGET_W, LESS_W, Floor, is_alive
+
+
+@pytest.fixture
+def floor(tmp_path: Path) -> Iterator[Floor]:
+    with Floor(tmp_path / "floor") as floor:
+        yield floor
+
+
+def is_as_found(floor: Floor) -> bool:
+    return floor.are_back() and not floor.leftovers()
+
+
+def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None:
+    floor.start_jobs()
+    floor.start_budget(BUDGET_W)
+    floor.until(lambda: floor.joined() == 4, "all jobs have joined")
+    assert floor.autocap("budget", "set", f"{LESS_W:g}").returncode == 0
+    assert floor.is_within(LESS_W)  # the word is answered once it is so
+    floor.until(lambda: floor.power_w() <= LESS_W, "the cards draw no more")
+    shown = floor.autocap("budget", "status").stdout
+    assert f"budget {LESS_W:.0f} W (fair)" in shown
+    assert floor.harmed() is None
+    floor.end()
+    assert is_as_found(floor)
+    assert floor.supervisor is not None
+    assert floor.supervisor.returncode == 0
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(floor: Floor, signum: int) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(LESS_W)
+    assert floor.supervisor is not None
+    os.kill(floor.supervisor.pid, signum)
+    floor.until(floor.has_ended, "the budget ends")
+    assert is_as_found(floor)
+
+
+def test_a_manager_that_is_killed_is_started_again(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(LESS_W)
+    floor.autocap("budget", "set", "1100", "--policy", "throughput")
+    first = floor.manager_pid()
+    os.kill(first, signal.SIGKILL)
+    floor.until(lambda: floor.manager_pid() != first, "another manager answers")
+    standing = floor.standing()
+    assert standing is not None
+    assert (standing.budget_w, standing.policy) == (1100.0, "throughput")
+    assert floor.is_within(1100.0)
+    floor.end()
+    assert is_as_found(floor)
+
+
+def test_a_manager_that_is_stopped_is_followed_by_another(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(LESS_W)
+    first = floor.manager_pid()
+    os.kill(first, signal.SIGSTOP)
+    floor.until(lambda: not is_alive(first), "the stopped one is killed")
+    floor.until(lambda: floor.manager_pid() != first, "another manager answers")
+    assert floor.is_within(LESS_W)
+    floor.end()
+    assert is_as_found(floor)
+
+
+def test_without_its_supervisor_a_budget_ends(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(LESS_W)
+    manager = floor.manager_pid()
+    assert floor.supervisor is not None
+    os.kill(floor.supervisor.pid, signal.SIGKILL)
+    floor.until(lambda: not is_alive(manager), "the manager ends")
+    assert is_as_found(floor)
+
+
+def test_when_both_are_killed_the_limits_are_back_all_the_same(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(LESS_W)
+    manager = floor.manager_pid()
+    assert floor.supervisor is not None
+    os.kill(floor.supervisor.pid, signal.SIGKILL)
+    os.kill(manager, signal.SIGKILL)
+    floor.until(floor.are_back, "the watchdog puts the limits back")
+
+
+def test_a_tuner_is_lent_its_devices_and_what_it_leaves_is_the_budgets(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(BUDGET_W)
+    floor.start_tuner(1)
+    floor.until(lambda: len(set(floor.limits_mw()[2:4]) & {130_000, 170_000, 200_000}) == 1, "it tries a cap")
+    assert floor.tuner is not None
+    os.kill(floor.tuner.pid, signal.SIGKILL)
+    floor.until(lambda: floor.joined(tuned=True) == 0, "the manager takes it back")
+    floor.until(lambda: floor.limits_mw()[2] not in (130_000, 170_000, 200_000), "the budget's cap holds")
+    assert floor.is_within(BUDGET_W)
+    floor.end()
+    assert is_as_found(floor)
+
+
+def test_a_second_budget_is_refused(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(LESS_W)
+    second = floor.autocap("budget", "500")
+    assert second.returncode == 1
+    assert "a budget runs here already" in second.stderr
+    floor.end()
+
+
+def test_words_to_a_budget_that_does_not_run(floor: Floor) -> None:
+    for words in (("set", "100"), ("status",), ("watch",), ("end",)):
+        asked = floor.autocap("budget", *words)
+        assert asked.returncode == 1
+        assert "no budget runs here; start one with `autocap budget WATTS`" in asked.stderr
+
+
+def test_a_schedule_is_read_again_at_sighup(floor: Floor) -> None:
+    rows = floor.folder / "rows.csv"
+    rows.write_text("time,watts\n0,1500\n")
+    floor.start_jobs(1)
+    floor.start_budget(1500, "--schedule", str(rows))
+    assert floor.supervisor is not None
+    rows.write_text("time,watts\n0,many\n")
+    os.kill(floor.supervisor.pid, signal.SIGHUP)
+    floor.until(lambda: any("watts is 'many'" in line for line in floor.said()), "what is wrong with it is said")
+    rows.write_text("time,watts\n0,1150\n")
+    os.kill(floor.supervisor.pid, signal.SIGHUP)
+    floor.until(lambda: floor.is_within(1150.0), "the new one is followed")
+    floor.end()
+    assert is_as_found(floor)
+    assert floor.limits_mw() == ARRIVALS_MW
