@@ -27,6 +27,10 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     assert floor.autocap("budget", "set", f"{LESS_W:g}").returncode == 0
     assert floor.is_within(LESS_W)  # the word is answered once it is so
     floor.until(lambda: floor.power_w() <= LESS_W, "the cards draw no more")
+    assert "a power budget of 1200 W runs here" in floor.autocap("devices").stdout
+    swept = floor.autocap("sweep", "--gpus", "0", "--repeats", "1", "--", "true")
+    assert swept.returncode == 1
+    assert "a power budget of 1200 W runs here, and a sweep needs caps of its own choice" in swept.stderr
     shown = floor.autocap("budget", "status").stdout
     assert f"budget {LESS_W:.0f} W (fair)" in shown
     assert floor.harmed() is None
@@ -34,6 +38,9 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     assert is_as_found(floor)
     assert floor.supervisor is not None
     assert floor.supervisor.returncode == 0
+    report = floor.autocap("report", str(floor.folder / "record")).stdout
+    assert "1600/1200 W for 4 jobs on 8 GPUs" in report
+    assert "limits found that are back: 8 of 8" in report
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
