@@ -28,6 +28,7 @@ _BEGINS = (
 )
 _PLANS = ("budget", "curves", "plots")
 _COMMAND = "command:"
+_USUAL = USUAL.replace("%", "%%")  # as argparse has it
 
 
 class Budget:
@@ -88,7 +89,7 @@ class Budget:
         planned.add_argument("--simulate", metavar="JOBS.csv", type=values.path, help="the jobs")
         planned.add_argument(
             "--budget", metavar="LIST", type=amounts,
-            help=f"watts, or percentages of what the jobs ask for at most, by comma (default: {USUAL.replace('%', '%%')})",
+            help=f"watts, or percentages of what the jobs ask for at most, by comma (default: {_USUAL})",
         )  # fmt: skip
         planned.add_argument(
             "--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s"

@@ -132,7 +132,7 @@ class Manager:
             self._steward.sample(now_s)
             if now_s >= self._next_record_s:
                 self._next_record_s = now_s + _RECORD_S
-                self._record(Sample(t_s=now_s, readings=self._steward.readings, node=self._steward.node))
+                self._record(Sample(t_s=now_s, readings=self._steward.readings, node=self._steward.rest.reading))
                 self.latest = self.standing()
         self._steward.act(self._clock.now())
 
@@ -175,7 +175,7 @@ class Manager:
         return Standing(
             budget_w=ledger.budget_w,
             policy=self._policy,
-            reserved_w=steward.reserved_w or 0.0,
+            reserved_w=steward.rest.reserved_w,
             room_w=ledger.room_w,
             power_w=steward.power_w,
             short_w=steward.short_w,

@@ -1,5 +1,6 @@
 """A budget between real processes: what is given and put back, whoever is killed."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     assert floor.is_within(LESS_W)  # the word is answered once it is so
     floor.until(lambda: floor.power_w() <= LESS_W, "the cards draw no more")
     assert "a power budget of 1200 W runs here" in floor.autocap("devices").stdout
-    swept = floor.autocap("sweep", "--gpus", "0", "--repeats", "1", "--", "true")
+    swept = floor.autocap("sweep", "--gpus", "0", "--shared-gpu", "--repeats", "1", "--", "true")
     assert swept.returncode == 1
     assert "a power budget of 1200 W runs here, and a sweep needs caps of its own choice" in swept.stderr
     shown = floor.autocap("budget", "status").stdout
@@ -112,6 +113,30 @@ def test_a_tuner_is_lent_its_devices_and_what_it_leaves_is_the_budgets(floor: Fl
     assert floor.is_within(BUDGET_W)
     floor.end()
     assert is_as_found(floor)
+
+
+def test_a_tuner_follows_a_ceiling_that_falls(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(BUDGET_W)
+    floor.start_tuner(1)
+    floor.until(lambda: len(set(floor.limits_mw()[2:4]) & {130_000, 170_000, 200_000}) == 1, "it tries a cap")
+    floor.tell(820.0)
+    assert floor.is_within(820.0)
+    known = len(ceilings(floor))
+    floor.until(lambda: len(ceilings(floor)) > known or min(ceilings(floor)) < 200.0, "the tuner has heard of it")
+    floor.tell(BUDGET_W)
+    floor.until(lambda: ceilings(floor)[-1] > 200.0, "it hears of more")
+    assert floor.joined(tuned=True) == 1
+    assert not any("tuning ended" in line for line in floor.said())
+    floor.end()
+    assert is_as_found(floor)
+
+
+def ceilings(floor: Floor) -> list[float]:
+    """What the tuner was given so far, watts."""
+    lines = (floor.folder / "run" / "events.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines if line.startswith('{"event": "granted"') and line.endswith("}")]
+    return [event["ceiling_w"] for event in found]
 
 
 def test_a_second_budget_is_refused(floor: Floor) -> None:
