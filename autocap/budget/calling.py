@@ -23,6 +23,7 @@ from autocap.budget.words import (
 from autocap.errors import AutocapError, GuardError
 from autocap.guardian.state_dir import ROOTS_PATH, default_path
 from autocap.helper.connection import error_of
+from autocap.job.invoking_user import privileged
 
 A = TypeVar("A", bound=Answer)
 SOCKET = "budget.sock"
@@ -40,7 +41,8 @@ class ManagerLost(GuardError):
 
 def socket_paths() -> tuple[Path, ...]:
     """Where a budget's manager may listen: our own state directory, and root's."""
-    return tuple(dict.fromkeys(folder / SOCKET for folder in (default_path(), ROOTS_PATH)))
+    with privileged():
+        return tuple(dict.fromkeys(folder / SOCKET for folder in (default_path(), ROOTS_PATH)))
 
 
 def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S) -> "Call":
@@ -48,7 +50,8 @@ def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S
     denied = ""
     for path in socket_paths() if paths is None else paths:
         try:
-            return Call(path, within_s)
+            with privileged():  # root's own, which the user behind sudo may not reach
+                return Call(path, within_s)
         except PermissionError:
             denied = f" ({path} is not open to you)"
         except OSError:

@@ -19,6 +19,7 @@ from autocap.budget.words import JobStanding, Standing
 from autocap.clock import Clock
 from autocap.errors import AutocapError, UsageError
 from autocap.events import Event
+from autocap.job.invoking_user import privileged
 from autocap.manager.finding import jobs_of
 from autocap.manager.hall import Hall
 from autocap.manager.plan import BudgetState, save
@@ -126,7 +127,9 @@ class Manager:
             self._steward.beat(now_s)
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_S
-            self._steward.look(now_s, jobs_of(self._listings()))
+            with privileged():  # what others have in their environment is hidden from the user behind sudo
+                found = jobs_of(self._listings())
+            self._steward.look(now_s, found)
         if now_s >= self._next_sample_s:
             self._next_sample_s = max(self._next_sample_s + SAMPLE_S, now_s)
             self._steward.sample(now_s)
