@@ -60,7 +60,8 @@ def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S
 
 
 class Call:
-    """path: of the manager's socket. told: what it has said unasked. Raises OSError where nobody listens."""
+    """path: of the manager's socket. told: the ceilings that it has told of, asked or not, in the order in which they
+    came. Raises OSError where nobody listens."""
 
     def __init__(self, path: Path, within_s: float = _ANSWER_WITHIN_S) -> None:
         self.path, self._within_s = path, within_s
@@ -144,9 +145,11 @@ class Call:
         except BadMessage as error:
             raise ManagerLost(f"the budget's manager does not speak our protocol: {error}") from error
         self.heard_s = time.monotonic()
-        if id is None and isinstance(answer, Told):
+        if isinstance(answer, Told):
             self.told.append(answer)
-        elif id in self._unanswered:
+        if id is None and isinstance(answer, Told):
+            return True
+        if id in self._unanswered:
             del self._unanswered[id]
             self._answers[id] = answer
         else:

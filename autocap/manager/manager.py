@@ -130,6 +130,7 @@ class Manager:
             with privileged():  # what others have in their environment is hidden from the user behind sudo
                 found = jobs_of(self._listings())
             self._steward.look(now_s, found)
+            self._steward.act(self._clock.now())  # before a reading of all devices takes its time
         if now_s >= self._next_sample_s:
             self._next_sample_s = max(self._next_sample_s + SAMPLE_S, now_s)
             self._steward.sample(now_s)

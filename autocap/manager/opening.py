@@ -77,7 +77,8 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         recorder = Recorder(directory, Spoken())
         way = actuation(plan.actuator, device)
         held = _guarded(way, recorder, clock, stack, _LOCKED_S if resumed else 0.0)
-        held.rehearse()
+        if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
+            held.rehearse()
         policy = plan.policy if before is None else before.policy
         ledger = Ledger(watts, policy=policy)
         recorder.event(
