@@ -23,6 +23,7 @@ from autocap.budget.words import (
 from autocap.errors import AutocapError, GuardError
 from autocap.guardian.state_dir import ROOTS_PATH, default_path
 from autocap.helper.connection import error_of
+from autocap.job.invoking_user import privileged
 
 A = TypeVar("A", bound=Answer)
 SOCKET = "budget.sock"
@@ -40,7 +41,8 @@ class ManagerLost(GuardError):
 
 def socket_paths() -> tuple[Path, ...]:
     """Where a budget's manager may listen: our own state directory, and root's."""
-    return tuple(dict.fromkeys(folder / SOCKET for folder in (default_path(), ROOTS_PATH)))
+    with privileged():
+        return tuple(dict.fromkeys(folder / SOCKET for folder in (default_path(), ROOTS_PATH)))
 
 
 def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S) -> "Call":
@@ -48,7 +50,8 @@ def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S
     denied = ""
     for path in socket_paths() if paths is None else paths:
         try:
-            return Call(path, within_s)
+            with privileged():  # root's own, which the user behind sudo may not reach
+                return Call(path, within_s)
         except PermissionError:
             denied = f" ({path} is not open to you)"
         except OSError:
@@ -57,7 +60,8 @@ def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S
 
 
 class Call:
-    """path: of the manager's socket. told: what it has said unasked. Raises OSError where nobody listens."""
+    """path: of the manager's socket. told: the ceilings that it has told of, asked or not, in the order in which they
+    came. Raises OSError where nobody listens."""
 
     def __init__(self, path: Path, within_s: float = _ANSWER_WITHIN_S) -> None:
         self.path, self._within_s = path, within_s
@@ -141,9 +145,11 @@ class Call:
         except BadMessage as error:
             raise ManagerLost(f"the budget's manager does not speak our protocol: {error}") from error
         self.heard_s = time.monotonic()
-        if id is None and isinstance(answer, Told):
+        if isinstance(answer, Told):
             self.told.append(answer)
-        elif id in self._unanswered:
+        if id is None and isinstance(answer, Told):
+            return True
+        if id in self._unanswered:
             del self._unanswered[id]
             self._answers[id] = answer
         else:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.budget.calling import Call, ManagerLost, call
-from autocap.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set, Told
+from autocap.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
 from autocap.errors import GuardError
 from autocap.guardian.guarded_limit import Restored
 from autocap.helper.connection import error_of
@@ -100,8 +100,6 @@ class BudgetGuardian:
             for answer in there.drain(_LATER_S if was_silent else _SOON_S):
                 if isinstance(answer, Refusal):
                     raise error_of(answer)
-                if isinstance(answer, Told):
-                    there.told.append(answer)
             self._hear(there)
             if there.mute_s > _MUTE_S:
                 raise ManagerLost(f"the budget's manager has not answered for {_MUTE_S:g} s")
@@ -147,7 +145,7 @@ class BudgetGuardian:
         return min(limits_w)
 
     def _hear(self, there: Call) -> None:
-        """Take in what the manager has said unasked."""
+        """Take in what the manager has told of."""
         for told in there.told:
             self.ceiling_w = told.ceiling_w
             self._put_back |= told.put_back

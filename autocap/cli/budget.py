@@ -28,6 +28,7 @@ _BEGINS = (
 )
 _PLANS = ("budget", "curves", "plots")
 _COMMAND = "command:"
+_USUAL = USUAL.replace("%", "%%")  # as argparse has it
 
 
 class Budget:
@@ -88,7 +89,7 @@ class Budget:
         planned.add_argument("--simulate", metavar="JOBS.csv", type=values.path, help="the jobs")
         planned.add_argument(
             "--budget", metavar="LIST", type=amounts,
-            help=f"watts, or percentages of what the jobs ask for at most, by comma (default: {USUAL})",
+            help=f"watts, or percentages of what the jobs ask for at most, by comma (default: {_USUAL})",
         )  # fmt: skip
         planned.add_argument(
             "--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s"
@@ -174,8 +175,9 @@ def _begin(args: argparse.Namespace, watts: float | None) -> int:
         }.get(kind.partition(":")[0], "its devices are not known by the processes that use them")
         raise UsageError(f"a budget cannot hold --device {kind}: {why}; choose nvml")
     source = args.schedule
-    if source is not None and invoking_user() is not None and source.startswith(_COMMAND):
-        raise UsageError(f"--schedule {source} would run as root under sudo; give a file, or run without sudo")
+    for option, given in (("--schedule", source), ("--node-power", args.node_power)):
+        if given is not None and given.startswith(_COMMAND) and invoking_user() is not None:
+            raise UsageError(f"{option} {given} would run as root under sudo; choose another, or run without sudo")
     from autocap.blas_threads import one_thread
 
     with one_thread():

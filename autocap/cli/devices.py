@@ -3,10 +3,13 @@
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from autocap import devices
+from autocap.budget.calling import ManagerLost, NoBudget, call
+from autocap.budget.words import Ask, Standing
 from autocap.cli.device_sensors import SensorSeen, sensors_of
 from autocap.cli.device_setters import Setter, Setters, others, together
 from autocap.devices import permission
@@ -35,8 +38,8 @@ class Devices:
         parser.add_argument(
             "--json",
             action="store_true",
-            help="print {driver_version, unavailable, gpus, packages, packages_unavailable, other_kinds}; what is "
-            'unknown is null, and settable "unknown"',
+            help="print {driver_version, unavailable, gpus, packages, packages_unavailable, other_kinds, budget}; what "
+            'is unknown is null, and settable "unknown"',
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -67,6 +70,7 @@ class Devices:
             packages=packages,
             packages_unavailable=packages_unavailable,
             other_kinds=devices.plugged_in(),
+            budget=_budget(),
         )
         if args.json:
             put_json(asdict(found))
@@ -111,9 +115,19 @@ class _Package(_Limited):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    """That runs here. pid: of its manager. gpus: UUIDs of those whose limits it holds."""
+
+    watts: float
+    policy: str
+    pid: int
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     """unavailable: why no GPU is shown, or not every one; likewise packages_unavailable. other_kinds: of devices from
-    other packages, with their modules."""
+    other packages, with their modules. budget: `None` where none runs."""
 
     driver_version: str | None
     unavailable: str | None
@@ -121,6 +135,17 @@ class _Found:
     packages: tuple[_Package, ...]
     packages_unavailable: str | None
     other_kinds: dict[str, str]
+    budget: _Budget | None = None
+
+
+def _budget() -> _Budget | None:
+    try:
+        with closing(call()) as there:
+            standing = there.ask(Ask(), Standing)
+    except (NoBudget, ManagerLost):
+        return None
+    held = (*standing.free, *(uuid for job in standing.jobs for uuid in job.devices))
+    return _Budget(watts=standing.budget_w, policy=standing.policy, pid=standing.pid, gpus=tuple(sorted(held)))
 
 
 def _gpus(library: "Library", inventory: "Sequence[NvmlGpu]", setters: Setters) -> tuple[_Gpu, ...]:
@@ -193,6 +218,10 @@ def _show(found: _Found) -> None:
     width, encoding = columns(sys.stdout) or _PLAIN_WIDTH, encoding_of(sys.stdout)
     for part in (*_lines_on_gpus(found), *_lines_on_packages(found)):
         put(*([part] if isinstance(part, str) else table_lines(part, width, encoding)))
+    if found.budget is not None:
+        one = found.budget
+        held = f"{len(one.gpus)} GPU{'s' * (len(one.gpus) > 1)}"
+        put(f"a power budget of {one.watts:g} W runs here (PID {one.pid}), which sets the limits of {held}")
     for kind, module in found.other_kinds.items():
         put(f"`--device {kind}` is there too, from another package ({module})")
 

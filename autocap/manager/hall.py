@@ -7,7 +7,6 @@ import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from autocap.budget.curves import JobCurve
 from autocap.budget.words import (
-    MOST_BYTES,
     Answer,
     Ask,
     BadMessage,
@@ -29,7 +27,6 @@ from autocap.budget.words import (
     Known,
     Leave,
     Left,
-    Lines,
     Refusal,
     Request,
     Set,
@@ -40,16 +37,16 @@ from autocap.budget.words import (
 )
 from autocap.errors import AutocapError, DeviceLocked, LimitRefused
 from autocap.helper.lease import refusal_of
-from autocap.helper.who import Peer, is_nobody_known, peer_of
+from autocap.helper.who import is_nobody_known, peer_of
 from autocap.manager.finding import FoundJob
 from autocap.manager.steward import Steward
 from autocap.manager.tenant import Tenant
+from autocap.manager.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
 SILENT_S = 1.5  # of a tuner: then its devices get what the budget gives them, until it is heard again
-_MOST_CLIENTS, _MOST_WAITING = 256, 1 << 20  # and bytes that a client has not taken
-_READ_BYTES = 1 << 16
+_MOST_CLIENTS = 256
 
 
 class Control(Protocol):
@@ -63,26 +60,13 @@ class Control(Protocol):
     def standing(self) -> Standing: ...
 
 
-@dataclass(slots=True, kw_only=True)
-class _Visitor:
-    """One connection. tenant: what it tunes, `None` unless it has joined."""
-
-    connection: socket.socket
-    peer: Peer
-    heard_s: float
-    lines: Lines = field(default_factory=lambda: Lines(MOST_BYTES))
-    waiting: bytearray = field(default_factory=bytearray)
-    tenant: Tenant | None = None
-    over: bool = False
-
-
 class Hall:
     """Clients of a listening socket. now: seconds, on the steward's clock."""
 
     def __init__(self, listener: socket.socket, steward: Steward, control: Control, now: Callable[[], float]) -> None:
         self._listener, self._steward, self._control, self._now = listener, steward, control, now
-        self._visitors: dict[int, _Visitor] = {}
-        self._answers: dict[type[Request], Callable[[_Visitor, Request], Answer]] = {
+        self._visitors: dict[int, Visitor] = {}
+        self._answers: dict[type[Request], Callable[[Visitor, Request], Answer]] = {
             Join: self._join,
             Set: self._set,
             Beat: self._beat,
@@ -108,7 +92,7 @@ class Hall:
             visitor = self._visitors.get(fd)
             if visitor is not None:
                 self._hear(visitor)
-                self._flush(visitor)
+                visitor.flush()
         self._dismiss()
 
     def pass_time(self) -> None:
@@ -121,12 +105,12 @@ class Hall:
         """A tuner has another ceiling."""
         for visitor in self._visitors.values():
             if visitor.tenant is tenant:
-                self._say(visitor, encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
-                self._flush(visitor)
+                visitor.say(encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
+                visitor.flush()
 
     def close(self) -> None:
         for visitor in self._visitors.values():
-            self._flush(visitor)
+            visitor.flush()
             visitor.connection.close()
         self._visitors.clear()
 
@@ -145,21 +129,11 @@ class Hall:
         except OSError:
             connection.close()
             return
-        visitor = _Visitor(connection=connection, peer=peer, heard_s=self._now())
+        visitor = Visitor(connection=connection, peer=peer, heard_s=self._now())
         self._visitors[connection.fileno()] = visitor
 
-    def _hear(self, visitor: _Visitor) -> None:
-        try:
-            data = visitor.connection.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            visitor.over = True
-            return
-        visitor.heard_s = self._now()
-        visitor.lines.feed(data)
+    def _hear(self, visitor: Visitor) -> None:
+        visitor.hear(self._now())
         while not visitor.over:
             try:
                 line = visitor.lines.take()
@@ -169,27 +143,14 @@ class Hall:
             except BadMessage as error:
                 visitor.over = error.id is None
                 refusal = Refusal(code=Code.BAD_MESSAGE, text=f"not understood: {error}")
-                self._say(visitor, encode_answer(error.id, refusal))
+                visitor.say(encode_answer(error.id, refusal))
                 continue
             answer: Answer | Refusal
             try:
                 answer = self._answers[type(request)](visitor, request)
             except _Refused as error:
                 answer = error.refusal
-            self._say(visitor, encode_answer(id, answer))
-
-    def _say(self, visitor: _Visitor, line: bytes) -> None:
-        visitor.waiting += line
-        visitor.over |= len(visitor.waiting) > _MOST_WAITING
-
-    def _flush(self, visitor: _Visitor) -> None:
-        try:
-            while visitor.waiting:
-                del visitor.waiting[: visitor.connection.send(visitor.waiting, socket.MSG_NOSIGNAL)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            visitor.over = True
+            visitor.say(encode_answer(id, answer))
 
     def _dismiss(self) -> None:
         for fd, visitor in list(self._visitors.items()):
@@ -201,7 +162,7 @@ class Hall:
 
     # The requests.
 
-    def _join(self, visitor: _Visitor, request: Request) -> Joined:
+    def _join(self, visitor: Visitor, request: Request) -> Joined:
         assert isinstance(request, Join)
         if visitor.tenant is not None:
             raise _refused(Code.TOO_MANY, "this connection tunes a job already; open another one")
@@ -226,7 +187,7 @@ class Hall:
             ceiling_w=tenant.ceiling_w,
         )
 
-    def _set(self, visitor: _Visitor, request: Request) -> Done:
+    def _set(self, visitor: Visitor, request: Request) -> Done:
         assert isinstance(request, Set)
         tenant = self._tenant(visitor)
         try:
@@ -237,12 +198,12 @@ class Hall:
         self._steward.set_caps(self._now(), tenant, request.watts)
         return Done()
 
-    def _beat(self, visitor: _Visitor, request: Request) -> Told:
+    def _beat(self, visitor: Visitor, request: Request) -> Told:
         tenant = self._tenant(visitor)
         put_back, tenant.put_back, tenant.silent = tenant.put_back, False, False
         return Told(ceiling_w=tenant.ceiling_w, put_back=put_back)
 
-    def _known(self, visitor: _Visitor, request: Request) -> Done:
+    def _known(self, visitor: Visitor, request: Request) -> Done:
         assert isinstance(request, Known)
         tenant = self._tenant(visitor)
         try:
@@ -259,12 +220,12 @@ class Hall:
         self._steward.learn(tenant, curve)
         return Done()
 
-    def _leave(self, visitor: _Visitor, request: Request) -> Left:
+    def _leave(self, visitor: Visitor, request: Request) -> Left:
         tenant, visitor.tenant = self._tenant(visitor), None
         self._steward.release(self._now(), tenant)
         return Left(caps_w=tuple(self._steward.caps_w[gpu] for gpu in tenant.gpus))
 
-    def _change(self, visitor: _Visitor, request: Request) -> Done:
+    def _change(self, visitor: Visitor, request: Request) -> Done:
         assert isinstance(request, Change)
         self._require_control(visitor)
         try:
@@ -273,17 +234,17 @@ class Hall:
             raise _refused(Code.BAD_MESSAGE, str(error)) from error
         return Done()
 
-    def _end(self, visitor: _Visitor, request: Request) -> Done:
+    def _end(self, visitor: Visitor, request: Request) -> Done:
         self._require_control(visitor)
         self._control.end(f"{visitor.peer.name} asked for it")
         return Done()
 
-    def _tenant(self, visitor: _Visitor) -> Tenant:
+    def _tenant(self, visitor: Visitor) -> Tenant:
         if visitor.tenant is None or visitor.tenant.name not in self._steward.tenants:
             raise _refused(Code.NO_LEASE, "this connection tunes no job; ask with `join`")
         return visitor.tenant
 
-    def _require_control(self, visitor: _Visitor) -> None:
+    def _require_control(self, visitor: Visitor) -> None:
         if visitor.peer.uid not in (0, os.geteuid()):
             raise _refused(Code.NOT_ALLOWED, f"the budget is not {visitor.peer.name}'s to change; ask who started it")
 

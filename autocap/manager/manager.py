@@ -19,6 +19,7 @@ from autocap.budget.words import JobStanding, Standing
 from autocap.clock import Clock
 from autocap.errors import AutocapError, UsageError
 from autocap.events import Event
+from autocap.job.invoking_user import privileged
 from autocap.manager.finding import jobs_of
 from autocap.manager.hall import Hall
 from autocap.manager.plan import BudgetState, save
@@ -126,13 +127,16 @@ class Manager:
             self._steward.beat(now_s)
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_S
-            self._steward.look(now_s, jobs_of(self._listings()))
+            with privileged():  # what others have in their environment is hidden from the user behind sudo
+                found = jobs_of(self._listings())
+            self._steward.look(now_s, found)
+            self._steward.act(self._clock.now())  # before a reading of all devices takes its time
         if now_s >= self._next_sample_s:
             self._next_sample_s = max(self._next_sample_s + SAMPLE_S, now_s)
             self._steward.sample(now_s)
             if now_s >= self._next_record_s:
                 self._next_record_s = now_s + _RECORD_S
-                self._record(Sample(t_s=now_s, readings=self._steward.readings, node=self._steward.node))
+                self._record(Sample(t_s=now_s, readings=self._steward.readings, node=self._steward.rest.reading))
                 self.latest = self.standing()
         self._steward.act(self._clock.now())
 
@@ -175,7 +179,7 @@ class Manager:
         return Standing(
             budget_w=ledger.budget_w,
             policy=self._policy,
-            reserved_w=steward.reserved_w or 0.0,
+            reserved_w=steward.rest.reserved_w,
             room_w=ledger.room_w,
             power_w=steward.power_w,
             short_w=steward.short_w,

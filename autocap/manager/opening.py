@@ -21,11 +21,14 @@ from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, ExporterError, UsageError
 from autocap.guardian.state_dir import StateDir, default_path
 from autocap.helper import listening
+from autocap.job.invoking_user import acting_as, invoking_user, privileged
+from autocap.job.privileged_imports import privileged_imports
 from autocap.manager.hall import Hall
 from autocap.manager.manager import Manager, Signals, ends_at
 from autocap.manager.plan import BudgetPlan, BudgetState, forget, load
 from autocap.manager.spoken import Spoken
 from autocap.manager.steward import Steward
+from autocap.reports import html
 from autocap.reports.budget_document import present_budget
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
@@ -51,16 +54,20 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
     """The whole life of a manager; its exit status. leash: readable once our supervisor is gone. resumed: a killed one
     is followed. Raises AutocapError where it cannot begin."""
     clock, state_dir = MonotonicClock(), default_path()
+    StateDir(state_dir).close()
+    html.stylesheet()  # which the user behind sudo may not read
     with ExitStack() as stack:
+        stack.enter_context(acting_as(invoking_user()))
+        stack.enter_context(privileged_imports())
         signals = stack.enter_context(Signals())
-        StateDir(state_dir).close()
         before = load(state_dir) if resumed else None
         began_wall_s = time.time() if before is None else before.began_wall_s
         schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
         watts = _first_watts(plan, schedule, before)
         notes = settle_leftovers(observe=False)
-        library = stack.enter_context(open_library())
-        device, more = _devices(plan, library, clock)
+        with privileged():
+            library = stack.enter_context(open_library())
+            device, more = _devices(plan, library, clock)
         notes += more
         node = None
         if plan.node_power != NODE_POWER:
@@ -70,7 +77,8 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         recorder = Recorder(directory, Spoken())
         way = actuation(plan.actuator, device)
         held = _guarded(way, recorder, clock, stack, _LOCKED_S if resumed else 0.0)
-        held.rehearse()
+        if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
+            held.rehearse()
         policy = plan.policy if before is None else before.policy
         ledger = Ledger(watts, policy=policy)
         recorder.event(
@@ -231,7 +239,11 @@ def _listening(state_dir: Path, group: str | None) -> Iterator[socket.socket]:
         gid = None if group is None else grp.getgrnam(group).gr_gid
     except KeyError:
         raise UsageError(f"there is no group '{group}'; make it with `groupadd --system {group}`") from None
-    if gid is not None:
-        state_dir.chmod(0o711)  # its files stay our own
-    with listening.own(state_dir / SOCKET, gid) as listener:
+    with ExitStack() as stack:
+        with privileged():
+            if gid is not None:
+                state_dir.chmod(0o711)  # its files stay our own
+            owned = ExitStack()
+            listener = owned.enter_context(listening.own(state_dir / SOCKET, gid))
+        stack.callback(privileged()(owned.close))
         yield listener

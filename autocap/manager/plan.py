@@ -8,6 +8,7 @@ from pathlib import Path
 from autocap.budget.shares import Policy
 from autocap.errors import GuardError
 from autocap.guardian.state_dir import StateDir
+from autocap.job.invoking_user import privileged
 
 STATE = "budget.state"
 
@@ -48,7 +49,7 @@ class BudgetState:
 def save(state_dir: Path, state: BudgetState) -> None:
     """Raises GuardError where it cannot be written."""
     try:
-        with StateDir(state_dir) as place:
+        with privileged(), StateDir(state_dir) as place:
             place.write(STATE, json.dumps(asdict(state)).encode())
     except OSError as error:
         raise GuardError(f"{state_dir / STATE} cannot be written: {error.strerror}; free some space") from error
@@ -57,7 +58,7 @@ def save(state_dir: Path, state: BudgetState) -> None:
 def load(state_dir: Path) -> BudgetState | None:
     """What a manager that was killed has left; `None` where nothing that can be used is there. Raises GuardError where
     the directory is refused."""
-    with StateDir(state_dir) as place:
+    with privileged(), StateDir(state_dir) as place:
         data = place.read(STATE)
     with suppress(ValueError, TypeError, KeyError):
         found = json.loads(data or b"")
@@ -73,5 +74,5 @@ def load(state_dir: Path) -> BudgetState | None:
 
 
 def forget(state_dir: Path) -> None:
-    with suppress(OSError, GuardError), StateDir(state_dir) as place:
+    with suppress(OSError, GuardError), privileged(), StateDir(state_dir) as place:
         place.unlink(STATE)

@@ -5,7 +5,6 @@ A GPU on which nobody computes is held at its lowest cap, so that a job that beg
 first watt on.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,15 +16,13 @@ from autocap.devices.base import Device, PowerSource, require_inside
 from autocap.errors import DeviceLocked, GuardError, LimitRefused
 from autocap.events import Event
 from autocap.manager.finding import FoundJob
-from autocap.manager.tenant import Lowering, Tenant, upper
-from autocap.records import CapRange, NodeReading, Reading
+from autocap.manager.rest import Rest
+from autocap.manager.tenant import Lowering, Tenant
+from autocap.records import CapRange, Reading
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.roles import LimitGuard
 
 _LOOKS = 2  # in a row from which a job is missing that has ended
-_NODE_S = 60.0
-_GUARD_W = 1.0  # one reading step of a sensor, of as many as there are
-_RESERVED_STEP = 0.02  # of what is reserved; less is no news
 _ROUNDING_W = 1e-6
 
 
@@ -47,7 +44,7 @@ class Steward:
         say: Callable[[Event], None],
         node: PowerSource | None = None,
     ) -> None:
-        self._device, self._guard, self.ledger, self._node = device, guard, ledger, node
+        self._device, self._guard, self.ledger = device, guard, ledger
         self._say = say
         self.tell: Callable[[Tenant], None] = lambda tenant: None
         unknown = [gpu for gpu, w in zip(device.gpus, guard.original_w, strict=True) if w is None]
@@ -61,14 +58,12 @@ class Steward:
         self.caps_w = list(self._found_w)  # in force
         self.tenants: dict[str, Tenant] = {}
         self.readings: tuple[Reading, ...] = ()
-        self.node: NodeReading | None = None
         self.short_w = 0.0
         self.pause: tuple[str, ...] = ()
-        self.reserved_w: float | None = None
+        self.rest = Rest(node, len(device.gpus))
         self._lowering: dict[str, Lowering] = {}
         self._watch = LimitWatch(device.gpus)
-        self._statics_w: deque[tuple[float, float]] = deque()
-        self._reserve(0.0, 0.0)
+        self._reserve(0.0)
 
     def begin(self, t_s: float) -> None:
         """All GPUs are free, for all that is known yet."""
@@ -169,7 +164,8 @@ class Steward:
             most_w = tenant.most_drawn_w(t_s)
             if most_w is not None and not tenant.free and not tenant.tuned:  # a tuner knows what it asks for
                 self.ledger.drew(tenant.name, most_w)
-        self._see_node(t_s)
+        if self.rest.see(t_s, self.readings):
+            self._reserve(t_s)
 
     @property
     def power_w(self) -> float | None:
@@ -177,7 +173,7 @@ class Steward:
         known_w = [reading.power_w for reading in self.readings if reading.power_w is not None]
         if not known_w or len(known_w) < len(self.readings):
             return None
-        return sum(known_w) + (self._statics_w[-1][1] if self._statics_w else 0.0)
+        return sum(known_w) + self.rest.drawn_w
 
     def draw_w(self, tenant: Tenant) -> float | None:
         """What all devices of one draw, watts."""
@@ -254,26 +250,9 @@ class Steward:
             after_s = t_s - lowering.given_s
             self._say(events.CapLowered(t_s=t_s, name=tenant.name, cap_w=lowering.order.cap_w, after_s=after_s))
 
-    def _see_node(self, t_s: float) -> None:
-        """What the machine draws beside its GPUs: its upper quantile over the last minute is reserved."""
-        self.node = node = None if self._node is None else self._node.read()
-        if node is None or node.power_w is None:
-            return
-        gpus_w = [reading.power_w for reading in self.readings if reading.power_w is not None]
-        if node.whole and len(gpus_w) < len(self.readings):
-            return
-        static_w = node.power_w - sum(gpus_w) if node.whole else node.power_w
-        self._statics_w.append((t_s, max(0.0, static_w)))
-        while self._statics_w[0][0] < t_s - _NODE_S:
-            self._statics_w.popleft()
-        self._reserve(t_s, upper(self._statics_w))
-
-    def _reserve(self, t_s: float, static_w: float) -> None:
-        reserved_w = static_w + _GUARD_W * float(np.sqrt(len(self._found_w)))
-        if self.reserved_w is None or abs(reserved_w - self.reserved_w) > _RESERVED_STEP * self.reserved_w:
-            self.reserved_w = reserved_w
-            self.ledger.reserve(reserved_w)
-            self._say(events.BudgetReserved(t_s=t_s, reserved_w=reserved_w))
+    def _reserve(self, t_s: float) -> None:
+        self.ledger.reserve(self.rest.reserved_w)
+        self._say(events.BudgetReserved(t_s=t_s, reserved_w=self.rest.reserved_w))
 
     # Coming and going.
 

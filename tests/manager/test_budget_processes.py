@@ -1,5 +1,6 @@
 """A budget between real processes: what is given and put back, whoever is killed."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -27,6 +28,10 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     assert floor.autocap("budget", "set", f"{LESS_W:g}").returncode == 0
     assert floor.is_within(LESS_W)  # the word is answered once it is so
     floor.until(lambda: floor.power_w() <= LESS_W, "the cards draw no more")
+    assert "a power budget of 1200 W runs here" in floor.autocap("devices").stdout
+    swept = floor.autocap("sweep", "--gpus", "0", "--shared-gpu", "--repeats", "1", "--", "true")
+    assert swept.returncode == 1
+    assert "a power budget of 1200 W runs here, and a sweep needs caps of its own choice" in swept.stderr
     shown = floor.autocap("budget", "status").stdout
     assert f"budget {LESS_W:.0f} W (fair)" in shown
     assert floor.harmed() is None
@@ -34,6 +39,9 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     assert is_as_found(floor)
     assert floor.supervisor is not None
     assert floor.supervisor.returncode == 0
+    report = floor.autocap("report", str(floor.folder / "record")).stdout
+    assert "1600/1200 W for 4 jobs on 8 GPUs" in report
+    assert "limits found that are back: 8 of 8" in report
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
@@ -105,6 +113,29 @@ def test_a_tuner_is_lent_its_devices_and_what_it_leaves_is_the_budgets(floor: Fl
     assert floor.is_within(BUDGET_W)
     floor.end()
     assert is_as_found(floor)
+
+
+def test_a_tuner_follows_a_ceiling_that_falls(floor: Floor) -> None:
+    floor.start_jobs(1)
+    floor.start_budget(BUDGET_W)
+    floor.start_tuner(1)
+    floor.until(lambda: len(set(floor.limits_mw()[2:4]) & {130_000, 170_000, 200_000}) == 1, "it tries a cap")
+    floor.tell(820.0)
+    assert floor.is_within(820.0)
+    floor.until(lambda: ceilings(floor)[-1] < 200.0, "the tuner has heard of it")
+    floor.tell(BUDGET_W)
+    floor.until(lambda: ceilings(floor)[-1] > 200.0, "it hears of more")
+    assert floor.joined(tuned=True) == 1
+    assert not any("tuning ended" in line for line in floor.said())
+    floor.end()
+    assert is_as_found(floor)
+
+
+def ceilings(floor: Floor) -> list[float]:
+    """What the tuner was given so far, watts."""
+    lines = (floor.folder / "run" / "events.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines if line.startswith('{"event": "granted"') and line.endswith("}")]
+    return [event["ceiling_w"] for event in found]
 
 
 def test_a_second_budget_is_refused(floor: Floor) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from autocap.budget.calling import Call, ManagerLost, NoBudget, call
 from autocap.budget.client import BudgetGuardian
-from autocap.budget.words import Ask, Beat, Change, Done, End, Join, Joined, Known, Set, Standing, Told
+from autocap.budget.words import Ask, Beat, Change, Done, End, Join, Joined, Known, Set, Standing, Told, encode_answer
 from autocap.devices.nvml import NvmlDevice
 from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused
 from autocap.helper import listening
@@ -241,4 +241,19 @@ def test_a_connection_that_says_nonsense_is_lost(tmp_path: Path) -> None:
             other.sendall(b'{"v":1,"id":9,"is":"done"}\n')
             with pytest.raises(ManagerLost, match="another question"):
                 there.drain(5.0)
+        there.close()
+
+
+def test_of_two_ceilings_the_later_one_counts(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        there = Call(tmp_path / "socket")
+        other, _ = listener.accept()
+        with other:
+            there.post(Beat())
+            # The beat was answered before the ceiling fell; both lie there when they are read.
+            other.sendall(encode_answer(1, Told(ceiling_w=260.0)) + encode_answer(None, Told(ceiling_w=100.0)))
+            there.drain(5.0)
+            assert [told.ceiling_w for told in there.told] == [260.0, 100.0]
         there.close()

@@ -22,11 +22,19 @@ from autocap.events import (
     ActuatorChosen,
     BaselineMeasured,
     BaselineRefined,
+    BudgetChanged,
+    BudgetReserved,
+    BudgetShort,
+    BudgetStarted,
+    CapGranted,
+    CapLowered,
     CapSet,
     Decided,
     DeviceFound,
     Event,
     IdleEstimated,
+    JobJoined,
+    JobLeft,
     LimitRestored,
     MetricInfo,
     NodeMetered,
@@ -190,6 +198,27 @@ GRANTED: list[Event] = [
     Granted(t_s=61.0, ceiling_w=None),
 ]
 
+BUDGET: list[Event] = [
+    BudgetStarted(
+        t_s=0.0,
+        autocap_version="0.1.0",
+        started_at="2025-01-02T03:04:05+00:00",
+        pid=7,
+        budget_w=1200.0,
+        policy="fair",
+        gpus=(GPU,),
+        original_w=(None,),
+        schedule="rows.csv",
+    ),
+    BudgetReserved(t_s=0.0, reserved_w=12.0),
+    JobJoined(t_s=1.0, name="train.py 9", uuids=("GPU-1",), pid=None, tuned=False),
+    CapGranted(t_s=1.0, name="train.py 9", cap_w=200.0, slowdown=0.05, slowdown_stderr=0.01),
+    CapLowered(t_s=1.5, name="train.py 9", cap_w=200.0, after_s=0.5),
+    BudgetChanged(t_s=2.0, budget_w=300.0, policy="energy", why="rows.csv says so"),
+    BudgetShort(t_s=2.0, short_w=10.0, pause=("train.py 9",)),
+    JobLeft(t_s=3.0, name="train.py 9", why="it computes no more"),
+]
+
 RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
 SWEEP: list[Event] = [
     SweepStarted(
@@ -239,7 +268,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *GRANTED, *SWEEP, *EVENTS[-1:]]
+    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *GRANTED, *BUDGET, *SWEEP, *EVENTS[-1:]]
     assert {type(event) for event in every} == set(get_args(Event))
 
     assert read_events(a_run(tmp_path / "run", every)) == every

@@ -1,0 +1,101 @@
+"""A session under a budget: ceilings reach who decides, and what is known reaches the budget."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from autocap.budget.words import Known
+from autocap.controller.actions import Action, SetCaps
+from autocap.controller.known_curve import KnownCurve
+from autocap.events import State
+from autocap.records import Measurement, Prediction
+from autocap.session.ceiling import BudgetLink, known_of
+
+BASELINE = Measurement(
+    cap_w=(250.0, 250.0), start_s=0.0, duration_s=10.0, iterations=100.0, period_s=0.1, period_rel_stderr=0.01,
+    power_w=400.0, power_rel_stderr=0.01, energy_per_iteration_j=40.0, energy_rel_stderr=0.02, time_energy_corr=0.5,
+    cap_binding=True, sm_clock_hz=None, valid=True,
+)  # fmt: skip
+
+
+def point(cap_w: float, time: float, stderr: float = 0.01) -> Prediction:
+    return Prediction(
+        cap_w=cap_w, energy=0.9, time=time, energy_rel_stderr=0.02, period_rel_stderr=stderr, time_energy_corr=0.5
+    )
+
+
+CURVE = KnownCurve(
+    baseline=BASELINE,
+    points=(point(100.0, 1.5, 1e9), point(150.0, 1.1), point(200.0, 1.02), point(250.0, 1.0)),
+    asked_w=150.0,
+)
+
+
+@dataclass
+class Guard:
+    """Of a budget."""
+
+    ceiling_w: float | None = None
+    published: list[Known] = field(default_factory=list)
+
+    def publish(self, curve: Known) -> None:
+        self.published.append(curve)
+
+    def set_caps(self, caps_w: object) -> None: ...
+
+    def beat(self) -> bool:
+        return False
+
+    def restore(self) -> None:
+        return None
+
+
+@dataclass
+class Decider:
+    curve: KnownCurve | None = None
+    state: State = State.SEARCHING
+    heard: list[tuple[float, float | None]] = field(default_factory=list)
+
+    def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
+        self.heard.append((t_s, ceiling_w))
+        return [SetCaps(caps_w=(100.0,))]
+
+
+def test_a_ceiling_is_told_once_each_time_it_changes() -> None:
+    guard, decider = Guard(ceiling_w=200.0), Decider()
+    link = BudgetLink(guard, decider)
+    assert link.heed(1.0) == [SetCaps(caps_w=(100.0,))]
+    assert link.heed(2.0) == []
+    guard.ceiling_w = 150.0
+    link.heed(3.0)
+    assert decider.heard == [(1.0, 200.0), (3.0, 150.0)]
+
+
+def test_what_is_known_is_published_when_it_changes_and_not_too_often() -> None:
+    guard, decider = Guard(), Decider(curve=CURVE)
+    link = BudgetLink(guard, decider)
+    for t_s in (0.0, 1.0, 6.0):
+        link.heed(t_s)
+    assert len(guard.published) == 1
+    decider.state = State.HOLDING
+    link.heed(7.0)
+    link.heed(12.0)
+    assert [known.caps_w[-1] for known in guard.published] == [250.0, 150.0]
+
+
+def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:
+    searching, held = known_of(CURVE, searching=True), known_of(CURVE, searching=False)
+    assert searching.caps_w == (100.0, 150.0, 200.0, 250.0)
+    assert held.caps_w == (100.0, 150.0)
+    assert held.slowdown == pytest.approx((0.5, 0.1))
+    assert held.slowdown_stderr == pytest.approx((1.0, 0.011))  # what is hardly known stays a number
+    assert held.energy_stderr == pytest.approx((0.018, 0.018))
+
+
+@pytest.mark.parametrize("decider", [object(), Decider(curve=CURVE)])
+def test_without_a_budget_nothing_is_told(decider: object) -> None:
+    assert BudgetLink(None, decider).heed(1.0) == []
+
+
+def test_who_decides_without_curves_is_left_alone() -> None:
+    assert BudgetLink(Guard(ceiling_w=100.0), object()).heed(1.0) == []
