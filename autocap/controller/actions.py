@@ -1,5 +1,6 @@
 """What the controller asks of the runner, and what a search or a check ends with."""
 
+import math
 from dataclasses import dataclass
 
 from autocap import events
@@ -44,25 +45,36 @@ class RevertForNow(Revert):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepByCurve:
+    """Hold what is best at or below the ceiling by all that was measured: the limits that the baseline was measured at
+    do not hold, so nothing can be confirmed against it. reference: what is expected there."""
+
+    reference: Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnew:
     """The job has changed meanwhile. why: in a sentence."""
 
     why: str
 
 
-Decision = Keep | Revert | SearchAnew
+Kept = Keep | Revert | KeepByCurve
+Decision = Kept | SearchAnew
 
 
 class Outbox:
     """Collects the actions of a step, in order.
 
-    original_w: the limits found on arrival, one per device. now_s: of the step, on the run's clock. decided_w: the caps
-    that were asked for last. state: where the controller is; shown: where it says it is, which is PAUSED while the job
-    does not train.
+    original_w: the limits found on arrival, one per device, or the ceiling where that is lower. ceiling_w: above which
+    no cap may hold, watts, a device; infinite where there is none. now_s: of the step, on the run's clock. decided_w:
+    the caps that were asked for last. state: where the controller is; shown: where it says it is, which is PAUSED while
+    the job does not train.
     """
 
     def __init__(self, original_w: tuple[float, ...]) -> None:
-        self.original_w = self.decided_w = original_w
+        self._found_w = self.original_w = self.decided_w = original_w
+        self.ceiling_w = math.inf
         self._aside = False
         self.state = self.shown = State.WAITING
         self.now_s = 0.0
@@ -81,6 +93,24 @@ class Outbox:
     def caps_w(self) -> tuple[float, ...]:
         """The limits that should hold now, watts, one per device."""
         return self.original_w if self._aside else self.decided_w
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the limits found on arrival may not hold."""
+        return self.original_w != self._found_w
+
+    def allows(self, cap_w: float) -> bool:
+        """Whether a cap, watts, may hold."""
+        return cap_w <= self.ceiling_w
+
+    def grant(self, ceiling_w: float) -> None:
+        """From now on no cap above that holds, watts. What is held is lowered with it; to raise it is another's."""
+        self.ceiling_w = ceiling_w
+        self.original_w = self._below(self._found_w)
+        self.decided_w = self._below(self.decided_w)
+
+    def _below(self, caps_w: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(min(cap_w, self.ceiling_w) for cap_w in caps_w)
 
     @property
     def is_aside(self) -> bool:
@@ -105,7 +135,7 @@ class Outbox:
 
     def _change(self, decided_w: tuple[float, ...], *, aside: bool) -> None:
         before_w = self.caps_w
-        self.decided_w, self._aside = decided_w, aside
+        self.decided_w, self._aside = self._below(decided_w), aside
         if self.caps_w != before_w:
             self._actions.append(SetCaps(caps_w=self.caps_w))
 

@@ -1,8 +1,9 @@
 """What a search tells of itself, and what it comes to."""
 
 from autocap import events
-from autocap.controller.actions import Outbox, Revert, RevertForNow
+from autocap.controller.actions import KeepByCurve, Outbox, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Judgement
+from autocap.controller.known_curve import KnownCurve
 from autocap.controller.search import Search
 from autocap.measurement.drift import differences, ratios
 from autocap.records import Measurement
@@ -54,6 +55,20 @@ class Announcer:
                 expected=self._search.expectation(),
             )
         )
+
+    def by_curve(self, curve: KnownCurve, best_w: float) -> KeepByCurve:
+        """A cap, watts, is the best that may be held by what was measured."""
+        most_w = max(self._out.original_w)
+        self._out.announce(
+            events.Decided(
+                t_s=self._out.now_s,
+                cap_w=best_w,
+                confirmed=False,
+                reason=f"the best up to {most_w:g} W by the curve; the baseline is that of {curve.baseline_w:g} W",
+                expected=self._search.expectation(),
+            )
+        )
+        return KeepByCurve(reference=curve.expected(best_w))
 
     def put_back(self, reason: str, reference: Measurement, *, unsure: bool) -> Revert:
         """No cap is kept. unsure: a later search may find something better."""

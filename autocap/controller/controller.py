@@ -3,45 +3,56 @@
 WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED within any of them while the job does not train.
 """
 
-from collections.abc import Callable, Sequence
+import math
 from dataclasses import replace
 from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Action, Decision, Keep, Outbox, Revert, SearchAnew
-from autocap.controller.budget import SlowdownBudget
-from autocap.controller.exploration import Exploration
+from autocap.controller.actions import (
+    Action,
+    Announce,
+    Decision,
+    Keep,
+    KeepByCurve,
+    Kept,
+    Outbox,
+    Revert,
+    SearchAnew,
+    SetCaps,
+)
+from autocap.controller.ceiling import Ceiling
 from autocap.controller.holding import HoldPlan
-from autocap.controller.outlook import Outlook
+from autocap.controller.intake import Intake
+from autocap.controller.known_curve import KnownCurve
+from autocap.controller.outset import Outset
 from autocap.controller.pace import Pace
 from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
 from autocap.controller.remembered import Remembered
-from autocap.controller.search import Search
+from autocap.controller.search import NewStrategy, Search
 from autocap.controller.waiting import Hopeless, Ready, Rough, Steady, Waiting
 from autocap.errors import StrategyError
 from autocap.events import State
 from autocap.measurement.energy import implausible
 from autocap.measurement.idle import IdleWatch
-from autocap.measurement.metering import Metered, Metering
+from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
-from autocap.measurement.totals import RunningTotals
 from autocap.measurement.window import Window
 from autocap.progress import Progress
-from autocap.records import Measurement, Sample, SensorInfo, Trial
-from autocap.strategies.base import StrategyLike
+from autocap.records import Sample, SensorInfo
 from autocap.strategies.grid import CapGrid
 
-_TALLY_EVERY_S = 5.0
 _MOST_BASELINES = 3  # that cannot be measured, in a row
+_ROOM = "the limit found on arrival may hold again, and its baseline was never measured"
 
 
 class Controller:
     """Decides which caps to set, from nothing but the samples it is fed.
 
     original_w: the limits found on arrival, one per device. grid: the common caps to search among.
-    new_strategy: builds the strategy once the baseline is known, from that and the trials of the searches before.
+    new_strategy: builds the strategy once the baseline is known, from that, the trials of the searches before and the
+    caps that it may ask for.
     idle: what was seen of the machine at rest before. remembered: of an earlier run; `None` where nothing is.
     """
 
@@ -53,27 +64,21 @@ class Controller:
         original_w: tuple[float, ...],
         grid: CapGrid,
         progress: Progress,
-        new_strategy: Callable[[Measurement, Sequence[Trial]], StrategyLike],
+        new_strategy: NewStrategy,
         idle: IdleWatch | None = None,
         remembered: Remembered | None = None,
     ) -> None:
-        self._config, self._grid, self._settle_s = config, grid, sensor.settle_s
-        self._progress, self._new_strategy = progress, new_strategy
+        self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did
-        self._started = self._seen_progress = False
-        self._noticed: str | None = None  # of the progress
-        self._counted_by: str | None = None  # a kind of progress
+        self._started = False
         self._out = Outbox(original_w)
         self._phase: Phase = Waiting.first(config, progress, self._out, sensor, remembered)
-        self._metering, self._pace = Metering(), Pace(sensor)
-        self._totals = RunningTotals()
-        self._tallied_s = 0.0
-        self._done = 0.0  # iterations
+        self._intake, self._pace = Intake(progress, self._out, idle or IdleWatch()), Pace(sensor)
         self._prober = Prober(config, sensor)
-        self._idle = idle or IdleWatch()
+        self._outset = Outset(config, sensor, grid, new_strategy, progress, self._out, self._prober)
         self._failed_baselines = 0  # in a row
-        self._history: tuple[Trial, ...] = ()  # of the searches before
         self._plan = HoldPlan(config.retune, sensor.settle_s)
+        self._ceiling = Ceiling(config.metric, self._out, self._prober)
 
     @property
     def state(self) -> State:
@@ -87,7 +92,7 @@ class Controller:
     @property
     def interval_s(self) -> float:
         """How soon after the last sample the next one is needed, seconds."""
-        calm = self._phase.hold.is_calm if isinstance(self._phase, Holding) else False
+        calm = isinstance(self._phase, Holding) and self._phase.hold.is_calm and not self._prober.busy
         return self._pace.interval_s(
             held=calm or isinstance(self._phase, Observing | Done),
             follows_power=self._progress.follows_power,
@@ -98,7 +103,7 @@ class Controller:
     def needs_count(self) -> bool:
         """Whether something is measured by the iterations that are counted now."""
         if isinstance(self._phase, Holding):
-            return not self._phase.hold.is_calm
+            return self._prober.busy or not self._phase.hold.is_calm
         return not isinstance(self._phase, Observing | Done)
 
     def feed(self, sample: Sample) -> list[Action]:
@@ -110,31 +115,67 @@ class Controller:
             self._out.enter(State.WAITING)
             if isinstance(self._phase, Waiting):
                 self._phase.begin()
-        marks, kind = self._progress.marks(sample), self._progress.kind
-        metered = self._metering.meter(sample, marks, kind, self._out.decided_w)
-        if marks:
-            self._count_by(kind)
-            self._done = marks[-1].iterations
-        if marks and not self._seen_progress:
-            self._seen_progress = True
-            self._out.announce(events.ProgressFound(t_s=sample.t_s, kind=kind, confidence=self._progress.confidence))
-        if isinstance(self._phase, Waiting) and self._progress.notice not in (None, self._noticed):
-            self._noticed = self._progress.notice
-            self._out.warn(self._noticed)
-        idle_w = self._idle.add(metered, kind)
-        if idle_w is not None:
-            self._out.announce(events.IdleEstimated(t_s=sample.t_s, power_w=idle_w, seen_s=self._idle.seen_s))
-        self._out.heed_pause(paused=metered.paused)
-        self._totals.add(metered, self.state)
+        metered = self._intake.meter(sample)
+        if self._intake.recounted is not None:
+            self._count_anew(*self._intake.recounted)
+        self._intake.tell(metered, waiting=isinstance(self._phase, Waiting))
         self._heed_long_pause(metered)
         try:
             if not self._out.is_aside:
                 self._advance(metered)
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
-        if sample.t_s - self._tallied_s >= _TALLY_EVERY_S:
-            self._tally()
+        self._intake.tally(due=False)
         return self._out.actions
+
+    @property
+    def curve(self) -> KnownCurve | None:
+        """What is known of how time and energy follow the cap; `None` before anything was measured below the
+        baseline."""
+        if not isinstance(self._phase, Exploring | Holding) or not self._phase.exploration.search.history:
+            return None
+        return self._phase.exploration.search.curve
+
+    def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
+        """From now on no device may hold more than so many watts, `None` for no such ceiling: a trial above it ends,
+        and what is held moves to what is best below it by what is known. A baseline that it prevented is measured once
+        there is room for it. Raises ValueError for what is no ceiling."""
+        if ceiling_w is not None and not 0 < ceiling_w < math.inf:
+            raise ValueError(f"a ceiling is {ceiling_w} W; it must be finite and above 0 W, or none")
+        self._out.open(t_s)
+        before_w, limits_w = self._out.caps_w, self._out.original_w
+        self._out.grant(math.inf if ceiling_w is None else ceiling_w)
+        self._out.announce(events.Granted(t_s=t_s, ceiling_w=ceiling_w))
+        try:
+            self._heed_ceiling(limits_w)
+        except StrategyError as error:
+            self._fail(f"{error}; the limit found on arrival is kept")
+        told = [action for action in self._out.actions if isinstance(action, Announce)]
+        moved = self._out.caps_w != before_w and not self._config.observe
+        return [*([SetCaps(caps_w=self._out.caps_w)] if moved else []), *told]
+
+    def _heed_ceiling(self, limits_w: tuple[float, ...]) -> None:
+        """limits_w: that held without a cap until now."""
+        match self._phase:
+            case Waiting():
+                self._phase.limited()
+            case Baseline():
+                if self._out.original_w != limits_w:
+                    self._out.set(self._out.original_w)
+                    self._prober.start_baseline(self._out.original_w)
+            case Exploring(exploration=exploration) | Holding(exploration=exploration) if self._ceiling.lacks_baseline(
+                exploration.search
+            ):
+                exploration.abandon(_ROOM)
+                self._tune_anew(self._phase, _ROOM)
+            case Exploring(exploration=exploration):
+                self._heed(self._phase, exploration.granted())
+            case Holding():
+                self._follow(self._phase)
+            case Observing() | Done():
+                self._out.set(self._out.original_w)
+            case _:
+                assert_never(self._phase)
 
     def interrupted(self, t_s: float) -> list[Action]:
         """The caps were put back meanwhile (the process was stopped): set them again, and begin the window anew."""
@@ -169,7 +210,7 @@ class Controller:
         """The job has ended: the last totals."""
         out = self.stop(t_s, "the job ended")
         self._out.open(t_s)
-        self._tally()
+        self._intake.tally()
         return out + self._out.actions
 
     def _heed_long_pause(self, metered: Metered) -> None:
@@ -182,14 +223,13 @@ class Controller:
         elif metered.long_pause and isinstance(self._phase, Exploring) and self._out.decided_w != self._phase.held_w:
             self._out.step_aside()
 
-    def _count_by(self, kind: str) -> None:
-        """Begin anew where iterations are counted by something else from now on: nothing that was measured can be
-        compared with what is to come."""
-        before, self._counted_by = self._counted_by, kind
-        if before in (None, kind) or isinstance(self._phase, Done):
+    def _count_anew(self, kind: str, before: str) -> None:
+        """Begin anew, as iterations are counted by something else from now on."""
+        if isinstance(self._phase, Done):
             return
         self._out.warn(f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew")
-        self._seen_progress, self._history, self._totals = False, (), RunningTotals()
+        self._intake.begin_anew()
+        self._outset.history = ()
         self._prober.rest()
         self._out.set(self._out.original_w)
         self._await_steadiness()
@@ -222,14 +262,14 @@ class Controller:
             case None:
                 pass
             case Rough(baseline=baseline):
-                search = self._new_search(baseline)
+                search = self._outset.search(baseline)
                 if search.has_own_length:
                     waiting.insist()
                 else:
                     self._begin_roughly(search)
             case Steady(window=window, iteration_s=iteration_s):
                 self._prober.expect(iteration_s)
-                self._totals.open()
+                self._intake.totals.open()
                 self._measure_baseline(window)
             case Hopeless(why=why):
                 self._fail(why)
@@ -239,7 +279,7 @@ class Controller:
     def _begin_roughly(self, search: Search) -> None:
         """Search before the baseline is known well."""
         self._prober.expect(search.first.period_s)
-        self._totals.open()
+        self._intake.totals.open()
         self._out.enter(State.BASELINE)
         self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=search.first, rough=True))
         self._begin_search(search, rough=True)
@@ -260,7 +300,7 @@ class Controller:
                 self._out.warn(doubt)
             self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=result.measurement))
             self._prober.expect(result.measurement.period_s)
-            self._begin_search(self._new_search(result.measurement))
+            self._begin_search(self._outset.search(result.measurement))
             return
         why = f"the baseline could not be measured: {self._progress.trouble or result.reason}"
         self._failed_baselines += 1
@@ -270,26 +310,14 @@ class Controller:
         self._out.warn(f"{why}; waiting for steady activity again")
         self._await_steadiness()
 
-    def _new_search(self, baseline: Measurement) -> Search:
-        return Search(
-            lambda measured: self._new_strategy(measured, self._history),
-            self._grid,
-            self._config.metric,
-            baseline,
-            self._config.prune_sigmas,
-        )
-
     def _begin_search(self, search: Search, *, rough: bool = False) -> None:
         """rough: the baseline is known from a few iterations alone."""
-        baseline = search.first
-        outlook = Outlook(self._config, search, self._settle_s)
-        unknown = self._config.iterations is None or baseline.is_relative
-        left = None if unknown else (self._config.iterations or 0) - self._done
-        too_short = outlook.objection(left)
+        outlook = self._outset.outlook(search)
+        too_short = self._outset.objection(search, outlook, self._intake.done)
         if too_short is not None:
             self._fail(too_short)
             return
-        self._plan.begin_search(baseline, self._out.now_s, outlook.stretch)
+        self._plan.begin_search(search.first, self._out.now_s, outlook.stretch)
         if self._config.observe:
             first_w = search.ask()
             self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
@@ -299,24 +327,9 @@ class Controller:
         takes_long = outlook.notice()
         if takes_long is not None:
             self._out.warn(takes_long)
-        budget = SlowdownBudget(
-            self._config.metric.max_slowdown,
-            self._totals,
-            baseline,
-            settle_s=self._settle_s,
-            fewest=self._config.min_batches,
-            since=self._totals.tally(self._out.now_s) if self._plan.searches > 1 else None,
-        )
-        exploration = Exploration(
-            config=self._config,
-            search=search,
-            prober=self._prober,
-            outbox=self._out,
-            progress=self._progress,
-            budget=budget,
-            stretch=outlook.stretch,
-            rough=rough,
-        )
+        totals = self._intake.totals
+        since = totals.tally(self._out.now_s) if self._plan.searches > 1 else None
+        exploration = self._outset.exploration(search, outlook, totals, since, rough=rough)
         self._phase = Exploring(exploration=exploration)
         self._heed(self._phase, exploration.begin())
 
@@ -324,34 +337,49 @@ class Controller:
         match decision:
             case None:
                 pass
-            case Keep(caps_w=caps_w):
-                self._hold(phase, decision, caps_w)
-            case Revert():
-                self._hold(phase, decision, self._out.original_w)
+            case Keep() | Revert() | KeepByCurve():
+                self._hold(phase, decision)
             case SearchAnew(why=why):
                 self._tune_anew(phase, why)
             case _:
                 assert_never(decision)
 
-    def _hold(self, phase: Exploring, decision: Keep | Revert, caps_w: tuple[float, ...]) -> None:
+    def _hold(self, phase: Exploring, decision: Kept) -> None:
+        caps_w = self._ceiling.held(decision, phase.exploration.search)
         self._out.set(caps_w)
         self._out.enter(State.HOLDING)
         hold = self._plan.hold(decision, self._out.now_s, checked=phase.held_w is not None)
-        self._phase = Holding(exploration=phase.exploration, hold=hold, caps_w=caps_w)
+        self._phase = Holding(exploration=phase.exploration, hold=hold, decision=decision, caps_w=caps_w)
+        if isinstance(decision, KeepByCurve):
+            self._ceiling.move(hold, phase.exploration.search, caps_w)
 
     def _keep(self, holding: Holding, metered: Metered) -> None:
-        why = holding.hold.why_anew(metered)
+        exploration, hold = holding.exploration, holding.hold
+        self._ceiling.take(hold, exploration.search, metered)
+        why = hold.why_anew(metered)
         if why is not None:
             self._tune_anew(holding, why)
-        elif holding.hold.check_due(metered):
+        elif hold.check_due(metered) and exploration.is_anchored:
             self._plan.begin_check()
-            self._phase = Exploring(exploration=holding.exploration, held_w=holding.caps_w)
-            holding.exploration.check(holding.caps_w)
+            self._phase = Exploring(exploration=exploration, held_w=holding.caps_w)
+            exploration.check(holding.caps_w)
+
+    def _follow(self, holding: Holding) -> None:
+        """The ceiling has moved: hold what was decided as far as it allows."""
+        exploration = holding.exploration
+        if isinstance(holding.decision, KeepByCurve) and exploration.is_anchored:
+            self._phase = Exploring(exploration=exploration)
+            self._heed(self._phase, exploration.resume())
+            return
+        caps_w = self._ceiling.held(holding.decision, exploration.search)
+        if caps_w != holding.caps_w:
+            self._ceiling.move(holding.hold, exploration.search, caps_w)
+            self._phase = replace(holding, caps_w=caps_w)
 
     def _tune_anew(self, phase: Exploring | Holding, why: str) -> None:
         """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""
         self._out.warn(f"tuning anew: {why}")
-        self._history = phase.exploration.search.history
+        self._outset.history = phase.exploration.search.history
         self._out.set(self._out.original_w)
         self._measure_baseline()
 
@@ -365,9 +393,3 @@ class Controller:
         self._prober.rest()
         self._out.set(self._out.original_w)
         self._out.enter(State.DONE)
-
-    def _tally(self) -> None:
-        self._tallied_s = self._out.now_s
-        tally = self._totals.tally(self._out.now_s)
-        if tally is not None:
-            self._out.announce(tally)

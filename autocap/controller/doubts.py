@@ -85,6 +85,10 @@ class Doubts:
             self._multiples.add(trial.cap_w)
         return trial, [Withdrawal(cap_w=cap_w, why=since) for cap_w in wrong - sure - {baseline_w}]
 
+    def drop(self) -> None:
+        """What was to be measured again is not."""
+        self._suspect = None
+
     @property
     def _witnesses(self) -> tuple[Measurement, ...]:
         """What others may be held against: all that may not be multiples of an iteration."""

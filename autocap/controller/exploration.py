@@ -30,10 +30,11 @@ from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult, ProbeRules
 from autocap.measurement.prober import Prober
 from autocap.progress import Progress
-from autocap.records import Measurement, TrialState
+from autocap.records import Measurement, TrialState, same_limits
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
+_ALREADY = "the limit found on arrival is already the best"
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
@@ -106,6 +107,57 @@ class Exploration:
             case _:
                 assert_never(self._step)
 
+    @property
+    def is_anchored(self) -> bool:
+        """Whether the limits that the baseline was measured at are those that hold where no cap is tried. Under a
+        ceiling that has moved since they are not: nothing is held against the baseline's own windows then."""
+        return same_limits(self.search.baseline.cap_w, self._out.original_w)
+
+    def resume(self) -> Decision | None:
+        """Go on where the search had ended by its curve alone, now that its baseline's limits may hold again."""
+        self.search.restrict(self._out.ceiling_w)
+        self._out.enter(State.SEARCHING)
+        return self._next_trial()
+
+    def granted(self) -> Decision | None:
+        """There is another ceiling. What is measured goes on where that allows it; a trial above it ends, and counts
+        for nothing."""
+        self.search.restrict(self._out.ceiling_w)
+        match self._step:
+            case AtTrial(cap_w=cap_w, stage=stage):
+                return self._trial_under_ceiling(cap_w, stage)
+            case Anchoring() | Confirming():
+                confirms_w = max(self._step.comparison.outer_w) if isinstance(self._step, Confirming) else 0.0
+                if self.is_anchored and self._out.allows(confirms_w):
+                    return None
+                self._prober.rest()
+                self._out.enter(State.SEARCHING)
+                return self._next_trial()
+            case Balancing(common_w=common_w):
+                if self._out.allows(common_w):
+                    return None
+                self.abandon(f"{common_w:g} W may not be held any more")
+                self._prober.rest()
+                return self._keep_by_curve()
+            case None:
+                return None
+            case _:
+                assert_never(self._step)
+
+    def _trial_under_ceiling(self, cap_w: float, stage: TrialStage) -> Decision | None:
+        allowed = self._out.allows(cap_w)
+        if allowed and (stage is TrialStage.TRYING or (stage is TrialStage.REVISITING and self.is_anchored)):
+            return None
+        self._prober.rest()
+        if allowed and stage is TrialStage.REVISITING:
+            self._announce_trial(cap_w)
+            return None
+        if allowed:
+            self._start_trial(cap_w)
+            return None
+        self._doubts.drop()
+        return self._next_trial()
+
     def abandon(self, reason: str) -> None:
         """Nothing more is measured, as the job or its tuning has come to an end. A trial that was under way is left
         out: it has not failed, and nobody knows what it would have shown."""
@@ -121,7 +173,7 @@ class Exploration:
     # Searching.
 
     def _next_trial(self) -> Decision | None:
-        cap_w = self.search.ask()
+        cap_w = self.search.ask() if self._out.allows(self.search.grid[0]) else None
         if cap_w is None:
             return self._end_search()
         if self._revisits.due(self._out.now_s):
@@ -131,7 +183,10 @@ class Exploration:
         return None
 
     def _revisit(self, cap_w: float) -> None:
-        """Measure the baseline again, and then a cap."""
+        """Measure the baseline again, where it may be, and then a cap."""
+        if not self.is_anchored:
+            self._announce_trial(cap_w)
+            return
         self._step = AtTrial(cap_w=cap_w, stage=TrialStage.REVISITING)
         # One that was rough is only to be a better one, as the confirmation measures it again.
         self._measure(self._out.original_w, brief(self._window_rules) if self._rough else None)
@@ -230,7 +285,14 @@ class Exploration:
         self._budget.forget(cap_w)
         return self._doubts.again(cap_w)
 
+    def _keep_by_curve(self) -> Decision:
+        curve = self.search.curve
+        self._told.predictions()
+        return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self._config.metric))
+
     def _end_search(self) -> Decision | None:
+        if not self.is_anchored:
+            return self._keep_by_curve()
         cap_w = self.search.recommend()
         if self._rough and (cap_w is None or self._out.every(cap_w) == self._out.original_w):
             self._step = Anchoring()
@@ -244,9 +306,8 @@ class Exploration:
                 "no cap that was tried is allowed and better", self.search.baseline, unsure=unsure
             )
         if self._out.every(cap_w) == self._out.original_w:
-            return self._told.put_back(
-                "the limit found on arrival is already the best", self.search.baseline, unsure=False
-            )
+            reason = "what the budget gives is already the best" if self._out.is_bound else _ALREADY
+            return self._told.put_back(reason, self.search.baseline, unsure=False)
         self._confirm(self._out.every(cap_w), self._shown(cap_w))
         return None
 

@@ -27,9 +27,14 @@ class FirstLook:
     """
 
     def __init__(self, caps_w: tuple[float, ...], sensor: SensorInfo, batches: int) -> None:
-        self._caps_w, self._sensor, self._batches = caps_w, sensor, batches
-        self._window: Window | None = None
+        self._sensor, self._batches = sensor, batches
         self._from_s = math.inf
+        self.begin(caps_w)
+
+    def begin(self, caps_w: tuple[float, ...]) -> None:
+        """These are the limits, and what was seen so far does not count."""
+        self._caps_w = caps_w
+        self._window: Window | None = None
 
     def add(self, metered: Metered, kind: str) -> Measurement | None:
         """Take in a sample; the rough baseline, its errors stated as such, once there is one. kind: of the progress."""

@@ -1,6 +1,6 @@
 """While a cap is held: is it time to measure again, or to tune anew?"""
 
-from autocap.controller.actions import Keep, Revert, RevertForNow
+from autocap.controller.actions import Keep, Kept, RevertForNow
 from autocap.measurement.drift import DriftWatch
 from autocap.measurement.metering import Metered
 from autocap.records import Measurement
@@ -35,13 +35,19 @@ class Hold:
         dues = [retune if isinstance(retune, float) else None, retry_s]
         self._due_s = min((since_s + due for due in dues if due is not None), default=None)
         self._check_s = None if check_s is None else since_s + check_s
-        self._settled_s, self._rested_s = since_s + settle_s, since_s + rest_s
+        self._settle_s, self._settled_s, self._rested_s = settle_s, since_s + settle_s, since_s + rest_s
         self._drift = DriftWatch(reference) if retune == "auto" else None
         self._asked = False
 
     def ask(self) -> None:
         """Somebody asks to tune anew."""
         self._asked = True
+
+    def moved(self, reference: Measurement, now_s: float) -> None:
+        """Other caps are held from now on. reference: what they show, or should."""
+        self._settled_s = now_s + self._settle_s
+        if self._drift is not None:
+            self._drift = DriftWatch(reference)
 
     @property
     def is_calm(self) -> bool:
@@ -86,7 +92,7 @@ class HoldPlan:
         """The next one follows after twice the time."""
         self._check_s *= 2
 
-    def hold(self, decision: Keep | Revert, now_s: float, *, checked: bool) -> Hold:
+    def hold(self, decision: Kept, now_s: float, *, checked: bool) -> Hold:
         """What begins with a decision. checked: its caps held before, and were only checked."""
         anew = self._retune != "never"
         self._decisions += not checked

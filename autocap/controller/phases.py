@@ -7,6 +7,7 @@ Exploring to check what is held, → Baseline to tune anew; any → Done.
 
 from dataclasses import dataclass
 
+from autocap.controller.actions import Kept
 from autocap.controller.exploration import Exploration
 from autocap.controller.holding import Hold
 from autocap.controller.waiting import Waiting
@@ -27,10 +28,11 @@ class Exploring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What was decided is held. caps_w: watts per device."""
+    """What was decided is held. caps_w: watts per device, as far as the ceiling allows."""
 
     exploration: Exploration
     hold: Hold
+    decision: Kept
     caps_w: tuple[float, ...]
 
 

@@ -4,15 +4,16 @@ A strategy may be a stranger's: whatever it raises or returns, the job must not 
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from autocap.controller.known_curve import KnownCurve
 from autocap.errors import AutocapError, StrategyError
 from autocap.measurement.batches import as_at
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
-from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
+from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limit
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
@@ -20,30 +21,38 @@ _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
+# From the baseline, trials of earlier searches, and the caps that it may ask for.
+NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid], StrategyLike]
 
 
 class Search:
     """Asks the strategy and checks its answers; every method raises StrategyError when the strategy misbehaves.
 
-    prune_sigmas: a trial this many standard errors worse than the best is not worth finishing. baseline: as measured
-    last; first: as measured at the beginning.
+    grid: the caps that may be asked for at all. prune_sigmas: a trial this many standard errors worse than the best is
+    not worth finishing. before: trials of earlier searches. most_w: above which no cap may be asked for now, watts.
+    baseline: as measured last; first: as measured at the beginning.
     """
 
     def __init__(
         self,
-        new_strategy: Callable[[Measurement], StrategyLike],
+        new_strategy: NewStrategy,
         grid: CapGrid,
         metric: Metric,
         baseline: Measurement,
         prune_sigmas: float,
+        before: Sequence[Trial] = (),
+        most_w: float = math.inf,
     ) -> None:
-        self.grid, self._metric, self._sigmas = grid, metric, prune_sigmas
+        self._whole, self.grid, self._before = grid, _up_to(grid, most_w), tuple(before)
+        self._metric, self._sigmas = metric, prune_sigmas
         self.baseline = self.first = baseline
         self._new_strategy = new_strategy
+        self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, of caps that no trial was of
+        self._drawn: KnownCurve | None = None  # while nothing new is known
         self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
         self._failed = 0  # in a row
         with _arms_length():
-            self._strategy = new_strategy(baseline)
+            self._strategy = self._made(self.grid)
             self._length: TrialLength | None = getattr(self._strategy, "trial_length", None)
 
     def rebase(self, baseline: Measurement) -> None:
@@ -55,6 +64,7 @@ class Search:
         """The baseline was rough and is known now: a new strategy is told all trials as they cost against this one.
         Those that were measured, oldest first."""
         self.first = self.baseline = baseline
+        self._drawn = None
         self._told = tuple(self._restated(trial) for trial in self._told)
         self._tell_anew()
         return self.history
@@ -102,7 +112,7 @@ class Search:
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.measurement is not None:
             trial = replace(trial, measurement=self.at_first(trial.measurement))
-        self._told = (*self._told, trial)
+        self._told, self._drawn = (*self._told, trial), None
         with _arms_length():
             self._strategy.tell(trial)
 
@@ -113,13 +123,47 @@ class Search:
         self._told = tuple(
             replace(trial, state=TrialState.COMPLETE) if trial.reason == _worse_than(cap_w) else trial for trial in kept
         )
+        self._drawn = None
         self._tell_anew()
+
+    def restrict(self, most_w: float) -> None:
+        """Ask for no cap above most_w, watts, from now on: where that takes or gives caps, a new strategy goes on from
+        what is known."""
+        grid = _up_to(self._whole, most_w)
+        if grid != self.grid:
+            self.grid = grid
+            self._tell_anew()
+
+    def note(self, shown: Measurement) -> None:
+        """Take in what a cap has shown while it was held, outside of any trial."""
+        self._noted, self._drawn = (*self._noted, self.at_first(shown)), None
+
+    def has_shown(self, cap_w: float) -> bool:
+        """Whether anything was measured at a cap, watts."""
+        return any(same_limit(max(one.cap_w), cap_w) for one in (*self.shown, *self._noted))
+
+    @property
+    def curve(self) -> KnownCurve:
+        """All that is known of the caps, those included that may not be asked for now."""
+        if self._drawn is None:
+            with _arms_length():
+                strategy = self._strategy if self.grid == self._whole else self._made(self._whole, self._told)
+            shown, predicted = (*self.shown[1:], *self._noted), _predictions(strategy, self._whole)
+            self._drawn = KnownCurve.of(self.first, shown, predicted, self._metric)
+        return self._drawn
 
     def _tell_anew(self) -> None:
         with _arms_length():
-            self._strategy = self._new_strategy(self.first)
-            for trial in self._told:
-                self._strategy.tell(trial)
+            self._strategy = self._made(self.grid, self._told)
+
+    def _made(self, grid: CapGrid, told: Sequence[Trial] = ()) -> StrategyLike:
+        """A strategy with those caps that was told of the trials; what is outside of them counts as earlier."""
+        outside = tuple(trial for trial in told if trial.cap_w not in grid and trial.measurement is not None)
+        strategy = self._new_strategy(self.first, (*self._before, *outside), grid)
+        for trial in told:
+            if trial.cap_w in grid:
+                strategy.tell(trial)
+        return strategy
 
     @property
     def has_own_length(self) -> bool:
@@ -165,13 +209,7 @@ class Search:
 
     def predictions(self) -> tuple[Prediction, ...]:
         """What the strategy predicts of caps that were not measured; nothing where it does not predict."""
-        with _arms_length():
-            predict = getattr(self._strategy, "predict", None)
-            found = () if predict is None else tuple(predict())
-            for one in found:
-                if not isinstance(one, Prediction) or one.cap_w not in self.grid:
-                    raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
-            return found
+        return _predictions(self._strategy, self.grid)
 
     @property
     def expected_trials(self) -> int | None:
@@ -221,6 +259,21 @@ class Search:
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
                 return _worse_than(trial.cap_w)
         return None
+
+
+def _up_to(grid: CapGrid, most_w: float) -> CapGrid:
+    """The caps of a grid that are not above a ceiling, watts; the lowest in any case."""
+    return CapGrid([cap_w for cap_w in grid if cap_w <= most_w] or grid[:1])
+
+
+def _predictions(strategy: StrategyLike, grid: CapGrid) -> tuple[Prediction, ...]:
+    with _arms_length():
+        predict = getattr(strategy, "predict", None)
+        found = () if predict is None else tuple(predict())
+        for one in found:
+            if not isinstance(one, Prediction) or one.cap_w not in grid:
+                raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
+        return found
 
 
 def _worse_than(cap_w: float) -> str:

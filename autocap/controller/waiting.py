@@ -90,6 +90,16 @@ class Waiting:
         """What was seen so far does not count."""
         self._watch = SteadinessWatch(self._out.decided_w)
 
+    def limited(self) -> None:
+        """Other limits hold where no cap is tried."""
+        if self._remembered is not None and not self._out.allows(self._remembered.cap_w):
+            self._remembered = None
+        if self._remembered is None:
+            self._out.set(self._out.original_w)
+        if self._look is not None:
+            self._look.begin(self._out.original_w)
+        self.again()
+
     def insist(self) -> None:
         """A rough baseline does not do."""
         self._look = None

@@ -120,6 +120,23 @@ class PerGpuDecided:
     as_confirmed: Measurement | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """No device may hold more than this many watts from now on, by the budget that the job is under; `None` where
+    nothing limits it any more."""
+
+    t_s: float
+    ceiling_w: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldMeasured:
+    """What caps have shown that are held as the budget allows no others, or more than was tried."""
+
+    t_s: float
+    measurement: Measurement
+
+
 SearchEvent = (
     BaselineMeasured
     | BaselineRefined
@@ -131,4 +148,6 @@ SearchEvent = (
     | Decided
     | PerGpuTried
     | PerGpuDecided
+    | Granted
+    | HeldMeasured
 )

@@ -35,6 +35,11 @@ class Prober:
         self._probe: Probe | None = None
 
     @property
+    def busy(self) -> bool:
+        """Whether something is being measured."""
+        return self._probe is not None
+
+    @property
     def collecting(self) -> bool:
         """Whether samples count: the cap has settled, and nothing disturbs."""
         return self._probe is not None and self._probe.collecting

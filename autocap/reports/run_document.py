@@ -7,8 +7,8 @@ from autocap.config.option import taken_words
 from autocap.events import Event
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
+from autocap.reports.wording import granted, remembered, withdrawn
 from autocap.reports.wording import node as node_wording
-from autocap.reports.wording import remembered, withdrawn
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.headline import headline
 from autocap.reports.wording.proxy import PROXY, mark
@@ -24,7 +24,7 @@ def run_document(summary: Summary, events: Sequence[Event]) -> Document:
     return Document(
         kicker=f"autocap {summary.mode} · {wording.device(summary)}",
         headline=headline(summary),
-        remarks=(*wording.remarks(events), *wording.per_gpu(summary), *of_node, *at_rest),
+        remarks=(*wording.remarks(events), *wording.per_gpu(summary), *_given(summary, events), *of_node, *at_rest),
         aim=aim,
         label=wording.EMULATED if summary.emulated else "",
         facts=tuple(wording.facts(summary)),
@@ -33,6 +33,11 @@ def run_document(summary: Summary, events: Sequence[Event]) -> Document:
         job=tuple(_job(summary, events)),
         version=summary.autocap_version,
     )
+
+
+def _given(summary: Summary, events: Sequence[Event]) -> list[str]:
+    found_w = () if summary.device is None else [gpu.cap_original_w for gpu in summary.device.gpus]
+    return granted.remarks(events, found_w, summary.baseline)
 
 
 def _body(

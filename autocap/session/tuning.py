@@ -254,9 +254,9 @@ class Tuning:
         progress = self.counting.progress(device.sensor)
         remembered = earlier.history(self.config.tune.metric, progress.kind, original_w)
 
-        def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
+        def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
             return self.plan.factory(
-                grid=grid,
+                grid=caps,
                 metric=self.config.tune.metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated

@@ -3,6 +3,7 @@
 `tune` runs one job to its end; the rest says how good the outcome is against the truth that only a simulation knows.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ import numpy as np
 from autocap import events
 from autocap.clock import Clock, VirtualClock
 from autocap.config import TuneConfig
+from autocap.controller.actions import Action
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
 from autocap.devices.base import LimitPort, PowerSource
@@ -113,13 +115,15 @@ def tune(
     meter: Callable[[SimulatedDevice, Clock], PowerSource] | None = None,
     starvation: Starvation | None = None,
     earlier: Earlier = NOTHING,
+    grants: Sequence[tuple[float, float | None]] = (),
     counter: Callable[[SimulatedDevice, Clock, Controller], Callable[[], StepReading | None]] | None = None,
 ) -> Outcome:
     """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
 
     progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
     of the machine's power. starvation: of autocap, by the other work on its machine. earlier: what is remembered.
-    counter: makes what counts the iterations; the job counts them unless given.
+    grants: from when on which ceiling of a budget holds, seconds and watts, `None` for none. counter: makes what counts
+    the iterations; the job counts them unless given.
     """
     clock, device, starves = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
@@ -127,10 +131,10 @@ def tune(
     factory = registry.find(strategy_name)
     values = registry.option_values(factory, options)
 
-    def new_strategy(baseline: Measurement, before: Sequence[Trial]) -> StrategyLike:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
         rng = np.random.default_rng(seed)
         history = before or past
-        return factory(grid=grid, metric=config.metric, baseline=baseline, rng=rng, history=history, options=values)
+        return factory(grid=caps, metric=config.metric, baseline=baseline, rng=rng, history=history, options=values)
 
     progress = progress or StepProgress()
     past = earlier.history(config.metric, progress.kind, original_w)
@@ -149,7 +153,7 @@ def tune(
     runner = Runner(
         clock=clock,
         device=device,
-        controller=controller,
+        controller=GrantedCeilings(controller, grants) if grants else controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
         pace=lambda: INTERVAL_S if starves() else controller.interval_s,
@@ -179,6 +183,29 @@ def _machine(
     starved = StarvedClock(starvation, seed)
     device = StarvedDevice(starved, job, node, seed=seed)
     return starved, device, lambda: starved.is_starved
+
+
+class GrantedCeilings:
+    """A controller that is granted its ceilings at times that are known before."""
+
+    def __init__(self, controller: Controller, grants: Sequence[tuple[float, float | None]]) -> None:
+        self._controller, self._grants = controller, deque(grants)
+        self.interrupted, self.retune = controller.interrupted, controller.retune
+        self.stop, self.close = controller.stop, controller.close
+
+    @property
+    def caps_w(self) -> tuple[float, ...]:
+        return self._controller.caps_w
+
+    @property
+    def ended_because(self) -> str | None:
+        return self._controller.ended_because
+
+    def feed(self, sample: Sample) -> list[Action]:
+        actions: list[Action] = []
+        while self._grants and self._grants[0][0] <= sample.t_s:
+            actions += self._controller.grant(sample.t_s, self._grants.popleft()[1])
+        return actions + self._controller.feed(sample)
 
 
 class _Until:

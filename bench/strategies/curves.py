@@ -173,8 +173,8 @@ def drive(
     grid, powers_w, times_s = _on_grid(curve)
     strategies: list[StrategyLike] = []
 
-    def keep_new(found: Measurement) -> StrategyLike:
-        strategies.append(new_strategy(grid, metric, found))
+    def keep_new(found: Measurement, _: Sequence[Trial], caps: CapGrid) -> StrategyLike:
+        strategies.append(new_strategy(caps, metric, found))
         return strategies[-1]
 
     def measure(cap_w: float) -> Measurement:

@@ -63,7 +63,7 @@ class Told:
 
 
 def search(metric: Metric, baseline: Measurement, told: StrategyLike | None = None) -> Search:
-    return Search(lambda _: told or Told(), GRID, metric, baseline, 3.0)
+    return Search(lambda *_: told or Told(), GRID, metric, baseline, 3.0)
 
 
 def test_a_card_that_warms_up_during_the_search_does_not_bend_the_curve() -> None:

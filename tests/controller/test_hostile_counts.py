@@ -28,8 +28,8 @@ def controller() -> Controller:
         original_w=(260.0,),
         grid=GRID,
         progress=StepProgress(),
-        new_strategy=lambda baseline, history: factory(
-            grid=GRID,
+        new_strategy=lambda baseline, history, caps: factory(
+            grid=caps,
             metric=METRIC,
             baseline=baseline,
             rng=np.random.default_rng(0),

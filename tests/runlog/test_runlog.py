@@ -50,7 +50,7 @@ from autocap.events import (
     Warned,
     WouldTry,
 )
-from autocap.events.search import PerGpuDecided, PerGpuTried
+from autocap.events.search import Granted, HeldMeasured, PerGpuDecided, PerGpuTried
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.records import (
     CapRange,
@@ -184,6 +184,12 @@ PER_GPU: list[Event] = [
     ),
 ]
 
+GRANTED: list[Event] = [
+    Granted(t_s=54.0, ceiling_w=180.0),
+    HeldMeasured(t_s=60.0, measurement=MEASUREMENT),
+    Granted(t_s=61.0, ceiling_w=None),
+]
+
 RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
 SWEEP: list[Event] = [
     SweepStarted(
@@ -233,7 +239,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *SWEEP, *EVENTS[-1:]]
+    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *GRANTED, *SWEEP, *EVENTS[-1:]]
     assert {type(event) for event in every} == set(get_args(Event))
 
     assert read_events(a_run(tmp_path / "run", every)) == every

@@ -86,6 +86,11 @@ class Balancing:
             common=common,
         )
 
+    @property
+    def common_w(self) -> float:
+        """The common cap that it began at, watts."""
+        return self._lowering.common_w[0]
+
     def begin(self) -> Decision | None:
         """Start with a window at the common cap."""
         self._out.enter(State.SEARCHING)

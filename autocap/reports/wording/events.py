@@ -7,7 +7,7 @@ from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
-from autocap.reports.wording import remembered, withdrawn
+from autocap.reports.wording import granted, remembered, withdrawn
 from autocap.reports.wording.numbers import common_caps, times
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
@@ -24,6 +24,7 @@ class Wording:
         self._said = set[State]()  # of this search
         self.power, self._noun, self._count = "", "GPU", 1
         self._baseline: Measurement | None = None
+        self._ceiling_w: float | None = None  # of a budget
         self._metered_s: float | None = None
         self._sweeps, self._runs_left = False, 0
 
@@ -59,7 +60,8 @@ class Wording:
                 return self._state(state)
             case events.BaselineMeasured(measurement=m, rough=rough):
                 self._baseline = m
-                return f"baseline{', roughly' if rough else ''}: {self._measured(m)}"
+                at = f" at {common_caps(m.cap_w)} W" if self._ceiling_w is not None else ""
+                return f"baseline{at}{', roughly' if rough else ''}: {self._measured(m)}"
             case events.BaselineRefined(measurement=m):
                 self._baseline = m
                 return f"baseline: {self._measured(m)}"
@@ -72,8 +74,13 @@ class Wording:
                 return f"observing only: a search would begin with {tried}; no cap is set"
             case events.Decided(cap_w=None, reason=reason):
                 return f"no cap is kept, the limit found on arrival is put back: {reason}"
-            case events.Decided(cap_w=cap_w, reason=reason):
-                return f"keeping {cap_w:g} W, confirmed: {reason}"
+            case events.Decided(cap_w=cap_w, confirmed=confirmed, reason=reason):
+                return f"keeping {cap_w:g} W, {'' if confirmed else 'not '}confirmed: {reason}"
+            case events.Granted(ceiling_w=ceiling_w):
+                self._ceiling_w = ceiling_w
+                return granted.sentence(event, self._noun)
+            case events.HeldMeasured(measurement=m):
+                return f"{common_caps(m.cap_w)} W, held under the budget: {self._measured(m)}"
             case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
                 return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
             case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):
@@ -104,6 +111,8 @@ class Wording:
         if state in before:
             return None
         before.add(state)
+        if state is State.BASELINE and self._ceiling_w is not None:
+            return "measuring the baseline at the limit found on arrival, as far as the budget gives it"
         return self._searching_for if state is State.SEARCHING else _STATES.get(state)
 
     def _device(self, event: events.DeviceFound) -> str:

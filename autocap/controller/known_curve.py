@@ -1,0 +1,123 @@
+"""What a search has shown of a job's whole curve, and the cap that it says is best where the best one may not be held.
+
+A cap that was measured counts as measured; one that the strategy predicts, as predicted. Between such caps, ln time and
+ln energy per iteration are straight lines in the logarithm of the cap; below the lowest, time grows with 1/cap, as that
+of compute-bound work does, and energy stays. Above the highest nothing is known.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from autocap.measurement.batches import pool
+from autocap.metrics import Metric
+from autocap.records import Measurement, Prediction
+
+_UNKNOWN = 0.2  # relative error outside of the caps that are known
+_BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle
+_LEAST = 1e-6  # an error: nothing is certain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCurve:
+    """baseline: at `baseline_w`, the highest of its limits, watts. points: over it, ascending; the baseline's own is
+    one of them. asked_w: the cap that the job's metric asks for where all may be held, watts."""
+
+    baseline: Measurement
+    points: tuple[Prediction, ...]
+    asked_w: float
+
+    @classmethod
+    def of(
+        cls, baseline: Measurement, shown: Sequence[Measurement], predicted: Sequence[Prediction], metric: Metric
+    ) -> "KnownCurve":
+        """shown: measurements at common caps, as at the baseline. predicted: of other caps, against it."""
+        at_cap: dict[float, list[Measurement]] = {}
+        for one in shown:
+            at_cap.setdefault(max(one.cap_w), []).append(one)
+        known = {one.cap_w: one for one in predicted}
+        known |= {cap_w: _against(baseline, pool(some)) for cap_w, some in at_cap.items()}
+        known[max(baseline.cap_w)] = _against(baseline, baseline)
+        points = tuple(known[cap_w] for cap_w in sorted(known))
+        curve = cls(baseline=baseline, points=points, asked_w=points[-1].cap_w)
+        return replace(curve, asked_w=curve.best_w(points[-1].cap_w, metric))
+
+    @property
+    def baseline_w(self) -> float:
+        return max(self.baseline.cap_w)
+
+    def best_w(self, ceiling_w: float, metric: Metric) -> float:
+        """The best common cap at or below a ceiling, watts, by a metric and its limit on slowdown; the ceiling itself
+        where none is allowed, and where the best that is known is the highest of all."""
+        if ceiling_w < self.points[0].cap_w:
+            return ceiling_w
+        caps_w = [*(one.cap_w for one in self.points if one.cap_w < ceiling_w), min(ceiling_w, self.points[-1].cap_w)]
+        allowed = [cap_w for cap_w in caps_w if self._allows(cap_w, metric)]
+        if not allowed:
+            return ceiling_w
+        best_w = min(allowed, key=lambda cap_w: (metric.cost(self.expected(cap_w), self.baseline).value, cap_w))
+        return ceiling_w if best_w == self.points[-1].cap_w else best_w
+
+    def expected(self, cap_w: float) -> Measurement:
+        """What the job should show at a common cap, watts; its errors say how well that is known."""
+        at = self._at(cap_w)
+        joules, base = self.baseline.energy_per_iteration_j * at.energy, self.baseline
+        return replace(
+            base,
+            cap_w=(cap_w,) * len(base.cap_w),
+            period_s=base.period_s * at.time,
+            period_rel_stderr=at.period_rel_stderr,
+            energy_per_iteration_j=joules,
+            energy_rel_stderr=at.energy_rel_stderr,
+            power_w=joules / (base.period_s * at.time),
+            power_rel_stderr=math.hypot(at.period_rel_stderr, at.energy_rel_stderr),
+            time_energy_corr=at.time_energy_corr,
+            gpu=None,
+        )
+
+    def _allows(self, cap_w: float, metric: Metric) -> bool:
+        return metric.max_slowdown is None or self._at(cap_w).time <= 1 + metric.max_slowdown
+
+    def _at(self, cap_w: float) -> Prediction:
+        lowest, highest = self.points[0], self.points[-1]
+        if cap_w > highest.cap_w:
+            return replace(highest, cap_w=cap_w, period_rel_stderr=_UNKNOWN, energy_rel_stderr=_UNKNOWN)
+        if cap_w < lowest.cap_w:
+            longer = lowest.time * lowest.cap_w / cap_w
+            return replace(lowest, cap_w=cap_w, time=longer, period_rel_stderr=_UNKNOWN, energy_rel_stderr=_UNKNOWN)
+        exact = next((one for one in self.points if one.cap_w == cap_w), None)
+        return exact or next(_between(a, b, cap_w) for a, b in pairwise(self.points) if a.cap_w < cap_w < b.cap_w)
+
+
+def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:
+    way = math.log(cap_w / below.cap_w) / math.log(above.cap_w / below.cap_w)
+    middle = 4 * way * (1 - way) * _BETWEEN
+
+    def value(low: float, high: float) -> float:
+        return math.exp((1 - way) * math.log(low) + way * math.log(high))
+
+    def error(low: float, high: float, low_value: float, high_value: float) -> float:
+        return math.hypot((1 - way) * low + way * high, middle * math.log(high_value / low_value))
+
+    return Prediction(
+        cap_w=cap_w,
+        energy=value(below.energy, above.energy),
+        time=value(below.time, above.time),
+        energy_rel_stderr=error(below.energy_rel_stderr, above.energy_rel_stderr, below.energy, above.energy),
+        period_rel_stderr=error(below.period_rel_stderr, above.period_rel_stderr, below.time, above.time),
+        time_energy_corr=(1 - way) * below.time_energy_corr + way * above.time_energy_corr,
+    )
+
+
+def _against(baseline: Measurement, shown: Measurement) -> Prediction:
+    """A measurement over the baseline, the errors of both included; of the baseline itself, nearly certain."""
+    both = () if shown is baseline else (baseline, shown)
+    return Prediction(
+        cap_w=max(shown.cap_w),
+        energy=shown.energy_per_iteration_j / baseline.energy_per_iteration_j,
+        time=shown.period_s / baseline.period_s,
+        energy_rel_stderr=max(_LEAST, math.hypot(*(one.energy_rel_stderr for one in both))),
+        period_rel_stderr=max(_LEAST, math.hypot(*(one.period_rel_stderr for one in both))),
+        time_energy_corr=shown.time_energy_corr,
+    )

@@ -1,0 +1,77 @@
+"""From a baseline to a search: with which strategy, on which caps, and at what cost to the job."""
+
+from collections.abc import Sequence
+
+from autocap.config import TuneConfig
+from autocap.controller.actions import Outbox
+from autocap.controller.budget import SlowdownBudget
+from autocap.controller.exploration import Exploration
+from autocap.controller.outlook import Outlook
+from autocap.controller.search import NewStrategy, Search
+from autocap.events import Tally
+from autocap.measurement.prober import Prober
+from autocap.measurement.totals import RunningTotals
+from autocap.progress import Progress
+from autocap.records import Measurement, SensorInfo, Trial
+from autocap.strategies.grid import CapGrid
+
+
+class Outset:
+    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before."""
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        sensor: SensorInfo,
+        grid: CapGrid,
+        new_strategy: NewStrategy,
+        progress: Progress,
+        outbox: Outbox,
+        prober: Prober,
+    ) -> None:
+        self._config, self._settle_s, self._grid, self._new_strategy = config, sensor.settle_s, grid, new_strategy
+        self._progress, self._out, self._prober = progress, outbox, prober
+        self.history: Sequence[Trial] = ()
+
+    def search(self, baseline: Measurement) -> Search:
+        return Search(
+            self._new_strategy,
+            self._grid,
+            self._config.metric,
+            baseline,
+            self._config.prune_sigmas,
+            before=self.history,
+            most_w=self._out.ceiling_w,
+        )
+
+    def outlook(self, search: Search) -> Outlook:
+        """How long it is going to take."""
+        return Outlook(self._config, search, self._settle_s)
+
+    def objection(self, search: Search, outlook: Outlook, done: float) -> str | None:
+        """Why not to search at all, with so many iterations done; `None` where there is no reason."""
+        unknown = self._config.iterations is None or search.first.is_relative
+        return outlook.objection(None if unknown else (self._config.iterations or 0) - done)
+
+    def exploration(
+        self, search: Search, outlook: Outlook, totals: RunningTotals, since: Tally | None, *, rough: bool
+    ) -> Exploration:
+        """since: the totals when the workload had changed. rough: the baseline is known from a few iterations alone."""
+        budget = SlowdownBudget(
+            self._config.metric.max_slowdown,
+            totals,
+            search.first,
+            settle_s=self._settle_s,
+            fewest=self._config.min_batches,
+            since=since,
+        )
+        return Exploration(
+            config=self._config,
+            search=search,
+            prober=self._prober,
+            outbox=self._out,
+            progress=self._progress,
+            budget=budget,
+            stretch=outlook.stretch,
+            rough=rough,
+        )

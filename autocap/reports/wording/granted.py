@@ -1,0 +1,43 @@
+"""A run under a power budget in words: what it was given, and what that made of it."""
+
+import math
+from collections.abc import Sequence
+
+from autocap.events import Event, Granted, HeldMeasured
+from autocap.records import Measurement
+from autocap.reports.wording.numbers import change, common_caps
+
+
+def sentence(granted: Granted, noun: str) -> str:
+    """noun: what a device is called."""
+    if granted.ceiling_w is None:
+        return "the budget sets no ceiling any more"
+    return f"the budget gives up to {granted.ceiling_w:g} W per {noun}"
+
+
+def remarks(events: Sequence[Event], found_w: Sequence[float | None], baseline: Measurement | None) -> list[str]:
+    """What the budget gave over the whole run, where the baseline was measured if not at the limits found on arrival,
+    and what was held last that the budget forced; nothing of a run that was under none. baseline: the last one."""
+    ceilings_w = [event.ceiling_w for event in events if isinstance(event, Granted)]
+    if not ceilings_w:
+        return []
+    finite_w = [watts for watts in ceilings_w if watts is not None]
+    ends = dict.fromkeys(f"{watts:g}" for watts in (min(finite_w), max(finite_w))) if finite_w else ()
+    span = f"at most {'–'.join(ends)} W" if ends else "no limit"
+    last = "no limit" if ceilings_w[-1] is None else f"{ceilings_w[-1]:g} W"
+    out = [f"the budget gave each device {span}, at the end {last}"]
+    if baseline is None:
+        return out
+    if any(was_w is not None and at_w < was_w for at_w, was_w in zip(baseline.cap_w, found_w, strict=False)):
+        out.append(
+            f"the baseline is that of {common_caps(baseline.cap_w)} W, the most that the budget gave then, and not of "
+            "the limit found on arrival"
+        )
+    held = [event.measurement for event in events if isinstance(event, HeldMeasured)]
+    if held:
+        shown = held[-1]
+        slower_pct = 100 * (shown.period_s / baseline.period_s - 1)
+        error_pct = 100 * math.hypot(shown.period_rel_stderr, baseline.period_rel_stderr)
+        at = common_caps(shown.cap_w)
+        out.append(f"measured at {at} W while the budget held it there: time {change(slower_pct, error_pct)}")
+    return out

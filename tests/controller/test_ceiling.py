@@ -1,0 +1,238 @@
+"""A ceiling that others set, as the manager of a budget does, in every state of the controller; whole jobs in virtual
+time."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.controller import Controller
+from autocap.controller.actions import Announce, SetCaps
+from autocap.controller.search import Search
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNode
+from autocap.events import State
+from autocap.metrics import Metric
+from autocap.progress import StepProgress
+from autocap.records import Measurement, SensorInfo, Trial
+from autocap.strategies.grid import CapGrid
+from bench.simulation.jobs import Outcome, tune
+from tests.controller.test_controller import Faulty, caps_set, states, warnings
+from tests.controller.test_doubts import Silent, as_trial
+from tests.doubles.feeds import measurement, samples
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+FOUND_W = 260.0
+EDP = Metric(name="edp")
+Grants = Sequence[tuple[float, float | None]]
+
+
+def under(grants: Grants, metric: Metric = EDP, *, end_s: float = 300.0, strategy: str = "model") -> Outcome:
+    return tune(SimulatedJob(profile=RESNET50), TuneConfig(metric=metric), strategy, grants=grants, end_s=end_s)
+
+
+def ceiling_at(grants: Grants, t_s: float) -> float:
+    """In force, watts; the limit found on arrival where there is none."""
+    known = [FOUND_W if watts is None else watts for from_s, watts in grants if from_s <= t_s]
+    return known[-1] if known else FOUND_W
+
+
+def held_at(outcome: Outcome, t_s: float) -> float:
+    """The cap that was set last by a time, watts."""
+    held = [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet) and event.t_s <= t_s]
+    return held[-1] if held else FOUND_W
+
+
+# What happens at about these times without a ceiling: waiting until 1.5 s, trials until 75 s, confirming until 85 s.
+DROPS: list[Grants] = [
+    [(0.0, 160.0)],
+    [(1.0, 150.0)],
+    [(10.0, 150.0), (30.0, 120.0)],
+    [(46.0, 130.0), (60.0, 110.0), (61.0, 255.0)],
+    [(76.0, 140.0)],
+    [(79.0, 154.0), (80.0, 150.0)],
+    [(120.0, 140.0), (121.0, 120.0), (140.0, None)],
+    [(5.0 * number, 100.0 + 37.0 * number % 150) for number in range(60)],
+]
+
+
+@pytest.mark.parametrize("grants", DROPS)
+@pytest.mark.parametrize("metric", [EDP, Metric(name="energy", max_slowdown=0.1)])
+@pytest.mark.parametrize("strategy", ["model", "golden"])
+def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(
+    grants: Grants, metric: Metric, strategy: str
+) -> None:
+    outcome = under(grants, metric, strategy=strategy)
+    for event in outcome.log.events:
+        if isinstance(event, events.CapSet):
+            assert event.cap_w[0] <= ceiling_at(grants, event.t_s)
+        if isinstance(event, events.TrialStarted):
+            assert event.cap_w <= ceiling_at(grants, event.t_s)
+    for from_s, watts in grants:
+        assert held_at(outcome, from_s + 1.0) <= (watts or FOUND_W)
+    assert not [text for text in warnings(outcome) if "ended" in text]
+
+
+def test_what_is_held_moves_along_the_curve_without_another_search_and_back() -> None:
+    grants = [(150.0, 140.0), (200.0, 110.0), (250.0, 200.0)]
+    outcome = under(grants)
+    best_w = outcome.final_cap_w
+    assert 145 <= best_w <= 170
+    assert [held_at(outcome, t_s) for t_s in (149.0, 151.0, 201.0, 251.0)] == [best_w, 140.0, 110.0, best_w]
+    assert states(outcome)[-2:] == [State.HOLDING, State.DONE]
+    assert states(outcome).count(State.HOLDING) == 1
+    assert not [event for event in outcome.log.events if isinstance(event, events.TrialStarted) and event.t_s > 150]
+
+
+def test_what_is_held_below_is_measured_meanwhile_and_tells_the_slowdown() -> None:
+    outcome = under([(150.0, 110.0)])
+    (event,) = (event for event in outcome.log.events if isinstance(event, events.HeldMeasured))
+    assert event.measurement.cap_w == (110.0,)
+    assert event.measurement.period_s == pytest.approx(RESNET50.time_s(110.0), rel=0.01)
+
+
+def test_a_metric_that_wants_less_than_the_ceiling_stays_where_it_is_best() -> None:
+    free, bound = under([], Metric(name="energy")), under([(150.0, 200.0)], Metric(name="energy"))
+    assert bound.final_cap_w == free.final_cap_w < 200
+    assert caps_set(bound) == caps_set(free)
+
+
+def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None:
+    outcome = under([(10.0, 150.0)])
+    assert next(event.cap_w for event in outcome.log.events if isinstance(event, events.TrialStarted)) > 150
+    assert outcome.trials
+    assert all(event.trial.cap_w <= 150 for event in outcome.trials)
+    assert outcome.decided is not None
+    assert not outcome.decided.confirmed  # its baseline's limit may not hold
+    assert outcome.decided.reason == "the best up to 150 W by the curve; the baseline is that of 260 W"
+    assert held_at(outcome, 299.0) == 150.0
+    assert states(outcome).count(State.BASELINE) == 1
+
+
+def test_a_search_that_ended_by_its_curve_is_confirmed_once_there_is_room() -> None:
+    outcome = under([(10.0, 150.0), (100.0, None)])
+    decided = [event for event in outcome.log.events if isinstance(event, events.Decided)]
+    assert [event.confirmed for event in decided] == [False, True]
+    assert 145 <= outcome.final_cap_w <= 170
+    assert states(outcome).count(State.BASELINE) == 1  # kept from before
+
+
+def test_a_baseline_under_the_ceiling_is_that_of_the_ceiling_until_there_is_room() -> None:
+    outcome = under([(0.0, 160.0), (200.0, 200.0), (260.0, None)], end_s=400.0)
+    baselines = [event for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    assert {event.measurement.cap_w for event in baselines if event.t_s < 260} == {(160.0,)}
+    assert {event.measurement.cap_w for event in baselines if event.t_s > 260} == {(FOUND_W,)}
+    assert held_at(outcome, 199.0) == 160.0
+    assert held_at(outcome, 201.0) == 200.0  # the best that was known was the highest that could be tried
+    assert warnings(outcome) == [
+        "tuning anew: the limit found on arrival may hold again, and its baseline was never measured"
+    ]
+    assert outcome.final_cap_w < 200
+
+
+def test_caps_per_gpu_are_lowered_together_and_come_back() -> None:
+    node = SimulatedNode(gpus=2, efficiency_spread=0.05)
+    config = TuneConfig(metric=Metric(name="energy"), per_gpu=True)
+    job = SimulatedJob(profile=RESNET50, jitter=0.002)
+    outcome = tune(job, config, "model", node=node, grants=[(700.0, 112.0), (720.0, None)], end_s=760.0, seed=3)
+    at = {event.t_s: event.cap_w for event in outcome.log.events if isinstance(event, events.CapSet)}
+    decided = next(event for event in outcome.log.events if isinstance(event, events.PerGpuDecided))
+    assert decided.kept
+    lowered = next(caps_w for t_s, caps_w in at.items() if 700 <= t_s < 720)
+    assert lowered == tuple(min(cap_w, 112.0) for cap_w in decided.cap_w)
+    assert list(at.values())[-1] == decided.cap_w
+
+
+def test_with_a_limit_on_slowdown_the_highest_cap_holds_where_none_below_the_ceiling_is_within_it() -> None:
+    outcome = under([(200.0, 130.0)], Metric(name="energy", max_slowdown=0.05))
+    assert held_at(outcome, 199.0) > 130
+    assert held_at(outcome, 201.0) == 130.0
+
+
+def test_a_long_pause_of_the_job_lifts_its_limits_no_higher_than_the_ceiling() -> None:
+    job = SimulatedJob(profile=RESNET50, episodes=(Episode(every=60, duration_s=40.0, once=True),))
+    outcome = tune(job, TuneConfig(metric=EDP), "model", grants=[(5.0, 150.0), (50.0, 140.0)], end_s=200.0)
+    assert max(caps_w for t_s, caps_w in _set(outcome) if t_s >= 5) <= 150
+    assert max(caps_w for t_s, caps_w in _set(outcome) if t_s >= 50) <= 140
+    assert State.PAUSED in states(outcome)
+
+
+def _set(outcome: Outcome) -> list[tuple[float, float]]:
+    return [(event.t_s, event.cap_w[0]) for event in outcome.log.events if isinstance(event, events.CapSet)]
+
+
+def test_who_only_observes_sets_nothing_under_a_ceiling_either() -> None:
+    config = TuneConfig(metric=EDP, observe=True)
+    outcome = tune(SimulatedJob(profile=RESNET50), config, "model", grants=[(0.0, 200.0), (90.0, 150.0)], end_s=120.0)
+    assert caps_set(outcome) == []
+    assert [event.ceiling_w for event in outcome.log.events if isinstance(event, events.Granted)] == [200.0, 150.0]
+
+
+def controller() -> Controller:
+    return Controller(
+        config=TuneConfig(metric=EDP),
+        sensor=SensorInfo(update_s=0.1, window_s=0.1, settle_s=0.5),
+        original_w=(FOUND_W,),
+        grid=CapGrid((150.0, FOUND_W)),
+        progress=StepProgress(),
+        new_strategy=lambda baseline, history, caps: Faulty(options={"how": "deaf"}),
+    )
+
+
+def test_the_cap_comes_before_what_is_told_of_it() -> None:
+    under_test = controller()
+    first = under_test.grant(0.0, 200.0)
+    assert first[0] == SetCaps(caps_w=(200.0,))
+    assert first[1:] == [Announce(event=events.Granted(t_s=0.0, ceiling_w=200.0))]
+    assert under_test.caps_w == (200.0,)
+    assert under_test.grant(1.0, None)[0] == SetCaps(caps_w=(FOUND_W,))
+
+
+def test_where_nothing_is_tuned_any_more_the_ceiling_holds_all_the_same() -> None:
+    under_test = controller()
+    for sample in samples(seconds=2.0, period_s=0.25):
+        under_test.feed(sample)
+    under_test.stop(2.0, "a signal asked for the end")
+    assert under_test.grant(3.0, 180.0)[0] == SetCaps(caps_w=(180.0,))
+    assert under_test.grant(4.0, 300.0)[0] == SetCaps(caps_w=(FOUND_W,))
+    assert under_test.state is State.DONE
+
+
+@pytest.mark.parametrize("watts", [0.0, -1.0, float("inf"), float("nan")])
+def test_what_is_no_ceiling_is_refused(watts: float) -> None:
+    with pytest.raises(ValueError, match=r"a ceiling is .* W; it must be finite and above 0 W, or none"):
+        controller().grant(0.0, watts)
+
+
+class Told(Silent):
+    """Keeps what it is built with and told of."""
+
+    def __init__(self, before: Sequence[Trial], caps: CapGrid) -> None:
+        self.caps, self.before, self.told = caps, [trial.cap_w for trial in before], list[float]()
+
+    def tell(self, trial: Trial) -> None:
+        self.told.append(trial.cap_w)
+
+
+def test_a_strategy_is_told_only_of_the_caps_that_it_may_ask_for_and_has_the_others_as_history() -> None:
+    built = list[Told]()
+
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> Told:
+        built.append(Told(before, caps))
+        return built[-1]
+
+    def last() -> tuple[CapGrid, list[float], list[float]]:
+        return built[-1].caps, built[-1].before, built[-1].told
+
+    grid = CapGrid((120.0, 160.0, 200.0, 240.0))
+    search = Search(new_strategy, grid, EDP, measurement(cap_w=FOUND_W), 3.0)
+    search.tell(as_trial(measurement(90.0, 0.51, cap_w=240.0)))
+    search.tell(as_trial(measurement(80.0, 0.55, cap_w=160.0)))
+    search.restrict(210.0)
+    assert last() == (CapGrid((120.0, 160.0, 200.0)), [240.0], [160.0])
+    search.restrict(90.0)
+    assert last() == (CapGrid((120.0,)), [240.0, 160.0], [])  # the lowest in any case
+    search.restrict(1000.0)
+    assert last() == (grid, [], [240.0, 160.0])
+    assert [trial.cap_w for trial in search.history] == [240.0, 160.0]

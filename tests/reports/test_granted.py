@@ -1,0 +1,52 @@
+"""A run under a power budget, in words."""
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.metrics import Metric
+from autocap.reports.wording.events import Wording
+from autocap.reports.wording.granted import remarks
+from bench.simulation.jobs import tune
+
+JOB = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"))
+
+
+def told(log: list[events.Event]) -> list[str]:
+    wording = Wording()
+    return [line for line in map(wording.line, log) if line is not None]
+
+
+def test_a_search_under_a_ceiling_says_what_was_given_and_what_its_baseline_was() -> None:
+    outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=[(0.0, 160.0)], end_s=200.0)
+    lines = told(outcome.log.events)
+    assert lines[0] == "the budget gives up to 160 W per GPU"
+    assert any(line.startswith("baseline at 160 W, roughly: ") for line in lines)
+    baseline = next(e.measurement for e in outcome.log.events if isinstance(e, events.BaselineMeasured))
+    assert remarks(outcome.log.events, [260.0], baseline) == [
+        "the budget gave each device at most 160 W, at the end 160 W",
+        "the baseline is that of 160 W, the most that the budget gave then, and not of the limit found on arrival",
+    ]
+
+
+def test_what_was_held_for_the_budget_is_told_with_the_slowdown_that_it_meant() -> None:
+    grants = [(110.0, 140.0), (120.0, 110.0), (180.0, None)]
+    outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=grants, end_s=200.0)
+    lines = told(outcome.log.events)
+    assert any(line.startswith("110 W, held under the budget: ") for line in lines)
+    assert lines[-1] == "the budget sets no ceiling any more"
+    baseline = [e.measurement for e in outcome.log.events if isinstance(e, events.BaselineMeasured)][-1]
+    given, held = remarks(outcome.log.events, [260.0], baseline)
+    assert given == "the budget gave each device at most 110–140 W, at the end no limit"
+    assert held.startswith("measured at 110 W while the budget held it there: time +")
+
+
+def test_a_cap_by_the_curve_alone_is_not_called_confirmed() -> None:
+    outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=[(10.0, 150.0)], end_s=200.0)
+    assert any(
+        line.startswith("keeping 150 W, not confirmed: the best up to 150 W") for line in told(outcome.log.events)
+    )
+
+
+def test_of_a_run_under_no_budget_nothing_is_said() -> None:
+    assert remarks([], [260.0], None) == []
