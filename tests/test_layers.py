@@ -35,11 +35,12 @@ ROOMS = {
     "helper": "guardian devices job",
     "measurement": "progress",
     "runlog": "job",
-    "budget": "devices job runlog",
+    "budget": "devices guardian helper job runlog",
     "controller": "measurement progress strategies",
     "reports": "runlog measurement progress streams budget",
     "tracking": "job runlog reports",
     "session": "all before",
+    "manager": "all before",
     "cluster": "all before",
     "sweep": "all before",
     "cli": "all before",
@@ -57,7 +58,7 @@ PURE = re.compile(
     r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget)\b|progress$"
 )
 NOT_PURE = re.compile(
-    r"strategies\.(registry|bayesian)|budget\.job_file|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"
+    r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"
 )
 IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal", "socket", "subprocess", "tempfile"}
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}

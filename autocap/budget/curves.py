@@ -62,7 +62,10 @@ class JobCurve:
         if inside.all():
             return self
         at = [np.append(column[inside], np.interp(top_w, self.caps_w, column)) for column in self._columns()]
-        caps_w, slowdown, energy, slowdown_stderr, energy_stderr = at
+        return self._of(at)
+
+    def _of(self, columns: Sequence[Floats]) -> "JobCurve":
+        caps_w, slowdown, energy, slowdown_stderr, energy_stderr = columns
         return replace(
             self,
             caps_w=caps_w,
@@ -71,6 +74,22 @@ class JobCurve:
             slowdown_stderr=slowdown_stderr,
             energy_stderr=energy_stderr,
         )
+
+    def down_to(self, cap_w: float) -> "JobCurve":
+        """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, the
+        job is taken to work in proportion to its cap below, as one that computes all the time would, at worst."""
+        low_w = float(self.caps_w[0])
+        if cap_w == low_w:
+            return self
+        if cap_w > low_w:
+            top_w = max(cap_w, float(self.caps_w[-1]))
+            inside = self.caps_w > cap_w
+            at = [np.insert(column[inside], 0, np.interp(cap_w, self.caps_w, column)) for column in self._columns()]
+            return self._of(at) if top_w > cap_w else self._of([column[:1] for column in at])
+        ratio = low_w / cap_w
+        slower = (1 + self.slowdown[0]) * ratio - 1
+        below = (cap_w, slower, self.energy[0], slower - self.slowdown[0], 0.2)
+        return self._of([np.insert(column, 0, value) for column, value in zip(self._columns(), below, strict=True)])
 
     def corrected(self, cap_w: float, slowdown: float, stderr: float) -> "JobCurve":
         """The curve once a slowdown was measured at a cap, watts, with its standard error: all of its slowdowns change

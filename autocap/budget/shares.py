@@ -159,3 +159,17 @@ def settled(curves: Curves, caps_w: Floats, held_w: Floats, budget_w: float, ste
     if charged_w(curves, kept_w) <= budget_w:
         return np.asarray(kept_w)
     return np.asarray(np.where(near, np.minimum(held_w, whole_w), whole_w))
+
+
+def topped(curves: Curves, caps_w: Floats, ideal_w: Floats, budget_w: float, step_w: float) -> Floats:
+    """Caps once what whole steps have left of the budget is given to those who lost most by them, a step each at most.
+    ideal_w: what they would have without steps."""
+    left_w = budget_w - charged_w(curves, caps_w)
+    lost_w, caps_w = ideal_w - caps_w, caps_w.copy()
+    more_w = np.minimum(step_w, curves.caps_w[:, -1] - caps_w)
+    for row in np.argsort(-lost_w, kind="stable"):
+        taken_w = float(curves.devices[row] * more_w[row])
+        if 0 < lost_w[row] < step_w and 0 < taken_w <= left_w:
+            caps_w[row] += more_w[row]
+            left_w -= taken_w
+    return caps_w

@@ -34,7 +34,7 @@ COMMANDS = {
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "memory": ("autocap.cli.memory:Memory", "show or forget what is remembered of jobs"),
-    "budget": ("autocap.cli.budget:Budget", "say what a power budget would do to many jobs"),
+    "budget": ("autocap.cli.budget:Budget", "share a power budget among the jobs of this machine, or plan one"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
     "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "helper": ("autocap.cli.helper:Helper", "lend power limits to users who may not set them"),

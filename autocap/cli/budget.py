@@ -1,159 +1,201 @@
 """`autocap budget`."""
 
 import argparse
-import sys
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from autocap.cli.user_rights import become_user
-from autocap.config import values
-from autocap.errors import AutocapError, UsageError
+from autocap.cli.budget_plan import POLICIES, USUAL, amounts, policies, simulate
+from autocap.cli.options import observing
+from autocap.config import ACTUATOR, DEVICE, NODE_POWER, values
+from autocap.errors import UsageError
+from autocap.job.invoking_user import invoking_user
 from autocap.spelling import did_you_mean
-from autocap.streams import note, put, put_json
-from autocap.streams.terminal import columns, encoding_of
 
-if TYPE_CHECKING:
-    from autocap.budget.plan import Plan
-    from autocap.reports.budget_plan import PlannedBudget
-
-POLICIES = ("fair", "throughput", "energy", "uniform")
-_USUAL = "90%,80%,70%,60%"
-_MOST_BUDGETS = 100
-_LEAST_W, _MOST_W = 1e-3, 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
-    """A budget: watts, or a share of what the jobs ask for at most at one time."""
-
-    watts: float | None = None
-    fraction: float | None = None
-
-    def of(self, asked_w: float) -> float:
-        """In watts."""
-        return asked_w * (self.fraction or 0.0) if self.watts is None else self.watts
-
-
-def amounts(text: str) -> tuple[Amount, ...]:
-    """`80%,20000`: budgets, watts or percentages."""
-    parts = [part.strip(" ") for part in text.split(",")]
-    if len(parts) > _MOST_BUDGETS:
-        raise argparse.ArgumentTypeError(f"these are {len(parts)} budgets; give at most {_MOST_BUDGETS}")
-    return tuple(_amount(part) for part in parts)
-
-
-def _amount(part: str) -> Amount:
-    if part.endswith("%"):
-        return Amount(fraction=values.percentage(part))
-    watts = values.number_or_none(part)
-    if watts is None or not _LEAST_W <= watts <= _MOST_W:
-        raise argparse.ArgumentTypeError(
-            f"{values.shown(part)} is no budget; give watts, {values.plain(_LEAST_W)} to {values.plain(_MOST_W)}, or a "
-            "percentage such as 80%"
-        )
-    return Amount(watts=watts)
-
-
-def policies(text: str) -> tuple[str, ...]:
-    """`fair,uniform`: how budgets are shared, each once."""
-    parts = tuple(dict.fromkeys(part.strip(" ") for part in text.split(",")))
-    for part in parts:
-        if part not in POLICIES:
-            meant = did_you_mean(part, POLICIES)
-            raise argparse.ArgumentTypeError(
-                f"unknown policy {values.shown(part)}{meant}; choose of {', '.join(POLICIES)}"
-            )
-    return parts
+_WORDS = {"set": 1, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
+_SHARED = ("fair", "throughput", "energy")
+# Which options are whose: of a budget that begins, of a word to one that runs, of a plan.
+_BEGINS = (
+    "gpus",
+    "device",
+    "actuator",
+    "node_power",
+    "for_s",
+    "schedule",
+    "floor",
+    "out",
+    "force",
+    "group",
+    "prometheus",
+)
+_PLANS = ("budget", "curves", "plots")
+_COMMAND = "command:"
 
 
 class Budget:
-    """Say what a power budget would do to jobs that come and go, before one promises it. No device is touched.
+    """Hold a power budget on this machine: share WATTS among the jobs that compute on its GPUs, tuned or not, until it
+    is ended; then the limits found are back. `set`, `status`, `watch` and `end` speak to the one that runs.
 
-    JOBS.csv has a row a job: name,arrive_s,work_s,devices,curve and perhaps weight; work_s is how long the job takes
-    without a budget. A curve is a profile's name, such as tesla-v100/resnet50, or one of --curves.
+    With --simulate, say what budgets would do to planned jobs, and touch no device. JOBS.csv has a row a job:
+    name,arrive_s,work_s,devices,curve and perhaps weight; work_s is how long the job takes without a budget. A curve is
+    a profile's name, such as tesla-v100/resnet50, or one of --curves.
     """
 
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.usage = "autocap budget --simulate JOBS.csv [options]"
-        parser.add_argument("--simulate", metavar="JOBS.csv", type=values.path, help="the jobs")
+        parser.usage = (
+            "autocap budget WATTS [options]\n"
+            "       autocap budget set WATTS | status [--json] | watch | end\n"
+            "       autocap budget --simulate JOBS.csv [--budget LIST] [--curves FILE] [--plots DIR] [--json]"
+        )
         parser.add_argument(
-            "--budget", metavar="LIST", type=amounts, default=amounts(_USUAL),
-            help=f"watts, or percentages of what the jobs ask for at most, by comma (default: {_USUAL})",
-        )  # fmt: skip
+            "words", metavar="WATTS", nargs="*", help="how many there are, or a word to the budget that runs"
+        )
         parser.add_argument(
-            "--policy", metavar="LIST", type=policies, default=POLICIES,
-            help="fair (equal slowdowns), throughput, energy, or uniform (no curves known), by comma (default: all)",
+            "--policy", metavar="NAME", type=policies,
+            help="how they are shared: fair (equal slowdowns), throughput or energy (default: fair; of --simulate a "
+            "list, uniform as well, default: all)",
         )  # fmt: skip
-        parser.add_argument("--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s")
-        parser.add_argument("--plots", metavar="DIR", type=values.path, help="draw it as budget.png in DIR")
-        parser.add_argument("--json", action="store_true", help="print a list of results as JSON")
+        parser.add_argument("--json", action="store_true", help="of status and --simulate: print it as JSON")
+        began = parser.add_argument_group("a budget that begins")
+        began.add_argument(
+            "--gpus", metavar="LIST", type=values.gpu_list,
+            help="indices, ranges or UUIDs, by comma (default: all whose limits can be set)",
+        )  # fmt: skip
+        began.add_argument("--device", metavar="NAME", type=values.word, help="auto or nvml (default: auto)")
+        began.add_argument(
+            "--actuator", metavar="NAME", type=values.actuator,
+            help="who sets the limits: auto, direct, helper or zeusd (default: auto)",
+        )  # fmt: skip
+        began.add_argument(
+            "--node-power", metavar="SOURCE", type=values.node_power,
+            help="the budget is of the whole machine, whose power is read there: WATTS, rapl, ipmi or command:CMD",
+        )  # fmt: skip
+        began.add_argument(
+            "--for", dest="for_s", metavar="S", type=values.positive("seconds"), help="end it after so many seconds"
+        )
+        began.add_argument(
+            "--schedule", metavar="SOURCE", type=values.word,
+            help="rows of time,watts: a file, or command:CMD, whose output is read; SIGHUP reads it again",
+        )  # fmt: skip
+        began.add_argument(
+            "--floor", metavar="W", type=values.positive("watts"), help="no cap below that (default: the GPU's lowest)"
+        )
+        began.add_argument("--out", metavar="DIR", type=values.path, help="where it is recorded")
+        began.add_argument("--force", action="store_true", help="replace a record that is there")
+        began.add_argument("--group", metavar="NAME", type=values.word, help="who may register jobs, besides us")
+        began.add_argument("--prometheus", metavar="[ADDRESS:]PORT", type=values.endpoint, help="export metrics there")
+        planned = parser.add_argument_group("planned jobs")
+        planned.add_argument("--simulate", metavar="JOBS.csv", type=values.path, help="the jobs")
+        planned.add_argument(
+            "--budget", metavar="LIST", type=amounts,
+            help=f"watts, or percentages of what the jobs ask for at most, by comma (default: {USUAL})",
+        )  # fmt: skip
+        planned.add_argument(
+            "--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s"
+        )
+        planned.add_argument("--plots", metavar="DIR", type=values.path, help="draw it as budget.png in DIR")
 
     def run(self, args: argparse.Namespace) -> int:
-        if args.simulate is None:
-            raise UsageError("the jobs are missing; write `autocap budget --simulate JOBS.csv`")
-        become_user(_load, None if args.plots is None else _draw_nothing)
-        from autocap.budget.job_file import published, read_curves, read_jobs
-        from autocap.budget.plan import Plan
-
-        curves = published() | ({} if args.curves is None else read_curves(args.curves))
-        plan = Plan(jobs=read_jobs(args.simulate, curves), curves=curves)
-        planned = _played(plan, args.budget, args.policy)
-        if args.plots is not None:
-            _draw(args.plots, planned)
-        _show(plan, planned, as_json=args.json)
-        return 0
-
-
-def _played(plan: "Plan", budgets: Sequence[Amount], rules: Sequence[str]) -> "list[PlannedBudget]":
-    from autocap.budget.plan import uniform
-    from autocap.budget.shares import Policy
-    from autocap.reports.budget_plan import PlannedBudget
-
-    asked_w = plan.asked_w
-    planned = []
-    for budget in budgets:
-        budget_w = budget.of(asked_w)
-        for rule in rules:
-            outcome = plan.play(budget_w, uniform if rule == "uniform" else Policy(rule))
-            planned.append(PlannedBudget(budget_w=budget_w, fraction=budget_w / asked_w, rule=rule, outcome=outcome))
-    return planned
+        if args.simulate is not None:
+            _refuse(args, _BEGINS, "--simulate")
+            if args.words:
+                raise UsageError(f"--simulate touches no device, and takes no word '{args.words[0]}'; see --budget")
+            budgets, rules = args.budget or amounts(USUAL), args.policy or POLICIES
+            simulate(args.simulate, budgets, rules, curves=args.curves, plots=args.plots, as_json=args.json)
+            return 0
+        _refuse(args, _PLANS, "a budget without --simulate")
+        if not args.words and args.schedule is None:
+            raise UsageError("the watts are missing; write `autocap budget WATTS`, or --simulate JOBS.csv")
+        word = args.words[0] if args.words else ""
+        if word in _WORDS:
+            return _speak(args, word, args.words[1:])
+        if len(args.words) > 1:
+            raise UsageError(f"'{args.words[1]}' is one word too many; give the watts alone")
+        return _begin(args, _watts(word) if args.words else None)
 
 
-def _show(plan: "Plan", planned: "Sequence[PlannedBudget]", *, as_json: bool) -> None:
-    from autocap.reports import budget_plan, text
-
-    if as_json:
-        put_json(budget_plan.as_json(planned))
-        return
-    made = budget_plan.document(planned, len(plan.jobs), plan.asked_w)
-    put(*text.lines(made, columns(sys.stdout), encoding_of(sys.stdout)))
+def _refuse(args: argparse.Namespace, options: tuple[str, ...], of: str) -> None:
+    for option in options:
+        if getattr(args, option) not in (None, False):
+            flag = "--for" if option == "for_s" else f"--{option.replace('_', '-')}"
+            raise UsageError(f"{flag} has no meaning for {of}; leave it out")
 
 
-def _draw(folder: Path, planned: "Sequence[PlannedBudget]") -> None:
-    from autocap.reports import budget_plan, plots
-    from autocap.runlog.output_directory import OutputDirectory
-
-    drawn = plots.draw(budget_plan.picture(planned), "png")
-    try:
-        with closing(OutputDirectory(folder)) as place:
-            place.put("budget.png", drawn)
-    except OSError as error:
-        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
-    note(f"drew {folder / 'budget.png'}")
+def _watts(text: str) -> float:
+    watts = values.number_or_none(text)
+    if watts is None:
+        meant = did_you_mean(text, _WORDS)
+        raise UsageError(f"{values.shown(text)} is no budget{meant}; give watts, or one of {', '.join(_WORDS)}")
+    if not 1 <= watts <= 1e9:
+        raise UsageError(f"a budget of {watts:g} W is none; give 1 to 1000000000 W")
+    return watts
 
 
-def _load() -> None:
-    """What is imported late."""
-    from autocap.budget import job_file, plan  # noqa: F401
-    from autocap.reports import budget_plan, text  # noqa: F401
+def _policy(args: argparse.Namespace) -> str | None:
+    if args.policy is None:
+        return None
+    if len(args.policy) > 1 or args.policy[0] not in _SHARED:
+        raise UsageError(f"--policy {','.join(args.policy)} is of --simulate; choose one of {', '.join(_SHARED)}")
+    return str(args.policy[0])
 
 
-def _draw_nothing() -> None:
-    from autocap.reports import plots
+def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
+    from autocap.cli import budget_words
 
-    plots.rehearse()
+    _refuse(args, _BEGINS, f"`autocap budget {word}`")
+    if len(rest) > _WORDS[word] or (len(rest) < _WORDS[word] and args.policy is None):
+        wanted = "WATTS" if word == "set" else "nothing"
+        raise UsageError(f"`autocap budget {word}` is followed by {wanted}")
+    if args.json and word != "status":
+        raise UsageError("--json is of `autocap budget status`; leave it out")
+    if args.policy is not None and word != "set":
+        raise UsageError("--policy is of a budget that begins, or of `set`; leave it out")
+    match word:
+        case "set":
+            budget_words.change(_watts(rest[0]) if rest else None, _policy(args))
+        case "status":
+            budget_words.show(as_json=args.json)
+        case "watch":
+            budget_words.watch()
+        case _:
+            budget_words.end()
+    return 0
+
+
+def _begin(args: argparse.Namespace, watts: float | None) -> int:
+    """Hold it until it ends."""
+    if observing():
+        raise UsageError("AUTOCAP_OBSERVE is set, under which no limit is; unset it to hold a budget")
+    kind = args.device or DEVICE
+    if kind not in (DEVICE, "nvml"):
+        why = {
+            "emulated": "an emulated device is played by the session that tunes its job, and nobody else sets its caps",
+            "rapl": "the limit of a CPU package is that of all that runs on it, so it is no job's",
+        }.get(kind.partition(":")[0], "its devices are not known by the processes that use them")
+        raise UsageError(f"a budget cannot hold --device {kind}: {why}; choose nvml")
+    source = args.schedule
+    if source is not None and invoking_user() is not None and source.startswith(_COMMAND):
+        raise UsageError(f"--schedule {source} would run as root under sudo; give a file, or run without sudo")
+    from autocap.blas_threads import one_thread
+
+    with one_thread():
+        from autocap.budget.shares import Policy
+        from autocap.manager.opening import manage, require_none
+        from autocap.manager.plan import BudgetPlan
+        from autocap.manager.supervising import supervised
+    plan = BudgetPlan(
+        watts=watts,
+        policy=Policy(_policy(args) or "fair"),
+        gpus=args.gpus,
+        actuator=args.actuator or ACTUATOR,
+        node_power=args.node_power or NODE_POWER,
+        for_s=args.for_s,
+        schedule=source if source is None or source.startswith(_COMMAND) else str(Path(source).absolute()),
+        floor_w=args.floor,
+        out=args.out,
+        force=args.force,
+        group=args.group,
+        prometheus=args.prometheus,
+    )
+    require_none()
+    return supervised(lambda leash, resumed: manage(plan, leash, resumed))

@@ -4,6 +4,17 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 `summarise` folds them into a Summary.
 """
 
+from autocap.events.budget import (
+    BudgetChanged,
+    BudgetEvent,
+    BudgetReserved,
+    BudgetShort,
+    BudgetStarted,
+    CapGranted,
+    CapLowered,
+    JobJoined,
+    JobLeft,
+)
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
@@ -54,7 +65,7 @@ from autocap.events.sweep import (
     Used,
 )
 
-Event = RunEvent | SearchEvent | SweepEvent
+Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent
 
 __all__ = [
     "BLOCK_ENDED",
@@ -62,6 +73,12 @@ __all__ = [
     "ActuatorChosen",
     "BaselineMeasured",
     "BaselineRefined",
+    "BudgetChanged",
+    "BudgetReserved",
+    "BudgetShort",
+    "BudgetStarted",
+    "CapGranted",
+    "CapLowered",
     "CapSet",
     "Decided",
     "DeviceFound",
@@ -71,6 +88,8 @@ __all__ = [
     "Granted",
     "HeldMeasured",
     "IdleEstimated",
+    "JobJoined",
+    "JobLeft",
     "LimitRestored",
     "MetricInfo",
     "NodeMetered",

@@ -20,10 +20,23 @@ _DESCRIPTORS = 2  # that a state is read and replaced with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedJob:
+    """One of several jobs on a machine. gpus: its cards. pid: the process that plays it, which is also what the driver
+    shows. start_s: when it began. profile, iterations: instead of the machine's."""
+
+    gpus: tuple[int, ...]
+    pid: int
+    start_s: float
+    profile: str | None = None
+    iterations: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """origin_s: the system's monotonic clock at the machine's time 0. changes: limits set so far, in order of time.
 
-    job_pid: the process that plays the job; reported_pid: what the driver says it is; start_s: when it began.
+    job_pid: the process that plays the job; reported_pid: what the driver says it is; start_s: when it began. jobs:
+    those of a machine with several, instead of that one.
     """
 
     machine: Machine
@@ -32,6 +45,12 @@ class State:
     job_pid: int | None = None
     reported_pid: int | None = None
     start_s: float | None = None
+    jobs: tuple[PlayedJob, ...] = ()
+
+    def with_job(self, job: PlayedJob) -> "State":
+        """Once that job has come, in the place of whatever was on its cards."""
+        others = tuple(one for one in self.jobs if not set(one.gpus) & set(job.gpus))
+        return replace(self, jobs=(*others, job))
 
 
 class Board(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autocap.clock import Clock
+from autocap.job.processes import identify
 from bench.nvml_emulation.board import Board, State, requested, requested_mw
 from bench.nvml_emulation.functions import Failed, Functions, gpu_of, known, number_of, write_to
 from bench.nvml_emulation.machine import Card, Limits, Machine, Trouble, pci_bus
@@ -213,6 +214,9 @@ class EmulatedLibrary(Functions):
 
     def _pids(self, gpu: int) -> tuple[int, ...]:
         state = self._state
+        if state.jobs:
+            here = tuple(job.pid for job in state.jobs if gpu in job.gpus and _is_there(job.pid))
+            return (*here, *state.machine.cards[gpu].pids)
         jobs = state.machine.job_gpus
         pid = state.machine.job_pid if state.reported_pid is None else state.reported_pid
         own = () if pid is None or (jobs is not None and gpu not in jobs) else (pid,)
@@ -273,6 +277,11 @@ class EmulatedLibrary(Functions):
             self._physics = Physics(self._clock)
         self._physics.sync(self._state)
         return self._physics
+
+
+def _is_there(pid: int) -> bool:
+    process = identify(pid)
+    return process is not None and process.is_alive()
 
 
 def _list(pids: Sequence[int], count: Any, processes: Any) -> None:

@@ -39,59 +39,84 @@ class Shown:
     busy: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Cards that work together, or, with no start, rest."""
+
+    gpus: tuple[int, ...]
+    profile: str
+    iterations: int | None = None
+    start_s: float | None = None
+    pid: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Player:
+    """A group as it is simulated. dead_s: when its process was seen to have ended, and what its cards had used by
+    then."""
+
+    group: _Group
+    device: SimulatedDevice
+    looked_s: float = -_LOOK_S
+    dead_s: float | None = None
+    dead_j: tuple[float, ...] = ()
+
+
 class Physics:
     """The cards of one machine in one process, brought up to date by `sync`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._start_s: float | None = None
-        self._devices: list[tuple[SimulatedDevice, int]] = []
+        self._players: list[_Player] = []
+        self._places: dict[int, tuple[_Player, int]] = {}  # by card: who plays it, and which of its cards that is
         self._known = 0  # how many of the limits that were set the simulation has
-        self._profile = ""
-        self._samples: list[deque[tuple[float, float]]] = []
-        self._looked_s = -_LOOK_S
-        self._dead_s: float | None = None
-        self._dead_j: list[float] = []
+        self._samples: dict[int, deque[tuple[float, float]]] = {}
 
     def sync(self, state: State) -> None:
-        """Take in the limits that were set and the job that began since."""
-        start_s = state.machine.start_s if state.start_s is None else state.start_s
-        if not self._devices or start_s != self._start_s:
-            self._start_s = start_s
-            self._build(state)
-        for change in state.changes[self._known :]:
-            device, card = self._devices[change.gpu]
-            device.schedule(self._acting(state, change, card))
-        self._known = len(state.changes)
-        self._look_for_the_job(state)
+        """Take in the limits that were set and the jobs that began since."""
+        groups = _groups(state)
+        known = {player.group: player for player in self._players}
+        self._schedule(state)
+        if list(known) != groups:
+            self._players = [known.get(group) or self._player(state, group) for group in groups]
+            for player in self._players:
+                for card, gpu in enumerate(player.group.gpus):
+                    if self._places.get(gpu, (None,))[0] is not player:
+                        self._samples[gpu] = deque(maxlen=_BUFFER)
+                    self._places[gpu] = (player, card)
+            self._known = len(state.changes)
+        for player in self._players:
+            self._look_for_the_job(player)
 
-    def steps(self) -> StepReading | None:
-        """The iterations done so far."""
-        busiest = max(self._devices, key=lambda one: len(one[0].gpus))
-        return busiest[0].steps(self._clock.now())
+    def steps(self, gpu: int | None = None) -> StepReading | None:
+        """The iterations done so far by the job on a card, by the largest one unless given."""
+        busiest = max(self._players, key=lambda one: len(one.group.gpus)) if gpu is None else self._places[gpu][0]
+        return busiest.device.steps(self._clock.now())
 
-    def ended(self) -> bool:
-        """Whether the job has done all of its iterations."""
-        return any(device.job_ended for device, _ in self._devices)
+    def ended(self, gpu: int | None = None) -> bool:
+        """Whether the job on a card, or any, has done all of its iterations."""
+        players = self._players if gpu is None else [self._places[gpu][0]]
+        return any(player.device.job_ended for player in players)
 
     def shown(self, gpu: int) -> Shown:
-        device, card = self._devices[gpu]
-        view, now_s = device.view(card), self._clock.now()
+        player, card = self._places[gpu]
+        view, now_s = player.device.view(card), self._clock.now()
         self._collect(gpu, view, now_s)
         power = max(0, bisect_right(view.power_t_s, now_s) - 1)
         clock = max(0, bisect_right(view.clock_t_s, now_s) - 1)
         energy_j = view.energy_j[max(0, bisect_right(view.energy_t_s, now_s) - 1)]
-        idle_w = profiles.load(self._profile).idle_w
-        if self._dead_s is not None and self._dead_j:
-            energy_j = self._dead_j[gpu] + idle_w * (now_s - self._dead_s)
+        idle_w = profiles.load(player.group.profile).idle_w
+        dead = player.dead_s is not None
+        if player.dead_s is not None and player.dead_j:
+            energy_j = player.dead_j[card] + idle_w * (now_s - player.dead_s)
         return Shown(
             stamp_s=view.power_t_s[power],
-            power_w=idle_w if self._dead_s is not None else view.power_w[power],
-            average_w=idle_w if self._dead_s is not None else view.average_w[power],
+            power_w=idle_w if dead else view.power_w[power],
+            average_w=idle_w if dead else view.average_w[power],
             energy_j=energy_j,
             clock_hz=view.clock_hz[clock],
-            binding=view.binding[clock] and self._dead_s is None,
-            busy=self._is_busy(device, now_s),
+            binding=view.binding[clock] and not dead,
+            busy=self._is_busy(player, now_s),
         )
 
     def samples(self, gpu: int) -> list[tuple[float, float]]:
@@ -99,38 +124,31 @@ class Physics:
         self.shown(gpu)
         return list(self._samples[gpu])
 
-    def _build(self, state: State) -> None:
-        machine = state.machine
-        self._profile, self._known = machine.profile, len(state.changes)
-        self._samples = [deque(maxlen=_BUFFER) for _ in machine.cards]
-        busy = machine.job_gpus if machine.job_gpus is not None else tuple(range(len(machine.cards)))
-        idle = tuple(gpu for gpu in range(len(machine.cards)) if gpu not in busy)
-        places: dict[int, tuple[SimulatedDevice, int]] = {}
-        for gpus, start_s in ((busy, self._start_s), (idle, None)):
-            if not gpus:
-                continue
-            job = SimulatedJob(
-                profile=profiles.load(machine.profile),
-                jitter=machine.jitter,
-                iterations=machine.iterations,
-                start_s=_NEVER_S if start_s is None else start_s,
-            )
-            arrivals = [Change(t_s=_BEFORE_S, gpu=gpu, limit_mw=machine.cards[gpu].arrival_mw) for gpu in gpus]
-            changes = [change for change in (*arrivals, *timeline(state)) if change.gpu in gpus]
-            node = SimulatedNode(
-                gpus=len(gpus),
-                sensor=_SENSORS[machine.sensor],
-                changes=tuple(self._acting(state, change, gpus.index(change.gpu)) for change in changes),
-            )
-            device = SimulatedDevice(self._clock, job, node, seed=machine.seed)
-            places |= {gpu: (device, card) for card, gpu in enumerate(gpus)}
-        self._devices = [places[gpu] for gpu in range(len(machine.cards))]
+    def _schedule(self, state: State) -> None:
+        """Limits that were set since, to those who play their cards."""
+        if not self._places:
+            return
+        for change in state.changes[self._known :]:
+            player, card = self._places[change.gpu]
+            player.device.schedule(_acting(state, player.group.profile, change, card))
+        self._known = len(state.changes)
 
-    def _acting(self, state: State, change: Change, card: int) -> LimitChange:
-        """What a requested limit does to the simulated card: the profile knows no other caps than its own."""
-        ceiling_mw, caps = state.machine.cards[change.gpu].ceiling_mw, profiles.load(state.machine.profile).cap_range
-        cap_w = (change.limit_mw if ceiling_mw is None else min(change.limit_mw, ceiling_mw)) / 1000
-        return LimitChange(t_s=change.t_s, gpu=card, cap_w=min(max(cap_w, caps.min_w), caps.max_w))
+    def _player(self, state: State, group: _Group) -> _Player:
+        machine, gpus = state.machine, group.gpus
+        job = SimulatedJob(
+            profile=profiles.load(group.profile),
+            jitter=machine.jitter,
+            iterations=group.iterations,
+            start_s=_NEVER_S if group.start_s is None else group.start_s,
+        )
+        arrivals = [Change(t_s=_BEFORE_S, gpu=gpu, limit_mw=machine.cards[gpu].arrival_mw) for gpu in gpus]
+        changes = [change for change in (*arrivals, *timeline(state)) if change.gpu in gpus]
+        node = SimulatedNode(
+            gpus=len(gpus),
+            sensor=_SENSORS[machine.sensor],
+            changes=tuple(_acting(state, group.profile, change, gpus.index(change.gpu)) for change in changes),
+        )
+        return _Player(group=group, device=SimulatedDevice(self._clock, job, node, seed=machine.seed))
 
     def _collect(self, gpu: int, view: CardView, now_s: float) -> None:
         kept = self._samples[gpu]
@@ -139,17 +157,51 @@ class Physics:
             if newest_s < t_s <= now_s:
                 kept.append((t_s, power_w))
 
-    def _is_busy(self, device: SimulatedDevice, now_s: float) -> bool:
-        begun = self._start_s is not None and now_s >= self._start_s and self._dead_s is None
-        return begun and not device.job_ended
+    def _is_busy(self, player: _Player, now_s: float) -> bool:
+        start_s = player.group.start_s
+        return start_s is not None and now_s >= start_s and player.dead_s is None and not player.device.job_ended
 
-    def _look_for_the_job(self, state: State) -> None:
+    def _look_for_the_job(self, player: _Player) -> None:
         """A job that was killed draws nothing any more."""
-        now_s = self._clock.now()
-        if self._dead_s is not None or state.job_pid is None or now_s - self._looked_s < _LOOK_S:
+        now_s, pid = self._clock.now(), player.group.pid
+        if player.dead_s is not None or pid is None or now_s - player.looked_s < _LOOK_S:
             return
-        self._looked_s = now_s
-        process = identify(state.job_pid)
+        player.looked_s = now_s
+        process = identify(pid)
         if process is None or not process.is_alive():
-            self._dead_j = [self.shown(gpu).energy_j for gpu in range(len(self._devices))]
-            self._dead_s = now_s
+            player.dead_j = tuple(self.shown(gpu).energy_j for gpu in player.group.gpus)
+            player.dead_s = now_s
+
+
+def _groups(state: State) -> list[_Group]:
+    """The jobs of a machine, each with its cards, and the cards that are left."""
+    machine = state.machine
+    groups = [
+        _Group(
+            gpus=job.gpus,
+            profile=job.profile or machine.profile,
+            iterations=job.iterations or machine.iterations,
+            start_s=job.start_s,
+            pid=job.pid,
+        )
+        for job in state.jobs
+    ]
+    every = tuple(range(len(machine.cards)))
+    if not groups:
+        start_s = machine.start_s if state.start_s is None else state.start_s
+        gpus = machine.job_gpus if machine.job_gpus is not None else every
+        one = _Group(
+            gpus=gpus, profile=machine.profile, iterations=machine.iterations, start_s=start_s, pid=state.job_pid
+        )
+        groups = [one] if gpus else []
+    taken = {gpu for group in groups for gpu in group.gpus}
+    rest = tuple(gpu for gpu in every if gpu not in taken)
+    # One by one, so that those that rest are the same whoever works beside them.
+    return groups + [_Group(gpus=(gpu,), profile=machine.profile) for gpu in rest]
+
+
+def _acting(state: State, profile: str, change: Change, card: int) -> LimitChange:
+    """What a requested limit does to the simulated card: the profile knows no other caps than its own."""
+    ceiling_mw, caps = state.machine.cards[change.gpu].ceiling_mw, profiles.load(profile).cap_range
+    cap_w = (change.limit_mw if ceiling_mw is None else min(change.limit_mw, ceiling_mw)) / 1000
+    return LimitChange(t_s=change.t_s, gpu=card, cap_w=min(max(cap_w, caps.min_w), caps.max_w))

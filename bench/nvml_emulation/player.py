@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.nvml_emulation.board import FileBoard
+from bench.nvml_emulation.board import FileBoard, PlayedJob
 from bench.nvml_emulation.install import STATE_VARIABLE, shared_clock
 from bench.nvml_emulation.physics import Physics
 
@@ -26,28 +26,35 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--grandchild", action="store_true", help="let a child of this process do it")
     parser.add_argument("--report-pid", type=int, help="the PID that the driver is to show, as of another namespace")
     parser.add_argument("--after", type=float, default=_LOOK_S, help="seconds until its first iteration begins")
+    parser.add_argument("--gpus", help="one of several jobs: these cards by index, and no others")
+    parser.add_argument("--profile", help="of such a job, instead of the machine's")
+    parser.add_argument("--iterations", type=int, help="of such a job, instead of the machine's")
     parser.add_argument("--lines", action="store_true", help="print a line after each iteration")
     args = parser.parse_args(argv)
     if args.grandchild:
         rest = [word for word in argv if word != "--grandchild"]
         return subprocess.run([sys.executable, "-m", "bench.nvml_emulation.player", *rest], check=False).returncode
-    play(FileBoard(Path(os.environ[STATE_VARIABLE])), args.steps, args.lines, args.report_pid, args.after)
+    board = FileBoard(Path(os.environ[STATE_VARIABLE]))
+    start_s = shared_clock(board).now() + args.after
+    if args.gpus is None:
+        pid, reported = os.getpid(), args.report_pid or os.getpid()
+        board.update(lambda state: replace(state, job_pid=pid, reported_pid=reported, start_s=start_s))
+        play(board, args.steps, args.lines, None)
+    else:
+        gpus = tuple(int(word) for word in args.gpus.split(","))
+        job = PlayedJob(gpus=gpus, pid=os.getpid(), start_s=start_s, profile=args.profile, iterations=args.iterations)
+        board.update(lambda state: state.with_job(job))
+        play(board, args.steps, args.lines, gpus[0])
     return 0
 
 
-def play(board: FileBoard, steps: bool, lines: bool, report_pid: int | None, after_s: float) -> None:
-    """Register as the job, and do its iterations."""
-    clock = shared_clock(board)
-    board.update(
-        lambda state: replace(
-            state, job_pid=os.getpid(), reported_pid=report_pid or os.getpid(), start_s=clock.now() + after_s
-        )
-    )
-    physics, done = Physics(clock), 0
+def play(board: FileBoard, steps: bool, lines: bool, gpu: int | None) -> None:
+    """Do the iterations of a job that has registered. gpu: one of its cards, `None` where it is the only job."""
+    physics, done = Physics(shared_clock(board)), 0
     while True:
         physics.sync(board.read())
-        ended = physics.ended()  # before the steps are read: the last one may end in between
-        reading = physics.steps()
+        ended = physics.ended(gpu)  # before the steps are read: the last one may end in between
+        reading = physics.steps(gpu)
         while reading is not None and done < reading.count:
             done += 1
             if steps:

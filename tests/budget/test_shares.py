@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autocap.budget.curves import Curves, JobCurve, prior
-from autocap.budget.shares import Policy, charged_w, settled, share
+from autocap.budget.shares import Policy, charged_w, settled, share, topped
 from autocap.devices.model import profile_names, profiles
 
 
@@ -204,3 +204,11 @@ def test_what_is_no_curve_is_refused(wrong: dict[str, object]) -> None:
     }
     with pytest.raises(ValueError, match=r"curve|job"):
         JobCurve(**(right | wrong))  # type: ignore[arg-type]  # that is the point
+
+
+def test_what_whole_steps_leave_goes_to_those_who_lost_most() -> None:
+    curves = Curves.of([line(100, 200, 0.5, devices=2), line(100, 200, 0.5), line(100, 152, 0.5)])
+    ideal_w = np.array([154.0, 154.5, 152.0])
+    caps_w = topped(curves, np.array([150.0, 150.0, 150.0]), ideal_w, 608.0, 5.0)
+    assert caps_w.tolist() == [150.0, 155.0, 152.0]
+    assert topped(curves, ideal_w, ideal_w, 1000.0, 5.0).tolist() == ideal_w.tolist()

@@ -8,7 +8,7 @@ from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.library import Library, NvmlGpu, PciAddress, pci_address
 from autocap.devices.nvml.limits import NvmlLimits, Requester
-from autocap.devices.nvml.probe import SensorProbe, probe_sensors
+from autocap.devices.nvml.probe import WATCH_S, SensorProbe, probe_sensors
 from autocap.devices.permission import denial, own_privileges
 from autocap.errors import DeviceUnavailable
 from autocap.job.invoking_user import privileged
@@ -29,14 +29,16 @@ class NvmlDevice:
     library: stays open as long as this is used, and is closed by whoever opened it. uuids: which GPUs, in the order of
     the readings. clock: stamps the readings. observe: there is no setter, whatever is asked for.
 
-    Watches the sensors for some seconds first (`probe_sensors`). Raises DeviceUnavailable where a GPU is not there or
-    offers no power or limit to read, NvmlError where one is lost.
+    Watches the sensors for about watch_s seconds first (`probe_sensors`); with 0 takes them for what most are. Raises
+    DeviceUnavailable where a GPU is not there or offers no power or limit to read, NvmlError where one is lost.
     """
 
     kind = "nvml"
     emulated = False
 
-    def __init__(self, library: Library, uuids: Sequence[str], clock: Clock, *, observe: bool) -> None:
+    def __init__(
+        self, library: Library, uuids: Sequence[str], clock: Clock, *, observe: bool, watch_s: float = WATCH_S
+    ) -> None:
         self._library, self._clock, self._observe = library, clock, observe
         inventory = {gpu.uuid: gpu for gpu in library.inventory()}
         self._found = tuple(_find(inventory, uuid, library.unreadable) for uuid in uuids)
@@ -45,7 +47,7 @@ class NvmlDevice:
         self._cards = tuple(Card(library, gpu.uuid, f"GPU {gpu.index}", clock) for gpu in self._found)
         self._notes = Notes()
         self._held_since_s: dict[str, float] = {}  # below its requested limit, by what messages call the card
-        self.probes = probe_sensors(self._cards, clock, library.pause)
+        self.probes = probe_sensors(self._cards, clock, library.pause, watch_s)
         self.sensor = self._apply(self.probes)
         self._note_state()
 

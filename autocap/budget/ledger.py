@@ -1,0 +1,243 @@
+"""Who may draw how much of a budget, from moment to moment. Pure: told the time, it gives orders.
+
+    ledger = Ledger(2000.0, step_w=5.0)
+    ledger.join(0.0, "a", prior(100, 300, devices=4), cap_w=300.0)
+    for order in ledger.decide(0.0).orders:      # set that cap, read it back, then
+        ledger.confirm(order.name, order.serial)
+
+A job is charged with the highest cap that may be in force at its devices: with the cap that it had until a lower one is
+confirmed, with a higher one from the moment at which it is ordered. Nobody is raised while that sum, with what is
+reserved, would leave the budget. So it is kept in whatever order jobs come, go, fall silent and answer, but for the
+moments in which a budget that fell, or a job that came with caps of its own, is being answered by orders to lower.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autocap.budget.account import Account, Order
+from autocap.budget.curves import Curves, JobCurve
+from autocap.budget.shares import Policy, charged_w, settled, share, topped
+
+EVERY_S = 5.0
+LEASE_S = 3.0
+_AGAIN_S = 1.0  # after which an order that nobody has confirmed is given again
+_ROUNDING_W = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """orders: to be carried out now, those that lower first. short_w: by how much the lowest caps of all exceed the
+    budget, watts. pause: the jobs that would have to be paused for it to be kept, the latest first."""
+
+    orders: tuple[Order, ...]
+    short_w: float = 0.0
+    pause: tuple[str, ...] = ()
+
+
+class Ledger:
+    """budget_w: watts for all. step_w: of caps; less is no reason to disturb a job. slack_w: that a cap stays above the
+    draw of a job whom it does not bind. reserved_w: for what is no job, such as the machines themselves, and for the
+    sensors' errors. every_s: seconds between two times at which caps are shared
+    anew, unless somebody needs room at once. lease_s: after which a job that was not heard of is at its lowest cap by
+    itself.
+
+    Times are seconds on one clock that does not go back.
+    """
+
+    def __init__(
+        self,
+        budget_w: float,
+        *,
+        step_w: float = 1.0,
+        slack_w: float = 5.0,
+        policy: Policy = Policy.FAIR,
+        reserved_w: float = 0.0,
+        every_s: float = EVERY_S,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self._budget_w, self._reserved_w, self._step_w, self._policy = budget_w, reserved_w, step_w, policy
+        self._slack_w, self._every_s, self._lease_s = slack_w, every_s, lease_s
+        self._accounts: dict[str, Account] = {}
+        self._shared_s = -np.inf
+        self._stale = self._urgent = False
+        self._serial = 0
+
+    @property
+    def budget_w(self) -> float:
+        return self._budget_w
+
+    @property
+    def room_w(self) -> float:
+        """What is left of the budget; below 0 while it is exceeded, watts."""
+        return self._budget_w - self._reserved_w - sum(one.charged_w for one in self._accounts.values())
+
+    def __getitem__(self, name: str) -> Account:
+        return self._accounts[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._accounts
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
+    def join(self, t_s: float, name: str, curve: JobCurve, cap_w: float) -> None:
+        """A job has come; a device that nobody uses is one whose curve has its lowest cap alone. cap_w: in force at its
+        devices."""
+        if name in self._accounts:
+            raise ValueError(f"{name} has joined already")
+        self._accounts[name] = Account(name=name, curve=curve, ordered_w=cap_w, standing_w=cap_w)
+        self._stale = self._urgent = True
+
+    def leave(self, t_s: float, name: str) -> None:
+        """It has ended, and its devices draw nothing of this budget any more."""
+        del self._accounts[name]
+        self._stale = self._urgent = True
+
+    def lost(self, t_s: float, name: str) -> None:
+        """Whoever sets its caps is silent, and was last heard of at t_s."""
+        account = self._accounts[name]
+        if account.lost_s is None:
+            account.lost_s = t_s
+
+    def heard(self, name: str, cap_w: float) -> None:
+        """Whoever sets its caps is back. cap_w: in force."""
+        account = self._accounts[name]
+        if account.lost_s is not None:
+            account.lost_s, account.order, account.told = None, None, False
+            account.ordered_w = account.standing_w = cap_w
+            self._stale = self._urgent = True
+
+    def curve(self, name: str, curve: JobCurve) -> None:
+        """More is known of a job."""
+        self._accounts[name].curve = curve
+        self._stale = True
+
+    def slowed(self, name: str, cap_w: float, slowdown: float, stderr: float) -> None:
+        """A job's slowdown was measured at a cap, watts."""
+        account = self._accounts[name]
+        account.curve = account.curve.corrected(cap_w, slowdown, stderr)
+        self._stale = True
+
+    def drew(self, name: str, watts: float) -> None:
+        """What one of its devices draws at most, such as the upper quantile of the last seconds, watts."""
+        self._stale |= self._accounts[name].drew(watts, self._slack_w)
+
+    def budget(self, t_s: float, watts: float) -> None:
+        """From now on there are so many."""
+        if watts != self._budget_w:
+            self._budget_w, self._stale, self._urgent = watts, True, True
+
+    def reserve(self, watts: float) -> None:
+        """For what is no job."""
+        if watts != self._reserved_w:
+            self._reserved_w, self._stale = watts, True
+            self._urgent |= self.room_w < 0
+
+    def policy(self, policy: Policy) -> None:
+        if policy is not self._policy:
+            self._policy, self._stale, self._urgent = policy, True, True
+
+    def confirm(self, name: str, serial: int) -> None:
+        """An order's cap was read back, and no more than that is drawn. One that another has followed is as good as
+        none."""
+        account = self._accounts.get(name)
+        if account is not None and account.order is not None and account.order.serial == serial:
+            account.standing_w, account.order = account.ordered_w, None
+
+    def decide(self, t_s: float) -> Decision:
+        """What is to be ordered now. To be asked often: also whether those were lowered who make room for others."""
+        self._end_leases(t_s)
+        if self._stale and (self._urgent or t_s >= self._shared_s + self._every_s):
+            self._share(t_s)
+        orders = (*self._lower(t_s), *self._raise(t_s), *self._again(t_s))
+        short_w = sum(self._least_w(one) for one in self._accounts.values()) + self._reserved_w - self._budget_w
+        if short_w <= _ROUNDING_W:
+            return Decision(orders=orders)
+        return Decision(orders=orders, short_w=short_w, pause=self._to_pause(short_w))
+
+    def _end_leases(self, t_s: float) -> None:
+        for account in self._accounts.values():
+            if account.lost_s is not None and t_s >= account.lost_s + self._lease_s:
+                if account.standing_w > account.lowest_w:
+                    self._stale = self._urgent = True
+                account.ordered_w = account.standing_w = min(account.standing_w, account.lowest_w)
+
+    def _share(self, t_s: float) -> None:
+        there = [one for one in self._accounts.values() if one.lost_s is None]
+        self._shared_s, self._stale, self._urgent = t_s, False, False
+        if not there:
+            return
+        gone_w = sum(one.charged_w for one in self._accounts.values() if one.lost_s is not None)
+        budget_w = self._budget_w - self._reserved_w - gone_w
+        curves = Curves.of([one.wanted(self._slack_w) for one in there])
+        caps_w = ideal_w = share(curves, budget_w, self._policy).caps_w
+        frugal = self._policy is Policy.ENERGY
+        if frugal or charged_w(curves, curves.caps_w[:, -1]) > budget_w:
+            held_w = np.array([np.nan if one.target_w is None else one.target_w for one in there])
+            caps_w = settled(curves, ideal_w, held_w, budget_w, self._step_w)
+            caps_w = caps_w if frugal else topped(curves, caps_w, ideal_w, budget_w, self._step_w)
+        for account, cap_w, expected in zip(there, caps_w, curves.slowdown_at(caps_w), strict=True):
+            account.target_w, account.expected = float(cap_w), float(expected)
+
+    def _lower(self, t_s: float) -> list[Order]:
+        orders = []
+        for account in self._reachable():
+            target_w = account.target_w
+            assert target_w is not None
+            if not account.told:
+                orders.append(self._order(account, self._first_w(account, target_w), t_s))
+            elif target_w < account.ordered_w:
+                orders.append(self._order(account, target_w, t_s))
+        return orders
+
+    def _first_w(self, account: Account, target_w: float) -> float:
+        """Of a newcomer, which comes with caps of somebody else's: what can be had now, or else the least until others
+        were lowered."""
+        if account.curve.devices * target_w <= self.room_w + account.charged_w + _ROUNDING_W:
+            return target_w
+        return account.ordered_w if account.ordered_w <= target_w else account.lowest_w
+
+    def _raise(self, t_s: float) -> list[Order]:
+        orders, room_w = [], self.room_w
+        waiting = [one for one in self._reachable() if one.target_w is not None and one.target_w > one.ordered_w]
+        for account in sorted(waiting, key=lambda one: one.ordered_w - (one.target_w or 0.0)):
+            assert account.target_w is not None
+            more_w = account.curve.devices * max(0.0, account.target_w - account.standing_w)
+            if more_w <= room_w + _ROUNDING_W:
+                orders.append(self._order(account, account.target_w, t_s))
+                room_w -= more_w
+        return orders
+
+    def _again(self, t_s: float) -> list[Order]:
+        orders = []
+        for account in self._reachable():
+            if account.order is not None and t_s >= account.sent_s + _AGAIN_S:
+                account.sent_s = t_s
+                orders.append(account.order)
+        return orders
+
+    def _order(self, account: Account, cap_w: float, t_s: float) -> Order:
+        self._serial += 1
+        order = Order(name=account.name, cap_w=cap_w, serial=self._serial)
+        account.order, account.ordered_w, account.sent_s, account.told = order, cap_w, t_s, True
+        account.standing_w = max(account.standing_w, cap_w)
+        return order
+
+    def _reachable(self) -> Iterator[Account]:
+        return (one for one in self._accounts.values() if one.lost_s is None and one.target_w is not None)
+
+    def _least_w(self, account: Account) -> float:
+        """What it takes even if all is done to lower it."""
+        return account.charged_w if account.lost_s is not None else account.curve.devices * account.lowest_w
+
+    def _to_pause(self, short_w: float) -> tuple[str, ...]:
+        """The latest first: who came earlier was promised more."""
+        names = []
+        for account in reversed(self._accounts.values()):
+            if short_w <= _ROUNDING_W:
+                break
+            names.append(account.name)
+            short_w -= self._least_w(account)
+        return tuple(names)

@@ -1,0 +1,81 @@
+"""`autocap budget set`, `status`, `watch` and `end`: words to the budget that runs on this machine."""
+
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+
+from autocap.budget.calling import ManagerLost, call
+from autocap.budget.words import Ask, Change, Done, End, JobStanding, Standing
+from autocap.streams import beneath, note, put, put_json
+
+_EVERY_S = 1.0
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
+
+
+def change(watts: float | None, policy: str | None) -> None:
+    """Another budget, or another policy, at once. Raises AutocapError."""
+    with closing(call()) as there:
+        there.ask(Change(watts=watts, policy=policy), Done)
+
+
+def end() -> None:
+    """End it. Raises AutocapError."""
+    with closing(call()) as there:
+        there.ask(End(), Done)
+
+
+def show(*, as_json: bool) -> None:
+    """How it stands. Raises AutocapError."""
+    with closing(call()) as there:
+        standing = there.ask(Ask(), Standing)
+    if as_json:
+        put_json(asdict(standing))
+    else:
+        put(*lines(standing))
+
+
+def watch() -> None:
+    """How it stands, every second, until it ends or somebody presses ^C. Raises AutocapError where none runs."""
+    with closing(call()) as there:
+        while True:
+            try:
+                standing = there.ask(Ask(), Standing)
+            except ManagerLost:
+                note("the budget has ended, or its manager is started again")
+                return
+            if sys.stdout.isatty():
+                beneath(sys.stdout).write(_HOME_AND_CLEAR)
+            put(*lines(standing))
+            time.sleep(_EVERY_S)
+
+
+def lines(standing: Standing) -> list[str]:
+    """A table of the jobs below what all have."""
+    power = "not known" if standing.power_w is None else f"{standing.power_w:.0f} W"
+    found = [
+        f"budget {standing.budget_w:.0f} W ({standing.policy}), drawn {power}, reserved {standing.reserved_w:.0f} W, "
+        f"not given away {standing.room_w:.0f} W",
+    ]
+    if standing.short_w > 0:
+        names = ", ".join(standing.pause)
+        found.append(
+            f"the lowest caps exceed the budget by {standing.short_w:.0f} W; pause {names}, or raise the budget"
+        )
+    rows = [("job", "GPUs", "cap W", "drawn W", "slowdown %", "±", "tuned"), *map(_row, standing.jobs)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    found += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    found.append(f"{len(standing.free)} GPUs are free, each at its lowest cap")
+    return found
+
+
+def _row(job: JobStanding) -> tuple[str, ...]:
+    return (
+        job.name,
+        str(len(job.devices)),
+        f"{job.cap_w:.0f}",
+        "-" if job.draw_w is None else f"{job.draw_w:.0f}",
+        f"{100 * job.slowdown:.1f}",
+        f"{100 * job.slowdown_stderr:.1f}",
+        "yes" if job.tuned else "no",
+    )

@@ -1,0 +1,101 @@
+"""What is announced of a budget: how it began, who came and went, and who was given what."""
+
+from dataclasses import dataclass
+
+from autocap.records import GpuInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetStarted:
+    """The first event of a budget's record. started_at: ISO 8601 with offset. gpus: those whose limits it sets;
+    original_w: found there. node: the source of the machine's power, `None` where only the GPUs count. resumed: an
+    earlier manager of it was killed."""
+
+    t_s: float
+    autocap_version: str
+    started_at: str
+    pid: int
+    budget_w: float
+    policy: str
+    gpus: tuple[GpuInfo, ...]
+    original_w: tuple[float | None, ...]
+    emulated: bool = False
+    driver: str | None = None
+    node: str | None = None
+    schedule: str | None = None
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetChanged:
+    """From now on there are so many watts, shared by that policy. why: who said so."""
+
+    t_s: float
+    budget_w: float
+    policy: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetReserved:
+    """What is kept for what is no job, watts."""
+
+    t_s: float
+    reserved_w: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobJoined:
+    """A job has come, or another one sets its caps from now on. uuids: its devices."""
+
+    t_s: float
+    name: str
+    uuids: tuple[str, ...]
+    pid: int | None
+    tuned: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLeft:
+    """It takes nothing of the budget any more."""
+
+    t_s: float
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapGranted:
+    """Each device of a job may have so much, watts. slowdown: that is expected there, with its standard error; `None`
+    where no job computes."""
+
+    t_s: float
+    name: str
+    cap_w: float
+    slowdown: float | None = None
+    slowdown_stderr: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapLowered:
+    """The lower caps of an order were read back, and no more than they allow is drawn; seconds since it was given."""
+
+    t_s: float
+    name: str
+    cap_w: float
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetShort:
+    """Even the lowest caps exceed the budget, by so many watts; 0 once they do not any more. pause: jobs that would
+    have to be paused."""
+
+    t_s: float
+    short_w: float
+    pause: tuple[str, ...]
+
+
+BudgetEvent = (
+    BudgetStarted | BudgetChanged | BudgetReserved | JobJoined | JobLeft | CapGranted | CapLowered | BudgetShort
+)

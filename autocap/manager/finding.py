@@ -1,0 +1,89 @@
+"""Which jobs compute on which GPUs, from the driver's process lists and /proc.
+
+A job is what one process group computes: what a shell starts with one command line, and what leads a session of its
+own. The workers of a launcher (torchrun, mpirun, srun) begin groups of their own; they say so in their environment, and
+count as one job, their launcher's. A GPU on which two jobs compute makes one of them, as it has one limit.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autocap.printable import printable
+
+_PROC = Path("/proc")
+_OF_WORKERS = frozenset(
+    {b"LOCAL_RANK", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MV2_COMM_WORLD_LOCAL_RANK", b"PMI_RANK", b"SLURM_LOCALID"}
+)
+_LONGEST = 40  # characters of a name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundJob:
+    """pid: the lowest of its processes; `None` where they are hidden from us. uuids: its GPUs, in the order in which
+    they were listed."""
+
+    pid: int | None
+    uuids: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return f"hidden on {self.uuids[0]}" if self.pid is None else f"{_program(self.pid)} {self.pid}"
+
+
+def group_of(pid: int) -> int | None:
+    """What a process belongs to: its launcher's PID, or else its process group's; `None` where it is hidden."""
+    try:
+        group = os.getpgid(pid)
+    except OSError:
+        return None
+    with suppress(OSError, ValueError, IndexError):  # another user's environment
+        names = {entry.partition(b"=")[0] for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")}
+        if names & _OF_WORKERS:
+            stat = (_PROC / str(pid) / "stat").read_bytes()
+            return int(stat[stat.rindex(b")") + 2 :].split()[1])
+    return group
+
+
+def jobs_of(listings: Mapping[str, Sequence[int]], group_of: Callable[[int], int | None] = group_of) -> list[FoundJob]:
+    """The jobs behind what the driver lists: PIDs by UUID. group_of: as above."""
+    joined: dict[int | str, int | str] = {}  # a group, and one that it is the same job as
+
+    def job_of(group: int | str) -> int | str:
+        while joined.setdefault(group, group) != group:
+            group = joined[group]
+        return group
+
+    pids: dict[int | str, set[int]] = {}
+    groups: dict[str, int | str] = {}
+    for uuid, listed in listings.items():
+        for pid in listed:
+            group = group_of(pid)
+            if group is not None:
+                pids.setdefault(group, set()).add(pid)
+            key = uuid if group is None else group
+            joined[job_of(key)] = job_of(groups.setdefault(uuid, key))
+    uuids: dict[int | str, list[str]] = {}
+    for uuid, key in groups.items():
+        uuids.setdefault(job_of(key), []).append(uuid)
+    return [
+        FoundJob(
+            pid=min((pid for group, theirs in pids.items() if job_of(group) == job for pid in theirs), default=None),
+            uuids=tuple(theirs),
+        )
+        for job, theirs in uuids.items()
+    ]
+
+
+def _program(pid: int) -> str:
+    """What runs: a script's name, rather than its interpreter's."""
+    try:
+        words = (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return "PID"
+    plain = [word for word in words if word and not word.startswith("-")]
+    named = plain[1] if len(plain) > 1 and Path(plain[0]).name.startswith("python") else (plain or ["PID"])[0]
+    return printable(Path(named).name or named)[:_LONGEST]

@@ -1,0 +1,208 @@
+"""Opens what a budget's manager needs, and lets it run: devices, guardian, node meter, record, socket."""
+
+import grp
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from autocap import events
+from autocap.budget.calling import SOCKET, NoBudget, call
+from autocap.budget.ledger import Ledger
+from autocap.budget.schedule import Schedule, read_schedule
+from autocap.clock import Clock, MonotonicClock
+from autocap.config import NODE_POWER
+from autocap.devices import node as node_power
+from autocap.devices.names import named
+from autocap.devices.nvml import Library, NvmlDevice, open_library
+from autocap.errors import AutocapError, DeviceError, DeviceLocked, DeviceUnavailable, UsageError
+from autocap.guardian.state_dir import StateDir, default_path
+from autocap.helper import listening
+from autocap.manager.hall import Hall
+from autocap.manager.manager import Manager, Signals, ends_at
+from autocap.manager.plan import BudgetPlan, BudgetState, forget, load
+from autocap.manager.spoken import Spoken
+from autocap.manager.steward import Steward
+from autocap.runlog.directory import RunDirectory
+from autocap.session.actuating import Actuation, actuation
+from autocap.session.guarding import Guarded, guarded
+from autocap.session.preparing import settle_leftovers
+from autocap.session.recorder import Recorder
+from autocap.streams import note
+from autocap.version import __version__
+
+_LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go
+
+
+def require_none() -> None:
+    """Raises DeviceLocked where a budget runs here already."""
+    try:
+        with closing(call()) as there:
+            raise DeviceLocked(f"a budget runs here already, at {there.path}; see `autocap budget status`, or end it")
+    except NoBudget:
+        return
+
+
+def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
+    """The whole life of a manager; its exit status. leash: readable once our supervisor is gone. resumed: a killed one
+    is followed. Raises AutocapError where it cannot begin."""
+    clock, state_dir = MonotonicClock(), default_path()
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        StateDir(state_dir).close()
+        before = load(state_dir) if resumed else None
+        began_wall_s = time.time() if before is None else before.began_wall_s
+        schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
+        watts = _first_watts(plan, schedule, before)
+        notes = settle_leftovers(observe=False)
+        library = stack.enter_context(open_library())
+        device, more = _devices(plan, library, clock)
+        notes += more
+        node = None
+        if plan.node_power != NODE_POWER:
+            node = node_power.open_source(plan.node_power, clock)
+            stack.callback(node.close)
+        directory = _record(plan, resumed, stack)
+        recorder = Recorder(directory, Spoken())
+        way = actuation(plan.actuator, device)
+        held = _guarded(way, recorder, clock, stack, _LOCKED_S if resumed else 0.0)
+        held.rehearse()
+        policy = plan.policy if before is None else before.policy
+        ledger = Ledger(watts, policy=policy)
+        recorder.event(
+            events.BudgetStarted(
+                t_s=clock.now(),
+                autocap_version=__version__,
+                started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+                pid=os.getpid(),
+                budget_w=watts,
+                policy=policy,
+                gpus=device.gpus,
+                original_w=held.guardian.original_w,
+                driver=device.driver,
+                node=None if node is None else node.name,
+                schedule=plan.schedule,
+                resumed=before is not None,
+            )
+        )
+        recorder.event(way.chosen(clock.now()))
+        for text in notes:
+            recorder.warn(clock.now(), text)
+        held.record_notes()
+        status, why = 1, "internal fault"
+        try:
+            steward = Steward(
+                device=device,
+                guard=held.guardian,
+                ledger=ledger,
+                least_w=[max(gpu.cap_range.min_w, plan.floor_w or 0.0) for gpu in device.gpus],
+                say=recorder.event,
+                node=node,
+            )
+            steward.begin(clock.now())
+            manager = Manager(
+                clock=clock,
+                steward=steward,
+                ledger=ledger,
+                listings=lambda: {gpu.uuid: library.user_pids(gpu.uuid) or () for gpu in device.gpus},
+                say=recorder.event,
+                record=recorder.sample,
+                directory=str(directory.path.absolute()),
+                policy=policy,
+                asked_w=plan.watts if before is None else before.asked_w,
+                schedule=schedule,
+                source=plan.schedule,
+                began_wall_s=began_wall_s,
+                ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
+                state_dir=state_dir,
+                leash=leash,
+            )
+            manager.pass_time()  # the budget is held before anybody is let in
+            with _listening(state_dir, plan.group) as listener:
+                hall = Hall(listener, steward, manager, clock.now)
+                steward.tell = hall.tell
+                stack.callback(hall.close)
+                note(f"{watts:g} W are shared among {len(device.gpus)} GPUs; the record is {directory.path}")
+                why, status = manager.run(hall, signals), 0
+            forget(state_dir)
+        except AutocapError as error:
+            why = str(error)
+            recorder.warn(clock.now(), f"the budget ends: {why}")
+            forget(state_dir)
+        except Exception as error:
+            why = recorder.reason(error)
+            raise
+        finally:
+            held.put_back()
+            recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
+    return status
+
+
+def _first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetState | None) -> float:
+    """Raises UsageError where neither the command line nor the schedule says how many there are now."""
+    step = None if schedule is None else schedule.at(time.time())
+    if step is not None:
+        return step.watts
+    if before is not None:
+        return before.watts
+    if plan.watts is None:
+        raise UsageError(f"{plan.schedule} says nothing of the time until its first row; add WATTS for until then")
+    return plan.watts
+
+
+def _devices(plan: BudgetPlan, library: Library, clock: Clock) -> tuple[NvmlDevice, list[str]]:
+    """The GPUs whose limits the budget sets, and sentences on those that it leaves alone. Raises DeviceError."""
+    gpus = library.inventory()
+    if not gpus:
+        raise DeviceUnavailable("; ".join(["the NVIDIA driver shows no GPU here", *library.unreadable]))
+    if plan.gpus is not None:
+        uuids = named(gpus, plan.gpus)
+        refused = [gpu.limit_support for gpu in gpus if gpu.uuid in uuids and gpu.limit_support is not None]
+        if refused:
+            raise DeviceError(f"{refused[0]}; name the others with --gpus")
+        return NvmlDevice(library, uuids, clock, observe=False, watch_s=0.0), []
+    uuids = tuple(gpu.uuid for gpu in gpus if gpu.limit_support is None)
+    notes = [
+        f"GPU {gpu.index} is outside the budget, and draws what it draws: {gpu.limit_support}"
+        for gpu in gpus
+        if gpu.limit_support is not None
+    ]
+    if not uuids:
+        raise DeviceError(f"no GPU here takes a power limit: {gpus[0].limit_support}")
+    return NvmlDevice(library, uuids, clock, observe=False, watch_s=0.0), notes
+
+
+def _guarded(way: Actuation, recorder: Recorder, clock: Clock, stack: ExitStack, patience_s: float) -> Guarded:
+    """Raises as `guarded`; where somebody has a device, tries again for a while."""
+    until_s = clock.now() + patience_s
+    while True:
+        try:
+            return guarded(way, None, recorder, clock, stack)
+        except DeviceLocked:
+            if clock.now() >= until_s:
+                raise
+        time.sleep(_AGAIN_S)
+
+
+def _record(plan: BudgetPlan, resumed: bool, stack: ExitStack) -> RunDirectory:
+    """A manager that follows a killed one begins a record of its own."""
+    out = plan.out
+    if resumed and out is not None:
+        out = out.with_name(f"{out.name}-{os.getpid()}")
+    return stack.enter_context(RunDirectory.create(out, plan.force, datetime.now().astimezone()))
+
+
+@contextmanager
+def _listening(state_dir: Path, group: str | None) -> Iterator[socket.socket]:
+    """Raises AutocapError where there can be no socket."""
+    try:
+        gid = None if group is None else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise UsageError(f"there is no group '{group}'; make it with `groupadd --system {group}`") from None
+    if gid is not None:
+        state_dir.chmod(0o711)  # its files stay our own
+    with listening.own(state_dir / SOCKET, gid) as listener:
+        yield listener

@@ -1,0 +1,40 @@
+"""What a budget's manager says on standard error, a line each."""
+
+from autocap import events
+from autocap.events import Event
+from autocap.records import Sample
+from autocap.reports.live.plain import Reporter
+from autocap.streams import note
+
+
+class Spoken(Reporter):
+    """Takes what happens; says what a user who watches wants to know."""
+
+    def event(self, event: Event) -> None:
+        text = _sentence(event)
+        if text is not None:
+            note(text)
+
+    def sample(self, sample: Sample) -> None:
+        """Nothing is said of it."""
+
+
+def _sentence(event: Event) -> str | None:
+    match event:
+        case events.BudgetChanged():
+            return f"{event.budget_w:g} W are shared from now on, {event.policy}: {event.why}"
+        case events.JobJoined():
+            how = "with a tuner" if event.tuned else "untuned"
+            return f"{event.name} has come, {how}, on {len(event.uuids)} GPU{'s' * (len(event.uuids) > 1)}"
+        case events.JobLeft():
+            return f"{event.name} has left: {event.why}"
+        case events.BudgetShort(short_w=short_w) if short_w > 0:
+            names = ", ".join(event.pause)
+            return f"the lowest caps exceed the budget by {short_w:.0f} W; pause {names}, or raise the budget"
+        case events.BudgetShort():
+            return "the budget can be kept again"
+        case events.Warned():
+            return f"warning: {event.text}"
+        case events.RunEnded():
+            return f"the budget has ended: {event.ended_because}; the limits found are back"
+    return None
