@@ -7,6 +7,7 @@ from importlib import import_module
 
 # Each module has main(argv) -> int.
 COMMANDS = {
+    "budget": "bench.budget.command",
     "faults": "bench.faults.command",
     "fuzz": "bench.fuzz.command",
     "node": "bench.node.command",
