@@ -112,9 +112,9 @@ class JobCurve:
 
 
 def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0, idle_share: float = 0.2) -> JobCurve:
-    """A job of which nothing is known but what it draws: it draws its cap, and works in proportion to what it draws
-    above idle, as a job that computes all the time would at worst. draw_w: a device's, watts; also the most it gets.
-    idle_share: of that, at rest."""
+    """A job of which nothing is known but what it draws: it draws its cap, computes all the time, and its clock is as
+    the cube root of what it draws above idle, as power is the clock times the square of a voltage that follows it.
+    draw_w: a device's, watts; also the most it gets. idle_share: of that, at rest."""
     top_w = max(draw_w, min_w + 1e-6)
     caps_w = np.linspace(min_w, top_w, POINTS)
     share = (caps_w / top_w - idle_share) / (1 - idle_share)

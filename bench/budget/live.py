@@ -123,24 +123,24 @@ class Manager:
         for name, job in self.jobs.items():
             self._ledger.join(0.0, name, prior(job.profile.cap_range.min_w, job.found_w), job.found_w)
 
-    def play(self) -> Live:
-        """Until after the drop."""
+    def play(self, *, free_s: float = _FREE_S, under_s: float = _UNDER_S, dropped_s: float = _DROPPED_S) -> Live:
+        """So long without a budget, where that is not cold, under it, and after its drop, seconds."""
         if not self._cold:
-            self._until(_FREE_S)
+            self._until(free_s)
         asked_w = sum(float(self._ledger[name].curve.caps_w[-1]) for name in self.jobs)
         budget_w, begun_s = _SHARE * asked_w, self._t_s
         self._ledger.budget(self._t_s, budget_w)
         spreads, over_s, longest_s = list[float](), 0.0, 0.0
-        while self._t_s < begun_s + _UNDER_S:
+        while self._t_s < begun_s + under_s:
             power_w = self._round()
             over_s = over_s + _ROUND_S if power_w > budget_w and self._t_s > begun_s + 5 else 0.0
             longest_s = max(longest_s, over_s)
             if self._t_s >= begun_s + _JUDGED_S:
                 spreads.append(self._spread_pct()[0])
         end, judged = self._spread_pct()
-        lowered_s, below_s = self._drop(_DROP * budget_w)
+        lowered_s, below_s = self._drop(_DROP * budget_w, dropped_s)
         return Live(
-            spread_pct=(end, float(np.nanmedian(spreads))),
+            spread_pct=(end, float(np.nanmedian(spreads)) if spreads else end),
             judged=judged,
             budget_w=budget_w,
             over_s=longest_s,
@@ -148,10 +148,10 @@ class Manager:
             below_s=below_s,
         )
 
-    def _drop(self, budget_w: float) -> tuple[float, float]:
+    def _drop(self, budget_w: float, until_s: float) -> tuple[float, float]:
         begin_s, lowered_s, below_s = self._t_s, np.inf, np.inf
         self._ledger.budget(self._t_s, budget_w)
-        while self._t_s < begin_s + _DROPPED_S:
+        while self._t_s < begin_s + until_s:
             power_w = self._round()
             passed_s = self._t_s - begin_s
             if sum(job.set_w for job in self.jobs.values()) <= budget_w:

@@ -22,6 +22,8 @@ from bench.budget.fleet import Fleet, Floats, Indices, Readings
 _SHARED_S = 10.0  # between two times at which those without a period of their own share anew, unless somebody came
 _ROOM = 0.10  # above the draw, which who gives up watts keeps
 _ROUNDS = 40
+_CLOSE = 1e-6
+_OLD = 0.95  # of what was seen, at the next sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +75,22 @@ class Periodic:
 
     def __init__(self, fleet: Fleet, *, every_s: float, uniformly: bool) -> None:
         self._fleet, self._every_s, self._uniformly = fleet, every_s, uniformly
-        self._next_s, self._drawn_w = every_s, np.zeros(len(fleet.kinds))
+        self._next_s, self._drawn_w = every_s, np.zeros(len(fleet.kinds))  # the highest of the last few samples
+        self._mean_w = 0.0  # of all, over as many
         self._begun = False
 
     def decide(self, seen: Seen) -> tuple[Indices, Floats]:
         fleet, jobs = self._fleet, seen.jobs
-        drawn_w = self._drawn_w = np.maximum(0.8 * self._drawn_w, seen.readings.power_w)  # of the last few samples
+        drawn_w = self._drawn_w = np.maximum(_OLD * self._drawn_w, seen.readings.power_w)
+        power_w = float(fleet.devices[jobs] @ seen.readings.power_w[jobs])
+        self._mean_w = _OLD * self._mean_w + (1 - _OLD) * power_w
         if seen.changed or not self._begun:
             self._begun = True
             return _two_phases(fleet, jobs, self._with_newcomers(jobs, seen.budget_w))
         if seen.t_s < self._next_s:
             return _NOBODY
         self._next_s += self._every_s
-        power_w = float(fleet.devices[jobs] @ seen.readings.power_w[jobs])
-        if power_w > seen.budget_w or self._charged_w(jobs) > seen.budget_w:
+        if self._mean_w > seen.budget_w or self._charged_w(jobs) > seen.budget_w * (1 + _CLOSE):
             return _two_phases(fleet, jobs, self._first_w(jobs, seen.budget_w))
         caps_w = fleet.caps_w[jobs].copy()
         spare = ~seen.readings.binding[jobs] & (drawn_w[jobs] * (1 + _ROOM) < caps_w)
