@@ -7,7 +7,7 @@ from importlib import import_module
 
 # Each module has main(argv) -> int.
 COMMANDS = {
-    "budget-faults": "bench.budget_faults.command",
+    "budget": "bench.budget.command",
     "cluster": "bench.cluster.command",
     "faults": "bench.faults.command",
     "fuzz": "bench.fuzz.command",

@@ -16,7 +16,8 @@ Floats = NDArray[np.float64]
 
 POINTS = 64  # of a job's curve
 _SURE = 1.0  # standard errors above the estimate that a curve is taken at
-_COMPUTE_BOUND = 1.0  # the exponent of time against power that a job without a curve is taken to have: the worst usual
+_MOST_AT_ONCE, _SHAPE = 2.0, 0.03  # of a correction: the largest factor, and the error that is left, of the slowdown
+_COMPUTE_BOUND = 1 / 3  # the exponent of time against power that a job without a curve is taken to have: power ∝ clock³
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +94,17 @@ class JobCurve:
 
     def corrected(self, cap_w: float, slowdown: float, stderr: float) -> "JobCurve":
         """The curve once a slowdown was measured at a cap, watts, with its standard error: all of its slowdowns change
-        by one factor, by as much as both errors allow. Where the curve says that the cap costs nothing, it stays."""
+        by one factor, by as much as both errors allow, and twofold at most. Where the curve says that the cap costs
+        nothing, it stays. What one cap shows of the others is never certain, so some error is left."""
         believed = float(np.interp(cap_w, self.caps_w, self.slowdown))
         error = float(np.interp(cap_w, self.caps_w, np.broadcast_to(self.slowdown_stderr, self.caps_w.shape)))
         if believed <= 0 or not stderr >= 0 or error == 0:
             return self
         trust = error**2 / (error**2 + stderr**2)
-        factor = max(0.0, 1 + trust * (slowdown / believed - 1))
-        left = np.sqrt(1 - trust)
-        return replace(
-            self, slowdown=self.slowdown * factor, slowdown_stderr=np.asarray(self.slowdown_stderr) * factor * left
-        )
+        factor = min(max(1 / _MOST_AT_ONCE, 1 + trust * (slowdown / believed - 1)), _MOST_AT_ONCE)
+        slowdowns = self.slowdown * factor
+        left = np.asarray(self.slowdown_stderr) * factor * np.sqrt(1 - trust)
+        return replace(self, slowdown=slowdowns, slowdown_stderr=np.maximum(left, _SHAPE * np.abs(slowdowns)))
 
     def _columns(self) -> tuple[Floats, ...]:
         errors = (np.broadcast_to(error, self.caps_w.shape) for error in (self.slowdown_stderr, self.energy_stderr))
@@ -111,9 +112,9 @@ class JobCurve:
 
 
 def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0, idle_share: float = 0.2) -> JobCurve:
-    """A job of which nothing is known but what it draws: it draws its cap, and works in proportion to what it draws
-    above idle, as a job that computes all the time would at worst. draw_w: a device's, watts; also the most it gets.
-    idle_share: of that, at rest."""
+    """A job of which nothing is known but what it draws: it draws its cap, computes all the time, and its clock is as
+    the cube root of what it draws above idle, as power is the clock times the square of a voltage that follows it.
+    draw_w: a device's, watts; also the most it gets. idle_share: of that, at rest."""
     top_w = max(draw_w, min_w + 1e-6)
     caps_w = np.linspace(min_w, top_w, POINTS)
     share = (caps_w / top_w - idle_share) / (1 - idle_share)

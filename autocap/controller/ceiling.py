@@ -10,7 +10,7 @@ from typing import assert_never
 from autocap import events
 from autocap.controller.actions import Keep, KeepByCurve, Kept, Outbox, Revert
 from autocap.controller.holding import Hold
-from autocap.controller.search import Search
+from autocap.controller.search import BESIDE, Search
 from autocap.measurement.metering import Metered
 from autocap.measurement.prober import Prober
 from autocap.metrics import Metric
@@ -24,6 +24,7 @@ class Ceiling:
 
     def __init__(self, metric: Metric, outbox: Outbox, prober: Prober) -> None:
         self._metric, self._out, self._prober = metric, outbox, prober
+        self._measured_w = 0.0  # the common cap that is measured while it is held, or was last
 
     def lacks_baseline(self, search: Search) -> bool:
         """Whether the limits found on arrival may hold, and the baseline was measured at lower ones."""
@@ -50,8 +51,11 @@ class Ceiling:
         """Hold these caps from now on, which no confirmation was for."""
         self._out.set(caps_w)
         hold.moved(search.curve.expected(max(caps_w)), self._out.now_s)
+        if self._prober.busy and abs(caps_w[0] - self._measured_w) <= BESIDE * self._measured_w:
+            return  # a budget moves by a watt or two all the time
         self._prober.rest()
         if len(set(caps_w)) == 1 and not search.has_shown(caps_w[0]):
+            self._measured_w = caps_w[0]
             self._prober.start(caps_w, search.cost, self._prober.rules)
 
     def take(self, hold: Hold, search: Search, metered: Metered) -> None:

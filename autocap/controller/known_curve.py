@@ -12,11 +12,13 @@ from itertools import pairwise
 
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
-from autocap.records import Measurement, Prediction
+from autocap.records import Measurement, Prediction, same_limit
 
 _UNKNOWN = 0.2  # relative error outside of the caps that are known
 _BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle
 _LEAST = 1e-6  # an error: nothing is certain
+_FAR = 0.95  # of the highest cap: from a point that much lower on, the slope at the top is known
+_USUAL = (-0.35, 0.55)  # slopes of ln time and ln energy, where there is no such point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,35 @@ class KnownCurve:
         best_w = min(allowed, key=lambda cap_w: (metric.cost(self.expected(cap_w), self.baseline).value, cap_w))
         return ceiling_w if best_w == self.points[-1].cap_w else best_w
 
+    def published(self, found_w: float) -> tuple[Prediction, ...]:
+        """The points for whoever shares a budget, over the limit found on arrival, watts, up to the cap that is asked
+        for. Where the baseline is that of a lower ceiling, ln time and ln energy go on above it as straight lines, with
+        half of what that adds as its error, and all is over what is expected at the limit found."""
+        asked = tuple(one for one in self.points if one.cap_w <= self.asked_w)
+        top = self.points[-1]
+        if same_limit(found_w, top.cap_w) or found_w < top.cap_w:
+            return asked
+        near = next((one for one in reversed(self.points[:-1]) if one.cap_w < _FAR * top.cap_w), None)
+        slopes = (
+            _USUAL
+            if near is None
+            else tuple(math.log(of(top) / of(near)) / math.log(top.cap_w / near.cap_w) for of in (_time, _energy))
+        )
+        time, energy = (math.exp(slope * math.log(found_w / top.cap_w)) for slope in slopes)
+        off_time, off_energy = (abs(math.log(ratio)) / 2 for ratio in (time, energy))
+        last = replace(top, cap_w=found_w, time=top.time * time, energy=top.energy * energy)
+        more = (last,) if same_limit(self.asked_w, top.cap_w) else ()
+        return tuple(
+            replace(
+                one,
+                time=one.time / last.time,
+                energy=one.energy / last.energy,
+                period_rel_stderr=math.hypot(one.period_rel_stderr, off_time),
+                energy_rel_stderr=math.hypot(one.energy_rel_stderr, off_energy),
+            )
+            for one in (*asked, *more)
+        )
+
     def expected(self, cap_w: float) -> Measurement:
         """What the job should show at a common cap, watts; its errors say how well that is known."""
         at = self._at(cap_w)
@@ -88,6 +119,14 @@ class KnownCurve:
             return replace(lowest, cap_w=cap_w, time=longer, period_rel_stderr=_UNKNOWN, energy_rel_stderr=_UNKNOWN)
         exact = next((one for one in self.points if one.cap_w == cap_w), None)
         return exact or next(_between(a, b, cap_w) for a, b in pairwise(self.points) if a.cap_w < cap_w < b.cap_w)
+
+
+def _time(one: Prediction) -> float:
+    return one.time
+
+
+def _energy(one: Prediction) -> float:
+    return one.energy
 
 
 def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:

@@ -13,7 +13,7 @@ from autocap.errors import AutocapError, StrategyError
 from autocap.measurement.batches import as_at
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
-from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limit
+from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
@@ -21,6 +21,7 @@ _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
+BESIDE = 0.01  # of a cap: what is so near shows what it shows
 # From the baseline, trials of earlier searches, and the caps that it may ask for.
 NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid], StrategyLike]
 
@@ -135,12 +136,13 @@ class Search:
             self._tell_anew()
 
     def note(self, shown: Measurement) -> None:
-        """Take in what a cap has shown while it was held, outside of any trial."""
-        self._noted, self._drawn = (*self._noted, self.at_first(shown)), None
+        """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had."""
+        others = (one for one in self._noted if not _beside(one, max(shown.cap_w)))
+        self._noted, self._drawn = (*others, self.at_first(shown)), None
 
     def has_shown(self, cap_w: float) -> bool:
-        """Whether anything was measured at a cap, watts."""
-        return any(same_limit(max(one.cap_w), cap_w) for one in (*self.shown, *self._noted))
+        """Whether anything was measured at a cap, watts, or beside it."""
+        return any(_beside(one, cap_w) for one in (*self.shown, *self._noted))
 
     @property
     def curve(self) -> KnownCurve:
@@ -274,6 +276,10 @@ def _predictions(strategy: StrategyLike, grid: CapGrid) -> tuple[Prediction, ...
             if not isinstance(one, Prediction) or one.cap_w not in grid:
                 raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
         return found
+
+
+def _beside(shown: Measurement, cap_w: float) -> bool:
+    return abs(max(shown.cap_w) - cap_w) <= BESIDE * cap_w
 
 
 def _worse_than(cap_w: float) -> str:

@@ -1,4 +1,4 @@
-"""python -m bench budget-faults: one fault after the other into power budgets of real processes, and what became of
+"""python -m bench budget faults: one fault after the other into power budgets of real processes, and what became of
 them; before that, how soon a budget that falls by a quarter is kept."""
 
 import argparse
@@ -19,7 +19,7 @@ from bench.faults.outcome import table
 def main(argv: Sequence[str]) -> int:
     """Inject and print; 1 where a limit was left changed, the budget exceeded for too long, a job harmed, or something
     hung."""
-    parser = argparse.ArgumentParser(prog="python -m bench budget-faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench budget faults", description=__doc__)
     parser.add_argument("--injections", type=int, default=300, metavar="N", help="in all (default: %(default)s)")
     parser.add_argument("--drops", type=int, default=5, metavar="N", help="budgets that fall (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the first of each kind (default: 0)")

@@ -1,0 +1,1 @@
+"""`python -m bench budget`: many jobs under one power budget, in virtual time."""

@@ -1,0 +1,117 @@
+"""`python -m bench budget`: many jobs under one power budget, in virtual time, under autocap's ledger and other rules.
+
+fleet: ten to a thousand jobs at a time that come, go and pause, with curves that real searches have found, a tenth of
+them those of other jobs; live: one job of each seed curve, each with its own controller, sensors and cards; plan: the
+pure parts for ten thousand jobs. faults: into budgets of real processes.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from autocap.budget.shares import Policy
+from bench.budget import planning
+from bench.budget.live import Manager
+from bench.budget.play import RULES, Result, play
+from bench.budget.story import story
+from bench.budget_faults import command as faults
+
+_DROP_S, _END_S = 420.1, 480.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables that the command line asks for; the exit status."""
+    if argv[:1] == ["faults"]:
+        return faults.main(argv[1:])
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.part == "plan":
+        return planning.main(args.jobs)
+    try:
+        shares = [float(part) / 100 for part in args.budgets.split(",")]
+        places = [int(part) for part in args.places.split(",")]
+        unknown = [name for name in args.rules.split(";") if name not in RULES]
+        if unknown or min(shares) <= 0 or min(places) < 2:
+            raise ValueError(
+                f"there is no rule {unknown[0]!r}" if unknown else "budgets are above 0 %, places 2 or more"
+            )
+    except ValueError as error:
+        print(f"bench: {error}; --rules takes of {'; '.join(RULES)}, by semicolon", file=sys.stderr)
+        return 2
+    if args.part == "live":
+        lines = live(1 if args.quick else args.seeds, args.seed_base)
+    else:
+        places, shares = ([10], [0.8]) if args.quick else (places, shares)
+        lines = fleet(places, shares, args.rules.split(";"), 1 if args.quick else args.seeds, args.seed_base)
+    for line in lines:
+        print(line, flush=True)
+    return 0
+
+
+def fleet(places: Sequence[int], shares: Sequence[float], rules: Sequence[str], seeds: int, base: int) -> Iterator[str]:
+    """A line for each rule, number of places and budget, the mean over seeds; of times and joules the largest."""
+    yield (
+        "| jobs | budget | rule | spread, median / 95 % | worst slowdown | of the optimum | work | above, J | "
+        "above, s | lowered, s | below, s |"
+    )
+    yield "|" + "---|" * 11
+    for count in places:
+        for share in shares:
+            stories = [story(count, share, base + seed, drop_s=_DROP_S, end_s=_END_S) for seed in range(seeds)]
+            for name in rules:
+                came = [play(one, name, base + seed) for seed, one in enumerate(stories)]
+                yield f"| {count} | {100 * share:.0f} % | {name} | {_cells(came)} |"
+
+
+def _cells(came: Sequence[Result]) -> str:
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values)
+
+    def worst(values: Sequence[float | None], digits: int) -> str:
+        return "–" if None in values else f"{max(value for value in values if value is not None):.{digits}f}"
+
+    spread = f"{mean([one.spread_pct[0] for one in came]):.1f} / {mean([one.spread_pct[1] for one in came]):.1f}"
+    optima = [one.optimum for one in came if one.optimum is not None]
+    optimum = f"{100 * mean(optima):.1f} %" if optima else "–"
+    return " | ".join(
+        [
+            spread,
+            f"{mean([one.worst_pct for one in came]):.1f} %",
+            optimum,
+            f"{100 * mean([one.work for one in came]):.1f} %",
+            worst([one.over_j for one in came], 0),
+            worst([one.over_s for one in came], 1),
+            worst([one.lowered_s for one in came], 1),
+            worst([one.below_s for one in came], 1),
+        ]
+    )
+
+
+def live(seeds: int, base: int) -> Iterator[str]:
+    """A line for each way in which the budget begins, and each seed."""
+    yield "| policy | budget from | seed | judged | spread, at the end / median | above, s | lowered, s | below, s |"
+    yield "|" + "---|" * 8
+    for policy, cold in ((Policy.FAIR, False), (Policy.FAIR, True), (Policy.THROUGHPUT, False)):
+        for seed in range(base, base + seeds):
+            came = Manager(policy, 100 * seed, cold=cold).play()
+            begun = "the start" if cold else "300 s on"
+            spread = f"{came.spread_pct[0]:.1f} / {came.spread_pct[1]:.1f}"
+            yield (
+                f"| {policy} | {begun} | {seed} | {came.judged} | {spread} | {came.over_s:.2f} | "
+                f"{came.lowered_s:.2f} | {came.below_s:.2f} |"
+            )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench budget", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", choices=["fleet", "live", "plan"], default="fleet")
+    parser.add_argument("--places", default="10,100", metavar="LIST", help="jobs at a time (default 10,100)")
+    parser.add_argument("--budgets", default="60,80,95", metavar="LIST", help="percent of the draw (default 60,80,95)")
+    parser.add_argument("--rules", default=";".join(RULES), metavar="LIST", help="by semicolon (default: all)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="stories of each kind (default 1)")
+    parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--jobs", type=int, default=10_000, metavar="N", help="of plan (default 10000)")
+    parser.add_argument("--quick", action="store_true", help="ten jobs at 80 %%, or one seed")
+    return parser

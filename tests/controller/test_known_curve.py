@@ -1,0 +1,99 @@
+"""What is known of a job's whole curve: between what was measured, beyond it, and for whoever shares a budget."""
+
+from dataclasses import replace
+
+import pytest
+
+from autocap.controller.known_curve import KnownCurve
+from autocap.devices.model import profiles
+from autocap.metrics import Metric
+from autocap.records import Measurement, Prediction
+from bench.simulation.jobs import exact
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+EDP, ENERGY = Metric(name="edp"), Metric(name="energy")
+
+
+def shown(cap_w: float, error: float = 0.002) -> Measurement:
+    return replace(exact(RESNET50, cap_w), period_rel_stderr=error, energy_rel_stderr=error)
+
+
+def curve(*caps_w: float, baseline_w: float = 260.0, metric: Metric = EDP) -> KnownCurve:
+    return KnownCurve.of(shown(baseline_w), [shown(cap_w) for cap_w in caps_w], (), metric)
+
+
+@pytest.mark.parametrize("cap_w", [140.0, 175.0, 190.0, 230.0])
+def test_between_what_was_measured_the_truth_lies_within_two_errors(cap_w: float) -> None:
+    expected, truth = curve(120.0, 150.0, 200.0).expected(cap_w), exact(RESNET50, cap_w)
+    assert expected.cap_w == (cap_w,)
+    assert abs(expected.period_s / truth.period_s - 1) < 2 * expected.period_rel_stderr
+    assert expected.power_w == pytest.approx(expected.energy_per_iteration_j / expected.period_s)
+
+
+def test_what_was_measured_is_as_it_was_and_repeats_are_pooled() -> None:
+    twice = KnownCurve.of(shown(260.0), [shown(150.0), shown(150.0)], (), EDP)
+    assert twice.expected(150.0).period_s == pytest.approx(RESNET50.time_s(150.0))
+    assert twice.expected(150.0).period_rel_stderr < curve(150.0).expected(150.0).period_rel_stderr
+
+
+def test_below_the_lowest_time_grows_with_the_inverse_of_the_cap_and_hardly_anything_is_known() -> None:
+    low, lower = curve(150.0).expected(150.0), curve(150.0).expected(120.0)
+    assert lower.period_s == pytest.approx(low.period_s * 150 / 120)
+    assert lower.period_rel_stderr == 0.2
+
+
+def test_a_cap_that_was_measured_counts_as_measured_even_where_one_was_predicted() -> None:
+    predicted = Prediction(
+        cap_w=150.0, energy=0.5, time=0.5, energy_rel_stderr=0.1, period_rel_stderr=0.1, time_energy_corr=0.0
+    )
+    other = replace(predicted, cap_w=170.0)
+    both = KnownCurve.of(shown(260.0), [shown(150.0)], [predicted, other], EDP)
+    assert both.expected(150.0).period_s == pytest.approx(RESNET50.time_s(150.0))
+    assert both.expected(170.0).period_s == pytest.approx(0.5 * RESNET50.time_s(260.0))
+
+
+@pytest.mark.parametrize(
+    ("ceiling_w", "best_w"),
+    [(260.0, 150.0), (200.0, 150.0), (150.0, 150.0), (140.0, 140.0), (125.0, 125.0), (90.0, 90.0)],
+)
+def test_the_best_below_a_ceiling_is_the_best_of_all_or_else_the_ceiling(ceiling_w: float, best_w: float) -> None:
+    assert curve(120.0, 150.0, 200.0).best_w(ceiling_w, EDP) == best_w
+
+
+def test_with_a_limit_on_slowdown_the_ceiling_is_best_where_nothing_below_is_within_it() -> None:
+    limited = Metric(name="energy", max_slowdown=0.06)
+    known = curve(120.0, 150.0, 200.0, 230.0)
+    assert known.best_w(260.0, limited) == 200.0
+    assert known.best_w(160.0, limited) == 160.0
+
+
+def test_where_the_best_that_is_known_is_the_highest_of_all_a_higher_ceiling_is_taken_as_it_is() -> None:
+    known = curve(150.0, 190.0, baseline_w=200.0, metric=Metric(name="eds", k=1.05))
+    assert known.best_w(230.0, Metric(name="eds", k=1.05)) == 230.0
+    assert known.best_w(230.0, ENERGY) == 150.0
+
+
+def test_what_is_published_ends_at_what_is_asked_for() -> None:
+    known = curve(120.0, 150.0, 200.0)
+    points = known.published(260.0)
+    assert [one.cap_w for one in points] == [120.0, 150.0]
+    assert known.asked_w == 150.0
+    assert points[1].time == pytest.approx(RESNET50.slowdown(150.0))
+    assert points[1].period_rel_stderr == pytest.approx(2**0.5 * 0.002)  # the baseline's too
+
+
+@pytest.mark.parametrize("caps_w", [(), (150.0,), (190.0, 150.0)])
+def test_over_the_limit_found_it_is_told_what_a_baseline_below_it_misses_with_its_error(
+    caps_w: tuple[float, ...],
+) -> None:
+    fast = Metric(name="eds", k=1.01)
+    points = curve(*caps_w, baseline_w=200.0, metric=fast).published(260.0)
+    assert points[-1].cap_w == 260.0
+    assert points[-1].time == points[-1].energy == 1.0
+    for one in points:
+        assert abs(one.time / float(RESNET50.slowdown(one.cap_w)) - 1) < 2 * one.period_rel_stderr
+
+
+def test_a_job_that_asks_for_less_than_its_baselines_limit_is_not_published_above() -> None:
+    points = curve(120.0, 150.0, baseline_w=200.0, metric=ENERGY).published(260.0)
+    assert points[-1].cap_w <= 150.0
