@@ -1,5 +1,7 @@
 """Between a session and the budget that it runs under: ceilings go one way, what is known of the job the other."""
 
+from dataclasses import replace
+
 from autocap.budget.words import Known
 from autocap.controller.actions import Action
 from autocap.controller.known_curve import KnownCurve
@@ -36,17 +38,17 @@ class BudgetLink:
         if now_s < self._next_s or decider.curve is None:
             return
         self._next_s = now_s + _PUBLISH_S
-        known = known_of(decider.curve, searching=decider.state is not State.HOLDING)
+        found_w = [limit_w for limit_w in budget.original_w if limit_w is not None]
+        known = known_of(decider.curve, min(found_w, default=0.0), searching=decider.state is not State.HOLDING)
         if known != self._published:
             self._published = known
             budget.publish(known)
 
 
-def known_of(curve: KnownCurve, *, searching: bool) -> Known:
-    """A curve in the budget's words: up to the cap that the job's metric asks for, or, while that is still searched
-    for, up to its baseline's."""
-    top_w = curve.baseline_w if searching else curve.asked_w
-    points = [one for one in curve.points if one.cap_w <= top_w] or [curve.points[0]]
+def known_of(curve: KnownCurve, found_w: float, *, searching: bool) -> Known:
+    """A curve in the budget's words, over the limit found on arrival, watts: up to the cap that the job's metric asks
+    for, or, while that is still searched for, as far as it is known."""
+    points = (replace(curve, asked_w=curve.baseline_w) if searching else curve).published(found_w)
     return Known(
         caps_w=tuple(one.cap_w for one in points),
         slowdown=tuple(one.time - 1 for one in points),

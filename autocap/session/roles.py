@@ -89,6 +89,10 @@ class UnderBudget(Protocol):
 
     ceiling_w: float | None
 
+    @property
+    def original_w(self) -> tuple[float | None, ...]:
+        """As LimitGuard has it."""
+
     def publish(self, curve: Known) -> None:
         """Let the manager know what is known of the job. Raises GuardError."""
 

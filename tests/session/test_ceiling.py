@@ -36,6 +36,7 @@ class Guard:
     """Of a budget."""
 
     ceiling_w: float | None = None
+    original_w: tuple[float | None, ...] = (250.0, None)
     published: list[Known] = field(default_factory=list)
 
     def publish(self, curve: Known) -> None:
@@ -84,12 +85,19 @@ def test_what_is_known_is_published_when_it_changes_and_not_too_often() -> None:
 
 
 def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:
-    searching, held = known_of(CURVE, searching=True), known_of(CURVE, searching=False)
+    searching, held = known_of(CURVE, 250.0, searching=True), known_of(CURVE, 250.0, searching=False)
     assert searching.caps_w == (100.0, 150.0, 200.0, 250.0)
     assert held.caps_w == (100.0, 150.0)
     assert held.slowdown == pytest.approx((0.5, 0.1))
     assert held.slowdown_stderr == pytest.approx((1.0, 0.011))  # what is hardly known stays a number
     assert held.energy_stderr == pytest.approx((0.018, 0.018))
+
+
+def test_what_was_measured_below_a_ceiling_is_published_over_the_limit_found() -> None:
+    below = known_of(CURVE, 300.0, searching=False)
+    assert below.caps_w == (100.0, 150.0)
+    assert all(slower > more for slower, more in zip(below.slowdown, (0.5, 0.1), strict=True))
+    assert known_of(CURVE, 300.0, searching=True).caps_w[-1] == 300.0
 
 
 @pytest.mark.parametrize("decider", [object(), Decider(curve=CURVE)])
