@@ -58,8 +58,8 @@ class ClusterJob(FollowedJob):
     def poll(self) -> int | None:
         """0 once its processes have ended on all nodes, or it was left; `None` until then."""
         fleet = self._fleet()
-        if fleet is not None and self.left_because is None and not fleet.ended and fleet.is_lost:
-            self.left_because = "none of its nodes is reached any more, the job may go on"
+        if fleet is not None and self.left_because is None:
+            self.left_because = fleet.over
         return 0 if self.left_because is not None or (fleet is not None and fleet.ended) else None
 
 

@@ -217,12 +217,15 @@ class Warned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRestored:
-    """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read."""
+    """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read.
+
+    restored: `None` on a node that is not reached any more, and puts it back by itself.
+    """
 
     t_s: float
     uuid: str
     final_w: float | None
-    restored: bool
+    restored: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,6 +152,12 @@ class VirtualAgent:
             case _:
                 raise AssertionError(f"an agent hears no {type(message).__name__}")
 
+    def leave(self) -> None:
+        """Its input has ended."""
+        if not self.dead:
+            self._restore()
+            self.dead = True
+
     def end_job(self) -> None:
         """The job's processes here end."""
         self._restore()
@@ -273,8 +279,12 @@ class VirtualChannel:
         arrived, self._arrived = self._arrived, []
         return [(number, said(line)) for number, line in arrived]
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def leave(self) -> None:
+        """The agents' input ends: each puts back and says no more."""
+        for agent in self._agents:
+            self._clock.at(self._clock.now() + self._network.delay_s[1], agent.leave)
+
+    close = leave  # nothing is held
 
     def say(self, number: int, message: Message) -> None:
         """From an agent."""
