@@ -13,6 +13,7 @@ from autocap.cluster.protocol import Deed, Done, Fault
 from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
 from autocap.guardian import Restored
 
+_REHEARSED_S = 10.0  # nothing is set yet, and all begin at once
 _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted}  # any other is a GuardError
 
 
@@ -87,7 +88,10 @@ class ClusterGuardian:
         if at != len(caps_w):
             raise ValueError(f"{len(caps_w)} caps for {at} guarded devices")
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
-        answers = fleet.do(what, caps if what is Deed.SET else None, to=every)
+        if what is Deed.SET:
+            answers = fleet.do(what, caps, to=every)
+        else:
+            answers = fleet.do(what, to=every, within_s=_REHEARSED_S)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
         for agent in (fleet.agents[number] for number in every):

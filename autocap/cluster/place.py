@@ -15,6 +15,7 @@ from autocap.cluster.protocol import Begin, Target
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import CheckCaps, PowerSource, Tunable
+from autocap.events import ActuatorChosen
 from autocap.guardian import Guardian
 from autocap.job.attached import AttachedJob, FollowedJob
 from autocap.job.processes import ProcessId, identify
@@ -125,7 +126,15 @@ class ClusterPlace:
         """Each agent chooses by itself who sets its limits."""
         fleet = self._fleet
         assert fleet is not None
-        return Actuation(name="agents", gpus=device.gpus, guardian=lambda job: ClusterGuardian(fleet))
+        of_nodes = tuple(
+            ActuatorChosen(
+                t_s=0.0, name=found.actuator, where=found.where, reason=found.reason, node=fleet.agents[number].name
+            )
+            for number, found in enumerate(fleet.found or ())
+        )
+        return Actuation(
+            name="agents", gpus=device.gpus, guardian=lambda job: ClusterGuardian(fleet), of_nodes=of_nodes
+        )
 
     def sampler(
         self,

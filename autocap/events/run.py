@@ -90,12 +90,14 @@ class ActuatorChosen:
     """Who sets the limits of the devices, where they are real ones.
 
     name: direct, helper or zeusd. where: of the helper or zeusd, "" for direct. reason: why it is not direct, a clause.
+    node: on which, of several.
     """
 
     t_s: float
     name: str
     where: str = ""
     reason: str = ""
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

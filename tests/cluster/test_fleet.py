@@ -4,11 +4,11 @@ import pytest
 
 from autocap.cluster.device import ClusterSampler
 from autocap.cluster.guardian import ClusterGuardian
-from autocap.cluster.protocol import Failed, Fault
+from autocap.cluster.protocol import Do, Failed, Fault
 from autocap.errors import DeviceError, GuardError, LimitRefused
 from autocap.records import CapRange, Sample
 from autocap.session.caps import common_range
-from bench.cluster.network import Network
+from bench.cluster.network import Network, VirtualAgent
 from tests.cluster.world import World
 
 SLOW = Network(delay_s=(0.001, 0.1), lost=0.0)
@@ -70,6 +70,21 @@ def test_samples_after_a_set_show_it_on_all_nodes() -> None:
         samples = sampled(world, 1.0, device)
         assert samples
         assert {reading.requested_w for sample in samples for reading in sample.readings} == {140.0}
+
+
+def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = VirtualAgent._do
+
+    def later(agent: VirtualAgent, order: Do) -> None:
+        agent.clock.at(agent.clock.now() + 5.0, lambda: at_once(agent, order))
+
+    world = World.of(2)
+    world.device()
+    with ClusterGuardian(world.fleet) as guardian:
+        monkeypatch.setattr(VirtualAgent, "_do", later)
+        guardian.rehearse()
+        with pytest.raises(GuardError, match="node1: its agent has not answered in time"):
+            guardian.set_caps((150.0,) * 4)
 
 
 def test_a_late_node_makes_a_gap_and_comes_back() -> None:
