@@ -4,13 +4,15 @@ from dataclasses import dataclass, field
 
 from autocap.cluster.clocks import Offset
 from autocap.cluster.protocol import VERSION, Done, Found, Hello
+from autocap.guardian import Restored
 from autocap.version import __version__
 
 
 @dataclass(slots=True, kw_only=True)
 class Agent:
     """name: of its node. said_s: when it last said anything. gone: why it is. ended_s: when the job had ended on its
-    node. answered_s: when the last word was said that it has answered."""
+    node. answered_s: when the last word was said that it has answered. restored: what it said of its limits before it
+    was asked."""
 
     number: int
     name: str
@@ -21,6 +23,7 @@ class Agent:
     answered_s: float = -1.0
     ended_s: float | None = None
     done: Done | None = None
+    restored: tuple[Restored, ...] = ()
 
     def greet(self, hello: Hello, here: tuple[str, str], origin_s: float) -> None:
         """It has come. here: which machine and clock ours are; origin_s: our zero on that clock."""

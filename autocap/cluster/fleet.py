@@ -25,9 +25,9 @@ from autocap.cluster.protocol import (
     Lost,
     Message,
     Note,
-    Rows,
     Word,
 )
+from autocap.cluster.rows import Rows
 
 _WORD_S = 0.4  # between two words; an agent that has had none for 2 s puts its limits back
 SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a gap; is given up
@@ -275,9 +275,13 @@ class Fleet:
                 agent.done = message
             case Note(text=text):
                 self._notes.append(f"{agent.name}: {text}")
-            case JobEnded():
+            case JobEnded(restored=restored):
                 agent.ended_s = now_s if agent.ended_s is None else agent.ended_s
-            case Failed(why=why) | Lost(why=why):
+                agent.restored = restored
+            case Failed(why=why, restored=restored):
+                agent.gone = agent.gone or why
+                agent.restored = restored
+            case Lost(why=why):
                 agent.gone = agent.gone or why
             case _:  # what only agents are told
                 pass

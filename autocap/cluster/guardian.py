@@ -76,7 +76,7 @@ class ClusterGuardian:
         return tuple(
             one
             for agent in fleet.agents
-            for one in _restored(agent, answers.get(agent.number), is_left=fleet.over is not None)
+            for one in _restored(agent, answers.get(agent.number), is_asked=fleet.over is None)
         )
 
     def _carry_out(self, what: Deed, caps_w: Sequence[float | None]) -> None:
@@ -105,19 +105,22 @@ class ClusterGuardian:
                 raise _ERRORS.get(answer.fault, GuardError)(f"{agent.name}: {answer.why}")
 
 
-def _restored(agent: Agent, answer: Done | None, *, is_left: bool) -> tuple[Restored, ...]:
-    """What became of the limits of one node. is_left: whether it is asked no more."""
+def _restored(agent: Agent, answer: Done | None, *, is_asked: bool) -> tuple[Restored, ...]:
+    """What became of the limits of one node. is_asked: whether it can be asked again."""
     if answer is not None and answer.restored:
         return answer.restored
+    if agent.restored:
+        return agent.restored
+    is_asked = is_asked and agent.gone is None and agent.ended_s is None
     assert agent.found is not None
-    failure = None if is_left else (answer and answer.why) or f"{agent.name} has not answered"
+    failure = ((answer and answer.why) or f"{agent.name} has not answered") if is_asked else None
     note = f"{agent.name} puts back its limits by itself; what became of them is not known here"
     return tuple(
         Restored(
             uuid=gpu.uuid,
             original_w=limit_w,
             final_w=None,
-            restored=None if is_left else False,
+            restored=False if is_asked else None,
             note=note if number == 0 else None,  # once a node
             failure=failure,
         )

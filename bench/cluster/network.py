@@ -26,12 +26,11 @@ from autocap.cluster.protocol import (
     Hello,
     JobEnded,
     Message,
-    Row,
-    Rows,
     Word,
     line_of,
     said,
 )
+from autocap.cluster.rows import Row, Rows
 from autocap.guardian import Restored
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.version import __version__
