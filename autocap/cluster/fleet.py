@@ -125,8 +125,8 @@ class Fleet:
                 return f"{agent.name}: {agent.gone}"
             if self._silence_s(agent) > self._gone_s:
                 return (
-                    f"nothing was heard from {agent.name} for {self._gone_s:g} s, so its limits are put back by itself, "
-                    "and those of the other nodes as well"
+                    f"nothing was heard from {agent.name} for {self._gone_s:g} s, so its limits are put back by "
+                    "itself, and those of the other nodes as well"
                 )
         for agent in self.agents:
             if agent.ended_s is not None and now_s - agent.ended_s > _ENDING_S and not self.ended:
