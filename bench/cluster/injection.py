@@ -40,8 +40,8 @@ _HIGHEST_MW, _STEP_MW = 257_123, 1_009  # of the limits that are found
 class Kind:
     """Of an injection. victims: which processes, of the run and one of its nodes. engine: the only one that has it.
 
-    ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good;
-    leaves: whether, where it is killed, nothing of ours may be left though the job goes on, which else is observed.
+    ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good, and
+    then nothing of ours may be left though the job goes on.
     resumes: whether tuning may begin again once what was stopped goes on. job_ends: whether the job may; else each rank
     must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node.
     """
@@ -50,7 +50,6 @@ class Kind:
     engine: str | None = None
     ways: tuple[int, ...] = (signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)
     tuning_ends: bool = True
-    leaves: bool = False
     resumes: bool = False
     job_ends: bool = False
     whole_node: bool = False
@@ -111,7 +110,7 @@ class Stage:
         hung = None
         if kind.tuning_ends and not (way == signal.SIGSTOP and kind.resumes):
             changed = changed or self._put_back(self.cluster.names)[0]
-            hung = self._left(run, time.monotonic(), _OURS) if kind.leaves and way == signal.SIGKILL else None
+            hung = self._left(run, time.monotonic(), _OURS)
         harmed = self._ended(kind, run)
         hung = hung or self._left(run, time.monotonic(), ())
         changed = changed or self._put_back(self.cluster.names)[0]
@@ -258,8 +257,8 @@ def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
 
 KINDS = {
     "agent": Kind(victims=_agent),
-    "controller": Kind(victims=_controller, resumes=True, leaves=True),
-    "relay": Kind(victims=_carrier, leaves=True),
+    "controller": Kind(victims=_controller, resumes=True),
+    "relay": Kind(victims=_carrier),
     "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True),
     "scancel": Kind(victims=_cancelled, engine="slurm", ways=(signal.SIGKILL,), job_ends=True),
     "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cluster.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Rows
+from autocap.cluster.protocol import Deed, Do, Failed, Heard, Hello, JobEnded
+from autocap.cluster.rows import Rows
 from tests.cli.test_cli import until
 from tests.cluster.agent_stand import Controller, Node
 
@@ -138,7 +139,7 @@ def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:
     until(lambda: controller.done(1), WAIT_S)
     job.kill()
     job.wait()
-    until(lambda: JobEnded() in controller.said, WAIT_S)
+    until(lambda: any(isinstance(each, JobEnded) for each in controller.said), WAIT_S)
     assert node.is_back
     controller.set(2)
     until(lambda: controller.done(2), WAIT_S)

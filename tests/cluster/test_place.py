@@ -43,6 +43,9 @@ def test_a_command_on_several_nodes(tmp_path: Path) -> None:
     assert result["progress"]["kind"] == "steps"
     assert "Nodes" in said
     assert "node2" in said
+    chosen = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    chosen = [event for event in chosen if event["event"] == "actuator_chosen"]
+    assert [(event["name"], event["node"]) for event in chosen] == [("direct", "node1"), ("direct", "node2")]
 
 
 def test_a_job_that_runs_already_on_several_nodes(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) 
             if inbox.speaks:
                 agent.spoken()
         if woken in ready or inbox.has_ended or outbox.is_broken:
-            agent.leave()
+            agent.leave("a signal has ended its agent" if woken in ready else None)
             return
         agent.due()
         outbox.flush()

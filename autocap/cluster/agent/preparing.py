@@ -84,6 +84,8 @@ class Preparation:
             device = self._look(source, now() - began_s)
         self._stack.callback(device.close)
         roots = self._job.roots()
+        if not roots:
+            raise DeviceError("the job ended on this node before its devices were guarded")
         counting.follow(roots)
         ready = NodeJob(clock=self._clock, job=self._job, device=device, counting=counting, meter=meter)
         if not begin.observe:
