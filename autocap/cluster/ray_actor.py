@@ -1,5 +1,7 @@
 """What runs inside Ray on a node: starts the agent beside itself, and passes lines on. It knows nothing of them.
 
+The agent is there, with all that it imports, before its number is: which of the nodes are the job's is known late.
+
 It is sent to Ray's workers by value, so that autocap need not be installed in their environment: only the standard
 library is imported here. The agent trusts none of it. Where nobody has called for `SILENCE_S`, this process ends by
 itself, which ends the agent's input; Ray leaves an actor of a dead raylet alone for minutes.
@@ -14,7 +16,6 @@ from contextlib import suppress
 from typing import Any
 
 SILENCE_S = 6.0
-OTHERS_START_S = 120.0  # for the processes on all nodes to start
 ANSWER_S = 0.25  # for the agent to answer; what comes later is given at the next call
 OTHERS_S = 0.6  # for another node to
 CALLS_AT_ONCE = 3  # of one that does not answer
@@ -30,26 +31,18 @@ Said = list[tuple[int, list[bytes], str | None]]  # of each agent: its number, i
 
 
 class Actor:
-    """One node's end. number: its agent's."""
+    """One node's end. argv: of the agent, which waits for a line with its number. environment: added to this process's
+    own; its PYTHONPATH comes after the node's. Raises OSError."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._called_s = time.monotonic() + OTHERS_START_S
+    def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
+        self._number = -1
+        self._called_s = time.monotonic()
         self._held = bytearray()
         self._ended = False
         self._reading = asyncio.Lock()
         self._pending: dict[int, list[asyncio.Future[Said]]] = {}
-        threading.Thread(target=self._end_in_silence, daemon=True).start()
-
-    async def ready(self) -> None:
-        """That this process runs; an agent that starts before the others would wait for words."""
-
-    async def start(self, argv: list[str], environment: dict[str, str]) -> None:
-        """Start the agent. environment: added to this process's own; its PYTHONPATH comes after the node's. Raises
-        OSError."""
         paths = (os.environ.get("PYTHONPATH"), environment.get("PYTHONPATH"))
         environment = {**environment, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        self._called_s = time.monotonic()
         self._process = subprocess.Popen(
             [*_SHELL, *argv],
             stdin=subprocess.PIPE,
@@ -63,6 +56,18 @@ class Actor:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
+        threading.Thread(target=self._end_in_silence, daemon=True).start()
+
+    async def wait(self) -> None:
+        """That this process runs, and is still needed."""
+        self._called_s = time.monotonic()
+
+    async def begin(self, number: int) -> None:
+        """Tell the agent its number; from then on it waits for words."""
+        self._called_s = time.monotonic()
+        self._number = number
+        with suppress(OSError):  # it is gone: the first exchange tells
+            os.write(self._in, b"%d\n" % number)
 
     async def exchange(self, lines: bytes, answers: int, others: list[Any]) -> Said:
         """Pass lines to the agent here and those of other nodes, and give what they have said since the last time.

@@ -7,12 +7,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib import import_module
 
 from autocap.clock import Clock, MonotonicClock
 from autocap.cluster.agent.agent import Agent
 from autocap.cluster.agent.inbox import Inbox
 from autocap.cluster.agent.outbox import Outbox
-from autocap.cluster.agent.preparing import Preparation
+from autocap.cluster.agent.preparing import HEAVY, Preparation
 from autocap.cluster.protocol import VERSION, Hello
 from autocap.job.processes import boot_id
 from autocap.version import __version__
@@ -26,7 +27,11 @@ _CLOCK = "/proc/self/ns/time"
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m autocap.cluster.agent", description=__doc__)
     parser.add_argument("--number", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
-    number = parser.parse_args(argv).number
+    parser.add_argument("--spare", action="store_true", help="be ready, and begin once the first line says the number")
+    given = parser.parse_args(argv)
+    number = _awaited_number() if given.spare else given.number
+    if number is None:
+        return 0
     woken, waker = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
@@ -42,6 +47,19 @@ def main(argv: Sequence[str]) -> int:
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
     outbox.drain(_LAST_WORDS_S)
     return 0
+
+
+def _awaited_number() -> int | None:
+    """The first line of our input, no byte beyond it; `None` where it ends before."""
+    for module in HEAVY:
+        import_module(module)
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(sys.stdin.fileno(), 1)
+        if not byte:
+            return None
+        line += byte
+    return int(line)
 
 
 def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:
