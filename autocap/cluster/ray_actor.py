@@ -31,8 +31,8 @@ Said = list[tuple[int, list[bytes], str | None]]  # of each agent: its number, i
 
 
 class Actor:
-    """One node's end. argv: of the agent, which waits for a line with its number. environment: added to this process's
-    own; its PYTHONPATH comes after the node's. Raises OSError."""
+    """One node's end. argv: of the agent, which waits for a line with its number and node. environment: added to this
+    process's own; its PYTHONPATH comes after the node's. Raises OSError."""
 
     def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
         self._number = -1
@@ -62,12 +62,12 @@ class Actor:
         """That this process runs, and is still needed."""
         self._called_s = time.monotonic()
 
-    async def begin(self, number: int) -> None:
-        """Tell the agent its number; from then on it waits for words."""
+    async def begin(self, number: int, node: str) -> None:
+        """Tell the agent its number and the name of its node; from then on it waits for words."""
         self._called_s = time.monotonic()
         self._number = number
         with suppress(OSError):  # it is gone: the first exchange tells
-            os.write(self._in, b"%d\n" % number)
+            os.write(self._in, f"{number} {node}\n".encode())
 
     async def exchange(self, lines: bytes, answers: int, others: list[Any]) -> Said:
         """Pass lines to the agent here and those of other nodes, and give what they have said since the last time.

@@ -65,15 +65,16 @@ class Ends:
                 actor = self._remote.options(num_cpus=0, max_restarts=0, scheduling_strategy=on).remote(*self._given)
                 self._actors[node], self._waits[node] = actor, asyncio.create_task(_needed(actor))
 
-    async def take(self, nodes: Sequence[str]) -> list[Any]:
-        """Those of these nodes, once all are there and know their numbers; the others are ended. Raises RayError."""
-        self.make(nodes)
-        self.end(set(self._actors) - set(nodes))
-        actors = [self._actors[node] for node in nodes]
+    async def take(self, job: RayJob) -> list[Any]:
+        """Those of a job's nodes, once all are there and know which they are; the others are ended. Raises RayError."""
+        self.make(job.node_ids)
+        self.end(set(self._actors) - set(job.node_ids))
+        actors = [self._actors[node] for node in job.node_ids]
         await asyncio.gather(*(actor.wait.remote() for actor in actors))
         for wait in self._waits.values():
             wait.cancel()
-        await asyncio.gather(*(actor.begin.remote(number) for number, actor in enumerate(actors)))
+        names = zip(actors, job.names, strict=True)
+        await asyncio.gather(*(actor.begin.remote(number, name) for number, (actor, name) in enumerate(names)))
         return actors
 
     def end(self, nodes: Collection[str]) -> None:
@@ -236,7 +237,7 @@ async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | Non
     try:
         job = await _job(look)
         if job is not None:
-            relay = Relay(await ends.take(job.node_ids), out)
+            relay = Relay(await ends.take(job), out)
             _write(out, b"job: " + json.dumps({"id": job.id, "nodes": job.names}).encode() + b"\n")
             await _pass_on(relay)
     finally:

@@ -32,7 +32,7 @@ def own_number() -> int:
     line = b""
     while not line.endswith(b"\n"):
         line += os.read(0, 1) or leave(-1, "end of input")
-    return int(line)
+    return int(line.split()[0])
 
 
 def main() -> None:

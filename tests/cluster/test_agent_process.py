@@ -209,8 +209,8 @@ def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: 
     assert not step_map.exists()
 
 
-@pytest.mark.parametrize(("first", "heard"), [(b"3\n", [7]), (b"", None)])
-def test_a_spare_agent_begins_once_it_has_a_number(first: bytes, heard: list[int] | None) -> None:
+@pytest.mark.parametrize(("first", "heard"), [(b"3 rack1\n", [7]), (b"", None)])
+def test_a_spare_agent_begins_once_it_is_told_which_it_is(first: bytes, heard: list[int] | None) -> None:
     words = [line_of(Word(number=number, interval_s=0.1, counted=True), to=(number % 4,)) for number in (6, 7)]
     spare = subprocess.run(
         [sys.executable, "-m", "autocap.cluster.agent", "--spare"],
@@ -224,5 +224,7 @@ def test_a_spare_agent_begins_once_it_has_a_number(first: bytes, heard: list[int
     if heard is None:
         assert messages == []
     else:
-        assert isinstance(messages.pop(0), Hello)
+        hello = messages.pop(0)
+        assert isinstance(hello, Hello)
+        assert hello.node == "rack1"
         assert [message.number for message in messages if isinstance(message, Heard)] == heard
