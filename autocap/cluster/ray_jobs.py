@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import ray
+from ray._private import worker
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import ActorTableData, JobTableData
 
@@ -23,6 +24,15 @@ class RayJob:
     node_ids: tuple[str, ...]
     names: tuple[str, ...]
     is_everywhere: bool
+
+
+def head_answers(within_s: float) -> bool:
+    """Whether the cluster's head does, in time. Waits for it."""
+    try:
+        worker.global_worker.gcs_client.internal_kv_exists(b"autocap", None, timeout=within_s)
+    except Exception:  # noqa: BLE001 - Ray's own are not all RayErrors
+        return False
+    return True
 
 
 def all_nodes() -> RayJob:

@@ -35,7 +35,7 @@ try:
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from autocap.cluster.ray_jobs import RayJob, all_nodes, job_of
+    from autocap.cluster.ray_jobs import RayJob, all_nodes, head_answers, job_of
 except ImportError as error:
     raise ImportError(NO_RAY) from error
 
@@ -44,6 +44,7 @@ _MOST_AHEAD = 32  # nodes that get an actor before it is known which of them the
 _CONNECT_EVERY_S, _LOOK_EVERY_S = 1.0, 0.25
 _STEADY_S = 2.0  # for which the job's nodes stay the same: workers start one after the other
 _WAIT_EVERY_S = 2.0  # an actor that is not called for 6 s ends
+_HEAD_EVERY_S, _HEAD_ANSWERS_S = 0.5, 1.5  # calls go on without it for a minute, then Ray ends this process
 _MOST_BYTES = 1 << 20
 
 
@@ -249,9 +250,20 @@ async def _pass_on(relay: Relay) -> None:
     loop.add_reader(0, relay.read)
     for signum in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(signum, relay.ended.set)
-    await relay.ended.wait()
+    ended, headless = asyncio.create_task(relay.ended.wait()), asyncio.create_task(_headless())
+    await asyncio.wait({ended, headless}, return_when=asyncio.FIRST_COMPLETED)
     loop.remove_reader(0)
     await relay.leave(ray_actor.LEAVE_S + 1.0)
+    if headless.done():
+        print(f"Ray's head has not answered within {_HEAD_ANSWERS_S:g} s", file=sys.stderr, flush=True)
+        os._exit(1)  # Ray would wait for it for a minute
+    headless.cancel()
+
+
+async def _headless() -> None:
+    """Wait for as long as the cluster's head answers."""
+    while await asyncio.to_thread(head_answers, _HEAD_ANSWERS_S):
+        await asyncio.sleep(_HEAD_EVERY_S)
 
 
 def _first_line(error: RayError) -> str:
