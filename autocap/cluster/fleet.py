@@ -31,7 +31,7 @@ from autocap.cluster.rows import Rows
 
 _WORD_S = 0.4  # between two words; an agent that has had none for 2 s puts its limits back
 SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a gap; is given up
-_UNSET_S = 10.0  # is given up while no cap was set yet: many agents begin at once, on nodes that are busy
+BEGINNING_S = 10.0  # is given up before the first sample: all agents begin at once, and nothing is set
 _AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
 _LOOK_S = 0.002  # for an answer
 _SURE_S, _SOUND_S = 0.005, 0.02  # clocks that are known so well need no more; an answer is waited for so long
@@ -64,7 +64,7 @@ class Fleet:
     to tell of which job they are. pause: waits for some seconds.
 
     interval_s, counted: of `Word`; set them as they change. over: why the agents were ended; from then on nothing is
-    said to them or heard of them.
+    said to them or heard of them. patience_s: for how long an agent may say nothing before it is given up.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Fleet:
         self._notes: list[str] = []
         self.over: str | None = None
         self._last_answers: dict[int, Done] = {}
-        self._gone_s = _UNSET_S
+        self.patience_s = BEGINNING_S
 
     def begin(self, begin: Begin) -> None:
         """Have all look for their devices; said once."""
@@ -123,9 +123,9 @@ class Fleet:
                 continue
             if agent.gone is not None:
                 return f"{agent.name}: {agent.gone}"
-            if self._silence_s(agent) > self._gone_s:
+            if self._silence_s(agent) > self.patience_s:
                 return (
-                    f"nothing was heard from {agent.name} for {self._gone_s:g} s, so its limits are put back by "
+                    f"nothing was heard from {agent.name} for {self.patience_s:g} s, so its limits are put back by "
                     "itself, and those of the other nodes as well"
                 )
         for agent in self.agents:
@@ -176,8 +176,6 @@ class Fleet:
         """
         if self.over is not None:
             return {}
-        if what is Deed.SET:
-            self._gone_s = GONE_S
         number = next(self._numbers)
         orders = [
             (Do(number=number, what=what, caps_w=caps), [one for one in to if (caps_w or {}).get(one, ()) == caps])
@@ -244,7 +242,7 @@ class Fleet:
 
     def _is_awaited(self, one: int, number: int) -> bool:
         agent = self.agents[one]
-        given_up = agent.gone is not None or self._silence_s(agent) > self._gone_s
+        given_up = agent.gone is not None or self._silence_s(agent) > self.patience_s
         return not given_up and (agent.done is None or agent.done.number != number)
 
     def _silence_s(self, agent: Agent) -> float:

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Self
 
 from autocap.cluster.agents import Agent
-from autocap.cluster.fleet import Fleet
+from autocap.cluster.fleet import BEGINNING_S, WITHIN_S, Fleet
 from autocap.cluster.protocol import Deed, Done, Fault
 from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
 from autocap.guardian import Restored
 
-_REHEARSED_S = 10.0  # nothing is set yet, and all begin at once
 _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted}  # any other is a GuardError
 
 
@@ -88,10 +87,8 @@ class ClusterGuardian:
         if at != len(caps_w):
             raise ValueError(f"{len(caps_w)} caps for {at} guarded devices")
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
-        if what is Deed.SET:
-            answers = fleet.do(what, caps, to=every)
-        else:
-            answers = fleet.do(what, to=every, within_s=_REHEARSED_S)
+        within_s = WITHIN_S if what is Deed.SET else BEGINNING_S
+        answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
         for agent in (fleet.agents[number] for number in every):

@@ -41,7 +41,7 @@ class Kind:
     """Of an injection. victims: which processes, of the run and one of its nodes. engine: the only one that has it.
 
     ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good, and
-    then nothing of ours may be left though the job goes on.
+    then nothing of ours may be left though the job goes on; what stops before anything was measured is waited for.
     resumes: whether tuning may begin again once what was stopped goes on. job_ends: whether the job may; else each rank
     must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node.
     """
@@ -97,18 +97,19 @@ class Stage:
         victims = list(kind.victims(self, run, name))
         living = [one for one in self.cluster.names if one != name or not kind.whole_node]
         away = not self._are_back(living)
+        goes_on = way == signal.SIGSTOP and (kind.resumes or not run.has_begun())
         for victim in victims:
             processes.send(victim, way)
         began_s = time.monotonic()
-        changed, back_s = self._put_back(living) if kind.tuning_ends else (None, None)
+        changed, back_s = self._put_back(living) if kind.tuning_ends and (kind.resumes or not goes_on) else (None, None)
         if way == signal.SIGSTOP:
             time.sleep(max(0.0, rng.uniform(*_STOPPED_S) - (time.monotonic() - began_s)))
             for victim in victims:
                 processes.send(victim, signal.SIGCONT)
-            changed = changed or (self._put_back([name])[0] if kind.whole_node else None)
+            changed = changed or (self._put_back([name])[0] if kind.whole_node and not goes_on else None)
         self._recover(name)
         hung = None
-        if kind.tuning_ends and not (way == signal.SIGSTOP and kind.resumes):
+        if kind.tuning_ends and not goes_on:
             changed = changed or self._put_back(self.cluster.names)[0]
             hung = self._left(run, time.monotonic(), _OURS)
         harmed = self._ended(kind, run)

@@ -132,7 +132,7 @@ def test_a_lost_node_ends_the_observing_as_well() -> None:
     sampled(world, 2.0, device)
     world.agents[2].dead = True
     with pytest.raises(DeviceError, match="node3"):
-        sampled(world, 12.0, device)
+        sampled(world, 5.0, device)
     world.go_on(1.0)
     assert all(agent.dead for agent in world.agents)
     assert sampled(world, 2.0, device) == []
