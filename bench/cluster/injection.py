@@ -251,6 +251,11 @@ def _daemon_named(word: str) -> "Callable[[Stage, runs.Started, str], list[Proce
     return daemon
 
 
+def _head(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """Which is on the first node, whatever other was drawn."""
+    return _daemon_named("gcs_server")(stage, run, stage.cluster.names[0])
+
+
 def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
     stage.cancel()
     return []
@@ -265,6 +270,6 @@ KINDS = {
     "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),
     "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
     "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True),
-    "head": Kind(victims=_daemon_named("gcs_server"), engine="ray", job_ends=True),
+    "head": Kind(victims=_head, engine="ray", job_ends=True),
 }
 _RUINOUS = ("raylet", "head")
