@@ -78,6 +78,8 @@ def where(actors: Sequence[tuple[str, _Resources]], offers: Mapping[str, _Resour
 
 
 def _is_meant(job: JobTableData, driver: int | None, name: str | None) -> bool:
+    if job.job_id.hex() == ray.get_runtime_context().get_job_id():  # we descend from who starts the job as well
+        return False
     if driver is None:
         return name in (job.job_id.hex(), job.config.metadata.get("job_submission_id"))
     if job.driver_address.ip_address not in (ray.util.get_node_ip_address(), "127.0.0.1"):

@@ -262,8 +262,9 @@ async def _pass_on(relay: Relay) -> None:
 
 async def _headless() -> None:
     """Wait for as long as the cluster's head answers."""
-    while await asyncio.to_thread(head_answers, _HEAD_ANSWERS_S):
-        await asyncio.sleep(_HEAD_EVERY_S)
+    with suppress(asyncio.TimeoutError):  # of a dead head Ray's call comes back much later than told
+        while await asyncio.wait_for(asyncio.to_thread(head_answers, _HEAD_ANSWERS_S), _HEAD_ANSWERS_S):
+            await asyncio.sleep(_HEAD_EVERY_S)
 
 
 def _first_line(error: RayError) -> str:

@@ -20,7 +20,7 @@ from autocap.cluster.protocol import Hello, Lost, Word
 from autocap.job.processes import ProcessId, identify
 from bench.cluster import processes, up
 from bench.cluster.layout import Cluster
-from tests.cluster.hearing import MARK, heard, marked, until
+from tests.cluster.hearing import MARK, PATIENCE_S, heard, marked, until
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 ECHO = str(Path(__file__).parent.parent / "cluster" / "echo_agent.py")
@@ -59,9 +59,9 @@ def _actors(cluster: Cluster) -> list[str]:
     return [command for command in commands if command.startswith("ray::Actor")]
 
 
-def _channel(cluster: Cluster, folder: Path, mark: str, driver: int | None = None) -> Channel:
+def _channel(cluster: Cluster, folder: Path, mark: str, driver: int | None = None, job: str | None = None) -> Channel:
     agent, environ = (sys.executable, ECHO, str(folder)), {**up.environment(cluster), MARK: mark}
-    channel = carrier.open_channel(environ["RAY_ADDRESS"], driver=driver, agent=agent, environ=environ)
+    channel = carrier.open_channel(environ["RAY_ADDRESS"], driver=driver, job=job, agent=agent, environ=environ)
     until(lambda: bool(channel.receive() or channel.job), "the agents' start")
     return channel
 
@@ -75,7 +75,8 @@ def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(clus
         text=True,
     )
     mark = uuid.uuid4().hex
-    channel = _channel(cluster, tmp_path, mark, driver=job.pid)
+    # From us the relay, which is a driver too, descends as well.
+    channel = _channel(cluster, tmp_path, mark, driver=os.getpid())
     try:
         assert job.stdout is not None
         name, *found = job.stdout.readline().split()
@@ -84,25 +85,31 @@ def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(clus
         assert [found[:2], found[3:5]] == [["map-of-this-run", "yes"]] * 2
         assert all(path.startswith("/hook:") for path in (found[2], found[5]))
         hello: dict[int, Hello] = {}
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + 2 * PATIENCE_S
         while len(hello) < NODES and time.monotonic() < end_s:
             channel.send(Word(number=1, interval_s=0.1, counted=True))
             hello |= {number: said for number, said in channel.receive() if isinstance(said, Hello)}
             time.sleep(0.1)
         os.kill(hello[1].pid, signal.SIGKILL)
         lost: list[Lost] = []
-        while not lost:
+        while not lost and time.monotonic() < end_s:
             channel.send(Word(number=2, interval_s=0.1, counted=True))
             lost += [said for number, said in channel.receive() if isinstance(said, Lost) and number == 1]
             time.sleep(0.1)
         assert lost == [Lost(why="its agent ended with status 137")]
         assert set(heard(channel, 1, number=3)) == {0}
+        channel.close()
+        until((tmp_path / "left-0").exists, "the agent's leaving")
+        assert (tmp_path / "left-0").read_text() == "end of input"
+        channel = _channel(cluster, tmp_path, mark, job=name)
+        assert channel.job is not None
+        assert (channel.job.id, len(channel.job.nodes)) == (name, NODES)
+        assert set(heard(channel, NODES, number=1)) == {0, 1}
     finally:
         channel.close()
         job.kill()
         job.communicate()
     until(lambda: not _actors(cluster) and not marked(mark), "what is left of ours")
-    assert (tmp_path / "left-0").read_text() == "end of input"
 
 
 @pytest.mark.parametrize("death", ["relay", "raylet", "head"])
