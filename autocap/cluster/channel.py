@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import IO
 
 from autocap.cluster.protocol import MOST_BYTES, BadLine, FromAgent, Lost, Message, line_of, said
@@ -52,7 +53,8 @@ Told = Callable[
 
 
 class Channel:
-    """One child process and the pipes to it. Nothing here waits, but `close`.
+    """One child process and the pipes to it. Nothing here waits, but `close`; nothing is said or heard
+    after `leave`.
 
     argv: prints lines `N: {json}` of agent N, as `srun --label` does. job: `None` where the child finds it, and says
     `job: {"id": …, "nodes": […]}` before anything else. told: what its errors say of single agents.
@@ -93,6 +95,7 @@ class Channel:
             raise EngineUnavailable(f"{argv[0]} cannot be started: {error.strerror}") from error
         self._in, self._out, self._err = map(_unblocked, (process.stdin, process.stdout, process.stderr))
         self._process = process
+        self._ending: Thread | None = None
 
     @property
     def pid(self) -> int:
@@ -106,6 +109,8 @@ class Channel:
 
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
         """Say something to some agents, or all. It is left out where the child has not taken what was said before."""
+        if self._ending is not None:
+            return
         if len(self._waiting) < _MOST_WAITING_BYTES:
             self._waiting += line_of(message, to)
         self._write()
@@ -115,9 +120,9 @@ class Channel:
 
         Raises EngineUnavailable where the child has ended before it found a job.
         """
-        self._write()
-        if self._out.closed:
+        if self._ending is not None:
             return []
+        self._write()
         heard: list[tuple[int, FromAgent]] = []
         for line in self._output.read(self._out.fileno()):
             heard.extend(self._message(line))
@@ -130,11 +135,20 @@ class Channel:
             self._living.clear()
         return heard
 
+    def leave(self) -> None:
+        """End the child and what it started, and do not wait for it: its input ends, and what then does not leave in
+        time is killed. The agents put back what they set, if nobody has told them to before."""
+        if self._ending is None:
+            self._ending = Thread(target=self._end)
+            self._ending.start()
+
     def close(self) -> None:
-        """End the child and what it started: its input ends, and what then does not leave in time is killed. The agents
-        put back what they set, if nobody has told them to before."""
-        if self._out.closed:
-            return
+        """`leave`, and wait until nothing is left of it."""
+        self.leave()
+        assert self._ending is not None
+        self._ending.join()
+
+    def _end(self) -> None:
         self._write()
         self._in.close()
         for signum, patience_s in ((None, END_S), (signal.SIGTERM, TERM_S), (signal.SIGKILL, TERM_S)):

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from autocap.cluster.fleet import Fleet
+from autocap.cluster.fleet import GONE_S, Fleet
 from autocap.cluster.protocol import Begin
 from autocap.devices.base import DeviceSource, LimitPort
 from autocap.errors import DeviceError
@@ -91,8 +91,9 @@ class ClusterSource(DeviceSource):
         end_s = fleet.now() + (self._within_s if math.isinf(waited_s) else 0.0)
         while True:
             fleet.tend()
-            if fleet.trouble is not None:
-                raise DeviceError(fleet.trouble)
+            if (trouble := fleet.trouble) is not None:
+                fleet.end(trouble)
+                raise DeviceError(trouble)
             if fleet.found is not None:
                 return ClusterDevice(fleet)
             if fleet.now() >= end_s:
@@ -100,7 +101,9 @@ class ClusterSource(DeviceSource):
             self._pause(_LOOK_S)
         if math.isinf(waited_s):
             missing = ", ".join(agent.name for agent in fleet.agents if agent.found is None)
-            raise DeviceError(f"no answer from the agents of {missing} within {self._within_s:g} s; see their nodes")
+            why = f"no answer from the agents of {missing} within {self._within_s:g} s; see their nodes"
+            fleet.end(why)
+            raise DeviceError(why)
         return None
 
 
@@ -124,13 +127,22 @@ class ClusterSampler:
         return self._device.gpus
 
     def samples(self) -> Iterator[Sample]:
-        """What the agents have read, up to the time by which all have."""
+        """What the agents have read, up to the time by which all have; nothing once they were ended.
+
+        Raises DeviceError, once, where one of them is gone.
+        """
         fleet = self._fleet
+        if fleet.over is not None:
+            return
+        fleet.patience_s = GONE_S
         here = self._steps()
         if here is not None and (not self._counted or here != self._counted[-1]):
             self._counted.append(here)
         fleet.interval_s = self._pace()
         fleet.tend()
+        if (trouble := fleet.trouble) is not None:
+            fleet.end(trouble)
+            raise DeviceError(trouble)
         assert fleet.joiner is not None
         while (sample := fleet.joiner.next(fleet.silent)) is not None:
             self._device.take(sample)

@@ -4,16 +4,15 @@ Nothing here waits, but `do`, for answers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
 from autocap.clock import RunClock
+from autocap.cluster.agents import Agent
 from autocap.cluster.channel import EngineJob
-from autocap.cluster.clocks import Offset, machine
+from autocap.cluster.clocks import machine
 from autocap.cluster.joining import Joiner
 from autocap.cluster.protocol import (
-    VERSION,
     Begin,
     Deed,
     Do,
@@ -26,17 +25,17 @@ from autocap.cluster.protocol import (
     Lost,
     Message,
     Note,
-    Rows,
     Word,
 )
-from autocap.version import __version__
+from autocap.cluster.rows import Rows
 
 _WORD_S = 0.4  # between two words; an agent that has had none for 2 s puts its limits back
 SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a gap; is given up
+BEGINNING_S = 10.0  # is given up before the first sample: all agents begin at once, and nothing is set
 _AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
 _LOOK_S = 0.002  # for an answer
 _SURE_S, _SOUND_S = 0.005, 0.02  # clocks that are known so well need no more; an answer is waited for so long
-_ENDING_S = 2.0  # between the end of a job on its first node and on its last
+_ENDING_S = 1.0  # between the end of a job on its first node and on its last
 _AWAY_S = 0.9  # who has not looked for so long does not know who was silent
 _MOST_WORDS = 64  # unanswered
 
@@ -53,31 +52,19 @@ class Channel(Protocol):
     def receive(self) -> Sequence[tuple[int, Message]]:
         """What the agents have said since the last look, each with its number."""
 
+    def leave(self) -> None:
+        """End the agents and what carries their messages, and do not wait for it."""
+
     def close(self) -> None:
-        """End the agents and what carries their messages."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Agent:
-    """One of them. name: of its node. said_s: when it last said anything. gone: why it is. ended_s: when the job had
-    ended on its node. answered_s: when the last word was said that it has answered."""
-
-    number: int
-    name: str
-    said_s: float
-    offset: Offset = field(default_factory=Offset)
-    found: Found | None = None
-    gone: str | None = None
-    answered_s: float = -1.0
-    ended_s: float | None = None
-    done: Done | None = None
+        """`leave`, and wait until nothing is left of it."""
 
 
 class Fleet:
     """channel: closed by whoever made it. names: of the nodes, by their agents' numbers; none where the channel is yet
     to tell of which job they are. pause: waits for some seconds.
 
-    interval_s, counted: of `Word`; set them as they change.
+    interval_s, counted: of `Word`; set them as they change. over: why the agents were ended; from then on nothing is
+    said to them or heard of them. patience_s: for how long an agent may say nothing before it is given up.
     """
 
     def __init__(
@@ -102,6 +89,9 @@ class Fleet:
         self._next_word_s = self._tended_s = now_s
         self._put_back = False
         self._notes: list[str] = []
+        self.over: str | None = None
+        self._last_answers: dict[int, Done] = {}
+        self.patience_s = BEGINNING_S
 
     def begin(self, begin: Begin) -> None:
         """Have all look for their devices; said once."""
@@ -125,16 +115,18 @@ class Fleet:
     @property
     def trouble(self) -> str | None:
         """Why the job cannot be tuned any more on all its nodes; `None` while it can."""
+        if self.over is not None:
+            return self.over
         now_s = self._clock.now()
         for agent in self.agents:
             if agent.ended_s is not None:
                 continue
             if agent.gone is not None:
                 return f"{agent.name}: {agent.gone}"
-            if self._silence_s(agent) > GONE_S:
+            if self._silence_s(agent) > self.patience_s:
                 return (
-                    f"nothing was heard from {agent.name} for {GONE_S:g} s, so its limits are put back by itself, and "
-                    "those of the other nodes as well"
+                    f"nothing was heard from {agent.name} for {self.patience_s:g} s, so its limits are put back by "
+                    "itself, and those of the other nodes as well"
                 )
         for agent in self.agents:
             if agent.ended_s is not None and now_s - agent.ended_s > _ENDING_S and not self.ended:
@@ -147,11 +139,6 @@ class Fleet:
         return bool(self.agents) and all(agent.ended_s is not None for agent in self.agents)
 
     @property
-    def is_lost(self) -> bool:
-        """Whether no agent is left."""
-        return bool(self.agents) and all(agent.gone is not None for agent in self.agents)
-
-    @property
     def silent(self) -> frozenset[int]:
         """Agents from which no rows are to be waited for."""
         return frozenset(
@@ -162,6 +149,8 @@ class Fleet:
 
     def tend(self) -> None:
         """Take in what was said, and say a word where it is time to."""
+        if self.over is not None:
+            return
         now_s = self._clock.now()
         away = now_s - self._tended_s > _AWAY_S
         self._listen()
@@ -185,6 +174,8 @@ class Fleet:
 
         caps_w: of SET, watts, by agent.
         """
+        if self.over is not None:
+            return {}
         number = next(self._numbers)
         orders = [
             (Do(number=number, what=what, caps_w=caps), [one for one in to if (caps_w or {}).get(one, ()) == caps])
@@ -205,6 +196,19 @@ class Fleet:
             left = {one for one in left if self._is_awaited(one, number)}
         answers = {one: self.agents[one].done for one in to}
         return {one: done for one, done in answers.items() if done is not None and done.number == number}
+
+    def end(self, why: str) -> dict[int, Done]:
+        """Have all that hear put back and leave, once, and with them what carries the messages; their answers."""
+        if self.over is None:
+            self._last_answers = self.do(Deed.END, to=self.reachable)
+            self.over = why
+            self._channel.leave()
+        return self._last_answers
+
+    @property
+    def reachable(self) -> list[int]:
+        """Agents that may hear us."""
+        return [agent.number for agent in self.agents if agent.gone is None]
 
     def now(self) -> float:
         """Seconds on the run's clock."""
@@ -238,7 +242,7 @@ class Fleet:
 
     def _is_awaited(self, one: int, number: int) -> bool:
         agent = self.agents[one]
-        given_up = agent.gone is not None or self._silence_s(agent) > GONE_S
+        given_up = agent.gone is not None or self._silence_s(agent) > self.patience_s
         return not given_up and (agent.done is None or agent.done.number != number)
 
     def _silence_s(self, agent: Agent) -> float:
@@ -258,7 +262,7 @@ class Fleet:
         now_s = agent.said_s = self._clock.now()
         match message:
             case Hello():
-                self._greet(agent, message)
+                agent.greet(message, self._here, self._clock.origin_s)
             case Found():
                 self._keep(agent, message)
             case Rows(first=first, rows=rows):
@@ -273,21 +277,16 @@ class Fleet:
                 agent.done = message
             case Note(text=text):
                 self._notes.append(f"{agent.name}: {text}")
-            case JobEnded():
+            case JobEnded(restored=restored):
                 agent.ended_s = now_s if agent.ended_s is None else agent.ended_s
-            case Failed(why=why) | Lost(why=why):
+                agent.restored = restored
+            case Failed(why=why, restored=restored):
+                agent.gone = agent.gone or why
+                agent.restored = restored
+            case Lost(why=why):
                 agent.gone = agent.gone or why
             case _:  # what only agents are told
                 pass
-
-    def _greet(self, agent: Agent, hello: Hello) -> None:
-        agent.name = hello.node
-        if (hello.version, hello.autocap_version) != (VERSION, __version__):
-            agent.gone = (
-                f"autocap there is {hello.autocap_version}, here it is {__version__}; install the same on all nodes"
-            )
-        if all(self._here) and (hello.boot_id, hello.clock_id) == self._here:
-            agent.offset = Offset.same(self._clock.origin_s)
 
     def _keep(self, agent: Agent, found: Found) -> None:
         agent.found = agent.found or found

@@ -7,7 +7,8 @@ are told to set and to restore, and asked whether they live; once one of them do
 from collections.abc import Sequence
 from typing import Self
 
-from autocap.cluster.fleet import Agent, Fleet
+from autocap.cluster.agents import Agent
+from autocap.cluster.fleet import BEGINNING_S, WITHIN_S, Fleet
 from autocap.cluster.protocol import Deed, Done, Fault
 from autocap.errors import GuardError, LimitNotPermitted, LimitRefused
 from autocap.guardian import Restored
@@ -37,7 +38,7 @@ class ClusterGuardian:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._fleet.do(Deed.END, to=self._reachable())
+        self._fleet.do(Deed.END, to=self._fleet.reachable)
 
     def rehearse(self) -> None:
         """Have the limits requested that are there already. Raises as `set_caps`."""
@@ -64,14 +65,18 @@ class ClusterGuardian:
         return self._fleet.take_put_back() and not self._gave_up
 
     def restore(self) -> tuple[Restored, ...]:
-        """Have all limits put back; what became of each."""
+        """Have all limits put back; what became of each. Where an agent is gone, none is needed any more."""
         fleet = self._fleet
-        answers = fleet.do(Deed.RESTORE, to=self._reachable())
-        return tuple(one for agent in fleet.agents for one in _restored(agent, answers.get(agent.number)))
-
-    def _reachable(self) -> list[int]:
-        """Agents that may hear us."""
-        return [agent.number for agent in self._fleet.agents if agent.gone is None]
+        if (trouble := fleet.trouble) is None:
+            answers = fleet.do(Deed.RESTORE, to=fleet.reachable)
+        else:
+            self._gave_up = True
+            answers = fleet.end(trouble)
+        return tuple(
+            one
+            for agent in fleet.agents
+            for one in _restored(agent, answers.get(agent.number), is_asked=fleet.over is None)
+        )
 
     def _carry_out(self, what: Deed, caps_w: Sequence[float | None]) -> None:
         fleet, at, caps = self._fleet, 0, {}
@@ -82,7 +87,8 @@ class ClusterGuardian:
         if at != len(caps_w):
             raise ValueError(f"{len(caps_w)} caps for {at} guarded devices")
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
-        answers = fleet.do(what, caps if what is Deed.SET else None, to=every)
+        within_s = WITHIN_S if what is Deed.SET else BEGINNING_S
+        answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
         for agent in (fleet.agents[number] for number in every):
@@ -96,18 +102,22 @@ class ClusterGuardian:
                 raise _ERRORS.get(answer.fault, GuardError)(f"{agent.name}: {answer.why}")
 
 
-def _restored(agent: Agent, answer: Done | None) -> tuple[Restored, ...]:
+def _restored(agent: Agent, answer: Done | None, *, is_asked: bool) -> tuple[Restored, ...]:
+    """What became of the limits of one node. is_asked: whether it can be asked again."""
     if answer is not None and answer.restored:
         return answer.restored
+    if agent.restored:
+        return agent.restored
+    is_asked = is_asked and agent.gone is None and agent.ended_s is None
     assert agent.found is not None
-    failure = None if agent.gone is not None else (answer and answer.why) or f"{agent.name} has not answered"
+    failure = ((answer and answer.why) or f"{agent.name} has not answered") if is_asked else None
     note = f"{agent.name} puts back its limits by itself; what became of them is not known here"
     return tuple(
         Restored(
             uuid=gpu.uuid,
             original_w=limit_w,
             final_w=None,
-            restored=False,
+            restored=False if is_asked else None,
             note=note if number == 0 else None,  # once a node
             failure=failure,
         )

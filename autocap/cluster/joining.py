@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from autocap.cluster.protocol import Row
+from autocap.cluster.rows import Row
 from autocap.records import NodeReading, Reading, Sample, StepReading
 
 _HOLE_S = 1.0  # rows that are missing for longer leave what happened meanwhile unknown

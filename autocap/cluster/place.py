@@ -15,6 +15,7 @@ from autocap.cluster.protocol import Begin, Target
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import CheckCaps, PowerSource, Tunable
+from autocap.events import ActuatorChosen
 from autocap.guardian import Guardian
 from autocap.job.attached import AttachedJob, FollowedJob
 from autocap.job.processes import ProcessId, identify
@@ -58,8 +59,8 @@ class ClusterJob(FollowedJob):
     def poll(self) -> int | None:
         """0 once its processes have ended on all nodes, or it was left; `None` until then."""
         fleet = self._fleet()
-        if fleet is not None and self.left_because is None and not fleet.ended and fleet.is_lost:
-            self.left_because = "none of its nodes is reached any more, the job may go on"
+        if fleet is not None and self.left_because is None:
+            self.left_because = fleet.over
         return 0 if self.left_because is not None or (fleet is not None and fleet.ended) else None
 
 
@@ -125,7 +126,15 @@ class ClusterPlace:
         """Each agent chooses by itself who sets its limits."""
         fleet = self._fleet
         assert fleet is not None
-        return Actuation(name="agents", gpus=device.gpus, guardian=lambda job: ClusterGuardian(fleet))
+        of_nodes = tuple(
+            ActuatorChosen(
+                t_s=0.0, name=found.actuator, where=found.where, reason=found.reason, node=fleet.agents[number].name
+            )
+            for number, found in enumerate(fleet.found or ())
+        )
+        return Actuation(
+            name="agents", gpus=device.gpus, guardian=lambda job: ClusterGuardian(fleet), of_nodes=of_nodes
+        )
 
     def sampler(
         self,

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from autocap.cluster.rows import Rows, columns, rows_of
 from autocap.errors import AutocapError
 from autocap.guardian import Restored
-from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
+from autocap.records import GpuInfo, SensorInfo
 from autocap.runlog.codec import decode, encode
 
 VERSION = 1
@@ -128,24 +129,6 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """All that an agent has read at one moment, as in a Sample; times on its own clock."""
-
-    t_s: float
-    readings: tuple[Reading, ...]
-    steps: StepReading | None = None
-    node: NodeReading | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """From an agent: what it has read since the last time. first: the number of the first of these rows, from 0 on."""
-
-    first: int
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
     """From an agent: the answer to a Word. heard_s, said_s: when it came and when this was sent. put_back: whether its
     limits were, or may have been, put back since the last answer."""
@@ -185,14 +168,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnded:
-    """From an agent: the job's processes on its node have all ended."""
+    """From an agent: the job's processes on its node have all ended. restored: what became of each limit."""
+
+    restored: tuple[Restored, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """From an agent, last of all: why it cannot do its work. Nothing is set on its node."""
+    """From an agent, last of all: why it cannot do its work. Nothing is set on its node. restored: as in JobEnded."""
 
     why: str
+    restored: tuple[Restored, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +203,7 @@ def line_of(message: Message, to: Sequence[int] | None = None) -> bytes:
     body: dict[str, Any] = {_SAYS: type(message).__name__.lower()}
     if to is not None:
         body[_TO] = list(to)
-    body["with"] = _columns(message) if isinstance(message, Rows) else encode(message)
+    body["with"] = columns(message) if isinstance(message, Rows) else encode(message)
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -232,94 +218,7 @@ def addressed(line: bytes | str) -> tuple[Message, tuple[int, ...] | None]:
         body = json.loads(line)
         kind, held = _KINDS[body[_SAYS]], body["with"]
         to = body.get(_TO)
-        made = _rows(held) if kind is Rows else decode(kind, held)
+        made = rows_of(held) if kind is Rows else decode(kind, held)
         return made, None if to is None else tuple(int(number) for number in to)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise BadLine(f"an agent or its controller said what neither says: {type(error).__name__}: {error}") from None
-
-
-# Rows are most of all that is sent, and are written by position: names would be nine tenths of them.
-def _columns(rows: Rows) -> list[Any]:
-    return [
-        rows.first,
-        [
-            [
-                row.t_s,
-                [
-                    [
-                        reading.t_s,
-                        reading.power_w,
-                        reading.energy_j,
-                        reading.beside_j,
-                        reading.requested_w,
-                        reading.enforced_w,
-                        reading.sm_clock_hz,
-                        reading.cap_binding,
-                        reading.throttled,
-                        reading.utilisation,
-                        reading.temperature_c,
-                    ]
-                    for reading in row.readings
-                ],
-                None
-                if row.steps is None
-                else [row.steps.count, row.steps.t_s, row.steps.of_calls, row.steps.suspended],
-                None if row.node is None else [row.node.t_s, row.node.power_w, row.node.whole, row.node.energy_j],
-            ]
-            for row in rows.rows
-        ],
-    ]
-
-
-def _rows(held: Any) -> Rows:
-    first, rows = held
-    return Rows(first=int(first), rows=tuple(_row(*row) for row in rows))
-
-
-def _row(t_s: float, readings: list[list[Any]], steps: list[Any] | None, node: list[Any] | None) -> Row:
-    return Row(
-        t_s=float(t_s),
-        readings=tuple(_reading(*reading) for reading in readings),
-        steps=None if steps is None else _steps(*steps),
-        node=None if node is None else _node(*node),
-    )
-
-
-def _reading(
-    t_s: float,
-    power_w: float | None,
-    energy_j: float | None,
-    beside_j: float | None,
-    requested_w: float | None,
-    enforced_w: float | None,
-    sm_clock_hz: float | None,
-    cap_binding: bool | None,
-    throttled: bool,
-    utilisation: float | None,
-    temperature_c: float | None,
-) -> Reading:
-    return Reading(
-        t_s=float(t_s),
-        power_w=_number(power_w),
-        energy_j=_number(energy_j),
-        beside_j=_number(beside_j),
-        requested_w=_number(requested_w),
-        enforced_w=_number(enforced_w),
-        sm_clock_hz=_number(sm_clock_hz),
-        cap_binding=None if cap_binding is None else bool(cap_binding),
-        throttled=bool(throttled),
-        utilisation=_number(utilisation),
-        temperature_c=_number(temperature_c),
-    )
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _steps(count: int, t_s: float, of_calls: bool, suspended: bool) -> StepReading:
-    return StepReading(count=int(count), t_s=float(t_s), of_calls=bool(of_calls), suspended=bool(suspended))
-
-
-def _node(t_s: float, power_w: float | None, whole: bool, energy_j: float | None) -> NodeReading:
-    return NodeReading(t_s=float(t_s), power_w=_number(power_w), whole=bool(whole), energy_j=_number(energy_j))

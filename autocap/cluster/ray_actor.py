@@ -1,8 +1,11 @@
 """What runs inside Ray on a node: starts the agent beside itself, and passes lines on. It knows nothing of them.
 
+The agent is there, with all that it imports, before its number is: which of the nodes are the job's is known late.
+
 It is sent to Ray's workers by value, so that autocap need not be installed in their environment: only the standard
-library is imported here. The agent trusts none of it. Where nobody has called for `SILENCE_S`, this process ends by
-itself, which ends the agent's input; Ray leaves an actor of a dead raylet alone for minutes.
+library is imported here. The agent trusts none of it. Where nobody has called for `SILENCE_S`, or the raylet that has
+started this process does not run any more, it ends by itself, which ends the agent's input; Ray leaves an actor of a
+dead raylet alone for minutes.
 """
 
 import asyncio
@@ -14,12 +17,13 @@ from contextlib import suppress
 from typing import Any
 
 SILENCE_S = 6.0
-OTHERS_START_S = 120.0  # for the processes on all nodes to start
 ANSWER_S = 0.25  # for the agent to answer; what comes later is given at the next call
 OTHERS_S = 0.6  # for another node to
 CALLS_AT_ONCE = 3  # of one that does not answer
 LEAVE_S = 3.0
 _REPLY_S = 0.3  # for our last answer to leave
+_LOOK_S = 0.3  # between two looks at the raylet
+_TELL_S = 1.0  # for a call to come that is told why this process ends
 _ANSWERS = (b'{"says":"heard"', b'{"says":"done"')
 _MOST_BYTES = 1 << 20  # of lines, at one call
 _READ_BYTES = 1 << 16
@@ -30,26 +34,18 @@ Said = list[tuple[int, list[bytes], str | None]]  # of each agent: its number, i
 
 
 class Actor:
-    """One node's end. number: its agent's."""
+    """One node's end. argv: of the agent, which waits for a line with its number and node. environment: added to this
+    process's own; its PYTHONPATH comes after the node's. Raises OSError."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._called_s = time.monotonic() + OTHERS_START_S
+    def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
+        self._number = -1
+        self._called_s = time.monotonic()
         self._held = bytearray()
         self._ended = False
         self._reading = asyncio.Lock()
         self._pending: dict[int, list[asyncio.Future[Said]]] = {}
-        threading.Thread(target=self._end_in_silence, daemon=True).start()
-
-    async def ready(self) -> None:
-        """That this process runs; an agent that starts before the others would wait for words."""
-
-    async def start(self, argv: list[str], environment: dict[str, str]) -> None:
-        """Start the agent. environment: added to this process's own; its PYTHONPATH comes after the node's. Raises
-        OSError."""
         paths = (os.environ.get("PYTHONPATH"), environment.get("PYTHONPATH"))
         environment = {**environment, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        self._called_s = time.monotonic()
         self._process = subprocess.Popen(
             [*_SHELL, *argv],
             stdin=subprocess.PIPE,
@@ -63,6 +59,19 @@ class Actor:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
+        self._raylet, self._doom = os.getppid(), ""
+        threading.Thread(target=self._end_by_itself, daemon=True).start()
+
+    async def wait(self) -> None:
+        """That this process runs, and is still needed."""
+        self._called_s = time.monotonic()
+
+    async def begin(self, number: int, node: str) -> None:
+        """Tell the agent its number and the name of its node; from then on it waits for words."""
+        self._called_s = time.monotonic()
+        self._number = number
+        with suppress(OSError):  # it is gone: the first exchange tells
+            os.write(self._in, f"{number} {node}\n".encode())
 
     async def exchange(self, lines: bytes, answers: int, others: list[Any]) -> Said:
         """Pass lines to the agent here and those of other nodes, and give what they have said since the last time.
@@ -78,9 +87,7 @@ class Actor:
     async def leave(self) -> list[bytes]:
         """End the agent, which puts back what it set: its last lines. This process ends soon after."""
         self._called_s = time.monotonic()
-        with suppress(OSError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+        self._close()
         said: list[bytes] = []
         while not self._ended and time.monotonic() < self._called_s + LEAVE_S:
             said += self._read()
@@ -91,6 +98,9 @@ class Actor:
         return said
 
     async def _own(self, lines: bytes, answers: int) -> tuple[int, list[bytes], str | None]:
+        if self._doom:
+            self._close()
+            return self._number, self._read(), self._doom
         with suppress(OSError):  # it is gone, or stuck: then it is not spoken to either
             os.write(self._in, lines)
         end_s = time.monotonic() + ANSWER_S
@@ -149,10 +159,26 @@ class Actor:
                 self._process.wait(0.5)  # its end of the pipe closes a moment before it ends
         return lines
 
-    def _end_in_silence(self) -> None:
-        while time.monotonic() < self._called_s + SILENCE_S:
-            time.sleep(0.5)
+    def _close(self) -> None:
+        with suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def _end_by_itself(self) -> None:
+        while time.monotonic() < self._called_s + SILENCE_S and not self._doom:
+            time.sleep(_LOOK_S)
+            self._doom = self._without_raylet()
+        time.sleep(_TELL_S if self._doom else 0.0)
         os._exit(0)
+
+    def _without_raylet(self) -> str:
+        """Why this node is not Ray's any more, as far as can be seen from here; empty while it is."""
+        if os.getppid() != self._raylet:
+            return f"Ray's daemon there, process {self._raylet}, has ended"
+        with suppress(OSError), open(f"/proc/{self._raylet}/stat", "rb") as stat:
+            if stat.read().rpartition(b") ")[2][:1] in b"Tt":
+                return f"Ray's daemon there, process {self._raylet}, is stopped"
+        return ""
 
 
 async def _called(actor: Any, lines: bytes, answers: int) -> Said:

@@ -1,9 +1,10 @@
 """Which nodes of a Ray cluster a job's workers run on, from the tables of its head; no dashboard is needed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import ray
+from ray._private import worker
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import ActorTableData, JobTableData
 
@@ -15,16 +16,28 @@ _ALIVE = ActorTableData.ALIVE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayJob:
-    """id: as Ray has it, hexadecimal, empty for no job in particular. node_ids, names: of its nodes."""
+    """id: as Ray has it, hexadecimal, empty for no job in particular. node_ids, names: of its nodes. is_everywhere:
+    whether no node is left to which workers could yet come: it is on all that have GPUs, or in a cluster without any,
+    CPUs."""
 
     id: str
     node_ids: tuple[str, ...]
     names: tuple[str, ...]
+    is_everywhere: bool
+
+
+def head_answers(within_s: float) -> bool:
+    """Whether the cluster's head does, in time. Waits for it."""
+    try:
+        worker.global_worker.gcs_client.internal_kv_exists(b"autocap", None, timeout=within_s)
+    except Exception:  # noqa: BLE001 - Ray's own are not all RayErrors
+        return False
+    return True
 
 
 def all_nodes() -> RayJob:
     """All of the cluster's living nodes."""
-    return _named("", [node["NodeID"] for node in ray.nodes() if node["Alive"]])
+    return _named("", [node["NodeID"] for node in ray.nodes() if node["Alive"]], is_everywhere=True)
 
 
 def job_of(driver: int | None, name: str | None) -> RayJob | None:
@@ -42,15 +55,31 @@ def job_of(driver: int | None, name: str | None) -> RayJob | None:
     living = [actor for actor in actors if actor.state != _DEAD]
     if not living or any(actor.state != _ALIVE for actor in living):
         return None
+    offers = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    node_ids, is_everywhere = where(
+        [(actor.address.node_id.hex(), actor.required_resources) for actor in living], offers
+    )
+    return _named(job.job_id.hex(), node_ids, is_everywhere=is_everywhere)
+
+
+_Resources = Mapping[str, float]
+
+
+def where(actors: Sequence[tuple[str, _Resources]], offers: Mapping[str, _Resources]) -> tuple[list[str], bool]:
+    """The job's nodes, and whether that is everywhere, as RayJob has both. actors: the node of each, and what it was
+    given. offers: what each node has."""
     for resource in ("GPU", "CPU"):
-        holding = [actor for actor in living if actor.required_resources.get(resource, 0) > 0]
+        holding = {node for node, given in actors if given.get(resource, 0) > 0}
+        offering = {node for node, offer in offers.items() if offer.get(resource, 0) > 0}
         if holding:
-            living = holding
-            break
-    return _named(job.job_id.hex(), sorted({actor.address.node_id.hex() for actor in living}))
+            comes_first = resource == "GPU" or not any(offer.get("GPU", 0) > 0 for offer in offers.values())
+            return sorted(holding), comes_first and offering <= holding
+    return sorted({node for node, _ in actors}), False
 
 
 def _is_meant(job: JobTableData, driver: int | None, name: str | None) -> bool:
+    if job.job_id.hex() == ray.get_runtime_context().get_job_id():  # we descend from who starts the job as well
+        return False
     if driver is None:
         return name in (job.job_id.hex(), job.config.metadata.get("job_submission_id"))
     if job.driver_address.ip_address not in (ray.util.get_node_ip_address(), "127.0.0.1"):
@@ -59,14 +88,16 @@ def _is_meant(job: JobTableData, driver: int | None, name: str | None) -> bool:
     return root is not None and job.driver_pid in {each.pid for each in tree(root)}
 
 
-def _named(job: str, node_ids: Sequence[str]) -> RayJob:
+def _named(job: str, node_ids: Sequence[str], *, is_everywhere: bool) -> RayJob:
     """With names to tell nodes apart: the host's, and where pretended nodes share one, the beginning of the id."""
     nodes = {node["NodeID"]: node for node in ray.nodes()}
     hosts = {each: _host(nodes[each]) for each in node_ids}
     shared = [host for host in hosts.values() if list(hosts.values()).count(host) > 1]
     names = {each: f"{host}-{each[:6]}" if host in shared else host for each, host in hosts.items()}
     order = sorted(node_ids, key=lambda each: names[each])
-    return RayJob(id=job, node_ids=tuple(order), names=tuple(names[each] for each in order))
+    return RayJob(
+        id=job, node_ids=tuple(order), names=tuple(names[each] for each in order), is_everywhere=is_everywhere
+    )
 
 
 def _host(node: dict[str, str]) -> str:

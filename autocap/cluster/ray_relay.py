@@ -4,6 +4,9 @@ It finds the nodes on which a job's workers run, has an actor with an agent on e
 standard input to the agents, the agents' as `N: {json}` to its standard output, as srun would. Its first line is
 `job: {"id": …, "nodes": […]}`. When its input ends it takes the actors down and leaves.
 
+An actor takes seconds to start, and so do a job's workers. So both start at the same time: there is an actor on every
+node of a cluster that is not large before it is known which of them the job has.
+
 A call costs this process about half a millisecond. So the actors are called in groups: one of each passes the lines on
 to the others, and brings back what all of them have said; nothing is called while the controller says nothing.
 """
@@ -16,7 +19,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,45 +35,77 @@ try:
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from autocap.cluster.ray_jobs import RayJob, all_nodes, job_of
+    from autocap.cluster.ray_jobs import RayJob, all_nodes, head_answers, job_of
 except ImportError as error:
     raise ImportError(NO_RAY) from error
 
 GROUP = 8
-_CONNECT_EVERY_S, _LOOK_EVERY_S = 1.0, 0.5
+_MOST_AHEAD = 32  # nodes that get an actor before it is known which of them the job has
+_CONNECT_EVERY_S, _LOOK_EVERY_S = 1.0, 0.25
 _STEADY_S = 2.0  # for which the job's nodes stay the same: workers start one after the other
+_WAIT_EVERY_S = 2.0  # an actor that is not called for 6 s ends
+_HEAD_EVERY_S, _HEAD_ANSWERS_S = 0.5, 1.5  # calls go on without it for a minute, then Ray ends this process
 _MOST_BYTES = 1 << 20
 
 
-class Relay:
-    """agent: its command line, to which the number is added. out: the descriptor that the protocol has to itself."""
+class Ends:
+    """The actors on nodes that the job has or may have, by their node's id. agent: its command line."""
 
-    def __init__(self, job: RayJob, agent: Sequence[str], out: int) -> None:
-        self._job, self._agent, self._out = job, agent, out
+    def __init__(self, agent: Sequence[str]) -> None:
+        ray.cloudpickle.register_pickle_by_value(ray_actor)
+        self._remote: Any = ray.remote(ray_actor.Actor)
+        self._given = ([*agent, "--spare"], {"PYTHONPATH": os.pathsep.join(import_path())})
+        self._actors: dict[str, Any] = {}
+        self._waits: dict[str, asyncio.Task[None]] = {}
+
+    def make(self, nodes: Collection[str]) -> None:
+        """Start one on each of these nodes, unless it is there."""
+        for node in nodes:
+            if node not in self._actors or self._waits[node].done():
+                on = NodeAffinitySchedulingStrategy(node, soft=False)
+                actor = self._remote.options(num_cpus=0, max_restarts=0, scheduling_strategy=on).remote(*self._given)
+                self._actors[node], self._waits[node] = actor, asyncio.create_task(_needed(actor))
+
+    async def take(self, job: RayJob) -> list[Any]:
+        """Those of a job's nodes, once all are there and know which they are; the others are ended. Raises RayError."""
+        self.make(job.node_ids)
+        self.end(set(self._actors) - set(job.node_ids))
+        actors = [self._actors[node] for node in job.node_ids]
+        await asyncio.gather(*(actor.wait.remote() for actor in actors))
+        for wait in self._waits.values():
+            wait.cancel()
+        names = zip(actors, job.names, strict=True)
+        await asyncio.gather(*(actor.begin.remote(number, name) for number, (actor, name) in enumerate(names)))
+        return actors
+
+    def end(self, nodes: Collection[str]) -> None:
+        """Have no actor on these nodes any more. Its agent's input ends."""
+        for node in nodes:
+            self._waits.pop(node).cancel()
+            ray.kill(self._actors.pop(node))
+
+    def end_all(self) -> None:
+        """Have none at all."""
+        self.end(list(self._actors))
+
+
+async def _needed(actor: Any) -> None:
+    with suppress(RayError):  # it, or its node, is gone
+        while True:
+            await actor.wait.remote()
+            await asyncio.sleep(_WAIT_EVERY_S)
+
+
+class Relay:
+    """actors: of a job's nodes, by their numbers. out: the descriptor that the protocol has to itself."""
+
+    def __init__(self, actors: Sequence[Any], out: int) -> None:
+        self._actors, self._out = dict(enumerate(actors)), out
         self._said_lost: set[int] = set()
         self._held = b""
         self.ended = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._in_flight: dict[int, int] = {}
-        ray.cloudpickle.register_pickle_by_value(ray_actor)
-        remote: Any = ray.remote(ray_actor.Actor)
-        self._actors: dict[int, Any] = {
-            number: remote.options(
-                num_cpus=0, max_restarts=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-            ).remote(number)
-            for number, node in enumerate(job.node_ids)
-        }
-
-    async def begin(self) -> None:
-        """Start all agents once all actors are there, and say of which job they are. Raises RayError."""
-        await asyncio.gather(*(actor.ready.remote() for actor in self._actors.values()))
-        environment = {"PYTHONPATH": os.pathsep.join(import_path())}
-        started = (
-            actor.start.remote([*self._agent, "--number", str(number)], environment)
-            for number, actor in self._actors.items()
-        )
-        await asyncio.gather(*started)
-        _write(self._out, b"job: " + json.dumps({"id": self._job.id, "nodes": self._job.names}).encode() + b"\n")
 
     def read(self) -> None:
         """Take what stands on our standard input."""
@@ -105,7 +140,7 @@ class Relay:
         try:
             said: ray_actor.Said = await self._actors[first].exchange.remote(lines, answers, others)
         except RayError as error:
-            self._lost(first, f"Ray says: {str(error).strip().splitlines()[0]}")
+            self._lost(first, f"Ray says: {_first_line(error)}")
             return
         finally:
             self._in_flight[first] -= 1
@@ -149,9 +184,10 @@ def main(argv: Sequence[str]) -> int:
         signal.signal(signum, lambda *_: sys.exit(0))
     _connect(given.address)
     try:
-        job = _job(given.driver_pid, given.job)
-        if job is not None:
-            asyncio.run(_carry(Relay(job, given.agent, out)))
+        asyncio.run(_carry(given.agent, out, lambda: _nodes(given.driver_pid, given.job)))
+    except RayError as error:
+        print(f"Ray says: {_first_line(error)}", file=sys.stderr, flush=True)
+        return 1
     finally:
         ray.shutdown()
     return 0
@@ -170,19 +206,21 @@ def _connect(address: str) -> None:
         time.sleep(_CONNECT_EVERY_S)
 
 
-def _job(driver: int | None, name: str | None) -> RayJob | None:
+def _nodes(driver: int | None, name: str | None) -> RayJob | None:
+    return all_nodes() if driver is None and name is None else job_of(driver, name)
+
+
+async def _job(look: Callable[[], RayJob | None]) -> RayJob | None:
     """Wait until the job's workers are all there; `None` where our input has ended before."""
-    if driver is None and name is None:
-        return all_nodes()
     found: RayJob | None = None
     since_s = time.monotonic()
     while not _has_ended():
-        now = job_of(driver, name)
+        now = look()
         if now != found:
             found, since_s = now, time.monotonic()
-        if found is not None and time.monotonic() - since_s >= _STEADY_S:
+        if found is not None and (found.is_everywhere or time.monotonic() - since_s >= _STEADY_S):
             return found
-        time.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_LOOK_EVERY_S)
     return None
 
 
@@ -193,19 +231,44 @@ def _has_ended() -> bool:
     return any(event & select.POLLHUP and not event & select.POLLIN for _, event in watch.poll(0))
 
 
-async def _carry(relay: Relay) -> None:
+async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | None]) -> None:
+    ends, nodes = Ends(agent), all_nodes().node_ids
+    if len(nodes) <= _MOST_AHEAD:
+        ends.make(nodes)
+    try:
+        job = await _job(look)
+        if job is not None:
+            relay = Relay(await ends.take(job), out)
+            _write(out, b"job: " + json.dumps({"id": job.id, "nodes": job.names}).encode() + b"\n")
+            await _pass_on(relay)
+    finally:
+        ends.end_all()
+
+
+async def _pass_on(relay: Relay) -> None:
     loop = asyncio.get_running_loop()
     loop.add_reader(0, relay.read)
     for signum in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(signum, relay.ended.set)
-    ended = asyncio.create_task(relay.ended.wait())
-    begun = asyncio.create_task(relay.begin())
-    await asyncio.wait({ended, begun}, return_when=asyncio.FIRST_COMPLETED)
-    if begun.done():
-        await begun
-        await ended
-        loop.remove_reader(0)
-        await relay.leave(ray_actor.LEAVE_S + 1.0)
+    ended, headless = asyncio.create_task(relay.ended.wait()), asyncio.create_task(_headless())
+    await asyncio.wait({ended, headless}, return_when=asyncio.FIRST_COMPLETED)
+    loop.remove_reader(0)
+    await relay.leave(ray_actor.LEAVE_S + 1.0)
+    if headless.done():
+        print(f"Ray's head has not answered within {_HEAD_ANSWERS_S:g} s", file=sys.stderr, flush=True)
+        os._exit(1)  # Ray would wait for it for a minute
+    headless.cancel()
+
+
+async def _headless() -> None:
+    """Wait for as long as the cluster's head answers."""
+    with suppress(asyncio.TimeoutError):  # of a dead head Ray's call comes back much later than told
+        while await asyncio.wait_for(asyncio.to_thread(head_answers, _HEAD_ANSWERS_S), _HEAD_ANSWERS_S):
+            await asyncio.sleep(_HEAD_EVERY_S)
+
+
+def _first_line(error: RayError) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _write(out: int, data: bytes) -> None:

@@ -90,12 +90,14 @@ class ActuatorChosen:
     """Who sets the limits of the devices, where they are real ones.
 
     name: direct, helper or zeusd. where: of the helper or zeusd, "" for direct. reason: why it is not direct, a clause.
+    node: on which, of several.
     """
 
     t_s: float
     name: str
     where: str = ""
     reason: str = ""
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,12 +219,15 @@ class Warned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRestored:
-    """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read."""
+    """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read.
+
+    restored: `None` on a node that is not reached any more, and puts it back by itself.
+    """
 
     t_s: float
     uuid: str
     final_w: float | None
-    restored: bool
+    restored: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

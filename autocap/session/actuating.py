@@ -30,7 +30,7 @@ class Actuation:
 
     name, where, reason: as in events.ActuatorChosen. gpus: the devices, with the caps that may be set there. guardian:
     makes their guardian; the argument is the job. passed_over: why nobody sets them for us, where we have to try it
-    ourselves without the right to; sentences.
+    ourselves without the right to; sentences. of_nodes: who does on each of several nodes, with any time.
     """
 
     name: str
@@ -39,10 +39,12 @@ class Actuation:
     where: str = ""
     reason: str = ""
     passed_over: str = ""
+    of_nodes: tuple[events.ActuatorChosen, ...] = ()
 
-    def chosen(self, t_s: float) -> events.ActuatorChosen:
-        """As the run log has it."""
-        return events.ActuatorChosen(t_s=t_s, name=self.name, where=self.where, reason=self.reason)
+    def chosen(self, t_s: float) -> tuple[events.ActuatorChosen, ...]:
+        """As the run log has it, of each node."""
+        here = events.ActuatorChosen(t_s=t_s, name=self.name, where=self.where, reason=self.reason)
+        return tuple(replace(one, t_s=t_s) for one in self.of_nodes) or (here,)
 
     @contextmanager
     def explained(self) -> Iterator[None]:

@@ -41,15 +41,26 @@ class JobThere(Protocol):
     def suspend(self, *, from_terminal: bool = False) -> None: ...
 
 
-class Counting(Protocol):
-    """Says how many iterations the job has done. A context manager. fault: why counting stopped. remarks: how they are
-    counted, where the user is to know."""
+class IterationSource(Protocol):
+    """Says how many iterations the job has done. fault: why counting stopped. remarks: how they are counted, where the
+    user is to know."""
 
     @property
     def fault(self) -> str | None: ...
 
     @property
     def remarks(self) -> tuple[str, ...]: ...
+
+    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
+        """The count, its time on a clock whose zero is `origin_s` on the system's monotonic one. needed: whether
+        something is measured by it now."""
+
+    def progress(self, sensor: SensorInfo) -> Progress:
+        """What turns samples into marks."""
+
+
+class Counting(IterationSource, Protocol):
+    """A context manager that has a job's iterations counted."""
 
     def __enter__(self) -> Self: ...
 
@@ -64,13 +75,6 @@ class Counting(Protocol):
 
     def child_stdout(self) -> AbstractContextManager[int | None]:
         """The child's standard output while it is started; `None` is ours, inherited."""
-
-    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None:
-        """The count, its time on a clock whose zero is `origin_s` on the system's monotonic one. needed: whether
-        something is measured by it now."""
-
-    def progress(self, sensor: SensorInfo) -> Progress:
-        """What turns samples into marks."""
 
     def drain(self, clock: RunClock) -> None:
         """Wait a moment for the child's last output to have gone through."""

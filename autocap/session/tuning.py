@@ -22,13 +22,12 @@ from autocap.guardian import Guardian
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
-from autocap.progress import Progress
-from autocap.records import Measurement, SensorInfo, StepReading, Trial
+from autocap.records import Measurement, StepReading, Trial
 from autocap.session.actuating import NewGuardian
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
-from autocap.session.place import LocalPlace, Place
+from autocap.session.place import IterationSource, LocalPlace, Place
 from autocap.session.recorder import Recorder
 from autocap.session.remembering import JobMemory, Recalled
 from autocap.session.roles import Inbox, Job, Order
@@ -65,21 +64,6 @@ class TunedJob(Job, Protocol):
 
     @property
     def identity(self) -> ProcessId | None: ...
-
-
-class IterationSource(Protocol):
-    """Says how many iterations the job has done. fault: why counting stopped. remarks: how they are counted, where the
-    user is to know. needed: whether something is measured by the count now."""
-
-    @property
-    def fault(self) -> str | None: ...
-
-    @property
-    def remarks(self) -> tuple[str, ...]: ...
-
-    def read(self, origin_s: float, *, needed: bool = True) -> StepReading | None: ...
-
-    def progress(self, sensor: SensorInfo) -> Progress: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,8 +209,9 @@ class Tuning:
             raise DeviceError(device.refusal)
         way = self.place.actuation(self.config.actuator, device, self.new_guardian)
         held = guarded(way, self.job.identity, self.recorder, self.clock, stack)
-        if isinstance(device, LendableDevice):
-            self.recorder.event(way.chosen(self.clock.now()))
+        if isinstance(device, LendableDevice) or way.of_nodes:
+            for chosen in way.chosen(self.clock.now()):
+                self.recorder.event(chosen)
         self.inbox.actuator = held.guardian
         stack.callback(self._forget_guardian)
         return held

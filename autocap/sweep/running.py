@@ -227,7 +227,8 @@ class Running:
         """Say who sets limits, where that is news."""
         if isinstance(device, LendableDevice) and (way.name, way.where) != self._set_by:
             self._set_by = (way.name, way.where)
-            self.recorder.event(way.chosen(self.clock.now()))
+            for chosen in way.chosen(self.clock.now()):
+                self.recorder.event(chosen)
 
     def _measure(
         self, job: ChildJob, device: Tunable, held: Guarded | None, whole: WholeRun, inbox: "EndingInbox"

@@ -3,6 +3,7 @@ moments, and what became of limits, job and processes."""
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -62,7 +63,8 @@ def _several(args: argparse.Namespace, drawn: Sequence[tuple[str, int]]) -> list
             with up.started(cluster):
                 stage = Stage(cluster, Path(folder))
                 while rest and stage.is_sound:
-                    outcomes.append(stage.injected(*rest.pop(0)))
+                    outcomes.append(one := stage.injected(*rest.pop(0)))
+                    print(f"{one.kind}, seed {one.seed}: {'; '.join(one.complaints) or 'fine'}", file=sys.stderr)
     return outcomes
 
 

@@ -40,20 +40,21 @@ _HIGHEST_MW, _STEP_MW = 257_123, 1_009  # of the limits that are found
 class Kind:
     """Of an injection. victims: which processes, of the run and one of its nodes. engine: the only one that has it.
 
-    ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good;
-    leaves: whether, where it is killed, nothing of ours may be left though the job goes on, which else is observed.
+    ways: the signals that they may get. tuning_ends: whether it must, as long as something is stopped or for good, and
+    then nothing of ours may be left though the job goes on; what stops before anything was measured is waited for.
     resumes: whether tuning may begin again once what was stopped goes on. job_ends: whether the job may; else each rank
-    must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node.
+    must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node. ruins: the
+    cluster is of no use any more, and what it leaves of the job is its own business.
     """
 
     victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
     engine: str | None = None
     ways: tuple[int, ...] = (signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)
     tuning_ends: bool = True
-    leaves: bool = False
     resumes: bool = False
     job_ends: bool = False
     whole_node: bool = False
+    ruins: bool = False
 
 
 class Stage:
@@ -84,7 +85,7 @@ class Stage:
             finally:
                 self._clear(run)
         result = replace(result, said=run.said())
-        self.is_sound = not result.complaints and name not in _RUINOUS
+        self.is_sound = not result.complaints and not kind.ruins
         return result
 
     def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
@@ -98,22 +99,23 @@ class Stage:
         victims = list(kind.victims(self, run, name))
         living = [one for one in self.cluster.names if one != name or not kind.whole_node]
         away = not self._are_back(living)
+        goes_on = way == signal.SIGSTOP and (kind.resumes or not run.has_begun())
         for victim in victims:
             processes.send(victim, way)
         began_s = time.monotonic()
-        changed, back_s = self._put_back(living) if kind.tuning_ends else (None, None)
+        changed, back_s = self._put_back(living) if kind.tuning_ends and (kind.resumes or not goes_on) else (None, None)
         if way == signal.SIGSTOP:
             time.sleep(max(0.0, rng.uniform(*_STOPPED_S) - (time.monotonic() - began_s)))
             for victim in victims:
                 processes.send(victim, signal.SIGCONT)
-            changed = changed or (self._put_back([name])[0] if kind.whole_node else None)
+            changed = changed or (self._put_back([name])[0] if kind.whole_node and not goes_on else None)
         self._recover(name)
         hung = None
-        if kind.tuning_ends and not (way == signal.SIGSTOP and kind.resumes):
+        if kind.tuning_ends and not goes_on:
             changed = changed or self._put_back(self.cluster.names)[0]
-            hung = self._left(run, time.monotonic(), _OURS) if kind.leaves and way == signal.SIGKILL else None
+            hung = self._left(run, time.monotonic(), _OURS)
         harmed = self._ended(kind, run)
-        hung = hung or self._left(run, time.monotonic(), ())
+        hung = hung or self._left(run, time.monotonic(), _OURS if kind.ruins else ())
         changed = changed or self._put_back(self.cluster.names)[0]
         return replace(result, changed=changed, harmed=harmed, hung=hung, back_s=back_s if away else None)
 
@@ -213,7 +215,7 @@ class Stage:
 
 
 _JOB, _WATCHDOG = "bench.cluster.", "autocap.guardian.watchdog"
-_OURS = (AGENT, RELAY, _WATCHDOG)  # gone once the tuning has ended, though the job goes on
+_OURS = (AGENT, RELAY, _WATCHDOG, "ray::Actor")  # gone once the tuning has ended, though the job goes on
 
 
 def _agent(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
@@ -251,6 +253,11 @@ def _daemon_named(word: str) -> "Callable[[Stage, runs.Started, str], list[Proce
     return daemon
 
 
+def _head(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """Which is on the first node, whatever other was drawn."""
+    return _daemon_named("gcs_server")(stage, run, stage.cluster.names[0])
+
+
 def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
     stage.cancel()
     return []
@@ -258,13 +265,12 @@ def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
 
 KINDS = {
     "agent": Kind(victims=_agent),
-    "controller": Kind(victims=_controller, resumes=True, leaves=True),
-    "relay": Kind(victims=_carrier, leaves=True),
+    "controller": Kind(victims=_controller, resumes=True),
+    "relay": Kind(victims=_carrier),
     "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True),
     "scancel": Kind(victims=_cancelled, engine="slurm", ways=(signal.SIGKILL,), job_ends=True),
     "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),
     "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
-    "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True),
-    "head": Kind(victims=_daemon_named("gcs_server"), engine="ray", job_ends=True),
+    "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True, ruins=True),
+    "head": Kind(victims=_head, engine="ray", job_ends=True, ruins=True),
 }
-_RUINOUS = ("raylet", "head")

@@ -26,12 +26,11 @@ from autocap.cluster.protocol import (
     Hello,
     JobEnded,
     Message,
-    Row,
-    Rows,
     Word,
     line_of,
     said,
 )
+from autocap.cluster.rows import Row, Rows
 from autocap.guardian import Restored
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.version import __version__
@@ -151,6 +150,12 @@ class VirtualAgent:
                 self._do(message)
             case _:
                 raise AssertionError(f"an agent hears no {type(message).__name__}")
+
+    def leave(self) -> None:
+        """Its input has ended."""
+        if not self.dead:
+            self._restore()
+            self.dead = True
 
     def end_job(self) -> None:
         """The job's processes here end."""
@@ -273,8 +278,12 @@ class VirtualChannel:
         arrived, self._arrived = self._arrived, []
         return [(number, said(line)) for number, line in arrived]
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def leave(self) -> None:
+        """The agents' input ends: each puts back and says no more."""
+        for agent in self._agents:
+            self._clock.at(self._clock.now() + self._network.delay_s[1], agent.leave)
+
+    close = leave  # nothing is held
 
     def say(self, number: int, message: Message) -> None:
         """From an agent."""

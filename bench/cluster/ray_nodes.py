@@ -2,15 +2,17 @@
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
 
+from bench.cluster import processes
 from bench.cluster.layout import Cluster, ClusterError, ray_settings
 from bench.nvml_emulation.metered import COST_VARIABLE
 
 _STORE_BYTES = 80 * 2**20  # of objects, the least that Ray takes
-_START_S = 120.0
+_START_S, _TRIES = 120.0, 3  # Ray itself gives a node up after 30 s, which a machine that does much else may take
 _TELL = 5  # lines of what it said
 
 
@@ -27,11 +29,18 @@ def start(cluster: Cluster) -> None:
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
     for name in cluster.names:
-        start_node(cluster, name)
+        for _ in range(_TRIES):
+            told = _started(cluster, name)
+            if told is None:
+                break
+            for left in processes.of_node(cluster, name):
+                processes.send(left, signal.SIGKILL)
+        else:
+            raise ClusterError(f"Ray's {name} was not started in {_TRIES} tries; {told}")
 
 
-def start_node(cluster: Cluster, name: str) -> None:
-    """Start one node, the first one as head. Raises ClusterError."""
+def _started(cluster: Cluster, name: str) -> str | None:
+    """Start one node, the first one as head; where it does not start, what is said of it."""
     address = f"127.0.0.1:{cluster.port}"
     role = (
         ("--head", f"--port={cluster.port}", "--include-dashboard=false", f"--temp-dir={cluster.directory / 'ray'}")
@@ -63,6 +72,6 @@ def start_node(cluster: Cluster, name: str) -> None:
             ).returncode
         except subprocess.TimeoutExpired:
             started = None
-    if started != 0:
-        said = " / ".join(log.read_text().splitlines()[-_TELL:])
-        raise ClusterError(f"Ray's {name} was not started within {_START_S:g} s; {log} ends with: {said}")
+    if started == 0:
+        return None
+    return f"{log} ends with: {' / '.join(log.read_text().splitlines()[-_TELL:])}"

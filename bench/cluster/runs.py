@@ -56,6 +56,11 @@ class Started:
     def told(self) -> str:
         return " / ".join(self.said()[-_TELL:]) or "nothing"
 
+    def has_begun(self) -> bool:
+        """Whether the devices are known, so that their limits may be set."""
+        log = self.out / "events.jsonl"
+        return log.exists() and '"device_found"' in log.read_text()
+
     def ranks(self) -> list[Done]:
         """What the job's own ranks printed at their ends."""
         lines = _printed(self.out).read_text().splitlines()

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from autocap.cluster.protocol import Begin, Deed, Do, Done, Found, Message, Rows, Target, Word, line_of, said
+from autocap.cluster.protocol import Begin, Deed, Do, Done, Found, Message, Target, Word, line_of, said
+from autocap.cluster.rows import Rows
 from bench.nvml_emulation import FileBoard, environment, machine
 
 PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")

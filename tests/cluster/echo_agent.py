@@ -1,6 +1,6 @@
 """Speaks as an agent does, and nothing more: answers words, and leaves a file that says how it came to leave.
 
-python echo_agent.py FOLDER [--number N]
+python echo_agent.py FOLDER [--number N | --spare]
 """
 
 import os
@@ -26,8 +26,17 @@ def leave(number: int, why: str) -> NoReturn:
     os._exit(0)
 
 
+def own_number() -> int:
+    if "--spare" not in sys.argv:
+        return int(sys.argv[sys.argv.index("--number") + 1] if "--number" in sys.argv else os.environ["SLURM_PROCID"])
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(0, 1) or leave(-1, "end of input")
+    return int(line.split()[0])
+
+
 def main() -> None:
-    number = int(sys.argv[sys.argv.index("--number") + 1] if "--number" in sys.argv else os.environ["SLURM_PROCID"])
+    number = own_number()
     signal.signal(signal.SIGTERM, lambda *_: leave(number, "told to"))
     node = os.environ.get("SLURMD_NODENAME", os.environ.get("RAY_NODE_ID", ""))
     say(Hello(version=1, autocap_version="", node=node, pid=os.getpid(), boot_id="", clock_id=""))

@@ -1,6 +1,7 @@
 """A program: one whole session over simulated agents in real time.
 
 python -m tests.cluster.live_run run OUT -- COMMAND…
+python -m tests.cluster.live_run ray OUT -- COMMAND…    whose nodes are known once it has run for a while
 python -m tests.cluster.live_run attach OUT SECONDS     whose job ends after so long
 """
 
@@ -10,14 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autocap.cli import Parser, options
+from autocap.cluster.carriers import ray
+from autocap.cluster.channel import EngineJob
 from autocap.cluster.place import Carrier, ClusterPlace
-from autocap.cluster.protocol import Message, Target
+from autocap.cluster.protocol import Begin, Message, Target
 from autocap.job.signals import SignalClock
 from autocap.session.modes import attach, run
 from bench.cluster.network import EventClock, Network, VirtualAgent, VirtualChannel
 from tests.cluster.world import PlainMachine
 
 NODES = ("east", "west")
+LATE_S = 1.5
 
 
 class LiveChannel(VirtualChannel):
@@ -54,16 +58,38 @@ class LiveChannel(VirtualChannel):
         self._live.wait_until(time.monotonic() - self._began_s)
 
 
+class LateChannel(LiveChannel):
+    """As the one to a relay: of which job the agents are is known late, and till then nobody is there to be told."""
+
+    job: EngineJob | None = None  # type: ignore[assignment]
+
+    def send(self, message: Message, to: Sequence[int] | None = None) -> None:
+        assert self.job is not None, f"{message} is said to nobody"
+        if isinstance(message, Begin):
+            print("begin", message.target.engine, message.target.job, message.step_map)
+        super().send(message, to)
+
+    def receive(self) -> list[tuple[int, Message]]:
+        if time.monotonic() < self._began_s + LATE_S:
+            return []
+        self.job = EngineJob(id="0500", nodes=NODES)
+        return super().receive()
+
+
 def main(mode: str, out: str, *words: str) -> int:
-    channel = LiveChannel()
+    channel = LateChannel() if mode == "ray" else LiveChannel()
     carrier = Carrier(target=Target(engine="slurm", job="7"), names=NODES, open=lambda: channel)
+    if mode == "ray":
+        carrier = Carrier(
+            target=Target(engine="ray", job=""), names=(), open=lambda: channel, for_workers=ray.for_workers
+        )
     place = ClusterPlace(carrier)
     parser = Parser(prog="live", allow_abbrev=False, add_help=False)
-    options.declare(parser, "run" if mode == "run" else "attach")
+    options.declare(parser, "attach" if mode == "attach" else "run")
     args = parser.parse_args(["--out", str(Path(out)), "--no-memory", "--nodes", "slurm"])
-    args.child = list(words[1:]) if mode == "run" else None
+    args.child = None if mode == "attach" else list(words[1:])
     with SignalClock() as clock:
-        if mode == "run":
+        if mode != "attach":
             return run(options.run_config(args, "run"), clock, place)
         channel.end_job_at(float(words[0]))
         return attach(options.attach_config(args), clock, place)

@@ -24,10 +24,10 @@ from autocap.cluster.protocol import (
     FromAgent,
     Heard,
     JobEnded,
-    Rows,
     Target,
     Word,
 )
+from autocap.cluster.rows import Rows
 from autocap.guardian import Guardian
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
@@ -226,7 +226,8 @@ def test_the_jobs_end_is_told_once_and_nothing_is_set_after_it(play: Play) -> No
     play.advance(1.6, words=True)
     assert play.limits_w == ARRIVALS_W
     play.advance(5.0, words=True)
-    assert play.said.count(JobEnded()) == 1
+    (ended,) = [each for each in play.said if isinstance(each, JobEnded)]
+    assert [(one.restored, one.final_w) for one in ended.restored] == [(True, limit_w) for limit_w in ARRIVALS_W]
     done = play.do(2, Deed.SET, CAPS_W)
     assert done.fault is Fault.GUARD
     assert play.limits_w == ARRIVALS_W
@@ -253,6 +254,9 @@ def test_nothing_is_set_before_the_job_is_found(play: Play) -> None:
 def test_a_fault_puts_back_and_says_why_last_of_all(play: Play) -> None:
     begun(play).do(1, Deed.SET, CAPS_W)
     play.agent.fail(RuntimeError("out of luck"))
-    assert play.said[-1] == Failed(why="RuntimeError: out of luck")
+    last = play.said[-1]
+    assert isinstance(last, Failed)
+    assert last.why == "RuntimeError: out of luck"
+    assert [(one.restored, one.final_w) for one in last.restored] == [(True, limit_w) for limit_w in ARRIVALS_W]
     assert play.agent.is_leaving
     assert play.limits_w == ARRIVALS_W

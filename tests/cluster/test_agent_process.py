@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, pairwise
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autocap.cluster.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Rows
+from autocap.cluster.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Word, line_of, said
+from autocap.cluster.rows import Rows
 from tests.cli.test_cli import until
 from tests.cluster.agent_stand import Controller, Node
 
@@ -138,7 +141,7 @@ def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:
     until(lambda: controller.done(1), WAIT_S)
     job.kill()
     job.wait()
-    until(lambda: JobEnded() in controller.said, WAIT_S)
+    until(lambda: any(isinstance(each, JobEnded) for each in controller.said), WAIT_S)
     assert node.is_back
     controller.set(2)
     until(lambda: controller.done(2), WAIT_S)
@@ -205,3 +208,24 @@ def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: 
         controller.hang_up()
         assert controller.agent.wait(WAIT_S) == 0
     assert not step_map.exists()
+
+
+@pytest.mark.parametrize(("first", "heard"), [(b"3 rack1\n", [7]), (b"", None)])
+def test_a_spare_agent_begins_once_it_is_told_which_it_is(first: bytes, heard: list[int] | None) -> None:
+    words = [line_of(Word(number=number, interval_s=0.1, counted=True), to=(number % 4,)) for number in (6, 7)]
+    spare = subprocess.run(
+        [sys.executable, "-m", "autocap.cluster.agent", "--spare"],
+        env={**os.environ, "SLURM_PROCID": "2"},
+        input=b"".join([first, *words] if first else []),
+        capture_output=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    messages = [said(line) for line in spare.stdout.splitlines()]
+    if heard is None:
+        assert messages == []
+    else:
+        hello = messages.pop(0)
+        assert isinstance(hello, Hello)
+        assert hello.node == "rack1"
+        assert [message.number for message in messages if isinstance(message, Heard)] == heard

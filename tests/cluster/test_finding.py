@@ -13,7 +13,8 @@ from autocap.job.processes import environment, identify
 
 SLEEP = (sys.executable, "-c", "import time; print(flush=True); time.sleep(600)")
 Start = Callable[..., "subprocess.Popen[bytes]"]
-OURS = {b"SLURM_JOB_ID": b"90001", b"SLURMD_NODENAME": b"n1", b"SLURM_STEP_ID": b"3"}
+JOB = f"9{os.getpid()}"  # nobody else's who runs these tests now
+OURS = {b"SLURM_JOB_ID": JOB.encode(), b"SLURMD_NODENAME": b"n1", b"SLURM_STEP_ID": b"3"}
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def slurm(node: str, step: str | None, job: str = "90001") -> dict[str, str]:
+def slurm(node: str, step: str | None, job: str = JOB) -> dict[str, str]:
     given = {"SLURM_JOB_ID": job, "SLURMD_NODENAME": node}
     return given if step is None else {**given, "SLURM_STEP_ID": step}
 
@@ -43,12 +44,12 @@ def roots(here: JobHere) -> set[int]:
 
 
 def slurm_job() -> JobHere:
-    return JobHere(Target(engine="slurm", job="90001"), OURS)
+    return JobHere(Target(engine="slurm", job=JOB), OURS)
 
 
 def test_the_steps_of_the_job_on_this_node_but_for_our_own(start: Start) -> None:
     ours = [start(**slurm("n1", "0")), start(**slurm("n1", "1"))]
-    for other in (slurm("n2", "0"), slurm("n1", "3"), slurm("n1", None), slurm("n1", "0", "90002")):
+    for other in (slurm("n2", "0"), slurm("n1", "3"), slurm("n1", None), slurm("n1", "0", f"{JOB}2")):
         start(**other)
     assert roots(slurm_job()) == {each.pid for each in ours}
 

@@ -4,11 +4,11 @@ import pytest
 
 from autocap.cluster.device import ClusterSampler
 from autocap.cluster.guardian import ClusterGuardian
-from autocap.cluster.protocol import Fault
+from autocap.cluster.protocol import Do, Failed, Fault
 from autocap.errors import DeviceError, GuardError, LimitRefused
 from autocap.records import CapRange, Sample
 from autocap.session.caps import common_range
-from bench.cluster.network import Network
+from bench.cluster.network import Network, VirtualAgent
 from tests.cluster.world import World
 
 SLOW = Network(delay_s=(0.001, 0.1), lost=0.0)
@@ -72,6 +72,21 @@ def test_samples_after_a_set_show_it_on_all_nodes() -> None:
         assert {reading.requested_w for sample in samples for reading in sample.readings} == {140.0}
 
 
+def test_a_rehearsal_is_awaited_for_longer_than_a_cap_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = VirtualAgent._do
+
+    def later(agent: VirtualAgent, order: Do) -> None:
+        agent.clock.at(agent.clock.now() + 5.0, lambda: at_once(agent, order))
+
+    world = World.of(2)
+    world.device()
+    with ClusterGuardian(world.fleet) as guardian:
+        monkeypatch.setattr(VirtualAgent, "_do", later)
+        guardian.rehearse()
+        with pytest.raises(GuardError, match="node1: its agent has not answered in time"):
+            guardian.set_caps((150.0,) * 4)
+
+
 def test_a_late_node_makes_a_gap_and_comes_back() -> None:
     world = World.of(3)
     device = world.device()
@@ -102,12 +117,34 @@ def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
             assert world.machine(number).caps_w == (250.0, 250.0)
             (back_s,) = [t_s for t_s, what in world.agents[number].story if what == "back"]
             assert back_s - dead_s < 3.0
-        assert [one.restored for one in restored] == [True] * 4 + [False] * 2 + [True] * 2
-        assert [one.failure is None for one in restored] == [True] * 4 + [False] * 2 + [True] * 2
+        assert [one.restored for one in restored] == [True] * 4 + [None] * 2 + [True] * 2
+        assert not any(one.failure for one in restored)  # nothing is to be tried again
         assert guardian.beat() is False  # it was said
-        world.agents[2].dead = False
         world.go_on(1.0)
-        assert all(one.restored for one in guardian.restore())
+        assert all(agent.dead for agent in world.agents)  # none is left
+        assert guardian.restore() == restored
+        assert list(ClusterSampler(world.fleet, device, lambda: None, lambda: PACE_S).samples()) == []
+
+
+def test_a_lost_node_ends_the_observing_as_well() -> None:
+    world = World.of(3, SLOW)
+    device = world.device()
+    sampled(world, 2.0, device)
+    world.agents[2].dead = True
+    with pytest.raises(DeviceError, match="node3"):
+        sampled(world, 5.0, device)
+    world.go_on(1.0)
+    assert all(agent.dead for agent in world.agents)
+    assert sampled(world, 2.0, device) == []
+
+
+def test_a_lost_node_ends_all_agents_before_the_devices_are_known() -> None:
+    world = World.of(2)
+    world.channel.say(1, Failed(why="it has no GPU"))
+    with pytest.raises(DeviceError, match="node2: it has no GPU"):
+        world.device()
+    world.go_on(1.0)
+    assert world.agents[0].dead
 
 
 def test_a_silent_controller_lets_go_and_hears_of_it() -> None:

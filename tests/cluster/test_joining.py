@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autocap.cluster.joining import Joiner
-from autocap.cluster.protocol import Row
+from autocap.cluster.rows import Row
 from autocap.measurement.energy import EnergyMeter
 from autocap.records import NodeReading, Reading, Sample, StepReading
 

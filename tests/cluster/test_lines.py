@@ -8,20 +8,8 @@ import pytest
 
 from autocap.cluster.agent.inbox import Inbox
 from autocap.cluster.agent.outbox import Outbox
-from autocap.cluster.protocol import (
-    MOST_BYTES,
-    Deed,
-    Do,
-    Done,
-    FromAgent,
-    Heard,
-    Note,
-    Row,
-    Rows,
-    Word,
-    line_of,
-    said,
-)
+from autocap.cluster.protocol import MOST_BYTES, Deed, Do, Done, FromAgent, Heard, Note, Word, line_of, said
+from autocap.cluster.rows import Row, Rows
 from autocap.records import Reading
 
 WORD = Word(number=1, interval_s=0.1, counted=True)

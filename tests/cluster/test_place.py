@@ -21,7 +21,7 @@ def session(tmp_path: Path, mode: str, *words: str) -> tuple[dict[str, Any], lis
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    stories = [line.removeprefix("story ") for line in done.stdout.splitlines() if line.startswith("story")]
+    stories = [line.removeprefix("story ") for line in done.stdout.splitlines() if line.startswith(("story", "begin"))]
     return json.loads((out / "result.json").read_text()), stories, done.stderr
 
 
@@ -43,6 +43,9 @@ def test_a_command_on_several_nodes(tmp_path: Path) -> None:
     assert result["progress"]["kind"] == "steps"
     assert "Nodes" in said
     assert "node2" in said
+    chosen = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    chosen = [event for event in chosen if event["event"] == "actuator_chosen"]
+    assert [(event["name"], event["node"]) for event in chosen] == [("direct", "node1"), ("direct", "node2")]
 
 
 def test_a_job_that_runs_already_on_several_nodes(tmp_path: Path) -> None:
@@ -52,3 +55,14 @@ def test_a_job_that_runs_already_on_several_nodes(tmp_path: Path) -> None:
     assert all(gpu["restored"] for gpu in gpus)
     assert (result["mode"], result["command"], result["ended_because"]) == ("attach", ["slurm job 7"], "the job ended")
     assert len(stories) == 2
+
+
+def test_a_job_whose_nodes_are_known_once_it_runs(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    script = f'printf %s "$RAY_JOB_CONFIG_JSON_ENV_VAR" >{given}; exec sleep 8'
+    result, [begin, *stories], _ = session(tmp_path, "ray", "--", "sh", "-c", script)
+    check(result, stories)
+    assert result["progress"]["kind"] == "steps"
+    workers = json.loads(given.read_text())["runtime_env"]["env_vars"]
+    assert begin == f"begin ray 0500 {workers['AUTOCAP_STEP_MAP']}"
+    assert workers["PYTHONPATH"].endswith(":${PYTHONPATH}")

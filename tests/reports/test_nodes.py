@@ -6,7 +6,7 @@ from autocap.reports.summary.record import DeviceSummary, GpuSummary
 from autocap.reports.wording import limits
 
 
-def gpu(index: int, node: str, *, restored: bool = True, original_w: float | None = 250.0) -> GpuSummary:
+def gpu(index: int, node: str, *, restored: bool | None = True, original_w: float | None = 250.0) -> GpuSummary:
     return GpuSummary(
         index=index,
         uuid=f"GPU-{node}-{index}",
@@ -25,7 +25,13 @@ def test_a_row_a_node() -> None:
     device = DeviceSummary(
         kind="nvml",
         emulated=False,
-        gpus=(gpu(0, "a"), gpu(1, "a", original_w=200.0), gpu(0, "b", restored=False), gpu(1, "b")),
+        gpus=(
+            gpu(0, "a"),
+            gpu(1, "a", original_w=200.0),
+            gpu(0, "b", restored=False),
+            gpu(1, "b"),
+            gpu(0, "c", restored=None),
+        ),
     )
     table = limits.of_nodes(device)
     assert table is not None
@@ -33,8 +39,9 @@ def test_a_row_a_node() -> None:
     assert table.rows == (
         ("a", "2", "H200", "200–250", "all put back"),
         ("b", "2", "A100", "250", "1 of 2 on record as put back"),
+        ("c", "1", "A100", "250", "left to the node, not known here"),
     )
-    assert [row[0] for row in limits.of_devices(device).rows] == ["0 of a", "1 of a", "0 of b", "1 of b"]
+    assert [row[0] for row in limits.of_devices(device).rows] == ["0 of a", "1 of a", "0 of b", "1 of b", "0 of c"]
 
 
 def test_one_machine_has_no_such_table() -> None:

@@ -7,12 +7,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib import import_module
 
 from autocap.clock import Clock, MonotonicClock
 from autocap.cluster.agent.agent import Agent
 from autocap.cluster.agent.inbox import Inbox
 from autocap.cluster.agent.outbox import Outbox
-from autocap.cluster.agent.preparing import Preparation
+from autocap.cluster.agent.preparing import HEAVY, Preparation
 from autocap.cluster.protocol import VERSION, Hello
 from autocap.job.processes import boot_id
 from autocap.version import __version__
@@ -26,7 +27,13 @@ _CLOCK = "/proc/self/ns/time"
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m autocap.cluster.agent", description=__doc__)
     parser.add_argument("--number", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
-    number = parser.parse_args(argv).number
+    parser.add_argument("--spare", action="store_true", help="be ready, and begin once a line says number and node")
+    given = parser.parse_args(argv)
+    number, node = given.number, os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    if given.spare:
+        if (told := _awaited_line()) is None:
+            return 0
+        number, node = int(told.split()[0]), told.split()[1].decode()
     woken, waker = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
@@ -34,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     for signum in _ENDING:
         signal.signal(signum, lambda signum, frame: None)  # the wake-up says it
     outbox = Outbox(_own_stdout())
-    outbox.put(_hello())
+    outbox.put(_hello(node))
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
@@ -42,6 +49,19 @@ def main(argv: Sequence[str]) -> int:
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
     outbox.drain(_LAST_WORDS_S)
     return 0
+
+
+def _awaited_line() -> bytes | None:
+    """The first line of our input, no byte beyond it, once all there is to import is; `None` where it ends before."""
+    for module in HEAVY:
+        import_module(module)
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(sys.stdin.fileno(), 1)
+        if not byte:
+            return None
+        line += byte
+    return line
 
 
 def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:
@@ -56,7 +76,7 @@ def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) 
             if inbox.speaks:
                 agent.spoken()
         if woken in ready or inbox.has_ended or outbox.is_broken:
-            agent.leave()
+            agent.leave("a signal has ended its agent" if woken in ready else None)
             return
         agent.due()
         outbox.flush()
@@ -69,7 +89,7 @@ def _own_stdout() -> int:
     return own
 
 
-def _hello() -> Hello:
+def _hello(node: str) -> Hello:
     try:
         clock_id = os.readlink(_CLOCK)
     except OSError:  # before Linux 5.6 there is one for all
@@ -77,7 +97,7 @@ def _hello() -> Hello:
     return Hello(
         version=VERSION,
         autocap_version=__version__,
-        node=os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        node=node,
         pid=os.getpid(),
         boot_id=boot_id(),
         clock_id=clock_id,

@@ -18,10 +18,9 @@ from autocap.cluster.protocol import (
     JobEnded,
     Message,
     Note,
-    Row,
-    Rows,
     Word,
 )
+from autocap.cluster.rows import Row, Rows
 from autocap.errors import AutocapError, GuardError, LimitNotPermitted, LimitRefused
 from autocap.guardian import Restored
 
@@ -99,16 +98,18 @@ class Agent:
         """Put the limits back, say why, and leave."""
         if not isinstance(error, AutocapError):
             log.error("an internal fault", exc_info=error)
-        self.leave()
-        self._say(Failed(why=str(error) if isinstance(error, AutocapError) else f"{type(error).__name__}: {error}"))
+        self.leave(str(error) if isinstance(error, AutocapError) else f"{type(error).__name__}: {error}")
 
-    def leave(self) -> None:
-        """Put the limits back, and have nothing more to do."""
+    def leave(self, why: str | None = None) -> None:
+        """Put the limits back, and have nothing more to do. why: is told to the controller, where it is not gone."""
         self.is_leaving = True
+        restored: tuple[Restored, ...] = ()
         try:
-            self._put_all_back()
+            restored = self._put_all_back()
         except Exception:
             log.exception("the limits could not be put back; it is tried again at the end, and by the watchdog")
+        if why is not None:
+            self._say(Failed(why=why, restored=restored))
 
     def note(self, text: str) -> None:
         """Let the user know, once."""
@@ -216,8 +217,7 @@ class Agent:
             self._seen_s = now_s
         elif now_s - self._seen_s >= _GONE_S:
             self._job_ended = True
-            self._put_all_back()
-            self._say(JobEnded())
+            self._say(JobEnded(restored=self._put_all_back()))
 
 
 def _fault(error: Exception) -> Fault:

@@ -7,7 +7,7 @@ not say whose it has become: it counts once it does something.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from autocap.cluster.protocol import Target
@@ -17,6 +17,7 @@ _PROC = Path("/proc")
 _STEP_DAEMON = "slurmstepd"
 _ANY_JOB = b"ffffffff"
 _IDLE = b"ray::IDLE"
+_STEP, _BATCH = "step", "batch"
 _Environment = Mapping[bytes, bytes]
 
 
@@ -28,10 +29,11 @@ class JobHere:
         self._job = os.fsencode(target.job)
         self._members: set[ProcessId] = set()
         self._strangers: set[ProcessId] = set()
+        self._has_steps = False
 
     def roots(self) -> tuple[ProcessId, ...]:
         """Where the job begins on this node; none before it does. Looks through all of /proc."""
-        found = self._of_ray() if self._target.engine == "ray" else self._of_slurm()
+        found = self._workers(pids()) if self._target.engine == "ray" else self._of_slurm()
         roots = tuple(root for pid in sorted(found) if (root := identify(pid)) is not None)
         self._members = {each for each in tree(roots) if _name(each.pid) != _STEP_DAEMON} if roots else set()
         return roots
@@ -41,34 +43,43 @@ class JobHere:
         return any(each.is_alive() for each in self._members) or bool(self.roots() and self._members)
 
     def has(self, process: ProcessId) -> bool:
-        """Whether a process is the job's. What was said of it once stays."""
+        """Whether a process is the job's, by it and those above it alone. What was said of it once stays."""
         if process not in self._members and process not in self._strangers:
-            before = self._members
-            self.roots()
-            self._members |= before
-            if process not in self._members:
-                self._strangers.add(process)
+            ours = any(self._is_of_it(pid) for pid in (process.pid, *ancestors(process.pid)))
+            (self._members if ours else self._strangers).add(process)
         return process in self._members
+
+    def _is_of_it(self, pid: int) -> bool:
+        if self._target.engine == "ray":
+            return pid in self._workers([pid])
+        step = self._step_of(pid)
+        return step in (_BATCH, _STEP) and (step == _STEP or not self._has_steps)
 
     def _of_slurm(self) -> set[int]:
         """The daemons of the job's steps here, and of other processes those that none of the job's has started."""
-        node, own_step = self._environ.get(b"SLURMD_NODENAME"), self._environ.get(b"SLURM_STEP_ID")
-        steps: dict[int, bytes | None] = {}
-        for pid in pids():
-            given = _environment(pid)
-            if given.get(b"SLURM_JOB_ID") == self._job and given.get(b"SLURMD_NODENAME") == node:
-                steps[pid] = given.get(b"SLURM_STEP_ID")
-        numbered = {pid for pid, step in steps.items() if step is not None and step != own_step}
-        found = numbered or {pid for pid, step in steps.items() if step is None}
+        steps = {pid: self._step_of(pid) for pid in pids()}
+        numbered = {pid for pid, step in steps.items() if step == _STEP}
+        self._has_steps = self._has_steps or bool(numbered)
+        found = numbered or {pid for pid, step in steps.items() if step == _BATCH}
         return {_first(pid, found) for pid in found}
 
-    def _of_ray(self) -> set[int]:
-        """Its workers, which the raylet has started."""
+    def _step_of(self, pid: int) -> str | None:
+        """Of what a process is: of a step of the job's, its batch script, or neither."""
+        given, environ = _environment(pid), self._environ
+        if given.get(b"SLURM_JOB_ID") != self._job or given.get(b"SLURMD_NODENAME") != environ.get(b"SLURMD_NODENAME"):
+            return None
+        step = given.get(b"SLURM_STEP_ID")
+        if step is None:
+            return _BATCH
+        return None if step == environ.get(b"SLURM_STEP_ID") else _STEP
+
+    def _workers(self, among: Iterable[int]) -> set[int]:
+        """Ray's, of the job, which the raylet has started."""
         raylet = int(self._environ.get(b"RAY_RAYLET_PID", b"0"))
         above_us = set(ancestors(os.getpid()))
         return {
             pid
-            for pid in pids()
+            for pid in among
             if pid not in above_us and next(ancestors(pid), None) == raylet and self._is_worker(pid, raylet)
         }
 

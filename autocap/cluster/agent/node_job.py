@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from autocap.clock import Clock
 from autocap.cluster.agent.finding import JobHere
-from autocap.cluster.protocol import Found, Row
+from autocap.cluster.protocol import Found
+from autocap.cluster.rows import Row
 from autocap.devices.base import PowerSource, Tunable
 from autocap.errors import DeviceError
 from autocap.guardian import Restored

@@ -7,7 +7,8 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autocap.cluster.protocol import Heard, Message, Rows, line_of
+from autocap.cluster.protocol import Heard, Message, line_of
+from autocap.cluster.rows import Rows
 
 _MOST_BYTES = 1 << 20  # that wait: hours of what is kept, and minutes of rows
 _AT_ONCE = 1 << 16

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # heavy: imported by and by, once the controller knows that w
 
 _LOOK_EVERY_S = 0.5
 # One by one: the controller takes who is silent for 2 s for lost.
-_HEAVY = (
+HEAVY = (
     "autocap.guardian.guardian",
     "numpy",
     "autocap.devices",
@@ -56,7 +56,7 @@ class Preparation:
         """Yields when to go on, and at last what was prepared."""
         begin, now = self._begin, self._clock.now
         config = _config(begin)
-        for module in _HEAVY:
+        for module in HEAVY:
             import_module(module)
             yield now()
         from autocap import devices
@@ -77,13 +77,14 @@ class Preparation:
             self._stack.callback(meter.close)
             yield now()
         counting = self._counter()
-        device = None
+        yield now()
         began_s = now()
-        while device is None:
+        while (device := self._look(source, now() - began_s)) is None:
             yield now() + _LOOK_EVERY_S
-            device = self._look(source, now() - began_s)
         self._stack.callback(device.close)
         roots = self._job.roots()
+        if not roots:
+            raise DeviceError("the job ended on this node before its devices were guarded")
         counting.follow(roots)
         ready = NodeJob(clock=self._clock, job=self._job, device=device, counting=counting, meter=meter)
         if not begin.observe:

@@ -18,7 +18,8 @@ GIVEN, ESTIMATED = "given", "estimated"  # what an `idle_source` says
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
-    """One device and its limits, watts. cap_final_w: read after the run; restored: the limit found on arrival holds."""
+    """One device and its limits, watts. cap_final_w: read after the run; restored: the limit found on arrival holds, as
+    far as is on record; `None` where it was left to a node that was not reached any more."""
 
     index: int
     uuid: str
@@ -28,7 +29,7 @@ class GpuSummary:
     cap_default_w: float
     cap_original_w: float | None
     cap_final_w: float | None
-    restored: bool
+    restored: bool | None
     node: str = ""
 
 

@@ -155,7 +155,7 @@ def _device(events: Sequence[Event]) -> DeviceSummary | None:
             cap_default_w=gpu.cap_range.default_w,
             cap_original_w=original_w,
             cap_final_w=restored[gpu.uuid].final_w if gpu.uuid in restored else None,
-            restored=gpu.uuid in restored and restored[gpu.uuid].restored,
+            restored=restored[gpu.uuid].restored if gpu.uuid in restored else False,
             node=gpu.node,
         )
         for gpu, original_w in zip(found.gpus, found.original_w, strict=True)

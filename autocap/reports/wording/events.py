@@ -40,9 +40,10 @@ class Wording:
                 return f"command {shown(name)} is {program} here; sudo's own PATH {other}"
             case events.SettingsTaken(settings=settings):
                 return f"settings taken: {taken_words(settings)}"
-            case events.ActuatorChosen(name=name, where=where, reason=reason) if where:
+            case events.ActuatorChosen(name=name, where=where, reason=reason, node=node) if where:
                 by = f"the helper at {where}" if name == "helper" else f"{name} at {where}"
-                return f"limits are set by {by}{f', as {reason}' if reason else ''}"
+                there = f" of {node}" if node else ""
+                return f"limits{there} are set by {by}{f', as {reason}' if reason else ''}"
             case events.DeviceFound():
                 return self._device(event)
             case events.Remembered():

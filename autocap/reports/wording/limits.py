@@ -1,7 +1,11 @@
 """What became of the limits of a job's devices, one by one and node by node."""
 
+from collections.abc import Sequence
+
 from autocap.reports.document import Table
 from autocap.reports.summary.record import DeviceSummary, GpuSummary
+
+_FATES = {True: "put back", False: "not on record as put back", None: "left to the node, not known here"}
 
 
 def of_devices(device: DeviceSummary) -> Table:
@@ -14,7 +18,7 @@ def of_devices(device: DeviceSummary) -> Table:
             f"{gpu.cap_default_w:g}",
             _watts(gpu.cap_original_w),
             _watts(gpu.cap_final_w),
-            "put back" if gpu.restored else "not on record as put back",
+            _FATES[gpu.restored],
         )
         for gpu in device.gpus
     ]
@@ -32,18 +36,24 @@ def of_nodes(device: DeviceSummary) -> Table | None:
     rows = []
     for node, gpus in by_node.items():
         found = sorted({gpu.cap_original_w for gpu in gpus if gpu.cap_original_w is not None})
-        back = sum(gpu.restored for gpu in gpus)
         rows.append(
             (
                 node,
                 str(len(gpus)),
                 ", ".join(dict.fromkeys(gpu.name for gpu in gpus)),
                 "–".join(f"{limit_w:g}" for limit_w in dict.fromkeys([*found[:1], *found[-1:]])) or "unknown",
-                "all put back" if back == len(gpus) else f"{back} of {len(gpus)} on record as put back",
+                _of_node(gpus),
             )
         )
     titles = ("node", "GPUs", "name", "found W", "the limits found on arrival")
     return Table(heading="Nodes", titles=titles, rows=tuple(rows), left=(0, 2))
+
+
+def _of_node(gpus: Sequence[GpuSummary]) -> str:
+    fates = [gpu.restored for gpu in gpus]
+    if len(set(fates)) == 1 and fates[0] is not False:
+        return f"all {_FATES[fates[0]]}" if fates[0] else _FATES[fates[0]]
+    return f"{fates.count(True)} of {len(gpus)} on record as put back"
 
 
 def _watts(limit_w: float | None) -> str:
