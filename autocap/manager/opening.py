@@ -97,7 +97,8 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 resumed=before is not None,
             )
         )
-        recorder.event(way.chosen(clock.now()))
+        for chosen in way.chosen(clock.now()):
+            recorder.event(chosen)
         for text in notes:
             recorder.warn(clock.now(), text)
         held.record_notes()

@@ -39,7 +39,7 @@ def _document(found: BudgetHistory, power: Power | None) -> Document:
     if power is not None:
         drawn = f"{100 * power.used:.1f} % of it drawn, more than a sensor's error above it for {power.above_s:.1f} s"
     headline = f"{watts} W for {len(found.jobs)} jobs on {len(found.gpus)} GPUs: {drawn}"
-    back = sum(found.restored[gpu.uuid].restored for gpu in found.gpus if gpu.uuid in found.restored)
+    back = sum(found.restored[gpu.uuid].restored is True for gpu in found.gpus if gpu.uuid in found.restored)
     ended = f"ended: {found.ended_because}; limits found that are back: {back} of {len(found.gpus)}"
     return Document(
         kicker=f"autocap budget · {names}",
