@@ -127,7 +127,8 @@ class ClusterSampler:
         return self._device.gpus
 
     def samples(self) -> Iterator[Sample]:
-        """What the agents have read, up to the time by which all have; nothing once they were ended.
+        """What the agents have read, up to the time by which all have; nothing once they were ended, or the job has on
+        one of its nodes.
 
         Raises DeviceError, once, where one of them is gone.
         """
@@ -144,6 +145,8 @@ class ClusterSampler:
             fleet.end(trouble)
             raise DeviceError(trouble)
         assert fleet.joiner is not None
+        if fleet.ending:
+            return
         while (sample := fleet.joiner.next(fleet.silent)) is not None:
             self._device.take(sample)
             yield self._with_steps(sample)

@@ -22,7 +22,7 @@ class ClusterGuardian:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._found = fleet.found or ()
-        self._gave_up = False
+        self._gave_up = self._is_ending = False
 
     @property
     def original_w(self) -> tuple[float | None, ...]:
@@ -53,12 +53,16 @@ class ClusterGuardian:
         self._carry_out(Deed.SET, caps_w)
 
     def beat(self) -> bool:
-        """Say a word to all agents; whether limits were put back since the last time.
+        """Say a word to all agents; whether limits were put back since the last time. Once the job has ended on a node,
+        those of the others are put back, for good.
 
         Raises GuardError, once, where one of them is gone.
         """
         self._fleet.tend()
         trouble = self._fleet.trouble
+        if trouble is None and self._fleet.ending and not self._is_ending:
+            self._is_ending = True
+            self._fleet.do(Deed.RESTORE, to=self._fleet.reachable)
         if trouble is not None and not self._gave_up:
             self._gave_up = True
             raise GuardError(trouble)
@@ -87,6 +91,8 @@ class ClusterGuardian:
         if at != len(caps_w):
             raise ValueError(f"{len(caps_w)} caps for {at} guarded devices")
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
+        if self._is_ending:
+            raise GuardError("the job has ended on a node, so no limit is set on the others any more")
         within_s = WITHIN_S if what is Deed.SET else BEGINNING_S
         answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
         if fleet.joiner is not None:

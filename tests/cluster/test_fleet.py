@@ -214,7 +214,13 @@ def test_a_job_that_ends_on_one_node_alone_is_not_tuned_on() -> None:
     world = World.of(2)
     device = world.device()
     with ClusterGuardian(world.fleet) as guardian:
+        guardian.set_caps((150.0,) * 4)
         world.agents[0].end_job()
+        sampled(world, 1.0, device, guardian)
+        assert world.machine(1).caps_w == (250.0, 250.0)  # at once, as perhaps it ends there as well
+        assert not sampled(world, 1.0, device, guardian)
+        with pytest.raises(GuardError, match="has ended on a node"):
+            guardian.set_caps((150.0,) * 4)
         with pytest.raises(GuardError, match="node1 have ended"):
             sampled(world, 10.0, device, guardian)
 
