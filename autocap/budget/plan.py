@@ -164,7 +164,7 @@ class _Play:
             if ended.any():
                 self._end_s[running[ended]] = t_s
                 running, caps_w, slowdown, energy = (each[~ended] for each in (running, caps_w, slowdown, energy))
-                stale = True
+                stale = running.size > 0
         wall_s = t_s - begin_s
         work = float(self._devices @ self._work_s)
         base_j = float((self._devices * self._drawn_w(np.arange(len(self._kind)))) @ self._work_s)

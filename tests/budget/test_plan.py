@@ -75,6 +75,12 @@ def test_what_is_asked_for_is_the_highest_sum_at_one_time() -> None:
     assert plan.asked_w == 600.0
 
 
+def test_nothing_runs_between_two_jobs() -> None:
+    outcome = Plan(jobs=[job("a", 0, 100), job("b", 1000, 100)], curves=CURVES).play(150.0)
+    assert outcome.wall_s == pytest.approx(1150)
+    assert outcome.slowdown == pytest.approx([0.5, 0.5])
+
+
 def test_no_jobs_take_no_time() -> None:
     outcome = Plan(jobs=[], curves=CURVES).play(100.0)
     assert outcome.wall_s == 0
