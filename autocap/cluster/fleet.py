@@ -35,7 +35,7 @@ BEGINNING_S = 10.0  # is given up before the first sample: all agents begin at o
 _AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
 _LOOK_S = 0.002  # for an answer
 _SURE_S, _SOUND_S = 0.005, 0.02  # clocks that are known so well need no more; an answer is waited for so long
-_ENDING_S = 5.0  # between the end of a job on its first node and on its last
+_ENDING_S = 3.0  # between the end of a job on its first node and on its last
 _AWAY_S = 0.9  # who has not looked for so long does not know who was silent
 _MOST_WORDS = 64  # unanswered
 

@@ -97,6 +97,8 @@ class Stage:
         self._moment(run, rng)
         name, way = rng.choice(self.cluster.names), rng.choice(kind.ways)
         victims = list(kind.victims(self, run, name))
+        if not victims and kind.victims is not _cancelled:
+            raise runs.Late(f"nothing was found on {name} to strike")
         living = [one for one in self.cluster.names if one != name or not kind.whole_node]
         away = not self._are_back(living)
         goes_on = way == signal.SIGSTOP and (kind.resumes or not run.has_begun())

@@ -25,6 +25,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
 CredType=cred/munge
 SlurmctldPort={port}
+FirstJobId={port}000
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
