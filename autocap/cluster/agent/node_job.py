@@ -1,9 +1,8 @@
 """The job's part on this node: its devices, their guardian, its steps and the machine's power, and what is done with
 them."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autocap.clock import Clock
 from autocap.cluster.agent.finding import JobHere
@@ -16,9 +15,7 @@ from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
 from autocap.session.caps import limits_found
 from autocap.session.roles import LimitGuard
-
-_HELD_UP_S, _LONGER = 0.1, 4.0  # longer than both, and so many times the quickest, no reading should take
-_READINGS = 3  # at most, for one row
+from autocap.session.sampling import LocalSampler
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,8 +29,17 @@ class NodeJob:
     meter: PowerSource | None
     way: Actuation | None = None
     guardian: LimitGuard | None = None
-    _quickest_s: float = math.inf  # that a reading took
+    _counted: bool = True  # whether iterations need be, now
+    _sampler: LocalSampler = field(init=False)
     _noted: int = 0  # of the guardian's notes
+
+    def __post_init__(self) -> None:
+        self._sampler = LocalSampler(
+            clock=self.clock,
+            device=self.device,
+            steps=lambda: self.counting.read(0.0, needed=self._counted),
+            node=self.meter,
+        )
 
     def found(self) -> Found:
         """As the controller is told of it."""
@@ -54,17 +60,10 @@ class NodeJob:
         )
 
     def read(self, *, counted: bool) -> Row:
-        """All there is to read. Steps first, so that none has ended after the rest; readings that were long in coming
-        are taken again, as they may be older than the clock then says. Raises DeviceError."""
-        for _ in range(_READINGS):
-            steps, begun_s = self.counting.read(0.0, needed=counted), self.clock.now()
-            readings = self.device.read()
-            node = None if self.meter is None else self.meter.read()
-            t_s = self.clock.now()
-            self._quickest_s = min(self._quickest_s, t_s - begun_s)
-            if t_s - begun_s <= max(_HELD_UP_S, _LONGER * self._quickest_s):
-                break
-        return Row(t_s=t_s, readings=readings, steps=steps, node=node)
+        """All there is to read, as a session reads it. counted: whether iterations need be. Raises DeviceError."""
+        self._counted = counted
+        (sample,) = self._sampler.samples()
+        return Row(t_s=sample.t_s, readings=sample.readings, steps=sample.steps, node=sample.node)
 
     def notes(self) -> tuple[str, ...]:
         """What the user should know, as far as it was not told yet; of how iterations are counted again and again."""
@@ -72,8 +71,7 @@ class NodeJob:
         new, self._noted = guarded[self._noted :], len(guarded)
         counting = self.counting
         fault = () if counting.fault is None else (counting.fault,)
-        meter = () if self.meter is None else self.meter.notes()
-        return (*new, *self.device.notes(), *meter, *counting.remarks, *fault)
+        return (*new, *self._sampler.notes(), *counting.remarks, *fault)
 
     def rehearse(self) -> None:
         """Raises AutocapError where limits cannot be set, with all reasons."""
