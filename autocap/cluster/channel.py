@@ -58,7 +58,8 @@ class Channel:
 
     argv: prints lines `N: {json}` of agent N, as `srun --label` does. job: `None` where the child finds it, and says
     `job: {"id": …, "nodes": […]}` before anything else. told: what its errors say of single agents.
-    begun: is given the child's PID once an agent has spoken.
+    begun: is given the child's PID once an agent has spoken. ending: the signals that a child gets, one after the other,
+    which does not end with its input.
     Raises EngineUnavailable where it cannot be started.
     """
 
@@ -70,9 +71,11 @@ class Channel:
         env: Mapping[str, str] | None = None,
         told: Told = lambda line: (),
         begun: Callable[[int], None] = lambda pid: None,
+        ending: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL),
     ) -> None:
         self._name, self._told = os.path.basename(argv[0]), told
         self._begun: Callable[[int], None] | None = begun
+        self._signals = ending
         self._job: EngineJob | None = None
         self._living: set[int] = set()
         if job is not None:
@@ -151,11 +154,11 @@ class Channel:
     def _end(self) -> None:
         self._write()
         self._in.close()
-        for signum, patience_s in ((None, END_S), (signal.SIGTERM, TERM_S), (signal.SIGKILL, TERM_S)):
-            if signum is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(self.pid, signum)
-            if self._await_end(patience_s):
+        has_ended = self._await_end(END_S)
+        for signum in () if has_ended else self._signals:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signum)
+            if self._await_end(TERM_S):
                 break
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)  # what it left in its session

@@ -103,6 +103,20 @@ def test_a_child_that_reads_nothing_holds_nobody_up_and_is_killed() -> None:
     until(lambda: not _in_session(channel.pid), "the end of all of it")
 
 
+@pytest.mark.parametrize("ending", [(signal.SIGTERM, signal.SIGKILL), (signal.SIGKILL,)])
+def test_a_child_that_does_not_leave_gets_the_signals_of_its_engine_alone(
+    ending: tuple[signal.Signals, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for patience in ("END_S", "TERM_S"):
+        monkeypatch.setattr(f"autocap.cluster.channel.{patience}", 0.3)
+    script = 'trap "echo asked >>$1" TERM; echo "0: "; while :; do sleep 0.05; done'
+    channel = Channel(["sh", "-c", script, "sh", str(tmp_path / "log")], job=_job(1), ending=ending)
+    until(lambda: channel._output.read(channel._out.fileno()), "its traps are set")
+    channel.close()
+    assert not _in_session(channel.pid)
+    assert (tmp_path / "log").exists() == (signal.SIGTERM in ending)
+
+
 def test_a_child_that_writes_without_end_is_read_in_parts(tmp_path: Path) -> None:
     channel = _shell("exec yes x", job=_job(1))
     begun_s = time.process_time()

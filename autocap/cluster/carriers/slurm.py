@@ -70,7 +70,14 @@ def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> Eng
 
 def open_channel(job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[str, str] = os.environ) -> Channel:
     """The way to an agent on each of the job's nodes. Raises EngineUnavailable where srun cannot be started."""
-    return Channel(command(job, agent), job=job, env=environment(environ), told=told(job), begun=leave_step)
+    return Channel(
+        command(job, agent),
+        job=job,
+        env=environment(environ),
+        told=told(job),
+        begun=leave_step,
+        ending=(signal.SIGKILL,),  # on SIGTERM srun would have Slurm kill the step, as `leave_step` says
+    )
 
 
 def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
