@@ -58,8 +58,8 @@ class Channel:
 
     argv: prints lines `N: {json}` of agent N, as `srun --label` does. job: `None` where the child finds it, and says
     `job: {"id": …, "nodes": […]}` before anything else. told: what its errors say of single agents.
-    begun: is given the child's PID once an agent has spoken. ending: the signals that a child gets, one after the other,
-    which does not end with its input.
+    begun: is given the child's PID once an agent has spoken. ending: the signals that a child which does not end with
+    its input gets, one after the other.
     Raises EngineUnavailable where it cannot be started.
     """
 

@@ -66,12 +66,13 @@ class Actor:
         """That this process runs, and is still needed."""
         self._called_s = time.monotonic()
 
-    async def begin(self, number: int, node: str) -> None:
-        """Tell the agent its number and the name of its node; from then on it waits for words."""
+    async def begin(self, number: int, node: str, pids: tuple[int, ...]) -> None:
+        """Tell the agent its number, the name of its node, and the processes of the job's actors there; from then on it
+        waits for words."""
         self._called_s = time.monotonic()
         self._number = number
         with suppress(OSError):  # it is gone: the first exchange tells
-            os.write(self._in, f"{number} {node}\n".encode())
+            os.write(self._in, f"{number} {node} {' '.join(map(str, pids))}\n".encode())
 
     async def exchange(self, lines: bytes, answers: int, others: list[Any]) -> Said:
         """Pass lines to the agent here and those of other nodes, and give what they have said since the last time.

@@ -16,13 +16,14 @@ _ALIVE = ActorTableData.ALIVE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayJob:
-    """id: as Ray has it, hexadecimal, empty for no job in particular. node_ids, names: of its nodes. is_everywhere:
-    whether no node is left to which workers could yet come: it is on all that have GPUs, or in a cluster without any,
-    CPUs."""
+    """id: as Ray has it, hexadecimal, empty for no job in particular. node_ids, names: of its nodes. pids: of the
+    processes that its actors have on each. is_everywhere: whether no node is left to which workers could yet come: it
+    is on all that have GPUs, or in a cluster without any, CPUs."""
 
     id: str
     node_ids: tuple[str, ...]
     names: tuple[str, ...]
+    pids: tuple[tuple[int, ...], ...]
     is_everywhere: bool
 
 
@@ -37,7 +38,7 @@ def head_answers(within_s: float) -> bool:
 
 def all_nodes() -> RayJob:
     """All of the cluster's living nodes."""
-    return _named("", [node["NodeID"] for node in ray.nodes() if node["Alive"]], is_everywhere=True)
+    return _named("", {node["NodeID"]: [] for node in ray.nodes() if node["Alive"]}, is_everywhere=True)
 
 
 def job_of(driver: int | None, name: str | None) -> RayJob | None:
@@ -59,7 +60,8 @@ def job_of(driver: int | None, name: str | None) -> RayJob | None:
     node_ids, is_everywhere = where(
         [(actor.address.node_id.hex(), actor.required_resources) for actor in living], offers
     )
-    return _named(job.job_id.hex(), node_ids, is_everywhere=is_everywhere)
+    pids = {node: [one.pid for one in living if one.address.node_id.hex() == node] for node in node_ids}
+    return _named(job.job_id.hex(), pids, is_everywhere=is_everywhere)
 
 
 _Resources = Mapping[str, float]
@@ -88,15 +90,22 @@ def _is_meant(job: JobTableData, driver: int | None, name: str | None) -> bool:
     return root is not None and job.driver_pid in {each.pid for each in tree(root)}
 
 
-def _named(job: str, node_ids: Sequence[str], *, is_everywhere: bool) -> RayJob:
-    """With names to tell nodes apart: the host's, and where pretended nodes share one, the beginning of the id."""
+def _named(job: str, pids: Mapping[str, Sequence[int]], *, is_everywhere: bool) -> RayJob:
+    """With names to tell nodes apart: the host's, and where pretended nodes share one, the beginning of the id.
+
+    pids: of the job's actors, by their node's id.
+    """
     nodes = {node["NodeID"]: node for node in ray.nodes()}
-    hosts = {each: _host(nodes[each]) for each in node_ids}
+    hosts = {each: _host(nodes[each]) for each in pids}
     shared = [host for host in hosts.values() if list(hosts.values()).count(host) > 1]
     names = {each: f"{host}-{each[:6]}" if host in shared else host for each, host in hosts.items()}
-    order = sorted(node_ids, key=lambda each: names[each])
+    order = sorted(pids, key=lambda each: names[each])
     return RayJob(
-        id=job, node_ids=tuple(order), names=tuple(names[each] for each in order), is_everywhere=is_everywhere
+        id=job,
+        node_ids=tuple(order),
+        names=tuple(names[each] for each in order),
+        pids=tuple(tuple(sorted(pids[each])) for each in order),
+        is_everywhere=is_everywhere,
     )
 
 

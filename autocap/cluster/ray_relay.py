@@ -74,8 +74,8 @@ class Ends:
         await asyncio.gather(*(actor.wait.remote() for actor in actors))
         for wait in self._waits.values():
             wait.cancel()
-        names = zip(actors, job.names, strict=True)
-        await asyncio.gather(*(actor.begin.remote(number, name) for number, (actor, name) in enumerate(names)))
+        told = enumerate(zip(actors, job.names, job.pids, strict=True))
+        await asyncio.gather(*(actor.begin.remote(number, name, pids) for number, (actor, name, pids) in told))
         return actors
 
     def end(self, nodes: Collection[str]) -> None:

@@ -44,7 +44,7 @@ def roots(here: JobHere) -> set[int]:
 
 
 def slurm_job() -> JobHere:
-    return JobHere(Target(engine="slurm", job=JOB), OURS)
+    return JobHere(Target(engine="slurm", job=JOB), environ=OURS)
 
 
 def test_the_steps_of_the_job_on_this_node_but_for_our_own(start: Start) -> None:
@@ -94,7 +94,10 @@ def test_of_ray_the_jobs_workers_that_the_raylet_has_started(start: Start) -> No
     taken_over = start(RAY_RAYLET_PID=me, RAY_JOB_ID="ffffffff")
     start(RAY_RAYLET_PID=me, RAY_JOB_ID="01000000")
     start(RAY_RAYLET_PID=str(other.pid), RAY_JOB_ID="02000000")
-    here = JobHere(Target(engine="ray", job="02000000"), {b"RAY_RAYLET_PID": me.encode()})
+    start(RAY_RAYLET_PID=me, RAY_JOB_ID="ffffffff")  # another job's by now, or nobody's
+    told = identify(taken_over.pid)
+    assert told is not None
+    here = JobHere(Target(engine="ray", job="02000000"), [told], {b"RAY_RAYLET_PID": me.encode()})
     assert roots(here) == {worker.pid, taken_over.pid}
 
 

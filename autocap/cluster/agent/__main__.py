@@ -15,7 +15,7 @@ from autocap.cluster.agent.inbox import Inbox
 from autocap.cluster.agent.outbox import Outbox
 from autocap.cluster.agent.preparing import HEAVY, Preparation
 from autocap.cluster.protocol import VERSION, Hello
-from autocap.job.processes import boot_id
+from autocap.job.processes import ProcessId, boot_id, identify
 from autocap.version import __version__
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -30,10 +30,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--spare", action="store_true", help="be ready, and begin once a line says number and node")
     given = parser.parse_args(argv)
     number, node = given.number, os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    workers: tuple[ProcessId, ...] = ()
     if given.spare:
         if (told := _awaited_line()) is None:
             return 0
-        number, node = int(told.split()[0]), told.split()[1].decode()
+        first, node, *pids = told.decode().split()
+        number = int(first)
+        workers = tuple(worker for pid in pids if (worker := identify(int(pid))) is not None)
     woken, waker = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
@@ -45,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
-        agent = Agent(clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note))
+        agent = Agent(clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
     outbox.drain(_LAST_WORDS_S)
     return 0

@@ -3,11 +3,11 @@
 Slurm: those of a numbered step other than ours, with what the step's own daemon has started beside them; on a node
 where there is no such step, those of the batch script, as with `mpirun`. Ray: the workers of the job's, by their
 raylet, which tells pretended nodes on one machine apart. A worker that Ray had started before there was any job does
-not say whose it has become: it counts once it does something.
+not say whose it has become: Ray's head does, of those that are the job's actors.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from autocap.cluster.protocol import Target
@@ -16,16 +16,18 @@ from autocap.job.processes import ProcessId, ancestors, environment, identify, p
 _PROC = Path("/proc")
 _STEP_DAEMON = "slurmstepd"
 _ANY_JOB = b"ffffffff"
-_IDLE = b"ray::IDLE"
 _STEP, _BATCH = "step", "batch"
 _Environment = Mapping[bytes, bytes]
 
 
 class JobHere:
-    """The job's processes on the node of a process with that environment, which is ours."""
+    """The job's processes on the node of a process with that environment, which is ours. workers: that its engine says
+    are the job's, whatever they show."""
 
-    def __init__(self, target: Target, environ: Mapping[bytes, bytes] = os.environb) -> None:
-        self._target, self._environ = target, environ
+    def __init__(
+        self, target: Target, workers: Collection[ProcessId] = (), environ: Mapping[bytes, bytes] = os.environb
+    ) -> None:
+        self._target, self._environ, self._told = target, environ, frozenset(workers)
         self._job = os.fsencode(target.job)
         self._members: set[ProcessId] = set()
         self._strangers: set[ProcessId] = set()
@@ -88,7 +90,7 @@ class JobHere:
         if given.get(b"RAY_RAYLET_PID") != str(raylet).encode():
             return False
         job = given.get(b"RAY_JOB_ID")
-        return job == self._job or (job == _ANY_JOB and not _title(pid).startswith(_IDLE))
+        return job == self._job or (job == _ANY_JOB and identify(pid) in self._told)
 
 
 def _first(pid: int, found: set[int]) -> int:
@@ -111,15 +113,7 @@ def _environment(pid: int) -> _Environment:
 
 
 def _name(pid: int) -> str:
-    return _text(pid, "comm").decode(errors="replace").strip()
-
-
-def _title(pid: int) -> bytes:
-    return _text(pid, "cmdline")
-
-
-def _text(pid: int, file: str) -> bytes:
     try:
-        return (_PROC / str(pid) / file).read_bytes()
+        return (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
     except OSError:
-        return b""
+        return ""

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +14,7 @@ from autocap.cluster.protocol import Begin
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.base import DeviceSource, Tunable
 from autocap.errors import DeviceError
+from autocap.job.processes import ProcessId
 from autocap.metrics import Metric
 from autocap.records import GpuInfo
 
@@ -36,11 +37,18 @@ HEAVY = (
 
 class Preparation:
     """What is asked for by `begin`, prepared step by step. stack: closes what was opened. say: takes sentences for the
-    user. next_s: when the next step is due."""
+    user. workers: of the job, as its engine has them. next_s: when the next step is due."""
 
-    def __init__(self, begin: Begin, clock: Clock, stack: ExitStack, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        begin: Begin,
+        clock: Clock,
+        stack: ExitStack,
+        say: Callable[[str], None],
+        workers: Collection[ProcessId] = (),
+    ) -> None:
         self._begin, self._clock, self._stack, self._say = begin, clock, stack, say
-        self._job = JobHere(begin.target)
+        self._job = JobHere(begin.target, workers)
         self._steps = self._prepare()
         self.next_s = clock.now()
 
