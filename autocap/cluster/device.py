@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from autocap.cluster.fleet import GONE_S, Fleet
+from autocap.cluster.fleet import Fleet
 from autocap.cluster.protocol import Begin
 from autocap.devices.base import DeviceSource, LimitPort
 from autocap.errors import DeviceError
@@ -135,7 +135,7 @@ class ClusterSampler:
         fleet = self._fleet
         if fleet.over is not None:
             return
-        fleet.patience_s = GONE_S
+        fleet.expect_rows()
         here = self._steps()
         if here is not None and (not self._counted or here != self._counted[-1]):
             self._counted.append(here)

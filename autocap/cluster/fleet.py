@@ -64,7 +64,7 @@ class Fleet:
     to tell of which job they are. pause: waits for some seconds.
 
     interval_s, counted: of `Word`; set them as they change. over: why the agents were ended; from then on nothing is
-    said to them or heard of them. patience_s: for how long an agent may say nothing before it is given up.
+    said to them or heard of them.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Fleet:
         self._notes: list[str] = []
         self.over: str | None = None
         self._last_answers: dict[int, Done] = {}
-        self.patience_s = BEGINNING_S
+        self._patience_s = BEGINNING_S
 
     def begin(self, begin: Begin) -> None:
         """Have all look for their devices; said once."""
@@ -100,6 +100,13 @@ class Fleet:
             self._channel.send(begin)
             for agent in self.agents:
                 agent.said_s = self._clock.now()
+
+    def expect_rows(self) -> None:
+        """Whoever says nothing for GONE_S from now on is given up."""
+        if self._patience_s != GONE_S:
+            self._patience_s, now_s = GONE_S, self._clock.now()
+            for agent in self.agents:
+                agent.said_s = now_s
 
     @property
     def job(self) -> str | None:
@@ -123,9 +130,9 @@ class Fleet:
                 continue
             if agent.gone is not None:
                 return f"{agent.name}: {agent.gone}"
-            if self._silence_s(agent) > self.patience_s:
+            if self._silence_s(agent) > self._patience_s:
                 return (
-                    f"nothing was heard from {agent.name} for {self.patience_s:g} s, so its limits are put back by "
+                    f"nothing was heard from {agent.name} for {self._patience_s:g} s, so its limits are put back by "
                     "itself, and those of the other nodes as well"
                 )
         for agent in self.agents:
@@ -247,7 +254,7 @@ class Fleet:
 
     def _is_awaited(self, one: int, number: int) -> bool:
         agent = self.agents[one]
-        given_up = agent.gone is not None or self._silence_s(agent) > self.patience_s
+        given_up = agent.gone is not None or self._silence_s(agent) > self._patience_s
         return not given_up and (agent.done is None or agent.done.number != number)
 
     def _silence_s(self, agent: Agent) -> float:

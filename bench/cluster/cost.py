@@ -24,7 +24,7 @@ from bench.nvml_emulation import FileBoard
 from bench.nvml_emulation.metered import COST_VARIABLE
 
 _PROFILE = "quadro-rtx-6000/alexnet"
-_ITERATIONS = 1300  # the search takes half of them
+_ITERATIONS = 100_000  # more than there is time for: the run is ended
 _SEARCHED_S, _HELD_S = 25.0, 30.0  # over which processor time is taken
 _SETTLE_S, _PATIENCE_S, _LOOK_S = 3.0, 240.0, 0.25
 _SEARCH_PCT, _HOLD_PCT, _AGENT_PCT, _REACH_MS = 5.0, 1.0, 1.0, 200.0  # what is asked
@@ -58,7 +58,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--agents", type=int, default=16, metavar="N", help="nodes, each with one (default: 16)")
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="emulated GPUs in each (default: 1)")
     parser.add_argument("--engine", choices=sorted(up.ENGINES), default="slurm", help="(default: slurm)")
-    parser.add_argument("--iterations", type=int, default=_ITERATIONS, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write what was measured")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="acc-") as folder:
@@ -75,16 +74,16 @@ def main(argv: Sequence[str]) -> int:
 
 def _measured(cluster: Cluster, allocated: dict[str, str], folder: Path, args: argparse.Namespace) -> Cost:
     out, search = folder / "run", ("--metric", "energy", "--no-memory", "--retune", "never")
-    run = runs.on_cluster(cluster, allocated, out, search, ("--iterations", str(args.iterations)))
+    run = runs.on_cluster(cluster, allocated, out, search, ("--iterations", str(_ITERATIONS)))
     shares = []
     for state, seconds in (("SEARCHING", _SEARCHED_S), ("HOLDING", _HELD_S)):
         runs.until(partial(_is_in, run, state), f"the run is {state}", _PATIENCE_S, _LOOK_S)
         time.sleep(_SETTLE_S)
         shares.append(_shares(cluster, run, seconds, Path(allocated[COST_VARIABLE])))
         if not _is_in(run, state):
-            raise runs.Late(f"the run was no more {state} for {seconds:g} s; pass other --iterations")
-    if (status := run.wait(_PATIENCE_S)) != 0:
-        raise runs.Late(f"the run ended with {status}: {run.told()}")
+            raise runs.Late(f"the run was no more {state} for {seconds:g} s: {run.told()}")
+    run.process.terminate()
+    run.wait(_PATIENCE_S)
     reach_ms, spread_ms = _reached(run, cluster)
     return Cost(
         engine=cluster.engine,
