@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _BEAT_S = 0.35  # between two beats; the watchdog takes one who is silent for 1.5 s for hung
 _LOOK_S, _GONE_S = 0.25, 1.0  # whether the job is there; for how long it is not, once it has ended
-_SHORT_S, _SOON_S, _LATER_S = 0.5, 0.2, 1.0  # up to which interval rows are sent soon, else later
+_SHORT_S, _SOON_S, _LATER_S = 0.5, 0.1, 1.0  # up to which interval rows are sent soon, else later
+_EARLY_S, _WAITS_S = 0.03, 0.1  # what is due so soon after a sample is done with it; what is due before one waits so long
 _AGAIN_S = 0.5  # until a limit that could not be put back is tried again
 
 
@@ -67,10 +68,11 @@ class Agent:
         if self._preparation is not None:
             times_s.append(self._preparation.next_s)
         if self._here is not None:
-            times_s += [self._sample_s, self._beat_s]
-            times_s += [] if self._job_ended else [self._look_s]
-            times_s += [self._send_s] if self._rows else []
-            times_s += [] if self._again_s is None else [self._again_s]
+            due_s = [self._beat_s]
+            due_s += [] if self._job_ended else [self._look_s]
+            due_s += [self._send_s] if self._rows else []
+            due_s += [] if self._again_s is None else [self._again_s]
+            times_s += [self._sample_s, *(one_s for one_s in due_s if not one_s <= self._sample_s <= one_s + _WAITS_S)]
         return min(times_s)
 
     def spoken(self) -> None:
@@ -170,7 +172,7 @@ class Agent:
 
     def _do_what_is_due(self) -> None:
         now_s = self._clock.now()
-        if self._here is not None and now_s >= self._beat_s:  # before anything that may take long
+        if self._here is not None and now_s + _EARLY_S >= self._beat_s:  # before anything that may take long
             self._beat_s = now_s + _BEAT_S
             self._put_back |= self._here.beat()
         if self._lease.lapses(now_s) and self._here is not None:
@@ -196,7 +198,7 @@ class Agent:
         self._sample_s = self._beat_s = self._look_s = self._seen_s = self._send_s = now_s
 
     def _look_after(self, here: "NodeJob", now_s: float) -> None:
-        if not self._job_ended and now_s >= self._look_s:
+        if not self._job_ended and now_s + _EARLY_S >= self._look_s:
             self._look_s = now_s + _LOOK_S
             self._look(here, now_s)
         if now_s >= self._sample_s:
@@ -206,7 +208,7 @@ class Agent:
             self._sample_s += self._word.interval_s
             if self._sample_s < (now_s := self._clock.now()):  # late by a whole interval: skip
                 self._sample_s = now_s + self._word.interval_s
-        if self._rows and now_s >= self._send_s:
+        if self._rows and now_s + _EARLY_S >= self._send_s:
             self._send_s = now_s + (_SOON_S if self._word.interval_s <= _SHORT_S else _LATER_S)
             self._say(Rows(first=self._first, rows=tuple(self._rows)))
             self._first += len(self._rows)
