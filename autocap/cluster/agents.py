@@ -11,8 +11,8 @@ from autocap.version import __version__
 @dataclass(slots=True, kw_only=True)
 class Agent:
     """name: of its node. said_s: when it last said anything. gone: why it is. ended_s: when the job had ended on its
-    node. answered_s: when the last word was said that it has answered. restored: what it said of its limits before it
-    was asked."""
+    node. answered, answered_s: the number of the last word that it has answered, 0 before, and when that was said.
+    restored: what it said of its limits before it was asked."""
 
     number: int
     name: str
@@ -20,6 +20,7 @@ class Agent:
     offset: Offset = field(default_factory=Offset)
     found: Found | None = None
     gone: str | None = None
+    answered: int = 0
     answered_s: float = -1.0
     ended_s: float | None = None
     done: Done | None = None

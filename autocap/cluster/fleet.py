@@ -268,7 +268,8 @@ class Fleet:
         self._words[number] = now_s
         if len(self._words) > _MOST_WORDS:
             del self._words[next(iter(self._words))]
-        self._channel.send(Word(number=number, interval_s=self.interval_s, counted=self.counted))
+        since = tuple(number - agent.answered for agent in self.agents)
+        self._channel.send(Word(number=number, interval_s=self.interval_s, counted=self.counted, since=since))
 
     def _take(self, agent: Agent, message: Message) -> None:
         now_s = agent.said_s = self._clock.now()
@@ -283,7 +284,7 @@ class Fleet:
             case Heard(number=number, heard_s=heard_s, said_s=said_s, put_back=put_back):
                 self._put_back |= put_back
                 if number in self._words:
-                    agent.answered_s = self._words[number]
+                    agent.answered, agent.answered_s = number, self._words[number]
                     agent.offset.exchanged(self._words[number], heard_s, said_s, now_s)
             case Done():
                 agent.done = message

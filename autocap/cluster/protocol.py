@@ -65,12 +65,14 @@ class Begin:
 class Word:
     """To the agents, twice a second or so: the controller lives. Each answers with `Heard`.
 
-    interval_s: between two of their samples. counted: whether iterations need be counted now.
+    interval_s: between two of their samples. counted: whether iterations need be counted now. since: for each agent,
+    by its number, how many numbers ago the last word was that it is known to have answered.
     """
 
     number: int
     interval_s: float
     counted: bool
+    since: tuple[int, ...] = ()
 
 
 class Deed(StrEnum):

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from autocap.clock import VirtualClock
+from autocap.cluster.agent.lease import Lease
 from autocap.cluster.protocol import (
     VERSION,
     Begin,
@@ -35,7 +36,6 @@ from autocap.guardian import Restored
 from autocap.records import GpuInfo, NodeReading, Reading, SensorInfo, StepReading
 from autocap.version import __version__
 
-_NO_WORD_S = 2.0  # after which an agent puts its limits back
 _PHASES = 4
 _LOSABLE = (Word, Do, Rows, Heard, Done)  # which are said again, or whose successors stand in for them
 
@@ -110,11 +110,14 @@ class VirtualAgent:
     _original_w: tuple[float, ...] = ()
     _holds: bool = False
     _put_back: bool = False
-    _last_word_s: float = 0.0
+    lease: Lease = field(init=False)
     _interval_s: float = 0.1
     _next_row: int = 0
     _done: dict[int, Done] = field(default_factory=dict)
     _sampling: bool = False
+
+    def __post_init__(self) -> None:
+        self.lease = Lease(self.clock.now())
 
     def own_s(self) -> float:
         """What its clock shows now."""
@@ -141,8 +144,10 @@ class VirtualAgent:
         match message:
             case Begin():
                 self._find()
-            case Word(number=number, interval_s=interval_s):
-                self._last_word_s, self._interval_s = self.clock.now(), interval_s
+            case Word(number=number, interval_s=interval_s, since=since):
+                self._interval_s = interval_s
+                self.lease.heard(number - since[self.number])
+                self.lease.answer(number, self.clock.now())
                 heard_s = self.own_s()
                 put_back, self._put_back = self._put_back, False
                 self.say(self.number, Heard(number=number, heard_s=heard_s, said_s=heard_s, put_back=put_back))
@@ -184,7 +189,6 @@ class VirtualAgent:
                 whole=node is not None and node.whole,
             ),
         )
-        self._last_word_s = self.clock.now()
         if not self._sampling:
             self._sampling = True
             self._sample()
@@ -192,6 +196,8 @@ class VirtualAgent:
     def _do(self, order: Do) -> None:
         done = self._done.get(order.number)
         if done is None:
+            if order.what is Deed.SET and self.lease.is_lapsed(self.clock.now()):
+                return
             self.story.append((self.clock.now(), order.what.value))
             restored: tuple[Restored, ...] = ()
             fault = self.refuses if order.what is Deed.SET else None
@@ -217,7 +223,7 @@ class VirtualAgent:
     def _sample(self) -> None:
         now_s = self.clock.now()
         if not self.dead:
-            if self._holds and now_s - self._last_word_s > _NO_WORD_S:
+            if self.lease.lapses(now_s) and self._holds:
                 self.interrupt()
             self.say(self.number, Rows(first=self._next_row, rows=(self._row(),)))
             self._next_row += 1

@@ -116,6 +116,11 @@ class Controller:
     def set(self, number: int) -> None:
         self.tell(Do(number=number, what=Deed.SET, caps_w=CAPS_W))
 
+    def set_again(self, number: int) -> Done | None:
+        """`set`, which is left unanswered until the agent knows that it is heard; the answer."""
+        self.set(number)
+        return self.done(number)
+
     @property
     def found(self) -> Found | None:
         return next((each for each in self.said if isinstance(each, Found)), None)
@@ -158,7 +163,7 @@ class Controller:
         while not self._over.wait(_WORD_S):
             if not self.silent.is_set():
                 self._number += 1
-                self.tell(Word(number=self._number, interval_s=0.1, counted=True))
+                self.tell(Word(number=self._number, interval_s=0.1, counted=True, since=(1,)))
 
     def _listen(self) -> None:
         assert self.agent.stdout is not None

@@ -78,10 +78,13 @@ class Play:
     agent: Agent
     said: list[FromAgent] = field(default_factory=list)
     number: int = 0
+    interval_s: float = 0.1  # of its words
 
-    def word(self, interval_s: float = 0.1) -> None:
+    def word(self, interval_s: float | None = None, *, since: int = 1) -> None:
+        """since: how long ago the last answer was that we have heard, in words."""
         self.number += 1
-        self.agent.hear(Word(number=self.number, interval_s=interval_s, counted=False))
+        interval_s = interval_s or self.interval_s
+        self.agent.hear(Word(number=self.number, interval_s=interval_s, counted=False, since=(9, since)))
         self.agent.spoken()
 
     def advance(self, seconds: float, *, words: bool) -> None:
@@ -129,7 +132,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
                 guardian=guardian,
             )
             said: list[FromAgent] = []
-            agent = Agent(stood.clock, said.append, lambda begin: cast(Preparation, Ready(here)))
+            agent = Agent(1, stood.clock, said.append, lambda begin: cast(Preparation, Ready(here)))
             yield Play(stood, job, agent, said)
         device.close()
 
@@ -142,16 +145,20 @@ def begun(play: Play) -> Play:
     return play
 
 
-def test_what_is_read_is_sent_in_batches_whose_numbers_follow_each_other(play: Play) -> None:
+@pytest.mark.parametrize("interval_s", [0.05, 0.1])
+def test_what_is_read_is_sent_each_tenth_of_a_second_in_batches_whose_numbers_follow_each_other(
+    play: Play, interval_s: float
+) -> None:
+    play.interval_s = interval_s
     begun(play).advance(9.0, words=True)
     rows = [each for each in play.said if isinstance(each, Rows)]
     sent = [row for each in rows for row in each.rows]
     assert [each.first for each in rows] == [sum(len(one.rows) for one in rows[:index]) for index in range(len(rows))]
     assert [row.t_s - sent[0].t_s for row in sent] == pytest.approx(
-        [index * 0.1 for index in range(len(sent))], abs=1e-5
+        [index * interval_s for index in range(len(sent))], abs=1e-5
     )
-    assert 95 <= len(sent) <= 101
-    assert 45 <= len(rows) <= 52
+    assert 9.5 <= (len(sent) - 1) * interval_s <= 10.01
+    assert 90 <= len(rows) <= 102
 
 
 def test_a_longer_interval_is_obeyed_and_a_shorter_one_at_once(play: Play) -> None:
@@ -192,8 +199,9 @@ def test_restoring_says_what_became_of_each_limit(play: Play) -> None:
 
 
 def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play: Play) -> None:
-    begun(play)
+    begun(play).word()
     for number in (1, 2, 3):
+        play.word()
         play.do(number, Deed.SET, CAPS_W)
         play.advance(1.9, words=False)
         assert play.limits_w == list(CAPS_W)
@@ -203,6 +211,24 @@ def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play
         play.word()
         heard = [each.put_back for each in play.said if isinstance(each, Heard)][-2:]
         assert heard == [True, False]
+    assert not play.agent.is_leaving
+
+
+def test_words_of_a_controller_that_hears_nothing_hold_no_limit(play: Play) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    for half in range(1, 10):
+        play.advance(0.5, words=False)
+        play.word(since=half + 1)
+    assert play.limits_w == ARRIVALS_W
+    said = len(play.said)
+    play.agent.hear(Do(number=2, what=Deed.SET, caps_w=CAPS_W))
+    play.agent.spoken()
+    play.advance(0.05, words=False)
+    assert play.limits_w == ARRIVALS_W
+    assert not any(isinstance(each, Done) for each in play.said[said:])
+    play.word()
+    assert play.do(2, Deed.SET, CAPS_W) == Done(number=2)
+    assert play.limits_w == list(CAPS_W)
     assert not play.agent.is_leaving
 
 

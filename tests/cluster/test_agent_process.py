@@ -106,8 +106,7 @@ def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on(stage: Stage
     until(lambda: node.is_back, WAIT_S)
     controller.agent.send_signal(signal.SIGCONT)
     until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said), WAIT_S)
-    controller.set(2)
-    until(lambda: controller.done(2), WAIT_S)
+    until(lambda: controller.set_again(2), WAIT_S)
     assert node.is_capped
 
 
@@ -119,8 +118,7 @@ def test_silence_puts_back_and_words_that_return_let_caps_be_set_again(stage: St
         before = len(controller.said)
         controller.silent.clear()
         until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said[before:]), WAIT_S)  # noqa: B023
-        controller.set(number)
-        until(lambda: controller.done(number), WAIT_S)  # noqa: B023
+        until(lambda: controller.set_again(number), WAIT_S)  # noqa: B023
         assert node.is_capped
 
 

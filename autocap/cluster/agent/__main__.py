@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     clock = MonotonicClock()
     clock.origin_s = 0.0  # as the controller has our clock
     with ExitStack() as stack:
-        agent = Agent(clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
+        agent = Agent(number, clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
     outbox.drain(_LAST_WORDS_S)
     return 0

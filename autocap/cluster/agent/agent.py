@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _BEAT_S = 0.35  # between two beats; the watchdog takes one who is silent for 1.5 s for hung
 _LOOK_S, _GONE_S = 0.25, 1.0  # whether the job is there; for how long it is not, once it has ended
 _SHORT_S, _SOON_S, _LATER_S = 0.5, 0.1, 1.0  # up to which interval rows are sent soon, else later
-_EARLY_S, _WAITS_S = 0.03, 0.1  # what is due so soon after a sample is done with it; what is due before one waits so long
+_EARLY_S, _WAITS_S = 0.03, 0.1  # so soon after a sample, what is due is done with it; so long before one, it waits
 _AGAIN_S = 0.5  # until a limit that could not be put back is tried again
 
 
@@ -43,15 +43,15 @@ class Agent:
     """
 
     def __init__(
-        self, clock: Clock, say: Callable[[FromAgent], None], prepare: Callable[[Begin], "Preparation"]
+        self, number: int, clock: Clock, say: Callable[[FromAgent], None], prepare: Callable[[Begin], "Preparation"]
     ) -> None:
-        self._clock, self._say, self._start = clock, say, prepare
+        self._number, self._clock, self._say, self._start = number, clock, say, prepare
         self._lease = Lease(clock.now())
         self._preparation: Preparation | None = None
         self._here: NodeJob | None = None
         self._word = Word(number=0, interval_s=_LATER_S, counted=True)
         self._done: Done | None = None  # the last one
-        self._put_back = False
+        self._is_set = self._put_back = False
         self._rows: list[Row] = []
         self._first = 0  # the number of the first of them
         self._noted: set[str] = set()
@@ -125,6 +125,9 @@ class Agent:
             self._sample_s = min(self._sample_s, heard_s + word.interval_s)
             self._send_s = min(self._send_s, self._sample_s + _SOON_S)
         self._word = word
+        if self._number < len(word.since):
+            self._lease.heard(word.number - word.since[self._number])
+        self._lease.answer(word.number, heard_s)
         put_back, self._put_back = self._put_back, False
         self._say(Heard(number=word.number, heard_s=heard_s, said_s=self._clock.now(), put_back=put_back))
 
@@ -133,6 +136,8 @@ class Agent:
             if do.number == self._done.number:
                 self._say(self._done)
             return
+        if do.what is Deed.SET and self._lease.is_lapsed(self._clock.now()):
+            return  # who can hear us asks again
         self._done = self._attempt(do)
         self._say(self._done)
 
@@ -143,8 +148,9 @@ class Agent:
                 case Deed.REHEARSE:
                     self._ready().rehearse()
                 case Deed.SET:
-                    self._again_s = None
-                    self._ready().set_caps(do.caps_w)
+                    self._again_s, here = None, self._ready()
+                    self._is_set = True
+                    here.set_caps(do.caps_w)
                 case Deed.RESTORE:
                     restored = self._put_all_back()
                 case Deed.END:
@@ -166,7 +172,8 @@ class Agent:
     def _put_all_back(self) -> tuple[Restored, ...]:
         self._again_s = None
         restored = () if self._here is None else self._here.restore()
-        if any(one.failure is not None for one in restored):
+        self._is_set = any(one.failure is not None for one in restored)
+        if self._is_set:
             self._again_s = self._clock.now() + _AGAIN_S
         return restored
 
@@ -175,7 +182,7 @@ class Agent:
         if self._here is not None and now_s + _EARLY_S >= self._beat_s:  # before anything that may take long
             self._beat_s = now_s + _BEAT_S
             self._put_back |= self._here.beat()
-        if self._lease.lapses(now_s) and self._here is not None:
+        if self._lease.lapses(now_s) and self._is_set:
             self._put_all_back()
             self._put_back = True
         if self._lease.is_over(now_s):

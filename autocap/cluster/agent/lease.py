@@ -1,35 +1,52 @@
 """For how long the controller's last word holds: an agent trusts nobody to tell it that the controller is gone."""
 
-RESTORE_S = 2.0  # without a word, limits are put back
-LEAVE_S = 8.0  # and the agent leaves
+RESTORE_S = 2.0  # since we said what the controller is known to have heard: limits are put back
+LEAVE_S = 8.0  # without a word: the agent leaves
+_MOST_ANSWERS = 64
 
 
 class Lease:
-    """The controller's words, seconds on any one clock. It begins with none said, as if one had just been.
+    """The controller's words, seconds on any one clock. It begins as if all had been heard just now.
 
-    What is read late counts as said when it is read: while we did not run, somebody else guarded the limits.
+    A word alone proves little: it may have been said long ago, or by one that cannot hear us and has given us up. So
+    limits hold for as long as our answers are known to have been heard, from when we gave them. `is_lapsed`: they do
+    not hold, and nothing may be set.
     """
 
     def __init__(self, now_s: float) -> None:
-        self._said_s = now_s
-        self._is_lapsed = False
+        self._word_s = self._heard_s = now_s
+        self._answers: dict[int, float] = {}
+        self._is_put_back = False
 
     def word(self, now_s: float) -> None:
-        """There is one. What may be set may be set again."""
-        self._said_s, self._is_lapsed = now_s, False
+        """There is one, of any kind."""
+        self._word_s = now_s
+
+    def answer(self, number: int, now_s: float) -> None:
+        """We answer the word of that number."""
+        self._answers[number] = now_s
+        if len(self._answers) > _MOST_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+
+    def heard(self, number: int) -> None:
+        """That answer, if we gave it, has been heard: what may be set may be set again, unless it was long ago."""
+        self._heard_s = max(self._heard_s, self._answers.get(number, self._heard_s))
+
+    def is_lapsed(self, now_s: float) -> bool:
+        """Whether limits are to be as they were found."""
+        return now_s >= self._heard_s + RESTORE_S
 
     def lapses(self, now_s: float) -> bool:
         """Whether limits are to be put back now; told once for each silence."""
-        if self._is_lapsed or now_s < self._said_s + RESTORE_S:
-            return False
-        self._is_lapsed = True
-        return True
+        was, self._is_put_back = self._is_put_back, self.is_lapsed(now_s)
+        return self._is_put_back and not was
 
     def is_over(self, now_s: float) -> bool:
         """Whether to leave."""
-        return now_s >= self._said_s + LEAVE_S
+        return now_s >= self._word_s + LEAVE_S
 
     @property
     def next_s(self) -> float:
         """When one of both is due, should there be no word before."""
-        return self._said_s + (LEAVE_S if self._is_lapsed else RESTORE_S)
+        over_s = self._word_s + LEAVE_S
+        return over_s if self._is_put_back else min(self._heard_s + RESTORE_S, over_s)
