@@ -69,7 +69,7 @@ class Budget:
         )  # fmt: skip
         began.add_argument(
             "--node-power", metavar="SOURCE", type=values.node_power,
-            help="the budget is of the whole machine, whose power is read there: WATTS, rapl, ipmi or command:CMD",
+            help="the budget is the whole machine's, whose power is read: WATTS, rapl, ipmi, slurm or command:CMD",
         )  # fmt: skip
         began.add_argument(
             "--for", dest="for_s", metavar="S", type=values.positive("seconds"), help="end it after so many seconds"
