@@ -125,7 +125,8 @@ class JobStanding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """budget_w, reserved_w, room_w, power_w, short_w: of all, watts. free: devices that no job uses. pause: jobs that
-    would have to be paused for the budget to be kept. record: the run directory."""
+    would have to be paused for the budget to be kept. record: the run directory. failed: sentences on devices that are
+    outside, each of which is counted with a limit."""
 
     budget_w: float
     policy: str
@@ -138,6 +139,7 @@ class Standing:
     free: tuple[str, ...]
     record: str
     pid: int
+    failed: tuple[str, ...] = ()
 
 
 Request = Join | Set | Beat | Known | Leave | Change | Ask | End

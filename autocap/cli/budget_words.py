@@ -66,7 +66,7 @@ def lines(standing: Standing) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     found += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
     found.append(f"{len(standing.free)} GPUs are free, each at its lowest cap")
-    return found
+    return [*found, *standing.failed]
 
 
 def _row(job: JobStanding) -> tuple[str, ...]:

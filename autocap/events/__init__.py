@@ -5,6 +5,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 """
 
 from autocap.events.budget import (
+    TUNER_CAME,
     BudgetChanged,
     BudgetEvent,
     BudgetReserved,
@@ -70,6 +71,7 @@ Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent
 __all__ = [
     "BLOCK_ENDED",
     "JOB_ENDED",
+    "TUNER_CAME",
     "ActuatorChosen",
     "BaselineMeasured",
     "BaselineRefined",

@@ -55,6 +55,9 @@ class JobJoined:
     tuned: bool
 
 
+TUNER_CAME = "a tuner has come"  # why a job leaves that is tuned from now on, and comes anew
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLeft:
     """It takes nothing of the budget any more."""

@@ -191,7 +191,7 @@ class Hall:
         assert isinstance(request, Set)
         tenant = self._tenant(visitor)
         try:
-            self._steward.require_caps(tenant, request.watts)
+            self._steward.caps.require(tenant.gpus, request.watts)
         except LimitRefused as error:
             raise _Refused(refusal_of(error)) from error
         tenant.silent = False
@@ -223,7 +223,7 @@ class Hall:
     def _leave(self, visitor: Visitor, request: Request) -> Left:
         tenant, visitor.tenant = self._tenant(visitor), None
         self._steward.release(self._now(), tenant)
-        return Left(caps_w=tuple(self._steward.caps_w[gpu] for gpu in tenant.gpus))
+        return Left(caps_w=tuple(self._steward.caps.in_force_w[gpu] for gpu in tenant.gpus))
 
     def _change(self, visitor: Visitor, request: Request) -> Done:
         assert isinstance(request, Change)
@@ -240,8 +240,10 @@ class Hall:
         return Done()
 
     def _tenant(self, visitor: Visitor) -> Tenant:
-        if visitor.tenant is None or visitor.tenant.name not in self._steward.tenants:
+        if visitor.tenant is None:
             raise _refused(Code.NO_LEASE, "this connection tunes no job; ask with `join`")
+        if not self._steward.is_here(visitor.tenant):
+            raise _refused(Code.NO_LEASE, "a GPU of this job has failed, and is outside the budget now")
         return visitor.tenant
 
     def _require_control(self, visitor: Visitor) -> None:

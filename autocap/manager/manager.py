@@ -15,7 +15,7 @@ from autocap import events
 from autocap.budget.ledger import Ledger
 from autocap.budget.schedule import LEAST_W, MOST_W, Schedule, ScheduleRefused, read_schedule
 from autocap.budget.shares import Policy
-from autocap.budget.words import JobStanding, Standing
+from autocap.budget.words import Standing
 from autocap.clock import Clock
 from autocap.errors import AutocapError, UsageError
 from autocap.events import Event
@@ -23,6 +23,7 @@ from autocap.job.invoking_user import privileged
 from autocap.manager.finding import jobs_of
 from autocap.manager.hall import Hall
 from autocap.manager.plan import BudgetState, save
+from autocap.manager.standing import standing
 from autocap.manager.steward import Steward
 from autocap.records import Sample
 
@@ -158,37 +159,7 @@ class Manager:
 
     def standing(self) -> Standing:
         """How it stands."""
-        steward, ledger = self._steward, self._ledger
-        jobs = []
-        for tenant in (one for one in steward.tenants.values() if not one.free):
-            slowdown, stderr = steward.expected(tenant)
-            jobs.append(
-                JobStanding(
-                    name=tenant.name,
-                    devices=steward.uuids(tenant),
-                    tuned=tenant.tuned,
-                    pid=tenant.pid,
-                    cap_w=tenant.ceiling_w,
-                    lowest_w=ledger[tenant.name].lowest_w,
-                    draw_w=steward.draw_w(tenant),
-                    slowdown=slowdown,
-                    slowdown_stderr=stderr,
-                )
-            )
-        free = [one for one in steward.tenants.values() if one.free]
-        return Standing(
-            budget_w=ledger.budget_w,
-            policy=self._policy,
-            reserved_w=steward.rest.reserved_w,
-            room_w=ledger.room_w,
-            power_w=steward.power_w,
-            short_w=steward.short_w,
-            pause=steward.pause,
-            jobs=tuple(jobs),
-            free=tuple(uuid for one in free for uuid in steward.uuids(one)),
-            record=self._directory,
-            pid=os.getpid(),
-        )
+        return standing(self._steward, policy=self._policy, record=self._directory)
 
     def _apply(self, watts: float, why: str) -> None:
         self._ledger.budget(self._clock.now(), watts)

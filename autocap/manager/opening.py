@@ -4,8 +4,8 @@ import grp
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 clock=clock,
                 steward=steward,
                 ledger=ledger,
-                listings=lambda: {gpu.uuid: library.user_pids(gpu.uuid) or () for gpu in device.gpus},
+                listings=lambda: {gpu.uuid: _computing(library, gpu.uuid) for gpu in device.gpus},
                 say=recorder.event,
                 record=recorder.sample,
                 directory=str(directory.path.absolute()),
@@ -151,6 +151,13 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
             recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
             _report(directory, recorder)
     return status
+
+
+def _computing(library: Library, uuid: str) -> Sequence[int]:
+    """Who uses a GPU; nobody one that is lost."""
+    with suppress(DeviceError):
+        return library.user_pids(uuid) or ()
+    return ()
 
 
 def _report(directory: RunDirectory, recorder: Recorder) -> None:

@@ -58,7 +58,7 @@ def test_a_job_that_slurms_controller_has_forgotten_is_judged_by_its_partition_a
     [
         ("", "Slurm accounting storage is disabled", "this Slurm keeps no books (accounting storage is disabled)"),
         ("", "", "Slurm's books have no job 4711"),
-        ("4711_1|1|2|1|8||main|node1\n4711_2|1|2|1|8||main|node1\n", "", "Slurm's books have 2 jobs under 4711; name one"),
+        ("4711_1|1|2|1|8||main|node1\n4711_2|1|2|1|8||main|node1\n", "", "have 2 jobs under 4711; name one"),
         ("4711|Unknown|Unknown|1|0||main|None assigned\n", "", "job 4711 has not begun"),
         ("4711|rubbish\n\x1b[2J\xff\n", "", "Slurm's books have no job 4711"),
     ],
