@@ -15,6 +15,7 @@ from autocap.events.budget import (
     CapLowered,
     JobJoined,
     JobLeft,
+    JobWeighed,
 )
 from autocap.events.run import (
     BLOCK_ENDED,
@@ -92,6 +93,7 @@ __all__ = [
     "IdleEstimated",
     "JobJoined",
     "JobLeft",
+    "JobWeighed",
     "LimitRestored",
     "MetricInfo",
     "NodeMetered",

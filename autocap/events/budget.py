@@ -55,6 +55,16 @@ class JobJoined:
     tuned: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWeighed:
+    """A job counts so much from now on where the budget is shared. why: who said so."""
+
+    t_s: float
+    name: str
+    weight: float
+    why: str
+
+
 TUNER_CAME = "a tuner has come"  # why a job leaves that is tuned from now on, and comes anew
 
 
@@ -100,5 +110,13 @@ class BudgetShort:
 
 
 BudgetEvent = (
-    BudgetStarted | BudgetChanged | BudgetReserved | JobJoined | JobLeft | CapGranted | CapLowered | BudgetShort
+    BudgetStarted
+    | BudgetChanged
+    | BudgetReserved
+    | JobJoined
+    | JobLeft
+    | JobWeighed
+    | CapGranted
+    | CapLowered
+    | BudgetShort
 )

@@ -32,6 +32,7 @@ from autocap.budget.words import (
     Set,
     Standing,
     Told,
+    Weigh,
     decode_request,
     encode_answer,
 )
@@ -55,6 +56,9 @@ class Control(Protocol):
     def change(self, watts: float | None, policy: str | None, why: str) -> None:
         """Raises AutocapError for what is no budget."""
 
+    def weigh(self, pid: int, weight: float, why: str) -> None:
+        """Raises AutocapError for a process of no job."""
+
     def end(self, why: str) -> None: ...
 
     def standing(self) -> Standing: ...
@@ -73,6 +77,7 @@ class Hall:
             Known: self._known,
             Leave: self._leave,
             Change: self._change,
+            Weigh: self._weigh,
             Ask: lambda visitor, request: self._control.standing(),
             End: self._end,
         }
@@ -230,6 +235,15 @@ class Hall:
         self._require_control(visitor)
         try:
             self._control.change(request.watts, request.policy, f"{visitor.peer.name} asked for it")
+        except AutocapError as error:
+            raise _refused(Code.BAD_MESSAGE, str(error)) from error
+        return Done()
+
+    def _weigh(self, visitor: Visitor, request: Request) -> Done:
+        assert isinstance(request, Weigh)
+        self._require_control(visitor)
+        try:
+            self._control.weigh(request.pid, request.weight, f"{visitor.peer.name} asked for it")
         except AutocapError as error:
             raise _refused(Code.BAD_MESSAGE, str(error)) from error
         return Done()

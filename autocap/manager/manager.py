@@ -154,6 +154,19 @@ class Manager:
         self._policy = self._policy if policy is None else Policy(policy)
         self._apply(self._ledger.budget_w if watts is None else watts, why)
 
+    def weigh(self, pid: int, weight: float, why: str) -> None:
+        """Raises UsageError where the process belongs to no job."""
+        steward = self._steward
+        with privileged():  # as where they are found
+            same = steward.weights.put(pid, weight, (one.pid for one in steward.tenants.values()))
+        if not same:
+            raise UsageError(f"process {pid} belongs to no job under the budget; `autocap budget status` names them")
+        for tenant in (one for one in steward.tenants.values() if one.pid in same):
+            self._ledger.weigh(tenant.name, weight)
+            self._say(events.JobWeighed(t_s=self._clock.now(), name=tenant.name, weight=weight, why=why))
+        self._keep()
+        steward.act(self._clock.now())
+
     def end(self, why: str) -> None:
         self.ended_because = self.ended_because or why
 
@@ -176,6 +189,7 @@ class Manager:
             policy=self._policy,
             began_wall_s=self._began_wall_s,
             record=self._directory,
+            weights=self._steward.weights.known,
         )
         save(self._state_dir, state)
 

@@ -28,6 +28,7 @@ from autocap.manager.manager import Manager, Signals, ends_at
 from autocap.manager.plan import BudgetPlan, BudgetState, forget, load
 from autocap.manager.spoken import Spoken
 from autocap.manager.steward import Steward
+from autocap.manager.weights import Weights
 from autocap.reports import html
 from autocap.reports.budget_document import present_budget
 from autocap.runlog.directory import REPORT, RunDirectory
@@ -112,6 +113,7 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 say=recorder.event,
                 node=node,
             )
+            steward.weights = Weights(() if before is None else before.weights)
             steward.begin(clock.now())
             manager = Manager(
                 clock=clock,

@@ -29,16 +29,18 @@ def standing(steward: Steward, *, policy: str, record: str) -> Standing:
 
 def _job(steward: Steward, tenant: Tenant) -> JobStanding:
     slowdown, stderr = steward.expected(tenant)
+    account = steward.ledger[tenant.name]
     return JobStanding(
         name=tenant.name,
         devices=steward.uuids(tenant),
         tuned=tenant.tuned,
         pid=tenant.pid,
         cap_w=tenant.ceiling_w,
-        lowest_w=steward.ledger[tenant.name].lowest_w,
+        lowest_w=account.lowest_w,
         draw_w=_draw_w(steward, tenant),
         slowdown=slowdown,
         slowdown_stderr=stderr,
+        weight=1.0 if account.weight is None else account.weight,
     )
 
 

@@ -20,6 +20,7 @@ from autocap.manager.caps import Caps
 from autocap.manager.finding import FoundJob
 from autocap.manager.rest import Rest
 from autocap.manager.tenant import Lowering, Tenant
+from autocap.manager.weights import Weights
 from autocap.records import CapRange, Reading
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.roles import LimitGuard
@@ -46,8 +47,7 @@ class Steward:
         say: Callable[[Event], None],
         node: PowerSource | None = None,
     ) -> None:
-        self._device, self.ledger = device, ledger
-        self._say = say
+        self._device, self.ledger, self._say = device, ledger, say
         self.tell: Callable[[Tenant], None] = lambda tenant: None
         self.caps = Caps(device.gpus, guard)
         self._found_w = self.caps.found_w
@@ -57,7 +57,7 @@ class Steward:
         self.readings: tuple[Reading, ...] = ()
         self.short_w = 0.0
         self.pause: tuple[str, ...] = ()
-        self.rest = Rest(node, len(device.gpus))
+        self.rest, self.weights = Rest(node, len(device.gpus)), Weights()
         self._lowering: dict[str, Lowering] = {}
         self._watch = LimitWatch(device.gpus)
         self._reserve(0.0)
@@ -142,8 +142,6 @@ class Steward:
         """Of its devices: the limits found, watts, and the caps that they take."""
         ranges = tuple(self._device.gpus[gpu].cap_range for gpu in tenant.gpus)
         return tuple(self._found_w[gpu] for gpu in tenant.gpus), ranges
-
-    # What they draw.
 
     def sample(self, t_s: float) -> None:
         """Read all devices, and draw conclusions. Raises DeviceError where all have failed, and GuardError where
@@ -261,6 +259,7 @@ class Steward:
         curve = prior(least_w, max(most_w, least_w), devices=len(tenant.gpus))
         self.tenants[tenant.name] = tenant
         self.ledger.join(t_s, tenant.name, curve, max(self.caps.in_force_w[gpu] for gpu in tenant.gpus))
+        self.ledger.weigh(tenant.name, self.weights.of(tenant.pid))
         self._say_joined(t_s, tenant)
 
     def _leave(self, t_s: float, tenant: Tenant, why: str) -> None:

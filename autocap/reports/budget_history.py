@@ -36,6 +36,7 @@ class JobHistory:
     pid: int | None
     left_s: float | None = None
     why_left: str = ""
+    weight: float = 1.0
     grants: list[Granted] = field(default_factory=list)
 
     def mean_slowdown(self, until_s: float) -> tuple[float, float] | None:
@@ -162,6 +163,9 @@ def history(found: Sequence[Event]) -> BudgetHistory:
                         )
                     )
                 made.charged.append((event.t_s, sum(devices * cap_w for devices, cap_w in caps.values())))
+            case events.JobWeighed():
+                if event.name in there:
+                    there[event.name].weight = event.weight
             case events.CapLowered():
                 made.lowered_s.append(event.after_s)
             case events.Warned():

@@ -11,6 +11,7 @@ from autocap.budget.curves import JobCurve
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
 from autocap.manager.finding import FoundJob
 from autocap.manager.standing import standing
+from autocap.manager.weights import Weights
 from autocap.records import NodeReading
 from bench.nvml_emulation.machine import LOST, UNKNOWN, Fault
 from tests.manager.stage import Stage, stage
@@ -271,6 +272,24 @@ def test_a_gpu_that_takes_no_cap_any_more_has_its_limit_back_and_its_tuner_is_to
         there.run(4.0)
         assert there.limits_w()[2] == pytest.approx(FOUND_W, abs=1.0)
         assert total_w(there) <= 800.0
+
+
+def test_a_job_of_more_weight_is_slowed_down_less_also_once_a_tuner_has_come(tmp_path: Path) -> None:
+    with stage(tmp_path, 600.0, gpus=2) as there:
+        there.steward.weights = Weights(group_of=lambda pid: pid % 10)  # 2 and 12 are one job's
+        there.come(1, 0)
+        there.come(2, 1)
+        there.steward.ledger.budget(0.0, 340.0)
+        there.run(4.0)
+        one, other = there.tenant(0), there.tenant(1)
+        assert there.steward.expected(one)[0] == pytest.approx(there.steward.expected(other)[0], abs=0.01)
+        assert there.steward.weights.put(12, 3.0, (1, 2)) == [2]
+        assert there.steward.weights.put(5, 3.0, (1, 2)) == []
+        there.steward.lend(there.now_s, FoundJob(pid=2, uuids=there.uuids(1)))
+        there.run(4.0)
+        slow, fast = (there.steward.expected(there.tenant(gpu))[0] for gpu in (0, 1))
+        assert slow / fast == pytest.approx(3.0, rel=0.1)
+        assert total_w(there) <= 340.0
 
 
 def test_where_every_gpu_has_failed_there_is_no_budget_to_hold(tmp_path: Path) -> None:
