@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if argv:
         print("usage: python -m bench budget demo", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))  # what was started is ended
     with tempfile.TemporaryDirectory() as folder:
         try:
             return Demo(Path(folder)).play()
