@@ -1,5 +1,6 @@
 # make demo    tune a real training process on this machine, without a GPU
 # make demo-cluster    tune a job on four pretended nodes under Slurm; ENGINE=ray: under Ray
+# make demo-budget    two trainings share a power budget on emulated GPUs, and it falls while they run
 # make test    the tests
 # make lint    formatting, lint and types
 # make venv    only install, into .venv
@@ -12,7 +13,7 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 FRAMEWORKS := $(VENV)/.frameworks
 
-.PHONY: demo demo-cluster test test-frameworks lint venv
+.PHONY: demo demo-budget demo-cluster test test-frameworks lint venv
 
 venv: $(INSTALLED)
 
@@ -51,6 +52,10 @@ demo-cluster: venv
 	python -m bench cluster up --nodes 4 --engine $(ENGINE) --profile quadro-rtx-6000/alexnet --dir $$folder; \
 	eval "$$(python -m bench cluster env --dir $$folder)"; \
 	$(IN_$(ENGINE)) autocap run --nodes $(ENGINE) --metric energy --no-memory -- $(JOB_$(ENGINE)) --iterations 800
+
+# Two and a half minutes: two thirds of them for both to be tuned, then the budget falls.
+demo-budget: venv
+	$(VENV)/bin/python -m bench budget demo
 
 test: venv
 	$(VENV)/bin/python -m pytest -n 4 --dist worksteal

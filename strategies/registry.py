@@ -131,6 +131,20 @@ def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) ->
     return values
 
 
+def allowed_now(
+    factory: StrategyFactory, options: Mapping[str, OptionScalar], grid: CapGrid, caps: CapGrid
+) -> dict[str, OptionScalar]:
+    """The options for a search to which a ceiling leaves some caps of the grid: where one names a cap above these,
+    the highest of them stands for it, until there is room again."""
+    table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
+    values = dict(options)
+    for option in table:
+        cap_w = values[option.name]
+        if option.is_cap and isinstance(cap_w, int | float) and cap_w in grid and cap_w not in caps:
+            values[option.name] = caps[-1]
+    return values
+
+
 def required_caps(factory: StrategyFactory, options: Mapping[str, OptionScalar]) -> tuple[float, ...]:
     """The caps, watts, that options of kind "cap" name: they must be on the grid, whatever its step."""
     table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())

@@ -1,7 +1,7 @@
 """One job in the ledger: what it may have of the budget, and what may be in force at its devices. Watts are of the cap
 of one of its devices; `charged_w` is of all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.budget.curves import JobCurve
 
@@ -21,7 +21,8 @@ class Account:
     """ordered_w: by the latest order; the cap found where there was none yet. standing_w: the highest cap that may be
     in force, which is higher until that order is confirmed. target_w: what the job is to have, `None` until caps were
     shared among all. order: the latest, `None` once it is confirmed; sent_s: when it was last sent. lost_s: when it was
-    last heard of, `None` while it is. draw_w: what its devices draw at most, where no cap binds them.
+    last heard of, `None` while it is. draw_w: what its devices draw at most, where no cap binds them. weight: in place
+    of its curve's.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Account:
     told: bool = False
     lost_s: float | None = None
     draw_w: float | None = None
+    weight: float | None = None
 
     @property
     def lowest_w(self) -> float:
@@ -48,7 +50,8 @@ class Account:
 
     def wanted(self, slack_w: float) -> JobCurve:
         """The curve, up to what its devices draw and some slack: a cap above that is of no use to it."""
-        return self.curve if self.draw_w is None else self.curve.up_to(self.draw_w + slack_w)
+        curve = self.curve if self.draw_w is None else self.curve.up_to(self.draw_w + slack_w)
+        return curve if self.weight is None else replace(curve, weight=self.weight)
 
     def drew(self, watts: float, slack_w: float) -> bool:
         """Take in what a device draws at most; whether that changes what the job wants. A cap binds where the draw

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autocap.budget.calling import Call, ManagerLost, call
 from autocap.budget.words import Beat, Done, Join, Joined, Known, Leave, Left, Refusal, Set
-from autocap.errors import GuardError
+from autocap.errors import GuardError, LimitRefused
 from autocap.guardian.guarded_limit import Restored
 from autocap.helper.connection import error_of
 from autocap.job.processes import ProcessId
@@ -117,8 +117,8 @@ class BudgetGuardian:
         found = [(gpu.uuid, original_w) for gpu, original_w in zip(self._gpus, self.original_w, strict=True)]
         try:
             self.set_caps([self._below_ceiling_w(original_w) for original_w in self.original_w])
-        except GuardError as error:
-            note = f"{error}: the manager's watchdog puts them back, or `autocap restore`"
+        except (GuardError, LimitRefused) as error:
+            note = f"{error}; the manager, or its watchdog, puts the limit found back"
             self._drop()
             return tuple(
                 Restored(uuid=uuid, original_w=original_w, final_w=None, restored=False, note=f"{uuid}: {note}")
@@ -134,11 +134,8 @@ class BudgetGuardian:
 
     def _left(self, uuid: str, original_w: float | None) -> Restored:
         left_w = self._below_ceiling_w(original_w)
-        restored = original_w is not None and same_limit(left_w, original_w)
-        note = None
-        if not restored:
-            note = f"{uuid}: the budget gives it {left_w:g} W; {original_w:g} W is back when the budget ends"
-        return Restored(uuid=uuid, original_w=original_w, final_w=left_w, restored=restored, note=note)
+        there_already = original_w is not None and same_limit(left_w, original_w)
+        return Restored(uuid=uuid, original_w=original_w, final_w=left_w, restored=True if there_already else None)
 
     def _below_ceiling_w(self, cap_w: float | None) -> float:
         limits_w = [w for w in (cap_w, self.ceiling_w) if w is not None]

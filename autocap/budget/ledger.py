@@ -114,6 +114,12 @@ class Ledger:
         self._accounts[name].curve = curve
         self._stale = True
 
+    def weigh(self, name: str, weight: float | None) -> None:
+        """It counts so much from now on; `None` for what its curve says."""
+        account = self._accounts[name]
+        if weight != account.weight:
+            account.weight, self._stale, self._urgent = weight, True, True
+
     def slowed(self, name: str, cap_w: float, slowdown: float, stderr: float) -> None:
         """A job's slowdown was measured at a cap, watts."""
         account = self._accounts[name]

@@ -19,6 +19,7 @@ __all__ = ["BadMessage", "Code", "Lines", "Refusal"]
 VERSION = 1
 MOST_BYTES = 262_144  # of a line, with its newline
 MOST_DEVICES, MOST_POINTS = 1024, 4096
+LEAST_WEIGHT, MOST_WEIGHT = 0.01, 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Weigh:
+    """From now on the job of a process has that weight: with 2 it is slowed down by half as much as the others."""
+
+    pid: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """How it stands."""
 
@@ -88,7 +97,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """To SET, KNOWN, CHANGE and END."""
+    """To SET, KNOWN, CHANGE, WEIGH and END."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +129,14 @@ class JobStanding:
     draw_w: float | None
     slowdown: float
     slowdown_stderr: float
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """budget_w, reserved_w, room_w, power_w, short_w: of all, watts. free: devices that no job uses. pause: jobs that
-    would have to be paused for the budget to be kept. record: the run directory."""
+    would have to be paused for the budget to be kept. record: the run directory. failed: sentences on devices that are
+    outside, each of which is counted with a limit."""
 
     budget_w: float
     policy: str
@@ -138,9 +149,10 @@ class Standing:
     free: tuple[str, ...]
     record: str
     pid: int
+    failed: tuple[str, ...] = ()
 
 
-Request = Join | Set | Beat | Known | Leave | Change | Ask | End
+Request = Join | Set | Beat | Known | Leave | Change | Weigh | Ask | End
 Answer = Joined | Done | Told | Left | Standing
 _REQUESTS: dict[str, type[Request]] = {
     "join": Join,
@@ -149,6 +161,7 @@ _REQUESTS: dict[str, type[Request]] = {
     "known": Known,
     "leave": Leave,
     "change": Change,
+    "weigh": Weigh,
     "ask": Ask,
     "end": End,
 }
@@ -223,6 +236,8 @@ def _require_sane(request: Request) -> None:
             raise BadMessage(f"devices are not 1 to {MOST_DEVICES}, or one stands there twice")
         if request.pid <= 0:
             raise BadMessage("a job's pid is above 0")
+    if isinstance(request, Weigh) and not (request.pid > 0 and LEAST_WEIGHT <= request.weight <= MOST_WEIGHT):
+        raise BadMessage(f"a job's pid is above 0, and its weight {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
     if isinstance(request, Set) and not 0 < len(request.watts) <= MOST_DEVICES:
         raise BadMessage(f"watts are not 1 to {MOST_DEVICES}")
     if isinstance(request, Known):

@@ -10,7 +10,7 @@ from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.spelling import did_you_mean
 
-_WORDS = {"set": 1, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
+_WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
 _SHARED = ("fair", "throughput", "energy")
 # Which options are whose: of a budget that begins, of a word to one that runs, of a plan.
 _BEGINS = (
@@ -33,7 +33,8 @@ _USUAL = USUAL.replace("%", "%%")  # as argparse has it
 
 class Budget:
     """Hold a power budget on this machine: share WATTS among the jobs that compute on its GPUs, tuned or not, until it
-    is ended; then the limits found are back. `set`, `status`, `watch` and `end` speak to the one that runs.
+    is ended; then the limits found are back. `set`, `weight`, `status`, `watch` and `end` speak to the one that
+    runs.
 
     With --simulate, say what budgets would do to planned jobs, and touch no device. JOBS.csv has a row a job:
     name,arrive_s,work_s,devices,curve and perhaps weight; work_s is how long the job takes without a budget. A curve is
@@ -45,7 +46,7 @@ class Budget:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
             "autocap budget WATTS [options]\n"
-            "       autocap budget set WATTS | status [--json] | watch | end\n"
+            "       autocap budget set WATTS | weight PID W | status [--json] | watch | end\n"
             "       autocap budget --simulate JOBS.csv [--budget LIST] [--curves FILE] [--plots DIR] [--json]"
         )
         parser.add_argument(
@@ -69,7 +70,7 @@ class Budget:
         )  # fmt: skip
         began.add_argument(
             "--node-power", metavar="SOURCE", type=values.node_power,
-            help="the budget is of the whole machine, whose power is read there: WATTS, rapl, ipmi or command:CMD",
+            help="the budget is the whole machine's, whose power is read: WATTS, rapl, ipmi, slurm or command:CMD",
         )  # fmt: skip
         began.add_argument(
             "--for", dest="for_s", metavar="S", type=values.positive("seconds"), help="end it after so many seconds"
@@ -132,6 +133,21 @@ def _watts(text: str) -> float:
     return watts
 
 
+def _pid(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
+        raise UsageError(f"{values.shown(text)} is no PID; give that of a job, as `autocap budget status` shows it")
+    return int(text)
+
+
+def _weight(text: str) -> float:
+    from autocap.budget.words import LEAST_WEIGHT, MOST_WEIGHT
+
+    weight = values.number_or_none(text)
+    if weight is None or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise UsageError(f"{values.shown(text)} is no weight; give {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, 1 being usual")
+    return weight
+
+
 def _policy(args: argparse.Namespace) -> str | None:
     if args.policy is None:
         return None
@@ -145,7 +161,7 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
 
     _refuse(args, _BEGINS, f"`autocap budget {word}`")
     if len(rest) > _WORDS[word] or (len(rest) < _WORDS[word] and args.policy is None):
-        wanted = "WATTS" if word == "set" else "nothing"
+        wanted = {"set": "WATTS", "weight": "the PID of a job and its weight"}.get(word, "nothing")
         raise UsageError(f"`autocap budget {word}` is followed by {wanted}")
     if args.json and word != "status":
         raise UsageError("--json is of `autocap budget status`; leave it out")
@@ -154,6 +170,8 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
     match word:
         case "set":
             budget_words.change(_watts(rest[0]) if rest else None, _policy(args))
+        case "weight":
+            budget_words.weigh(_pid(rest[0]), _weight(rest[1]))
         case "status":
             budget_words.show(as_json=args.json)
         case "watch":

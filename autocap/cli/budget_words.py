@@ -1,4 +1,4 @@
-"""`autocap budget set`, `status`, `watch` and `end`: words to the budget that runs on this machine."""
+"""`autocap budget set`, `weight`, `status`, `watch` and `end`: words to the budget that runs on this machine."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import asdict
 
 from autocap.budget.calling import ManagerLost, call
-from autocap.budget.words import Ask, Change, Done, End, JobStanding, Standing
+from autocap.budget.words import Ask, Change, Done, End, JobStanding, Standing, Weigh
 from autocap.streams import beneath, note, put, put_json
 
 _EVERY_S = 1.0
@@ -17,6 +17,12 @@ def change(watts: float | None, policy: str | None) -> None:
     """Another budget, or another policy, at once. Raises AutocapError."""
     with closing(call()) as there:
         there.ask(Change(watts=watts, policy=policy), Done)
+
+
+def weigh(pid: int, weight: float) -> None:
+    """Another weight of a job, at once. Raises AutocapError."""
+    with closing(call()) as there:
+        there.ask(Weigh(pid=pid, weight=weight), Done)
 
 
 def end() -> None:
@@ -62,11 +68,11 @@ def lines(standing: Standing) -> list[str]:
         found.append(
             f"the lowest caps exceed the budget by {standing.short_w:.0f} W; pause {names}, or raise the budget"
         )
-    rows = [("job", "GPUs", "cap W", "drawn W", "slowdown %", "±", "tuned"), *map(_row, standing.jobs)]
+    rows = [("job", "GPUs", "cap W", "drawn W", "slowdown %", "±", "weight", "tuned"), *map(_row, standing.jobs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     found += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
     found.append(f"{len(standing.free)} GPUs are free, each at its lowest cap")
-    return found
+    return [*found, *standing.failed]
 
 
 def _row(job: JobStanding) -> tuple[str, ...]:
@@ -77,5 +83,6 @@ def _row(job: JobStanding) -> tuple[str, ...]:
         "-" if job.draw_w is None else f"{job.draw_w:.0f}",
         f"{100 * job.slowdown:.1f}",
         f"{100 * job.slowdown_stderr:.1f}",
+        f"{job.weight:g}",
         "yes" if job.tuned else "no",
     )

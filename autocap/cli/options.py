@@ -106,8 +106,10 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     taken = given.get("taken", ())
     made = record_from(RunConfig, command, given, command=tuple(args.child or ()), tune=tune, rates=rates, taken=taken)
     devices.check_name(made.device)
-    if made.node_power == made.device == "rapl":
-        raise UsageError("--node-power rapl would count the packages of --device rapl again; drop one of them")
+    if made.device == "rapl" and made.node_power in ("rapl", "slurm"):
+        raise UsageError(
+            f"--node-power {made.node_power} would count the packages of --device rapl again; drop one of them"
+        )
     for option, value in (("--idle-power", made.idle_w), ("--standard-idle", made.standard_idle_w)):
         if value is not None and made.node_power == config.NODE_POWER:
             raise UsageError(f"{option} is about the node's power; add --node-power, or drop it")

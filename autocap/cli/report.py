@@ -49,6 +49,10 @@ class Report:
         parser.add_argument(
             "--follow", action="store_true", help="show a run that goes on, until it ends; then the report"
         )
+        parser.add_argument(
+            "--slurm", metavar="JOBID", type=values.job_id,
+            help="show what Slurm's accounting (sacct) has of the job that the run was in beside our own numbers",
+        )  # fmt: skip
         options.declare(parser, "report", titles={Group.METRIC: "what a kWh costs and emits"})
 
     def run(self, args: argparse.Namespace) -> int:
@@ -77,7 +81,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             f"report shows one run or compares two, and these are {len(args.directories)}; give at most two"
         )
-    for option in ("html", "plots", "follow", *_RATES):
+    for option in ("html", "plots", "follow", "slurm", *_RATES):
         if len(args.directories) == 2 and getattr(args, option, None) not in (None, False):
             raise UsageError(
                 f"--{option.replace('_', '-')} is about one run, and these are two; give one, or leave the option out"
@@ -92,6 +96,10 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
     events = _followed(directory, args.json, damaged) if args.follow else read_events(directory, damaged.append)
     events = _rated(directory, events, args)
     report = presentation(directory, events)
+    if args.slurm is not None:
+        from autocap.cli.slurm_books import with_books
+
+        report = with_books(report, events, args.slurm)
     if args.html:
         note(f"wrote {rendering.write_page(directory, report)}")
     if args.plots:
@@ -107,7 +115,7 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
 def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> list[Event]:
     """The events with the rates that were given, in place of those that the run was told.
 
-    Raises RunDirectoryError for a sweep, UsageError for a currency without a price.
+    Raises RunDirectoryError for a sweep or a budget, UsageError for a currency without a price.
     """
     from autocap.reports.budget_history import is_budget
     from autocap.sweep.summary import is_sweep
@@ -116,6 +124,8 @@ def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> li
     what = "sweep" if is_sweep(events) else "budget" if is_budget(events) else None
     if given and what is not None:
         raise RunDirectoryError(f"{directory} is a {what}, whose report knows no rates; leave {given[0]} out")
+    if args.slurm is not None and what is not None:
+        raise RunDirectoryError(f"{directory} is a {what}, and --slurm is about a run; leave it out")
     return [
         replace(event, rates=options.rates_of(vars(args), event.rates))
         if given and isinstance(event, RunStarted)
@@ -158,8 +168,9 @@ def load() -> None:
 
     from rich.console import Console
 
-    from autocap.cli import follow, recorded_runs  # noqa: F401
+    from autocap.cli import follow, recorded_runs, slurm_books  # noqa: F401
     from autocap.reports import budget_document, comparison, html, text  # noqa: F401
+    from autocap.reports import slurm_books as _books  # noqa: F401
     from autocap.reports.document import Document, Table
     from autocap.reports.live import terminal  # noqa: F401
     from autocap.reports.live.status import Status

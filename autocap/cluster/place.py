@@ -27,7 +27,6 @@ from autocap.session.preparing import settle_leftovers
 
 # For all agents to answer, where the job runs already; where it was started just now they have waited before.
 _ANSWER_S, _LAST_ANSWER_S = 60.0, 5.0
-_WHOLE = ("ipmi", node_power.COMMAND)  # meters of a whole machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ class MachinesPower(PowerSource):
 
     def __init__(self, name: str, clock: RunClock) -> None:
         self.name, self._clock = name, clock
-        self.whole = name.startswith(_WHOLE)
+        self.whole = node_power.holds_gpus(name)
 
     def read(self) -> NodeReading:
         """Nothing is known before the agents sample."""

@@ -279,10 +279,10 @@ class RunConfig:
         _node(
             "--node-power SOURCE",
             values.node_power,
-            "count the machine's energy, not the GPUs' alone: watts or rapl (are added to the GPUs'), ipmi or "
+            "count the machine's energy, not the GPUs' alone: watts or rapl (are added to the GPUs'), ipmi, slurm or "
             "command:CMD (a meter of the whole machine, which prints watts, a line a reading), none "
             f"(default: {NODE_POWER})",
-            usual=(NODE_POWER, "rapl", "ipmi", "command:"),
+            usual=(NODE_POWER, "rapl", "ipmi", "slurm", "command:"),
             runs_code="command:",
         ),
     ] = NODE_POWER

@@ -272,13 +272,13 @@ def retune(text: str) -> float | str:
 
 
 def node_power(text: str) -> str:
-    """`none`, watts, `rapl`, `ipmi` or `command:CMD`."""
+    """`none`, watts, `rapl`, `ipmi`, `slurm` or `command:CMD`."""
     kind, _, command = text.partition(":")
-    if text in ("none", "rapl", "ipmi") or (kind == "command" and command.strip()):
+    if text in ("none", "rapl", "ipmi", "slurm") or (kind == "command" and command.strip()):
         return word(text)
     if number_or_none(text) is None:
-        what = "choose none, watts, rapl, ipmi or command:CMD"
-        meant = did_you_mean(kind, ("none", "rapl", "ipmi", "command"))
+        what = "choose none, watts, rapl, ipmi, slurm or command:CMD"
+        meant = did_you_mean(kind, ("none", "rapl", "ipmi", "slurm", "command"))
         raise argparse.ArgumentTypeError(f"unknown source {shown(text)}{meant}; {what}")
     return plain(positive("watts")(text))
 

@@ -5,6 +5,7 @@ Each event is frozen and carries `t_s`, seconds on the run's own clock. `runlog`
 """
 
 from autocap.events.budget import (
+    TUNER_CAME,
     BudgetChanged,
     BudgetEvent,
     BudgetReserved,
@@ -14,6 +15,7 @@ from autocap.events.budget import (
     CapLowered,
     JobJoined,
     JobLeft,
+    JobWeighed,
 )
 from autocap.events.run import (
     BLOCK_ENDED,
@@ -70,6 +72,7 @@ Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent
 __all__ = [
     "BLOCK_ENDED",
     "JOB_ENDED",
+    "TUNER_CAME",
     "ActuatorChosen",
     "BaselineMeasured",
     "BaselineRefined",
@@ -90,6 +93,7 @@ __all__ = [
     "IdleEstimated",
     "JobJoined",
     "JobLeft",
+    "JobWeighed",
     "LimitRestored",
     "MetricInfo",
     "NodeMetered",

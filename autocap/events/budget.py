@@ -56,6 +56,19 @@ class JobJoined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobWeighed:
+    """A job counts so much from now on where the budget is shared. why: who said so."""
+
+    t_s: float
+    name: str
+    weight: float
+    why: str
+
+
+TUNER_CAME = "a tuner has come"  # why a job leaves that is tuned from now on, and comes anew
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobLeft:
     """It takes nothing of the budget any more."""
 
@@ -97,5 +110,13 @@ class BudgetShort:
 
 
 BudgetEvent = (
-    BudgetStarted | BudgetChanged | BudgetReserved | JobJoined | JobLeft | CapGranted | CapLowered | BudgetShort
+    BudgetStarted
+    | BudgetChanged
+    | BudgetReserved
+    | JobJoined
+    | JobLeft
+    | JobWeighed
+    | CapGranted
+    | CapLowered
+    | BudgetShort
 )

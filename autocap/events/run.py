@@ -221,7 +221,8 @@ class Warned:
 class LimitRestored:
     """What became of one device's limit at the end. final_w: the limit read afterwards, `None` if it cannot be read.
 
-    restored: `None` on a node that is not reached any more, and puts it back by itself.
+    restored: `None` on a node that is not reached any more, and puts it back by itself, and under a power budget that
+    goes on, and puts it back when it ends: final_w is what it gives the device then.
     """
 
     t_s: float

@@ -33,9 +33,9 @@ class ForeignLimit(GuardError):
 class Restored:
     """What became of one device's limit, watts. final_w: as read afterwards, `None` where the device does not say.
 
-    restored: the limit found on arrival holds again; `None` where nobody here can know, as on a node that is not
-    reached. note: why not. failure: why it could not be put back, and so is to be put back still; `None` also where
-    somebody else's stands.
+    restored: the limit found on arrival holds again; `None` where others put it back: a node that is not reached, or a
+    budget that goes on, and gives the device final_w. note: why not. failure: why it could not be put back, and so is
+    to be put back still; `None` also where somebody else's stands.
     """
 
     uuid: str

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from autocap.devices.base import LimitPort, SettingsPort
-from autocap.errors import DeviceLocked, GuardError
+from autocap.errors import DeviceError, DeviceLocked, GuardError
 from autocap.guardian.guarded_limit import GuardedLimit, Restored
 from autocap.guardian.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.guardian.journal import Entry, Journal
@@ -74,6 +74,8 @@ class Guardian:
         self._guarded: list[GuardedLimit] = []
         self._heartbeat: Watch | None = None
         self._put_back_meanwhile = False
+        self._left_out: set[int] = set()
+        self.failed: int | None = None
         self._spare = SpareDescriptors(0)
         self._stack = ExitStack()
 
@@ -132,13 +134,28 @@ class Guardian:
 
         Raises ForeignLimit where somebody else has changed a limit, GuardError where a cap cannot be guarded, and
         LimitRefused where the device does not take it. Devices before that one have their cap; `restore` covers all.
+        Of a DeviceError `failed` tells the place of the device. One that is left out keeps what it has.
         """
         if len(caps_w) != len(self._guarded):
             raise ValueError(f"{len(caps_w)} caps for {len(self._guarded)} guarded devices")
+        self.failed = None
         with self._rights():
-            for one, cap_w in zip(self._guarded, caps_w, strict=True):
+            for place, (one, cap_w) in enumerate(zip(self._guarded, caps_w, strict=True)):
+                if place in self._left_out:
+                    continue
                 self._exchange()
-                one.set_w(float(cap_w), self._exchange)
+                try:
+                    one.set_w(float(cap_w), self._exchange)
+                except DeviceError:
+                    self.failed = place
+                    raise
+
+    def leave_out(self, place: int) -> Restored:
+        """Put the limit found on one device back, as `restore` does, and set none there any more."""
+        self._require_own_process()
+        self._left_out.add(place)
+        with self._rights():
+            return self._guarded[place].restore()
 
     def beat(self) -> bool:
         """Tell the watchdog that all is well; at least every half second.

@@ -32,6 +32,7 @@ from autocap.budget.words import (
     Set,
     Standing,
     Told,
+    Weigh,
     decode_request,
     encode_answer,
 )
@@ -55,6 +56,9 @@ class Control(Protocol):
     def change(self, watts: float | None, policy: str | None, why: str) -> None:
         """Raises AutocapError for what is no budget."""
 
+    def weigh(self, pid: int, weight: float, why: str) -> None:
+        """Raises AutocapError for a process of no job."""
+
     def end(self, why: str) -> None: ...
 
     def standing(self) -> Standing: ...
@@ -73,6 +77,7 @@ class Hall:
             Known: self._known,
             Leave: self._leave,
             Change: self._change,
+            Weigh: self._weigh,
             Ask: lambda visitor, request: self._control.standing(),
             End: self._end,
         }
@@ -191,7 +196,7 @@ class Hall:
         assert isinstance(request, Set)
         tenant = self._tenant(visitor)
         try:
-            self._steward.require_caps(tenant, request.watts)
+            self._steward.caps.require(tenant.gpus, request.watts)
         except LimitRefused as error:
             raise _Refused(refusal_of(error)) from error
         tenant.silent = False
@@ -223,7 +228,7 @@ class Hall:
     def _leave(self, visitor: Visitor, request: Request) -> Left:
         tenant, visitor.tenant = self._tenant(visitor), None
         self._steward.release(self._now(), tenant)
-        return Left(caps_w=tuple(self._steward.caps_w[gpu] for gpu in tenant.gpus))
+        return Left(caps_w=tuple(self._steward.caps.in_force_w[gpu] for gpu in tenant.gpus))
 
     def _change(self, visitor: Visitor, request: Request) -> Done:
         assert isinstance(request, Change)
@@ -234,14 +239,25 @@ class Hall:
             raise _refused(Code.BAD_MESSAGE, str(error)) from error
         return Done()
 
+    def _weigh(self, visitor: Visitor, request: Request) -> Done:
+        assert isinstance(request, Weigh)
+        self._require_control(visitor)
+        try:
+            self._control.weigh(request.pid, request.weight, f"{visitor.peer.name} asked for it")
+        except AutocapError as error:
+            raise _refused(Code.BAD_MESSAGE, str(error)) from error
+        return Done()
+
     def _end(self, visitor: Visitor, request: Request) -> Done:
         self._require_control(visitor)
         self._control.end(f"{visitor.peer.name} asked for it")
         return Done()
 
     def _tenant(self, visitor: Visitor) -> Tenant:
-        if visitor.tenant is None or visitor.tenant.name not in self._steward.tenants:
+        if visitor.tenant is None:
             raise _refused(Code.NO_LEASE, "this connection tunes no job; ask with `join`")
+        if not self._steward.is_here(visitor.tenant):
+            raise _refused(Code.NO_LEASE, "a GPU of this job has failed, and is outside the budget now")
         return visitor.tenant
 
     def _require_control(self, visitor: Visitor) -> None:

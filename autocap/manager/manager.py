@@ -15,7 +15,7 @@ from autocap import events
 from autocap.budget.ledger import Ledger
 from autocap.budget.schedule import LEAST_W, MOST_W, Schedule, ScheduleRefused, read_schedule
 from autocap.budget.shares import Policy
-from autocap.budget.words import JobStanding, Standing
+from autocap.budget.words import Standing
 from autocap.clock import Clock
 from autocap.errors import AutocapError, UsageError
 from autocap.events import Event
@@ -23,6 +23,7 @@ from autocap.job.invoking_user import privileged
 from autocap.manager.finding import jobs_of
 from autocap.manager.hall import Hall
 from autocap.manager.plan import BudgetState, save
+from autocap.manager.standing import standing
 from autocap.manager.steward import Steward
 from autocap.records import Sample
 
@@ -153,42 +154,25 @@ class Manager:
         self._policy = self._policy if policy is None else Policy(policy)
         self._apply(self._ledger.budget_w if watts is None else watts, why)
 
+    def weigh(self, pid: int, weight: float, why: str) -> None:
+        """Raises UsageError where the process belongs to no job."""
+        steward = self._steward
+        with privileged():  # as where they are found
+            same = steward.weights.put(pid, weight, (one.pid for one in steward.tenants.values()))
+        if not same:
+            raise UsageError(f"process {pid} belongs to no job under the budget; `autocap budget status` names them")
+        for tenant in (one for one in steward.tenants.values() if one.pid in same):
+            self._ledger.weigh(tenant.name, weight)
+            self._say(events.JobWeighed(t_s=self._clock.now(), name=tenant.name, weight=weight, why=why))
+        self._keep()
+        steward.act(self._clock.now())
+
     def end(self, why: str) -> None:
         self.ended_because = self.ended_because or why
 
     def standing(self) -> Standing:
         """How it stands."""
-        steward, ledger = self._steward, self._ledger
-        jobs = []
-        for tenant in (one for one in steward.tenants.values() if not one.free):
-            slowdown, stderr = steward.expected(tenant)
-            jobs.append(
-                JobStanding(
-                    name=tenant.name,
-                    devices=steward.uuids(tenant),
-                    tuned=tenant.tuned,
-                    pid=tenant.pid,
-                    cap_w=tenant.ceiling_w,
-                    lowest_w=ledger[tenant.name].lowest_w,
-                    draw_w=steward.draw_w(tenant),
-                    slowdown=slowdown,
-                    slowdown_stderr=stderr,
-                )
-            )
-        free = [one for one in steward.tenants.values() if one.free]
-        return Standing(
-            budget_w=ledger.budget_w,
-            policy=self._policy,
-            reserved_w=steward.rest.reserved_w,
-            room_w=ledger.room_w,
-            power_w=steward.power_w,
-            short_w=steward.short_w,
-            pause=steward.pause,
-            jobs=tuple(jobs),
-            free=tuple(uuid for one in free for uuid in steward.uuids(one)),
-            record=self._directory,
-            pid=os.getpid(),
-        )
+        return standing(self._steward, policy=self._policy, record=self._directory)
 
     def _apply(self, watts: float, why: str) -> None:
         self._ledger.budget(self._clock.now(), watts)
@@ -205,6 +189,7 @@ class Manager:
             policy=self._policy,
             began_wall_s=self._began_wall_s,
             record=self._directory,
+            weights=self._steward.weights.known,
         )
         save(self._state_dir, state)
 

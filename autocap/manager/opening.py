@@ -4,8 +4,8 @@ import grp
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from autocap.manager.manager import Manager, Signals, ends_at
 from autocap.manager.plan import BudgetPlan, BudgetState, forget, load
 from autocap.manager.spoken import Spoken
 from autocap.manager.steward import Steward
+from autocap.manager.weights import Weights
 from autocap.reports import html
 from autocap.reports.budget_document import present_budget
 from autocap.runlog.directory import REPORT, RunDirectory
@@ -112,12 +113,13 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 say=recorder.event,
                 node=node,
             )
+            steward.weights = Weights(() if before is None else before.weights)
             steward.begin(clock.now())
             manager = Manager(
                 clock=clock,
                 steward=steward,
                 ledger=ledger,
-                listings=lambda: {gpu.uuid: library.user_pids(gpu.uuid) or () for gpu in device.gpus},
+                listings=lambda: {gpu.uuid: _computing(library, gpu.uuid) for gpu in device.gpus},
                 say=recorder.event,
                 record=recorder.sample,
                 directory=str(directory.path.absolute()),
@@ -151,6 +153,13 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
             recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
             _report(directory, recorder)
     return status
+
+
+def _computing(library: Library, uuid: str) -> Sequence[int]:
+    """Who uses a GPU; nobody one that is lost."""
+    with suppress(DeviceError):
+        return library.user_pids(uuid) or ()
+    return ()
 
 
 def _report(directory: RunDirectory, recorder: Recorder) -> None:

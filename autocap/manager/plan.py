@@ -37,13 +37,14 @@ class BudgetPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetState:
     """Kept while a budget runs. asked_w: the last word of a user, `None` before one. began_wall_s: seconds since 1970.
-    record: the run directory, absolute."""
+    record: the run directory, absolute. weights: of jobs, as `Weights` knows them."""
 
     asked_w: float | None
     watts: float
     policy: Policy
     began_wall_s: float
     record: str
+    weights: tuple[tuple[int, float], ...] = ()
 
 
 def save(state_dir: Path, state: BudgetState) -> None:
@@ -69,6 +70,7 @@ def load(state_dir: Path) -> BudgetState | None:
             policy=Policy(found["policy"]),
             began_wall_s=float(found["began_wall_s"]),
             record=str(found["record"]),
+            weights=tuple((int(group), float(weight)) for group, weight in found["weights"]),
         )
     return None
 

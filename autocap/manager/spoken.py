@@ -10,8 +10,12 @@ from autocap.streams import note
 class Spoken(Reporter):
     """Takes what happens; says what a user who watches wants to know."""
 
+    def __init__(self) -> None:
+        self._not_back = 0  # limits
+
     def event(self, event: Event) -> None:
-        text = _sentence(event)
+        self._not_back += isinstance(event, events.LimitRestored) and event.restored is False
+        text = _sentence(event, self._not_back)
         if text is not None:
             note(text)
 
@@ -19,7 +23,7 @@ class Spoken(Reporter):
         """Nothing is said of it."""
 
 
-def _sentence(event: Event) -> str | None:
+def _sentence(event: Event, not_back: int) -> str | None:
     match event:
         case events.BudgetChanged():
             return f"{event.budget_w:g} W are shared from now on, {event.policy}: {event.why}"
@@ -28,6 +32,8 @@ def _sentence(event: Event) -> str | None:
             return f"{event.name} has come, {how}, on {len(event.uuids)} GPU{'s' * (len(event.uuids) > 1)}"
         case events.JobLeft():
             return f"{event.name} has left: {event.why}"
+        case events.JobWeighed():
+            return f"{event.name} has the weight {event.weight:g} from now on: {event.why}"
         case events.BudgetShort(short_w=short_w) if short_w > 0:
             names = ", ".join(event.pause)
             return f"the lowest caps exceed the budget by {short_w:.0f} W; pause {names}, or raise the budget"
@@ -36,5 +42,6 @@ def _sentence(event: Event) -> str | None:
         case events.Warned():
             return f"warning: {event.text}"
         case events.RunEnded():
-            return f"the budget has ended: {event.ended_because}; the limits found are back"
+            but = f", but for {not_back} of them" if not_back else ""
+            return f"the budget has ended: {event.ended_because}; the limits found are back{but}"
     return None

@@ -12,12 +12,15 @@ import numpy as np
 from autocap import events
 from autocap.budget.curves import JobCurve, prior
 from autocap.budget.ledger import Ledger
-from autocap.devices.base import Device, PowerSource, require_inside
-from autocap.errors import DeviceLocked, GuardError, LimitRefused
+from autocap.devices.base import PowerSource
+from autocap.devices.nvml import NvmlDevice
+from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
 from autocap.events import Event
+from autocap.manager.caps import Caps
 from autocap.manager.finding import FoundJob
 from autocap.manager.rest import Rest
 from autocap.manager.tenant import Lowering, Tenant
+from autocap.manager.weights import Weights
 from autocap.records import CapRange, Reading
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.roles import LimitGuard
@@ -37,30 +40,24 @@ class Steward:
     def __init__(
         self,
         *,
-        device: Device,
+        device: NvmlDevice,
         guard: LimitGuard,
         ledger: Ledger,
         least_w: Sequence[float],
         say: Callable[[Event], None],
         node: PowerSource | None = None,
     ) -> None:
-        self._device, self._guard, self.ledger = device, guard, ledger
-        self._say = say
+        self._device, self.ledger, self._say = device, ledger, say
         self.tell: Callable[[Tenant], None] = lambda tenant: None
-        unknown = [gpu for gpu, w in zip(device.gpus, guard.original_w, strict=True) if w is None]
-        if unknown:
-            raise GuardError(
-                f"the limit of {unknown[0].where} cannot be read, so it could not be put back; pass --gpus"
-            )
-        self._found_w = tuple(w for w in guard.original_w if w is not None)
+        self.caps = Caps(device.gpus, guard)
+        self._found_w = self.caps.found_w
         self._least_w = tuple(min(low, high) for low, high in zip(least_w, self._found_w, strict=True))
         self._places = {gpu.uuid: place for place, gpu in enumerate(device.gpus)}
-        self.caps_w = list(self._found_w)  # in force
         self.tenants: dict[str, Tenant] = {}
         self.readings: tuple[Reading, ...] = ()
         self.short_w = 0.0
         self.pause: tuple[str, ...] = ()
-        self.rest = Rest(node, len(device.gpus))
+        self.rest, self.weights = Rest(node, len(device.gpus)), Weights()
         self._lowering: dict[str, Lowering] = {}
         self._watch = LimitWatch(device.gpus)
         self._reserve(0.0)
@@ -77,7 +74,8 @@ class Steward:
         tuned = {gpu for tenant in self.tenants.values() if tenant.tuned for gpu in tenant.gpus}
         there: dict[tuple[int, ...], FoundJob] = {}
         for job in found:
-            gpus = tuple(self._places[uuid] for uuid in job.uuids if uuid in self._places)
+            places = (self._places[uuid] for uuid in job.uuids if uuid in self._places)
+            gpus = tuple(gpu for gpu in places if self.caps.has(gpu))
             if gpus and not set(gpus) & tuned:
                 there[gpus] = job
         for tenant in [one for one in self.tenants.values() if not one.tuned and not one.free]:
@@ -99,11 +97,13 @@ class Steward:
         if unknown:
             raise LimitRefused(f"the budget does not have {unknown[0]}; add it to --gpus of `autocap budget`")
         gpus = tuple(self._places[uuid] for uuid in job.uuids)
+        if not all(map(self.caps.has, gpus)):
+            raise LimitRefused("a GPU of this job has failed, and is outside the budget now")
         for tenant in list(self.tenants.values()):
             if set(tenant.gpus) & set(gpus) and tenant.tuned:
                 raise DeviceLocked(f"a tuner has {tenant.name} under this budget already; wait for it to end")
         for tenant in [one for one in self.tenants.values() if set(one.gpus) & set(gpus) and not one.free]:
-            self._leave(t_s, tenant, "a tuner has come")
+            self._leave(t_s, tenant, events.TUNER_CAME)
         tenant = Tenant(name=self._unused(job.name), gpus=gpus, pid=job.pid, tuned=True)
         self._join(t_s, tenant)
         self.act(t_s)
@@ -111,7 +111,7 @@ class Steward:
 
     def release(self, t_s: float, tenant: Tenant) -> None:
         """Its tuner has gone: the job is one that nobody tunes, with what is known of it, as long as it computes."""
-        if tenant.name in self.tenants and tenant.tuned:
+        if self.is_here(tenant) and tenant.tuned:
             tenant.tuned = tenant.silent = False
             tenant.missed = 0
             self._say_joined(t_s, tenant)
@@ -119,17 +119,13 @@ class Steward:
 
     def silent(self, t_s: float, tenant: Tenant) -> None:
         """Its tuner was not heard of for too long: the devices get what the budget gives them until it is."""
-        if not tenant.silent:
+        if self.is_here(tenant) and not tenant.silent:
             tenant.silent = tenant.put_back = True
             self._set(t_s, self._given(tenant, tenant.ceiling_w))
 
-    def require_caps(self, tenant: Tenant, watts: Sequence[float]) -> None:
-        """Raises LimitRefused for caps that its devices do not take."""
-        if len(watts) != len(tenant.gpus):
-            raise LimitRefused(f"these are {len(watts)} caps for {len(tenant.gpus)} devices; give each one")
-        for gpu, cap_w in zip(tenant.gpus, watts, strict=True):
-            one = self._device.gpus[gpu]
-            require_inside(cap_w, one.cap_range.min_w, one.cap_range.max_w, one.where)
+    def is_here(self, tenant: Tenant) -> bool:
+        """Whether it has its devices still; one whose device has failed has not."""
+        return self.tenants.get(tenant.name) is tenant
 
     def set_caps(self, t_s: float, tenant: Tenant, watts: Sequence[float]) -> None:
         """A tuner's caps, as far as its ceiling allows. Raises as `LimitGuard.set_caps`."""
@@ -147,13 +143,18 @@ class Steward:
         ranges = tuple(self._device.gpus[gpu].cap_range for gpu in tenant.gpus)
         return tuple(self._found_w[gpu] for gpu in tenant.gpus), ranges
 
-    # What they draw.
-
     def sample(self, t_s: float) -> None:
-        """Read all devices, and draw conclusions. Raises DeviceError, and GuardError where somebody else has changed a
-        limit."""
-        self.readings = self._device.read()
-        changed = self._watch.change(self.readings, self.caps_w)
+        """Read all devices, and draw conclusions. Raises DeviceError where all have failed, and GuardError where
+        somebody else has changed a limit."""
+        found = self._device.read_each()
+        for gpu, one in enumerate(found):
+            if isinstance(one, DeviceError):
+                self.caps.fails(gpu, one)
+        self._bury(t_s)
+        gap = Reading(t_s=t_s, power_w=None)
+        self.readings = tuple(gap if isinstance(one, DeviceError) else one for one in found)
+        ours = [gap if not self.caps.has(gpu) else one for gpu, one in enumerate(self.readings)]
+        changed = self._watch.change(ours, self.caps.in_force_w)
         if changed is not None:
             raise GuardError(changed)
         for tenant in self.tenants.values():
@@ -167,21 +168,8 @@ class Steward:
         if self.rest.see(t_s, self.readings):
             self._reserve(t_s)
 
-    @property
-    def power_w(self) -> float | None:
-        """What all draw, watts; of the whole machine where that is known."""
-        known_w = [reading.power_w for reading in self.readings if reading.power_w is not None]
-        if not known_w or len(known_w) < len(self.readings):
-            return None
-        return sum(known_w) + self.rest.drawn_w
-
-    def draw_w(self, tenant: Tenant) -> float | None:
-        """What all devices of one draw, watts."""
-        draws_w = [self.readings[gpu].power_w for gpu in tenant.gpus] if self.readings else []
-        known_w = [w for w in draws_w if w is not None]
-        return sum(known_w) if known_w and len(known_w) == len(draws_w) else None
-
     def uuids(self, tenant: Tenant) -> tuple[str, ...]:
+        """Of its devices."""
         return tuple(self._device.gpus[gpu].uuid for gpu in tenant.gpus)
 
     def expected(self, tenant: Tenant) -> tuple[float, float]:
@@ -195,6 +183,7 @@ class Steward:
 
     def act(self, t_s: float) -> None:
         """Carry out what the ledger orders now. Raises as `LimitGuard.set_caps`."""
+        self._bury(t_s)
         decision = self.ledger.decide(t_s)
         caps_w: dict[int, float] = {}
         for order in decision.orders:
@@ -204,7 +193,10 @@ class Steward:
                 self.tell(tenant)  # first, so that it does not take what follows for somebody else's doing
             caps_w |= self._given(tenant, order.cap_w)
         self._set(t_s, caps_w)
+        self._bury(t_s)
         for order in decision.orders:
+            if order.name not in self.tenants:
+                continue
             self._say(self._granted(t_s, self.tenants[order.name]))
             if self.ledger[order.name].standing_w <= order.cap_w:
                 self.ledger.confirm(order.name, order.serial)
@@ -219,8 +211,7 @@ class Steward:
     def beat(self, t_s: float) -> None:
         """Say that we are alive, and set all caps again where they were put back because we seemed not to be. Raises
         as `LimitGuard.beat`."""
-        if self._guard.beat():
-            self._guard.set_caps(self.caps_w)
+        if self.caps.beat():
             for tenant in self.tenants.values():
                 tenant.put_back = tenant.tuned
 
@@ -229,18 +220,21 @@ class Steward:
         caps_w = {gpu: min(cap_w, self._found_w[gpu]) for gpu in tenant.gpus}
         if not tenant.tuned or tenant.silent:
             return caps_w
-        return {gpu: w for gpu, w in caps_w.items() if self.caps_w[gpu] > w}
+        return {gpu: w for gpu, w in caps_w.items() if self.caps.in_force_w[gpu] > w}
 
     def _set(self, t_s: float, caps_w: dict[int, float]) -> None:
-        changed = {gpu: w for gpu, w in caps_w.items() if w != self.caps_w[gpu]}
-        if not changed:
-            return
-        wanted_w = [changed.get(gpu, w) for gpu, w in enumerate(self.caps_w)]
-        self._guard.set_caps(wanted_w)
-        self.caps_w = wanted_w
+        changed = self.caps.set(caps_w)
         for tenant in self.tenants.values():
-            if set(tenant.gpus) & set(changed):
+            if set(tenant.gpus) & changed:
                 tenant.reset(t_s)
+
+    def _bury(self, t_s: float) -> None:
+        """GPUs have failed: their jobs take nothing of the budget any more, but what they may draw does."""
+        for gpu, sentence in self.caps.news():
+            for tenant in [one for one in self.tenants.values() if gpu in one.gpus]:
+                self._leave(t_s, tenant, f"{self._device.gpus[gpu].where} has failed")
+            self._say(events.Warned(t_s=t_s, text=sentence))
+            self._reserve(t_s)
 
     def _confirm(self, t_s: float, tenant: Tenant, draws_w: Sequence[float]) -> None:
         lowering = self._lowering.get(tenant.name)
@@ -251,7 +245,7 @@ class Steward:
             self._say(events.CapLowered(t_s=t_s, name=tenant.name, cap_w=lowering.order.cap_w, after_s=after_s))
 
     def _reserve(self, t_s: float) -> None:
-        self.ledger.reserve(self.rest.reserved_w)
+        self.ledger.reserve(self.rest.reserved_w + sum(self.caps.counted_w.values()))
         self._say(events.BudgetReserved(t_s=t_s, reserved_w=self.rest.reserved_w))
 
     # Coming and going.
@@ -264,23 +258,26 @@ class Steward:
         least_w, most_w = max(self._least_w[gpu] for gpu in tenant.gpus), max(self._found_w[gpu] for gpu in tenant.gpus)
         curve = prior(least_w, max(most_w, least_w), devices=len(tenant.gpus))
         self.tenants[tenant.name] = tenant
-        self.ledger.join(t_s, tenant.name, curve, max(self.caps_w[gpu] for gpu in tenant.gpus))
+        self.ledger.join(t_s, tenant.name, curve, max(self.caps.in_force_w[gpu] for gpu in tenant.gpus))
+        self.ledger.weigh(tenant.name, self.weights.of(tenant.pid))
         self._say_joined(t_s, tenant)
 
     def _leave(self, t_s: float, tenant: Tenant, why: str) -> None:
         self.ledger.leave(t_s, tenant.name)
         del self.tenants[tenant.name]
         self._lowering.pop(tenant.name, None)
-        self._say(events.JobLeft(t_s=t_s, name=tenant.name, why=why))
+        if not tenant.free:
+            self._say(events.JobLeft(t_s=t_s, name=tenant.name, why=why))
         for gpu in tenant.gpus:
-            self._free(t_s, gpu)
+            if self.caps.has(gpu):
+                self._free(t_s, gpu)
 
     def _free(self, t_s: float, gpu: int) -> None:
         least_w = self._least_w[gpu]
         curve = JobCurve(caps_w=np.array([least_w]), slowdown=np.zeros(1), energy=np.ones(1))
         name = self._free_name(gpu)
         self.tenants[name] = Tenant(name=name, gpus=(gpu,), free=True)
-        self.ledger.join(t_s, name, curve, self.caps_w[gpu])
+        self.ledger.join(t_s, name, curve, self.caps.in_force_w[gpu])
 
     def _free_name(self, gpu: int) -> str:
         return f"free {self._device.gpus[gpu].where}"

@@ -80,10 +80,10 @@ def _jobs(found: BudgetHistory) -> Table:
     return Table(
         heading="Jobs",
         note=_EXPECTED,
-        titles=("job", "GPUs", "tuned", "from s", "to s", "cap W", "slowdown %", "on average %"),
+        titles=("job", "GPUs", "tuned", "weight", "from s", "to s", "cap W", "slowdown %", "on average %"),
         rows=tuple(_row(job, found.end_s) for job in found.jobs),
         left=(0,),
-        spare=(3, 4),
+        spare=(4, 5),
     )
 
 
@@ -95,6 +95,7 @@ def _row(job: JobHistory, end_s: float) -> tuple[str, ...]:
         printable(job.name),
         str(job.devices),
         "yes" if job.tuned else "no",
+        f"{job.weight:g}",
         f"{job.joined_s:.0f}",
         "" if job.left_s is None else f"{job.left_s:.0f}",
         "" if last is None else f"{last.cap_w:.0f}",
@@ -117,6 +118,7 @@ def _result(found: BudgetHistory, power: Power | None) -> Json:
                 "name": job.name,
                 "devices": job.devices,
                 "tuned": job.tuned,
+                "weight": job.weight,
                 "joined_s": job.joined_s,
                 "left_s": job.left_s,
                 "cap_w": job.grants[-1].cap_w if job.grants else None,

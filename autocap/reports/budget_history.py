@@ -36,6 +36,7 @@ class JobHistory:
     pid: int | None
     left_s: float | None = None
     why_left: str = ""
+    weight: float = 1.0
     grants: list[Granted] = field(default_factory=list)
 
     def mean_slowdown(self, until_s: float) -> tuple[float, float] | None:
@@ -140,15 +141,7 @@ def history(found: Sequence[Event]) -> BudgetHistory:
             case events.JobJoined() if event.name in there:
                 there[event.name].tuned = event.tuned
             case events.JobJoined():
-                job = JobHistory(
-                    name=event.name,
-                    devices=len(event.uuids),
-                    joined_s=event.t_s,
-                    tuned=event.tuned,
-                    pid=event.pid,
-                )
-                there[event.name] = job
-                made.jobs.append(job)
+                there[event.name] = _joined(event, made.jobs)
                 places = {gpu.uuid: gpu.where for gpu in started.gpus}
                 for uuid in event.uuids:
                     caps.pop(f"free {places.get(uuid, uuid)}", None)
@@ -170,6 +163,9 @@ def history(found: Sequence[Event]) -> BudgetHistory:
                         )
                     )
                 made.charged.append((event.t_s, sum(devices * cap_w for devices, cap_w in caps.values())))
+            case events.JobWeighed():
+                if event.name in there:
+                    there[event.name].weight = event.weight
             case events.CapLowered():
                 made.lowered_s.append(event.after_s)
             case events.Warned():
@@ -179,3 +175,14 @@ def history(found: Sequence[Event]) -> BudgetHistory:
             case events.RunEnded():
                 made.ended_because = event.ended_because
     return made
+
+
+def _joined(event: events.JobJoined, jobs: list[JobHistory]) -> JobHistory:
+    """The job that has come; one that leaves as a tuner comes for it, and comes at once with that, is the same."""
+    for job in reversed(jobs):
+        if (job.name, job.left_s, job.why_left) == (event.name, event.t_s, events.TUNER_CAME):
+            job.left_s, job.why_left, job.tuned, job.devices = None, "", event.tuned, len(event.uuids)
+            return job
+    job = JobHistory(name=event.name, devices=len(event.uuids), joined_s=event.t_s, tuned=event.tuned, pid=event.pid)
+    jobs.append(job)
+    return job

@@ -253,7 +253,7 @@ class Tuning:
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
                 history=before or self._history(earlier, progress.kind, baseline),
-                options=self.plan.options,
+                options=registry.allowed_now(self.plan.factory, self.plan.options, grid, caps),
             )
 
         return Controller(

@@ -2,7 +2,8 @@
 
 fleet: ten to a thousand jobs at a time that come, go and pause, with curves that real searches have found, a tenth of
 them those of other jobs; live: one job of each seed curve, each with its own controller, sensors and cards; plan: the
-pure parts for ten thousand jobs. faults: into budgets of real processes.
+pure parts for ten thousand jobs. faults: into budgets of real processes. demo: two trainings under one, as
+`make demo-budget` runs it.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from autocap.budget.shares import Policy
-from bench.budget import planning
+from bench.budget import demo, planning
 from bench.budget.live import Manager
 from bench.budget.play import RULES, Result, play
 from bench.budget.story import story
@@ -23,6 +24,8 @@ def main(argv: Sequence[str]) -> int:
     """Print the tables that the command line asks for; the exit status."""
     if argv[:1] == ["faults"]:
         return faults.main(argv[1:])
+    if argv[:1] == ["demo"]:
+        return demo.main(argv[1:])
     parser = _parser()
     args = parser.parse_args(argv)
     if args.part == "plan":

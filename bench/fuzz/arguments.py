@@ -41,7 +41,7 @@ _USUAL = {
     ),
     "--gpus": ("0", "0,1", "0-3", "0;1", "GPU-abc", "0;0,1;0-3"),
     "--progress": ("auto", "steps", "calls", "calls:a:b", "calls:", "period", "speed", "regex:step", "regex:", "regex"),
-    "--node-power": ("none", "100", "rapl", "ipmi", "command:"),
+    "--node-power": ("none", "100", "rapl", "ipmi", "slurm", "command:"),
     "--caps": ("100", "150,200", "150,150"),
     "--min-cap": ("100", "150"),
     "--max-cap": ("200", "260"),

@@ -135,7 +135,8 @@ def tune(
     def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
         rng = np.random.default_rng(seed)
         history = before or past
-        return factory(grid=caps, metric=config.metric, baseline=baseline, rng=rng, history=history, options=values)
+        now = registry.allowed_now(factory, values, grid, caps)
+        return factory(grid=caps, metric=config.metric, baseline=baseline, rng=rng, history=history, options=now)
 
     progress = progress or StepProgress()
     past = earlier.history(config.metric, progress.kind, original_w)

@@ -21,6 +21,7 @@ from autocap.budget.words import (
     Request,
     Set,
     Told,
+    Weigh,
     decode_answer,
     decode_request,
     encode_answer,
@@ -37,6 +38,7 @@ REQUESTS: list[Request] = [
     Leave(),
     Change(watts=1200.0),
     Change(policy="fair"),
+    Weigh(pid=7, weight=2.0),
     Ask(),
     End(),
 ]

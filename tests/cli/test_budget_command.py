@@ -82,6 +82,9 @@ def test_what_is_no_job_is_said_with_its_line(
         (["--simulate", "x.csv", "--budget", "5x"], "'5x' is no budget"),
         (["--simulate", "x.csv", "--budget", "0"], "'0' is no budget"),
         (["--simulate", "x.csv", "--policy", "fare"], "unknown policy 'fare' (did you mean fair?)"),
+        (["weight", "4242"], "`autocap budget weight` is followed by the PID of a job and its weight"),
+        (["weight", "train.py", "2"], "'train.py' is no PID; give that of a job"),
+        (["weight", "4242", "0"], "'0' is no weight; give 0.01 to 100, 1 being usual"),
         (["--simulate", "/nowhere/x.csv"], "cannot be read: No such file or directory"),
     ],
 )

@@ -21,7 +21,7 @@ from tests.runlog.test_runlog import rows
 __all__ = ["cli", "here"]  # the fixtures
 
 
-@pytest.mark.parametrize("text", ["none", "rapl", "ipmi", "command:yokotool read P", "command:a:b"])
+@pytest.mark.parametrize("text", ["none", "rapl", "ipmi", "slurm", "command:yokotool read P", "command:a:b"])
 def test_sources_are_taken_as_they_are_written(text: str) -> None:
     assert node_power(text) == text
 
@@ -33,7 +33,7 @@ def test_watts_may_be_written_in_any_way() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--node-power", "wall"], "unknown source 'wall'; choose none, watts, rapl, ipmi or command:CMD"),
+        (["--node-power", "wall"], "unknown source 'wall'; choose none, watts, rapl, ipmi, slurm or command:CMD"),
         (["--node-power", "command: "], "unknown source 'command: '"),
         (["--node-power", "-5"], "-5 is not above 0; give a number above 0, in watts"),
         (["--node-power", "0"], "0 is not above 0"),

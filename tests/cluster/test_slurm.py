@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from autocap.cli import slurm_books
 from autocap.cluster.carriers import slurm
 from autocap.cluster.channel import EngineJob
 from autocap.cluster.protocol import Deed, Do, Done, Hello, Lost
 from autocap.errors import EngineUnavailable, UsageError
+from autocap.job.slurm import energy_plugins, why_not_alone
 from tests.cluster.fake_slurm import fake_slurm, missing
 from tests.cluster.hearing import MARK, heard, marked, until
 
@@ -143,3 +145,24 @@ def test_the_step_takes_none_of_the_jobs_own_choices() -> None:
     assert environment == {"PATH": "/bin", "SLURM_CONF": "x"}
     command = " ".join(slurm.command(EngineJob(id="12", nodes=("a", "b"))))
     assert re.match(r"srun --jobid=12 --overlap .*--nodes=2 --ntasks=2 .* -m autocap.cluster.agent$", command)
+
+
+@needs_slurm
+def test_a_slurm_without_a_database_says_in_one_sentence_that_it_keeps_no_books(cluster: dict[str, str]) -> None:
+    with pytest.raises(EngineUnavailable, match=r"^this Slurm keeps no books \(accounting storage is disabled\)"):
+        slurm_books.read("1", cluster)
+    assert energy_plugins(cluster) == ((), 0.0)
+
+
+@needs_slurm
+def test_whether_a_job_has_its_nodes_for_itself_is_read_from_what_slurm_really_prints(running: Running) -> None:
+    job = running.job.id
+    assert why_not_alone(running.environment, job, "node[1-4]") == (
+        f"job {job} had 4 of its nodes' 8 CPUs, and others may have had the rest; submit it with --exclusive"
+    )
+    said = running.ask("sbatch", "--exclusive", "--begin=now+600", "--wrap=sleep 1")
+    alone = said.split()[-1]
+    try:
+        assert why_not_alone(running.environment, alone, "node1") is None
+    finally:
+        running.ask("scancel", alone)

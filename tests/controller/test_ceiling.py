@@ -74,6 +74,15 @@ def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sa
     assert not [text for text in warnings(outcome) if "ended" in text]
 
 
+def test_a_fixed_cap_above_the_ceiling_is_tried_as_far_as_there_is_room_and_as_asked_for_once_there_is() -> None:
+    config, grants = TuneConfig(metric=EDP), [(0.0, 150.0), (60.0, 200.0), (120.0, None)]
+    job = SimulatedJob(profile=RESNET50)
+    outcome = tune(job, config, "fixed", options=[("cap", "170")], grants=grants, end_s=300.0)
+    assert [event.trial.cap_w for event in outcome.trials] == [150.0, 170.0]
+    assert outcome.final_cap_w == 170.0
+    assert not [text for text in warnings(outcome) if "ended" in text or "strategy" in text]
+
+
 def test_what_is_held_moves_along_the_curve_without_another_search_and_back() -> None:
     grants = [(150.0, 140.0), (200.0, 110.0), (250.0, 200.0)]
     outcome = under(grants)

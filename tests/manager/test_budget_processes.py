@@ -58,6 +58,10 @@ def test_a_manager_that_is_killed_is_started_again(floor: Floor) -> None:
     floor.start_jobs(1)
     floor.start_budget(LESS_W)
     floor.autocap("budget", "set", "1100", "--policy", "throughput")
+    floor.until(lambda: floor.joined() == 1, "the job has joined")
+    weighed = [floor.autocap("budget", "weight", str(pid), "2.5") for pid in (floor.players[0].pid, os.getpid())]
+    assert [done.returncode for done in weighed] == [0, 1]
+    assert f"process {os.getpid()} belongs to no job under the budget; `autocap budget status`" in weighed[1].stderr
     first = floor.manager_pid()
     os.kill(first, signal.SIGKILL)
     floor.until(lambda: floor.manager_pid() != first, "another manager answers")
@@ -65,6 +69,10 @@ def test_a_manager_that_is_killed_is_started_again(floor: Floor) -> None:
     assert standing is not None
     assert (standing.budget_w, standing.policy) == (1100.0, "throughput")
     assert floor.is_within(1100.0)
+    floor.until(lambda: floor.joined() == 1, "the job is found again")
+    found = floor.standing()
+    assert found is not None
+    assert [job.weight for job in found.jobs] == [2.5]
     floor.end()
     assert is_as_found(floor)
 

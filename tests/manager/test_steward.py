@@ -1,5 +1,6 @@
 """A budget held on an emulated machine, in virtual time: who gets which caps, and what is lent to tuners."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 
 from autocap import events
 from autocap.budget.curves import JobCurve
-from autocap.errors import DeviceLocked, GuardError, LimitRefused
+from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
 from autocap.manager.finding import FoundJob
+from autocap.manager.standing import standing
+from autocap.manager.weights import Weights
 from autocap.records import NodeReading
+from bench.nvml_emulation.machine import LOST, UNKNOWN, Fault
 from tests.manager.stage import Stage, stage
 
 FOUND_W, LOW_W = 260.0, 100.0
@@ -110,7 +114,7 @@ def test_watts_of_the_machine_itself_are_nobodys(tmp_path: Path) -> None:
         there.come(1, 0, 1)
         there.run(4.0)
         assert 670.0 < total_w(there) <= 680.0
-        assert there.steward.power_w == pytest.approx(
+        assert standing(there.steward, policy="fair", record="").power_w == pytest.approx(
             120.0 + sum(reading.power_w or 0.0 for reading in there.steward.readings)
         )
 
@@ -200,7 +204,7 @@ def test_caps_that_devices_do_not_take_are_refused(tmp_path: Path, watts: tuple[
     with stage(tmp_path, 900.0) as there:
         tenant = there.steward.lend(there.now_s, there.come(1, 0, 1))
         with pytest.raises(LimitRefused, match=complaint):
-            there.steward.require_caps(tenant, watts)
+            there.steward.caps.require(tenant.gpus, watts)
 
 
 # What others do.
@@ -224,3 +228,73 @@ def test_a_job_that_begins_on_more_devices_is_the_same_job_on_all(tmp_path: Path
         there.run(3.0)
         assert there.limits_w() == [FOUND_W, FOUND_W, LOW_W, LOW_W]
         assert there.tenant(0, 1)
+
+
+def test_a_gpu_that_is_lost_is_counted_in_full_and_the_others_go_on_within_the_rest(tmp_path: Path) -> None:
+    with stage(tmp_path, 730.0) as there:
+        there.come(1, 0)
+        there.come(2, 1)
+        there.run(4.0)
+        assert there.limits_w() == [pytest.approx(260.0, abs=1.0)] * 2 + [LOW_W] * 2
+        there.jobs.pop()  # the driver lists nobody there any more
+        there.stand.fail(Fault(code=LOST, gpu=1, times=None))
+        there.run(3.0)
+        assert there.limits_w()[0] == pytest.approx(FOUND_W, abs=1.0)
+        assert there.steward.ledger.room_w == pytest.approx(730.0 - 260.0 - 260.0 - 200.0 - 2.0, abs=1.5)
+        said = [event.text for event in there.said if isinstance(event, events.Warned)]
+        assert len(said) == 1
+        assert said[0].startswith("GPU 1 is outside the budget now: ")
+        assert said[0].endswith("; its limit could not be put back, and 260 W are counted for it")
+        assert [event.why for event in there.said if isinstance(event, events.JobLeft)] == ["GPU 1 has failed"]
+        there.steward.ledger.budget(there.now_s, 600.0)
+        there.run(3.0)
+        assert there.limits_w()[0] == pytest.approx(600.0 - 260.0 - 200.0 - 2.0, abs=1.0)
+        there.stand.board.update(lambda state: replace(state, machine=replace(state.machine, faults=())))
+    assert there.limits_w() == [FOUND_W] * 4
+
+
+def test_a_gpu_that_takes_no_cap_any_more_has_its_limit_back_and_its_tuner_is_told(tmp_path: Path) -> None:
+    with stage(tmp_path, 800.0) as there:
+        there.come(1, 0)
+        there.run(4.0)
+        tenant = there.steward.lend(there.now_s, FoundJob(pid=1, uuids=there.uuids(0)))
+        there.run(1.0)
+        there.stand.fail(Fault(code=UNKNOWN, function="nvmlDeviceSetPowerManagementLimit", gpu=0, times=3))
+        there.steward.set_caps(there.now_s, tenant, [150.0])
+        there.run(1.0)
+        assert there.limits_w() == [FOUND_W, LOW_W, LOW_W, LOW_W]
+        assert not there.steward.is_here(tenant)
+        said = [event.text for event in there.said if isinstance(event, events.Warned)]
+        assert said == [one for one in said if "its limit of 260 W is back, and 260 W are counted for it" in one]
+        with pytest.raises(LimitRefused, match="a GPU of this job has failed, and is outside the budget now"):
+            there.steward.lend(there.now_s, FoundJob(pid=1, uuids=there.uuids(0)))
+        there.come(2, 2)
+        there.run(4.0)
+        assert there.limits_w()[2] == pytest.approx(FOUND_W, abs=1.0)
+        assert total_w(there) <= 800.0
+
+
+def test_a_job_of_more_weight_is_slowed_down_less_also_once_a_tuner_has_come(tmp_path: Path) -> None:
+    with stage(tmp_path, 600.0, gpus=2) as there:
+        there.steward.weights = Weights(group_of=lambda pid: pid % 10)  # 2 and 12 are one job's
+        there.come(1, 0)
+        there.come(2, 1)
+        there.steward.ledger.budget(0.0, 340.0)
+        there.run(4.0)
+        one, other = there.tenant(0), there.tenant(1)
+        assert there.steward.expected(one)[0] == pytest.approx(there.steward.expected(other)[0], abs=0.01)
+        assert there.steward.weights.put(12, 3.0, (1, 2)) == [2]
+        assert there.steward.weights.put(5, 3.0, (1, 2)) == []
+        there.steward.lend(there.now_s, FoundJob(pid=2, uuids=there.uuids(1)))
+        there.run(4.0)
+        slow, fast = (there.steward.expected(there.tenant(gpu))[0] for gpu in (0, 1))
+        assert slow / fast == pytest.approx(3.0, rel=0.1)
+        assert total_w(there) <= 340.0
+
+
+def test_where_every_gpu_has_failed_there_is_no_budget_to_hold(tmp_path: Path) -> None:
+    with stage(tmp_path, 400.0, gpus=1) as there:
+        there.run(1.0)
+        there.stand.fail(Fault(code=LOST, gpu=0, times=None))
+        with pytest.raises(DeviceError):
+            there.run(1.0)

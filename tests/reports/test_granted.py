@@ -5,6 +5,7 @@ from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.metrics import Metric
+from autocap.records import CapRange, GpuInfo
 from autocap.reports.wording.events import Wording
 from autocap.reports.wording.granted import remarks
 from bench.simulation.jobs import tune
@@ -50,3 +51,16 @@ def test_a_cap_by_the_curve_alone_is_not_called_confirmed() -> None:
 
 def test_of_a_run_under_no_budget_nothing_is_said() -> None:
     assert remarks([], [260.0], None) == []
+
+
+def test_what_a_job_leaves_to_a_budget_that_goes_on_is_one_plain_sentence() -> None:
+    kind = CapRange(min_w=100.0, max_w=260.0, default_w=260.0)
+    gpus = tuple(GpuInfo(index=place, uuid=f"GPU-{place}", name="x", cap_range=kind) for place in range(2))
+    lines = told([
+        events.DeviceFound(t_s=0.0, kind="nvml", emulated=False, gpus=gpus, original_w=(260.0, 250.0)),
+        *(events.LimitRestored(t_s=9.0, uuid=gpu.uuid, final_w=150.0, restored=None) for gpu in gpus),
+        events.LimitRestored(t_s=9.0, uuid="of another node", final_w=None, restored=None),
+    ])  # fmt: skip
+    assert lines[1:] == [
+        "the budget goes on: it gives each GPU up to 150 W now, and puts 260 W/250 W back when it ends"
+    ]

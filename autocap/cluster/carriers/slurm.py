@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +18,8 @@ from autocap.cluster.carriers import AGENT
 from autocap.cluster.channel import Channel, EngineJob, Told
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.processes import import_path
+from autocap.job.slurm import ask
 
-_ASK_S = 20.0
 _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm
 # Slurm kills whatever is left of a step when its task ends, but an agent that died has a watchdog that needs seconds to
 # put back. The task is therefore a shell, which with traps of its own outlives the signals that the agent gets.
@@ -50,7 +49,7 @@ def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> Eng
                 f"--nodes slurm: there is no {program} on PATH; load the module with Slurm's commands, "
                 "or run this where they are"
             )
-    answer = _ask(environ, "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%A|%T|%U|%N")
+    answer = ask(environ, "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%A|%T|%U|%N")
     rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 3]
     if not rows:
         raise EngineUnavailable(f"Slurm knows no job {number}; squeue --me lists yours")
@@ -65,7 +64,7 @@ def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> Eng
         )
     if state != "RUNNING":
         raise EngineUnavailable(f"Slurm's job {number} is {state}, not RUNNING; wait until squeue shows it as R")
-    return EngineJob(id=raw, nodes=tuple(_ask(environ, "scontrol", "show", "hostnames", nodes).split()))
+    return EngineJob(id=raw, nodes=tuple(ask(environ, "scontrol", "show", "hostnames", nodes).split()))
 
 
 def open_channel(job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[str, str] = os.environ) -> Channel:
@@ -146,24 +145,3 @@ def _numbers(text: str) -> list[int]:
     """`0,2-4` as numbers."""
     spans = (part.strip().partition("-") for part in text.split(",") if part.strip())
     return [number for first, _, last in spans for number in range(int(first), int(last or first) + 1)]
-
-
-def _ask(environ: Mapping[str, str], *argv: str) -> str:
-    try:
-        answer = subprocess.run(
-            argv,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ASK_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise EngineUnavailable(
-            f"{argv[0]} has not answered within {_ASK_S:g} s; try it by hand: {' '.join(argv)}"
-        ) from None
-    if answer.returncode and "Invalid job id" not in answer.stderr:
-        said = (answer.stderr.strip().splitlines() or [f"status {answer.returncode}"])[-1]
-        raise EngineUnavailable(f"Slurm cannot be asked: {said}; try it by hand: {' '.join(argv)}")
-    return answer.stdout

@@ -1,9 +1,11 @@
-"""Sources of the machine's power for `--node-power`: a constant, RAPL, the BMC by IPMI, or a meter of the user's.
+"""Sources of the machine's power for `--node-power`: a constant, RAPL, the BMC by IPMI, Slurm, or a meter of the
+user's.
 
 What is added to the GPUs' power, and what stands in its place:
 
     a number, rapl      the rest of the machine, on top of what the GPUs' own sensors say
     ipmi, command:CMD   the whole machine, the GPUs included
+    slurm               either, as what Slurm reads it by
 """
 
 from autocap.clock import Clock
@@ -12,6 +14,7 @@ from autocap.devices.node.command import CommandMeter
 from autocap.devices.node.constant import ConstantPower
 from autocap.devices.node.ipmi import IpmiMeter
 from autocap.devices.node.rapl import RaplPower
+from autocap.devices.node.slurm import SlurmMeter, is_whole
 
 COMMAND = "command:"
 
@@ -22,6 +25,14 @@ def open_source(name: str, clock: Clock) -> PowerSource:
         return CommandMeter(name.removeprefix(COMMAND), clock)
     if name == "ipmi":
         return IpmiMeter(clock)
+    if name == "slurm":
+        return SlurmMeter(clock)
     if name == "rapl":
         return RaplPower(clock)
     return ConstantPower(float(name), clock)
+
+
+def holds_gpus(name: str) -> bool:
+    """Whether the source of that name reads the whole machine, the GPUs included. Raises DeviceUnavailable where Slurm
+    is to say so, and does not."""
+    return is_whole() if name == "slurm" else name == "ipmi" or name.startswith(COMMAND)

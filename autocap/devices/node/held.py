@@ -30,6 +30,8 @@ class HeldPower:
     has passed as there was between two different ones; else it is the old one, held, under its old stamp.
     """
 
+    whole = True
+
     def __init__(self, called: str, every_s: float) -> None:
         self._called = called
         self._interval_s, self._readings = every_s, 0  # between two readings, and how many there were
@@ -88,7 +90,7 @@ class HeldPower:
         if self._watts is not None and silent_s > max(_OVERDUE * self._expected_s, _LEAST_OVERDUE_S):
             self._watts = None
             self._say("silent", f"{self._called} has said nothing for {silent_s:.0f} s")
-        return NodeReading(t_s=self._stamp_s, power_w=self._watts, whole=True)
+        return NodeReading(t_s=self._stamp_s, power_w=self._watts, whole=self.whole)
 
     def notes(self) -> tuple[str, ...]:
         notes, self._notes = tuple(self._notes), []

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
+from autocap.devices.nvml.calls import NvmlError
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.held import HeldLimits
 from autocap.devices.nvml.library import Library, NvmlGpu, PciAddress, pci_address
@@ -58,21 +59,32 @@ class NvmlDevice:
 
     def read(self) -> tuple[Reading, ...]:
         """One reading a GPU. Raises NvmlError when one is lost; whatever else fails is a gap, and a note."""
-        readings = []
+        return tuple(map(self._read, self._cards))
+
+    def read_each(self) -> tuple[Reading | NvmlError, ...]:
+        """The same, with the error in the place of the reading of a GPU that is lost."""
+        found: list[Reading | NvmlError] = []
         for card in self._cards:
-            believed = card.energy_trace.trouble is None
-            readings.append(card.read())
-            if card.power_trace.gap is not None:
-                # Kept apart by their first words: how long a sensor is stuck differs each time.
-                gap = card.power_trace.gap
-                text = f"the power sensor of {card.where} {gap}; such readings are left out, as gaps"
-                self._notes.say(f"{card.where} {gap.split(' W')[0]}", text)
-            if believed and card.energy_trace.trouble is not None:
-                self._notes.say(f"{card.where} counter", _dropped(card))
-            self._watch_enforced(card, readings[-1])
-            for failure in card.failures():
-                self._notes.say(failure, f"{failure}; it is asked again at the next reading")
-        return tuple(readings)
+            try:
+                found.append(self._read(card))
+            except NvmlError as error:
+                found.append(error)
+        return tuple(found)
+
+    def _read(self, card: Card) -> Reading:
+        believed = card.energy_trace.trouble is None
+        reading = card.read()
+        if card.power_trace.gap is not None:
+            # Kept apart by their first words: how long a sensor is stuck differs each time.
+            gap = card.power_trace.gap
+            text = f"the power sensor of {card.where} {gap}; such readings are left out, as gaps"
+            self._notes.say(f"{card.where} {gap.split(' W')[0]}", text)
+        if believed and card.energy_trace.trouble is not None:
+            self._notes.say(f"{card.where} counter", _dropped(card))
+        self._watch_enforced(card, reading)
+        for failure in card.failures():
+            self._notes.say(failure, f"{failure}; it is asked again at the next reading")
+        return reading
 
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the user should know; each is returned once."""

@@ -19,7 +19,8 @@ GIVEN, ESTIMATED = "given", "estimated"  # what an `idle_source` says
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
     """One device and its limits, watts. cap_final_w: read after the run; restored: the limit found on arrival holds, as
-    far as is on record; `None` where it was left to a node that was not reached any more."""
+    far as is on record; `None` where it was left to a node that was not reached any more, or to a budget that went
+    on."""
 
     index: int
     uuid: str

@@ -26,6 +26,7 @@ class Wording:
         self._baseline: Measurement | None = None
         self._ceiling_w: float | None = None  # of a budget
         self._metered_s: float | None = None
+        self._found_w, self._left = "", False
         self._sweeps, self._runs_left = False, 0
 
     def line(self, event: Event) -> str | None:
@@ -73,6 +74,8 @@ class Wording:
             case events.WouldTry(caps_w=caps):
                 tried = ", ".join(f"{cap:g} W" for cap in caps) or "nothing"
                 return f"observing only: a search would begin with {tried}; no cap is set"
+            case events.Decided(cap_w=None, reason=reason) if self._ceiling_w is not None:
+                return f"no cap is kept, what the budget gives is held: {reason}"
             case events.Decided(cap_w=None, reason=reason):
                 return f"no cap is kept, the limit found on arrival is put back: {reason}"
             case events.Decided(cap_w=cap_w, confirmed=confirmed, reason=reason):
@@ -96,6 +99,9 @@ class Wording:
                 return self._whole_run(finished)
             case events.LimitRestored(uuid=uuid, restored=False):
                 return f"warning: the limit of {uuid} was not put back"
+            case events.LimitRestored(restored=None, final_w=float(final_w)) if not self._left:
+                self._left = True  # one ceiling for all
+                return granted.left(final_w, self._found_w, self._noun)
         return None
 
     def _state(self, state: State) -> str | None:
@@ -122,6 +128,7 @@ class Wording:
         self._noun, self._count = gpu.noun, len(event.gpus)
         count = f"{len(event.gpus)} × " if len(event.gpus) > 1 else ""
         limits = "/".join(dict.fromkeys("unknown" if w is None else f"{w:g} W" for w in event.original_w))
+        self._found_w = limits
         label = "; its power is emulated, not measured" if event.emulated else ""
         return f"tuning {count}{gpu.name}, limit found on arrival {limits}{label}"
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from autocap.events import Event, Granted, HeldMeasured
 from autocap.records import Measurement
+from autocap.reports.summary.record import Summary
 from autocap.reports.wording.numbers import change, common_caps
 
 
@@ -13,6 +14,19 @@ def sentence(granted: Granted, noun: str) -> str:
     if granted.ceiling_w is None:
         return "the budget sets no ceiling any more"
     return f"the budget gives up to {granted.ceiling_w:g} W per {noun}"
+
+
+def left(final_w: float, found: str, noun: str) -> str:
+    """What becomes of the limits of a job whose tuning ends before the budget does. found: the limits found."""
+    return f"the budget goes on: it gives each {noun} up to {final_w:g} W now, and puts {found} back when it ends"
+
+
+def back(summary: Summary) -> str:
+    """What became of the limits of a run that kept no cap, as a clause."""
+    gpus = () if summary.device is None else summary.device.gpus
+    if any(gpu.restored is None and gpu.cap_final_w is not None for gpu in gpus):
+        return "and the budget has the limit"
+    return "the limit found on arrival was put back"
 
 
 def remarks(events: Sequence[Event], found_w: Sequence[float | None], baseline: Measurement | None) -> list[str]:

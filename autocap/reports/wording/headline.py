@@ -3,6 +3,7 @@
 import math
 
 from autocap.metrics import Rates
+from autocap.records import same_limits
 from autocap.reports.summary.record import Summary
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import common_caps
@@ -22,6 +23,8 @@ def headline(summary: Summary) -> str:
     if summary.chosen is None:
         return "No cap was kept" if summary.trials else "No cap was tried"
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
+    if summary.baseline is not None and found and not same_limits(summary.baseline.cap_w, found):
+        found = list(summary.baseline.cap_w)  # what a budget gave, with which all of it is compared
     instead = f" instead of {common_caps(found)} W" if found else ""
     parts = [_changes(summary), _saved(summary)]
     marks = ["emulated"] * summary.modelled + [LOW_CONFIDENCE] * summary.is_relative

@@ -18,7 +18,7 @@ def of_devices(device: DeviceSummary) -> Table:
             f"{gpu.cap_default_w:g}",
             _watts(gpu.cap_original_w),
             _watts(gpu.cap_final_w),
-            _FATES[gpu.restored],
+            _FATES[gpu.restored] if gpu.restored is not None or gpu.cap_final_w is None else "left to the budget",
         )
         for gpu in device.gpus
     ]

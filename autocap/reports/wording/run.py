@@ -17,6 +17,7 @@ from autocap.reports.summary.record import (
     VersusBaseline,
 )
 from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of
+from autocap.reports.wording import granted
 from autocap.reports.wording.numbers import change, common_caps, times, with_error, with_rel_error
 from autocap.reports.wording.proxy import LOW_CONFIDENCE, lasted, mark, per_iteration
 
@@ -155,10 +156,9 @@ def outcome(summary: Summary) -> str:
         if not summary.trials and not any(span.name == State.SEARCHING for span in summary.states):
             return "no cap was tried."
         if summary.decided_because is not None:
-            why = summary.decided_because
-            return f"no cap was kept, the limit found on arrival was put back: {why} ({NO_CAP_PAGE})"
+            return f"no cap was kept, {granted.back(summary)}: {summary.decided_because} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
-        return f"no cap was kept{ended}: the limit found on arrival was put back ({NO_CAP_PAGE})"
+        return f"no cap was kept{ended}: {granted.back(summary)} ({NO_CAP_PAGE})"
     kept = f"kept {common_caps(summary.chosen.cap_w)} W"
     changed = changes(summary)
     if not changed:

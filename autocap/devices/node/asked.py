@@ -1,0 +1,148 @@
+"""A meter that answers one question at a time, such as a program that is started for each; it is never waited for."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from autocap.clock import Clock
+from autocap.devices.node.held import HeldPower, watts
+from autocap.errors import DeviceUnavailable
+from autocap.job.supervised import Supervised
+from autocap.records import NodeReading
+
+_ANSWER_S = 10.0  # the longest that an answer may take
+_LOOK_EVERY_S = 0.01  # for the first one; then it is looked for with every sample
+_END = re.compile(r"\0(\d{1,3})\n\Z")
+_MOST_BYTES = 1 << 16  # of an answer
+_SHOWN = 80
+# For each line that it is told it asks once, and ends the answer with a zero byte and the status on a line. One shell
+# for all questions: starting each costs little, and needs nothing new of us while a cap is set.
+_ASKING = """while read -r _; do "$@" </dev/null; printf '\\000%d\\n' "$?"; done"""
+
+
+class AskedMeter(HeldPower):
+    """A PowerSource: the power in a program's answers, one question at a time, each by a process of its own beside us.
+
+    command: that prints an answer. reading: the power in it, as the first group. called: the program's name, for
+    sentences. every_s: between two questions. needs: what there must be for a power; it is said where the first answer,
+    which is waited for, has none, and DeviceUnavailable raised. rights: to start it with.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        clock: Clock,
+        command: tuple[str, ...],
+        *,
+        reading: re.Pattern[str],
+        called: str,
+        every_s: float,
+        needs: str,
+        environ: Mapping[str, str] | None = None,
+        rights: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        super().__init__(called, every_s)
+        self._clock, self._command, self._reading = clock, command, reading
+        self._every_s, self._needs, self._environ, self._rights = every_s, needs, environ, rights
+        self._shell: Supervised | None = None
+        self._asked_s = clock.now()
+        self._waiting = False
+        self._heard = b""  # of an answer that has not ended yet
+        self._said = b""  # beside it
+        try:
+            self.put(self._asked_s, self._first())
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self) -> NodeReading:
+        now_s = self._clock.now()
+        if self._waiting:
+            self._listen(now_s)
+        elif now_s - self._asked_s >= self._every_s:
+            self._asked_s = now_s
+            try:
+                self._ask()
+            except OSError as error:
+                self._drop()
+                self.refuse(now_s, f"it cannot be started: {error.strerror}")
+        return self.at(now_s)
+
+    def close(self) -> None:
+        self._drop()
+
+    def _first(self) -> float:
+        name = self._command[0]
+        deadline_s = time.monotonic() + _ANSWER_S
+        try:
+            self._ask()
+        except OSError as error:
+            raise useless(self.name, f"{name} cannot be started: {error.strerror}") from error
+        while (answer := self._answer()) is None:
+            if time.monotonic() > deadline_s:
+                raise useless(self.name, f"{self._called} gave no answer within {_ANSWER_S:g} s; look at it by hand")
+            time.sleep(_LOOK_EVERY_S)
+        text, status = answer
+        power_w = self._power_w(text)
+        if power_w is None:
+            said = self._said.decode(errors="replace").strip()[:_SHOWN]
+            why = f"{' '.join(self._command)} ended with status {status} and told no power"
+            raise useless(self.name, f"{why}{f' ({said})' if said else ''}; {self._needs}")
+        return power_w
+
+    def _ask(self) -> None:
+        """Ask, without waiting. Raises OSError."""
+        if self._shell is None:
+            with self._rights():
+                words = ("/bin/sh", "-c", _ASKING, "sh", *self._command)
+                self._shell = Supervised(words, grace_s=0.0, talks=True, env=self._environ)
+        self._shell.tell(b"\n")
+        self._waiting = True
+
+    def _listen(self, now_s: float) -> None:
+        answer = self._answer()
+        if answer is None:
+            if now_s - self._asked_s > _ANSWER_S:
+                self._drop()
+                self.refuse(now_s, f"nothing within {_ANSWER_S:g} s")
+            return
+        text, status = answer
+        power_w = self._power_w(text)
+        if power_w is None:
+            found = self._reading.search(text)
+            self.refuse(now_s, (found[0] if found else text) or f"nothing, with status {status}")
+        else:
+            self.put(now_s, power_w)
+
+    def _power_w(self, text: str) -> float | None:
+        found = self._reading.search(text)
+        return None if found is None else watts(found[1])
+
+    def _answer(self) -> tuple[str, int] | None:
+        """The answer and its status; `None` while there is none, and nothing is waited for."""
+        assert self._shell is not None  # asked
+        ended = self._shell.poll()
+        self._said = (self._said + self._shell.errors())[-_MOST_BYTES:]
+        self._heard = (self._heard + self._shell.output())[-_MOST_BYTES:]
+        text = self._heard.decode(errors="replace")
+        if (end := _END.search(text)) is not None:
+            self._waiting, self._heard = False, b""
+            return text[: end.start()], int(end[1])
+        if ended is None:
+            return None
+        self._drop()
+        return text, ended
+
+    def _drop(self) -> None:
+        """End it; the next question starts another."""
+        shell, self._shell = self._shell, None
+        self._waiting, self._heard = False, b""
+        if shell is not None:
+            shell.close()
+
+
+def useless(source: str, why: str) -> DeviceUnavailable:
+    """A source that gives no power."""
+    return DeviceUnavailable(f"--node-power {source}: {why}, or choose another source of the node's power")

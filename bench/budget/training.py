@@ -1,0 +1,73 @@
+"""A small training on an emulated GPU: `python -m bench.budget.training --gpu 0 --profile quadro-rtx-6000/resnet50`.
+
+The network, its data and its optimiser steps are real; how long a step takes is the card's business. Each ends with an
+iteration of the card's simulated job, under the limit that is in force, so that steps and power agree. Nothing of
+autocap is in it: `autocap run` counts the steps of the optimiser by itself.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from bench.nvml_emulation import STATE_VARIABLE, FileBoard
+from bench.nvml_emulation.board import PlayedJob
+from bench.nvml_emulation.install import shared_clock
+from bench.nvml_emulation.physics import Physics
+
+_LOOK_S = 0.01
+_AFTER_S = 0.5  # until the card's first iteration begins
+_CLASSES, _FEATURES, _BATCH = 10, 32, 64
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.budget.training", description=__doc__)
+    parser.add_argument("--gpu", type=int, required=True, metavar="N", help="which card of the machine")
+    parser.add_argument("--profile", required=True, metavar="NAME", help="what a limit does to it there")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="how long it trains (default: 60)")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    steps, first, last = train(args.gpu, args.profile, args.seconds)
+    print(f"{args.profile}: {steps} steps, loss {first:.2f} at first, {last:.2f} at last", flush=True)
+    return 0
+
+
+def train(gpu: int, profile: str, seconds: float) -> tuple[int, float, float]:
+    """The steps done, and the loss of the first and of the last of them."""
+    torch.manual_seed(gpu)
+    centres = torch.randn(_CLASSES, _FEATURES)
+    network = torch.nn.Sequential(torch.nn.Linear(_FEATURES, 64), torch.nn.ReLU(), torch.nn.Linear(64, _CLASSES))
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.05)
+    board = FileBoard(Path(os.environ[STATE_VARIABLE]))
+    clock = shared_clock(board)
+    job = PlayedJob(gpus=(gpu,), pid=os.getpid(), start_s=clock.now() + _AFTER_S, profile=profile)
+    board.update(lambda state: state.with_job(job))
+    physics, done, losses = Physics(clock), 0, []
+    while clock.now() < job.start_s + seconds:
+        labels = torch.randint(_CLASSES, (_BATCH,))
+        loss = torch.nn.functional.cross_entropy(network(centres[labels] + torch.randn(_BATCH, _FEATURES)), labels)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+        _await_step(physics, board, gpu, done)
+        optimiser.step()
+        done += 1
+        losses.append(float(loss.detach()))
+    return done, losses[0], losses[-1]
+
+
+def _await_step(physics: Physics, board: FileBoard, gpu: int, done: int) -> None:
+    """Until the card has ended one iteration more."""
+    while True:
+        physics.sync(board.read())
+        reading = physics.steps(gpu)
+        if reading is not None and reading.count > done:
+            return
+        time.sleep(_LOOK_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

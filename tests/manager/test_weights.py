@@ -1,0 +1,23 @@
+"""What a manager that follows a killed one knows of the jobs' weights."""
+
+import os
+from pathlib import Path
+
+from autocap.budget.shares import Policy
+from autocap.manager.plan import BudgetState, load, save
+from autocap.manager.weights import Weights
+
+
+def test_weights_outlive_a_manager_and_go_with_their_jobs(tmp_path: Path) -> None:
+    ours, gone = os.getpgid(0), 2**22 + 1  # above the highest PID
+    before = Weights(((ours, 2.5), (gone, 4.0)))
+    assert before.of(os.getpid()) == 2.5
+    state = BudgetState(
+        asked_w=None, watts=900.0, policy=Policy.FAIR, began_wall_s=1.0, record="/r", weights=before.known
+    )
+    save(tmp_path / "state", state)
+    found = load(tmp_path / "state")
+    assert found == state
+    assert found is not None
+    assert found.weights == ((ours, 2.5),)
+    assert Weights(found.weights).of(os.getpid()) == 2.5
