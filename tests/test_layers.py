@@ -36,7 +36,8 @@ ROOMS = {
     "measurement": "progress",
     "runlog": "job",
     "budget": "devices guardian helper job runlog",
-    "controller": "measurement progress strategies",
+    "prices": "job runlog",
+    "controller": "measurement prices progress strategies",
     "reports": "runlog measurement progress streams budget",
     "tracking": "job runlog reports",
     "session": "all before",
@@ -55,7 +56,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget)\b|progress$"
+    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.quote)\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"

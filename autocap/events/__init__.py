@@ -15,6 +15,7 @@ from autocap.events.budget import (
     JobJoined,
     JobLeft,
 )
+from autocap.events.prices import Followed, PriceEvent, Quoted
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
@@ -65,7 +66,7 @@ from autocap.events.sweep import (
     Used,
 )
 
-Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent
+Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent
 
 __all__ = [
     "BLOCK_ENDED",
@@ -84,6 +85,7 @@ __all__ = [
     "DeviceFound",
     "Event",
     "FinishedRun",
+    "Followed",
     "GpuSet",
     "Granted",
     "HeldMeasured",
@@ -100,6 +102,7 @@ __all__ = [
     "Predicted",
     "ProgramFound",
     "ProgressFound",
+    "Quoted",
     "Remembered",
     "RunEnded",
     "RunStarted",
