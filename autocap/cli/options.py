@@ -131,7 +131,7 @@ def rates_of(given: Mapping[str, Any], known: Rates = NO_RATES) -> Rates:
 
 def _metric(given: Mapping[str, Any], command: str) -> Metric:
     name = given.get("metric", config.METRIC)
-    parameters = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
+    parameters: dict[str, Any] = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
     if name != "cost" and command != "sweep":  # there it is for the report
         del parameters["energy_price"]
     if name == "eds" and parameters["k"] is None:
