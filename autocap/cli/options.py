@@ -150,7 +150,7 @@ def sources_of(given: Mapping[str, Any]) -> Sources:
 
 def _metric(given: Mapping[str, Any], command: str) -> Metric:
     name = given.get("metric", config.METRIC)
-    parameters = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
+    parameters: dict[str, Any] = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
     if name != "cost" and command != "sweep":  # there it is for the report
         del parameters["energy_price"]
     if name == "eds" and parameters["k"] is None:

@@ -40,7 +40,7 @@ _AT_ARRIVAL = "at the limit found on arrival"
 
 class Exploration:
     """One search and its confirmation. budget: what trials may cost the job in time. stretch: how many times as long
-    as usual trials are."""
+    as usual trials are. judged: what was last held against the baseline, and how it was found."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class Exploration:
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
         self._rough, self._told = rough, Announcer(search, outbox)
+        self.judged: Judgement | None = None
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
@@ -75,6 +76,11 @@ class Exploration:
     def check(self, caps_w: Caps) -> None:
         """Measure caps that are held in turn with the limits found on arrival, to see whether they still save."""
         self._confirm(caps_w, held=True)
+
+    def go_on(self, cap_w: float) -> None:
+        """Try a cap, watts, that the strategy has asked for after its search."""
+        self._out.enter(State.SEARCHING)
+        self._revisit(cap_w)
 
     def take(self, metered: Metered) -> Decision | None:
         """Take in a sample; a decision once there is one."""
@@ -106,6 +112,11 @@ class Exploration:
                 raise AssertionError(f"nothing was being measured: {self._step}")
             case _:
                 assert_never(self._step)
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds that the job may still lose to slow caps; infinite where nothing limits it."""
+        return self._budget.saved_s(self._out.now_s)
 
     @property
     def is_anchored(self) -> bool:
@@ -288,7 +299,7 @@ class Exploration:
     def _keep_by_curve(self) -> Decision:
         curve = self.search.curve
         self._told.predictions()
-        return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self._config.metric))
+        return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self.search.metric))
 
     def _end_search(self) -> Decision | None:
         if not self.is_anchored:
@@ -301,7 +312,7 @@ class Exploration:
         self._told.predictions()
         if cap_w is None:
             # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
-            unsure = self.search.blind or self._config.metric.max_slowdown is not None
+            unsure = self.search.blind or self.search.metric.max_slowdown is not None
             return self._told.put_back(
                 "no cap that was tried is allowed and better", self.search.baseline, unsure=unsure
             )
@@ -337,7 +348,7 @@ class Exploration:
     def _measure_next(self, comparison: Comparison) -> None:
         rules = self._window_rules
         if comparison.inner_next:
-            rules = between(rules, comparison, self.search.baseline, self._config.metric)
+            rules = between(rules, comparison, self.search.baseline, self.search.metric)
         self._measure(comparison.next_w, rules)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
@@ -354,10 +365,11 @@ class Exploration:
                 why = f"it could not be confirmed: {wrong.why}"
                 return self._told.put_back(why, self.search.baseline, unsure=True)
         comparison.add(result.measurement)
-        found = judge(comparison, self._config.metric)
+        found = judge(comparison, self.search.metric)
         if found is None:
             self._measure_next(comparison)
             return None
+        self.judged = found
         if self._rough:
             if self._anchor(found.baseline):
                 self._revisits.made(self._out.now_s, None)
@@ -400,8 +412,9 @@ class Exploration:
         if self._config.per_gpu and not held:
             hindered = hindrance(self._out.original_w, self._progress)
             if hindered is None:
+                config = replace(self._config, metric=self.search.metric)
                 self._step = Balancing.after(
-                    found.measurement, self.search, self._config, self._prober, self._out, self._budget
+                    found.measurement, self.search, config, self._prober, self._out, self._budget
                 )
                 return self._step.begin()
             self._out.warn(hindered)

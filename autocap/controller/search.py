@@ -22,8 +22,8 @@ _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 BESIDE = 0.01  # of a cap: what is so near shows what it shows
-# From the baseline, trials of earlier searches, and the caps that it may ask for.
-NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid], StrategyLike]
+# From the baseline, trials of earlier searches, the caps that it may ask for, and the metric.
+NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid, Metric], StrategyLike]
 
 
 class Search:
@@ -31,7 +31,7 @@ class Search:
 
     grid: the caps that may be asked for at all. prune_sigmas: a trial this many standard errors worse than the best is
     not worth finishing. before: trials of earlier searches. most_w: above which no cap may be asked for now, watts.
-    baseline: as measured last; first: as measured at the beginning.
+    baseline: as measured last; first: as measured at the beginning. metric: by which caps are ranked.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Search:
         most_w: float = math.inf,
     ) -> None:
         self._whole, self.grid, self._before = grid, _up_to(grid, most_w), tuple(before)
-        self._metric, self._sigmas = metric, prune_sigmas
+        self.metric, self._sigmas = metric, prune_sigmas
         self.baseline = self.first = baseline
         self._new_strategy = new_strategy
         self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, of caps that no trial was of
@@ -66,14 +66,14 @@ class Search:
         Those that were measured, oldest first."""
         self.first = self.baseline = baseline
         self._drawn = None
-        self._told = tuple(self._restated(trial) for trial in self._told)
+        self._told = tuple(self._restated(trial, baseline) for trial in self._told)
         self._tell_anew()
         return self.history
 
-    def _restated(self, trial: Trial) -> Trial:
+    def _restated(self, trial: Trial, baseline: Measurement) -> Trial:
         if trial.measurement is None:
             return trial
-        cost = self.cost(trial.measurement)
+        cost = self.metric.cost(trial.measurement, baseline)
         return replace(trial, cost=cost.value, cost_stderr=cost.stderr)
 
     def at_first(self, measurement: Measurement) -> Measurement:
@@ -135,10 +135,17 @@ class Search:
             self.grid = grid
             self._tell_anew()
 
-    def note(self, shown: Measurement) -> None:
-        """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had."""
+    def rate(self, metric: Metric) -> None:
+        """Rank caps by another metric from now on: a new strategy goes on from what the trials cost by that."""
+        self.metric, self._drawn = metric, None
+        self._told = tuple(self._restated(trial, self.first) for trial in self._told)
+        self._tell_anew()
+
+    def note(self, shown: Measurement, *, as_it_is: bool = False) -> None:
+        """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had.
+        as_it_is: without a baseline that was measured anew, whose error would come to that of each of many."""
         others = (one for one in self._noted if not _beside(one, max(shown.cap_w)))
-        self._noted, self._drawn = (*others, self.at_first(shown)), None
+        self._noted, self._drawn = (*others, shown if as_it_is else self.at_first(shown)), None
 
     def has_shown(self, cap_w: float) -> bool:
         """Whether anything was measured at a cap, watts, or beside it."""
@@ -151,7 +158,7 @@ class Search:
             with _arms_length():
                 strategy = self._strategy if self.grid == self._whole else self._made(self._whole, self._told)
             shown, predicted = (*self.shown[1:], *self._noted), _predictions(strategy, self._whole)
-            self._drawn = KnownCurve.of(self.first, shown, predicted, self._metric)
+            self._drawn = KnownCurve.of(self.first, shown, predicted, self.metric)
         return self._drawn
 
     def _tell_anew(self) -> None:
@@ -161,7 +168,7 @@ class Search:
     def _made(self, grid: CapGrid, told: Sequence[Trial] = ()) -> StrategyLike:
         """A strategy with those caps that was told of the trials; what is outside of them counts as earlier."""
         outside = tuple(trial for trial in told if trial.cap_w not in grid and trial.measurement is not None)
-        strategy = self._new_strategy(self.first, (*self._before, *outside), grid)
+        strategy = self._new_strategy(self.first, (*self._before, *outside), grid, self.metric)
         for trial in told:
             if trial.cap_w in grid:
                 strategy.tell(trial)
@@ -197,7 +204,7 @@ class Search:
             and trial.cost is not None
             and trial.cost_stderr is not None
             and trial.cost + (_SURE * trial.cost_stderr if trial.measurement.is_relative else 0.0) < 1
-            and self._metric.allows(trial.measurement, self.first)
+            and self.metric.allows(trial.measurement, self.first)
         ]
         best = min(rivals, key=lambda trial: trial.cost or 0.0, default=None)
         return None if best is None else best.cap_w
@@ -226,14 +233,14 @@ class Search:
 
     def cost(self, measurement: Measurement) -> Cost:
         """The metric against the baseline as it was measured last."""
-        return self._metric.cost(measurement, self.baseline)
+        return self.metric.cost(measurement, self.baseline)
 
     def decided(self, measurement: Measurement) -> bool:
         """Whether it is known if the cap is within the limit on slowdown, as far as that can be known."""
         return (
-            self._metric.max_slowdown is None
-            or self._metric.allows(measurement, self.baseline)
-            or self._metric.forbids(measurement, self.baseline)
+            self.metric.max_slowdown is None
+            or self.metric.allows(measurement, self.baseline)
+            or self.metric.forbids(measurement, self.baseline)
             or measurement.period_rel_stderr < _FINEST
         )
 
@@ -244,10 +251,10 @@ class Search:
         """
         if self._length is not None:
             return None
-        if self._metric.forbids(measurement, self.baseline, self._sigmas):
+        if self.metric.forbids(measurement, self.baseline, self._sigmas):
             ratio, _ = slowdown(measurement, self.baseline)
-            return f"{100 * (ratio - 1):.1f} % slower, {100 * (self._metric.max_slowdown or 0):g} % allowed"
-        versus = self._metric.versus(measurement, self.baseline)
+            return f"{100 * (ratio - 1):.1f} % slower, {100 * (self.metric.max_slowdown or 0):g} % allowed"
+        versus = self.metric.versus(measurement, self.baseline)
         if versus.value - self._sigmas * versus.stderr > 1:
             return "worse than the baseline"
         for trial in self._complete:
@@ -256,7 +263,7 @@ class Search:
             assert trial.measurement is not None
             if trial.measurement.cap_w == measurement.cap_w:
                 continue  # a repeat is pooled with its first trial
-            if self._metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
+            if self.metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
                 continue  # a lower cap may yet turn out to be too slow
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
                 return _worse_than(trial.cap_w)

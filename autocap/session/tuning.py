@@ -22,6 +22,7 @@ from autocap.guardian import Guardian
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
+from autocap.metrics import Metric
 from autocap.records import Measurement, StepReading, Trial
 from autocap.session.actuating import NewGuardian
 from autocap.session.caps import cap_grid, limits_found, limits_known
@@ -249,10 +250,10 @@ class Tuning:
         progress = self.counting.progress(device.sensor)
         remembered = earlier.history(self.config.tune.metric, progress.kind, original_w)
 
-        def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
+        def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
             return self.plan.factory(
                 grid=caps,
-                metric=self.config.tune.metric,
+                metric=metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
                 history=before or self._history(earlier, progress.kind, baseline),

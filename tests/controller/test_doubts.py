@@ -179,7 +179,7 @@ class Noting(Silent):
 def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strategy() -> None:
     built: list[Noting] = []
 
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> Noting:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> Noting:
         built.append(Noting())
         return built[-1]
 
