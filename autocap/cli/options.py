@@ -153,6 +153,9 @@ def _metric(given: Mapping[str, Any], command: str) -> Metric:
     parameters: dict[str, Any] = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
     if name != "cost" and command != "sweep":  # there it is for the report
         del parameters["energy_price"]
+    value = {"cost": given.get("energy_price"), "carbon": given.get("carbon")}.get(name)
+    if isinstance(value, str):
+        parameters |= {"moving": True, "energy_price": None}
     if name == "eds" and parameters["k"] is None:
         parameters["k"] = DEFAULT_K
     try:

@@ -221,8 +221,8 @@ class Summary:
     the GPUs'. best_by_metric_gpu: as best_by_metric, had the GPUs' energy alone been counted; empty without `node`.
     decided_because: why the last decision kept its cap, or none; `None` before it. versus_common: `None` unless a cap
     per GPU was asked for and looked for at the common cap held last. settings: what the command line did not give.
-    remembered: what the search began from. books: what the run has cost and emitted, `None` where nobody said what a kWh
-    costs or emits.
+    remembered: what the search began from. books: what the run has cost and emitted, `None` where nobody said what a
+    kWh costs or emits.
     """
 
     schema: int = SCHEMA

@@ -33,12 +33,10 @@ def table(summary: Summary) -> Table | None:
         return first, *(_cell(one, scale) for one, scale in zip(amounts, columns, strict=True) if scale), remark
 
     rows = [row(spent, "–", "this run, the search included")]
-    for account, what in (
-        (books.baseline, "the limit found on arrival, throughout"),
-        (books.constant, _constant(books)),
-    ):
+    for account, what in ((books.baseline, "the limit found on arrival"), (books.constant, "the best constant cap")):
         if account is not None and account.cap_w is not None:
-            rows.append(row(account, common_caps(account.cap_w), what))
+            predicted = ", predicted" if account.source == PREDICTED else ""
+            rows.append(row(account, common_caps(account.cap_w), f"{what}, all the time{predicted}"))
     names = tuple(scale[1] for scale in columns if scale)
     return Table(
         heading="What the work cost",
@@ -128,11 +126,6 @@ def cost_scale(metric: MetricInfo, books: Books) -> Scale | None:
     if metric.name == "cost":
         return (1.0, money_name(books)) if metric.hour_price else None
     return (1.0, money_name(books)) if metric.carbon_price or metric.hour_price else None
-
-
-def _constant(books: Books) -> str:
-    assert books.constant is not None  # it has a row
-    return f"the best constant cap{', predicted' if books.constant.source == PREDICTED else ''}"
 
 
 def _scale(amount: Amount, units: tuple[tuple[float, float, str], ...]) -> Scale:
