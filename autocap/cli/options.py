@@ -8,6 +8,7 @@ from typing import Any
 from autocap import config, devices
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
+from autocap.config.sources import Sources
 from autocap.config.spacing import too_fine
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
@@ -104,7 +105,16 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
     tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())
     taken = given.get("taken", ())
-    made = record_from(RunConfig, command, given, command=tuple(args.child or ()), tune=tune, rates=rates, taken=taken)
+    made = record_from(
+        RunConfig,
+        command,
+        given,
+        command=tuple(args.child or ()),
+        tune=tune,
+        rates=rates,
+        sources=sources_of(given),
+        taken=taken,
+    )
     devices.check_name(made.device)
     if made.node_power == made.device == "rapl":
         raise UsageError("--node-power rapl would count the packages of --device rapl again; drop one of them")
@@ -119,14 +129,23 @@ def rates_of(given: Mapping[str, Any], known: Rates = NO_RATES) -> Rates:
 
     Raises UsageError for a currency without a price.
     """
+    sources = sources_of(given)
     made = Rates(
-        energy_price=given.get("energy_price", known.energy_price),
+        energy_price=None if sources.energy_price else given.get("energy_price", known.energy_price),
         currency=given.get("currency", known.currency),
-        carbon_g_per_kwh=given.get("carbon", known.carbon_g_per_kwh),
+        carbon_g_per_kwh=None if sources.carbon else given.get("carbon", known.carbon_g_per_kwh),
     )
+    if made.currency is not None and sources.energy_price is not None:
+        raise UsageError(f"--currency {made.currency}: the source of --energy-price names its own in its unit; drop it")
     if made.currency is not None and made.energy_price is None:
         raise UsageError(f"--currency {made.currency} is of the energy price; add --energy-price, or drop it")
     return made
+
+
+def sources_of(given: Mapping[str, Any]) -> Sources:
+    """Where prices and carbon are read that were not given as numbers."""
+    texts = {key: given.get(key) for key in ("energy_price", "carbon")}
+    return Sources(**{key: text for key, text in texts.items() if isinstance(text, str)})
 
 
 def _metric(given: Mapping[str, Any], command: str) -> Metric:
@@ -134,6 +153,9 @@ def _metric(given: Mapping[str, Any], command: str) -> Metric:
     parameters: dict[str, Any] = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
     if name != "cost" and command != "sweep":  # there it is for the report
         del parameters["energy_price"]
+    value = {"cost": given.get("energy_price"), "carbon": given.get("carbon")}.get(name)
+    if isinstance(value, str):
+        parameters |= {"moving": True, "energy_price": None}
     if name == "eds" and parameters["k"] is None:
         parameters["k"] = DEFAULT_K
     try:

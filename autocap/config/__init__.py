@@ -7,6 +7,7 @@ from typing import Annotated
 
 from autocap.config import values
 from autocap.config.option import CommandOption, Group, TakenSetting
+from autocap.config.sources import NO_SOURCES, Sources
 from autocap.metrics import METRICS, NO_RATES, Metric, Rates
 
 METRIC = "eds"
@@ -148,8 +149,9 @@ class RunConfig:
     `None` for as few as are needed. kill_after_s: `None` waits without limit. out: `None` for a new directory.
     idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each once or
     more often. memory: begin from what is remembered of the job, and remember this run. nodes: `None` for this machine
-    alone. job: of Slurm, where it is not the one around us. step_map_fd: of the map in which a job that asked to be
-    tuned counts its steps. taken: the settings that the command line does not give.
+    alone. job: of Slurm, where it is not the one around us. rates: numbers that were given; sources: where others are
+    read. step_map_fd: of the map in which a job that asked to be tuned counts its steps. taken: the settings that the
+    command line does not give.
     """
 
     command: tuple[str, ...]
@@ -254,11 +256,19 @@ class RunConfig:
     rates: Annotated[
         Rates,
         _metric(
+            "--energy-price SOURCE",
+            values.energy_price,
+            "money per kWh: for the metric cost, and to say what was saved; a number, or where it is read as it "
+            "changes: file:PATH, command:CMD, entsoe:ZONE",
+            commands=_TUNING,
+            usual=("file:", "command:", "entsoe:"),
+            runs_code="command:",
+        ),
+        _metric(
             "--energy-price MONEY",
             values.not_negative("money per kWh"),
-            "money per kWh: for the metric cost, and to say what was saved",
-            commands=_RATED,
-            help_in={"report": "money per kWh, instead of what the run was told"},
+            "money per kWh, instead of what the run was told",
+            commands=("report",),
         ),
         _metric(
             "--currency NAME",
@@ -267,11 +277,19 @@ class RunConfig:
             commands=_RATED,
         ),
         _metric(
+            "--carbon SOURCE",
+            values.carbon,
+            "grams of CO₂ per kWh, to say what was saved: a number, or where it is read as it changes: file:PATH, "
+            "command:CMD, gb, electricitymaps:ZONE",
+            commands=_TUNING,
+            usual=("file:", "command:", "gb", "electricitymaps:"),
+            runs_code="command:",
+        ),
+        _metric(
             "--carbon G",
             values.not_negative("grams of CO2 per kWh"),
-            "grams of CO₂ per kWh, to say what was saved",
-            commands=_RATED,
-            help_in={"report": "grams of CO₂ per kWh, instead of what the run was told"},
+            "grams of CO₂ per kWh, instead of what the run was told",
+            commands=("report",),
         ),
     ] = NO_RATES
     node_power: Annotated[
@@ -339,5 +357,6 @@ class RunConfig:
             repeated=True,
         ),
     ] = ()
+    sources: Sources = NO_SOURCES
     step_map_fd: int | None = None
     taken: tuple[TakenSetting, ...] = ()

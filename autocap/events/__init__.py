@@ -15,7 +15,7 @@ from autocap.events.budget import (
     JobJoined,
     JobLeft,
 )
-from autocap.events.prices import Followed, PriceEvent, Quoted
+from autocap.events.prices import Followed, PriceEvent, Quoted, Sourced
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
@@ -107,6 +107,7 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "SettingsTaken",
+    "Sourced",
     "State",
     "StateEntered",
     "SweepPlan",

@@ -4,6 +4,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sourced:
+    """Where the values of a kind are read, once the first are. kind: as Quoted has it. currency: of the money."""
+
+    t_s: float
+    kind: str
+    source: str
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quoted:
     """From now on a kilowatt-hour costs or emits so much. kind: "price", money per kWh, or "carbon", grams of CO₂ per
     kWh. value: `None` where nothing is known any more. until_s: when it ends, as far as that is known."""
@@ -27,4 +37,4 @@ class Followed:
     gain_stderr: float
 
 
-PriceEvent = Quoted | Followed
+PriceEvent = Sourced | Quoted | Followed

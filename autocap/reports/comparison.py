@@ -8,7 +8,7 @@ from autocap.records import Cost, Measurement
 from autocap.reports.document import Document, Sentences, Table, plain
 from autocap.reports.summary.gains import relative_to
 from autocap.reports.summary.record import Changes, Summary
-from autocap.reports.summary.summarise import metric_of
+from autocap.reports.summary.summarise import metric_in
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import change, common_caps, with_rel_error
 
@@ -158,7 +158,7 @@ def _changes(
 ) -> Changes | None:
     if first is None or second is None:
         return None
-    energy, time, metric = relative_to(second, first, metric_of(of_first.metric))
+    energy, time, metric = relative_to(second, first, metric_in(of_first))
     same = of_first.metric == of_second.metric
     energy_pct, energy_stderr = _percent(energy)
     time_pct, time_stderr = _percent(time)

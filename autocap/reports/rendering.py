@@ -90,8 +90,8 @@ def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
     """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted, a cap per GPU
-    was looked for, there are several nodes, a setting was taken from a file or variable, or something remembered of the
-    job."""
+    was looked for, there are several nodes, a setting was taken from a file or variable, something is remembered of the
+    job, or it is known what a kWh costs or emits."""
     result = _fields(summary)
     if summary.versus_common is None:
         del result["versus_common"]
@@ -101,6 +101,8 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
         del result["settings"]
     if summary.remembered is None:
         del result["remembered"]
+    if summary.books is None:
+        del result["books"]
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},

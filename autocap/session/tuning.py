@@ -29,6 +29,7 @@ from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.place import IterationSource, LocalPlace, Place
+from autocap.session.pricing import News
 from autocap.session.recorder import Recorder
 from autocap.session.remembering import JobMemory, Recalled
 from autocap.session.roles import Inbox, Job, Order
@@ -70,7 +71,7 @@ class TunedJob(Job, Protocol):
 @dataclass(slots=True, kw_only=True)
 class Tuning:
     """One job that runs, and what is known of its tuning. node: of the machine's power. memory: of the job, where it is
-    to be used. place: where it runs. ended_because: once it has ended."""
+    to be used. prices: of energy, as they change. place: where it runs. ended_because: once it has ended."""
 
     config: RunConfig
     clock: RunClock
@@ -81,6 +82,7 @@ class Tuning:
     counting: IterationSource
     node: PowerSource | None = None
     memory: JobMemory | None = None
+    prices: News | None = None
     place: Place = field(default_factory=LocalPlace)
     new_guardian: NewGuardian = Guardian
     ended_because: str = events.JOB_ENDED
@@ -202,6 +204,7 @@ class Tuning:
             pace=pace,
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
+            prices=self.prices,
         )
         return runner, held
 

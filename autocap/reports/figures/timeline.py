@@ -28,6 +28,7 @@ from autocap.reports.figures.model import (
     Rows,
     Style,
 )
+from autocap.reports.figures.values import value_plots
 from autocap.reports.summary.record import StateSpan, Summary
 from autocap.reports.summary.summarise import all_of
 from autocap.runlog.columns import Samples
@@ -110,6 +111,7 @@ def _timeline(
         panels=(
             Rows(x=clock.axis, rows=tuple(_rows(summary.states, events, clock))),
             _power(samples, inside, clock, "power, W" + (f", sum of {gpus} devices" if gpus > 1 else "")),
+            *value_plots(summary, events, clock.axis, span_s),
             _periods(events, samples, inside, clock),
         ),
         one_x=True,

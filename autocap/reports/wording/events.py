@@ -9,6 +9,7 @@ from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.wording import granted, remembered, withdrawn
 from autocap.reports.wording.numbers import common_caps, times
+from autocap.reports.wording.prices import ValueWording
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
 
@@ -27,6 +28,7 @@ class Wording:
         self._ceiling_w: float | None = None  # of a budget
         self._metered_s: float | None = None
         self._sweeps, self._runs_left = False, 0
+        self._values = ValueWording()
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
@@ -82,6 +84,8 @@ class Wording:
                 return granted.sentence(event, self._noun)
             case events.HeldMeasured(measurement=m):
                 return f"{common_caps(m.cap_w)} W, held under the budget: {self._measured(m)}"
+            case events.Sourced() | events.Quoted() | events.Followed():
+                return self._values.sentence(event)
             case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
                 return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
             case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):

@@ -1,6 +1,7 @@
 """What a run came to in one sentence, for people; its errors stand in the table and the facts."""
 
 import math
+from collections.abc import Callable
 
 from autocap.metrics import Rates
 from autocap.reports.summary.record import Summary
@@ -60,7 +61,7 @@ def _saved(summary: Summary) -> str:
     # What the baseline would have used is known no better than the baseline.
     if stderr_j is None or not abs(joules) > _SIGMAS * stderr_j:
         return "in this run, search included, no measurable saving"
-    *amounts, last = _amounts(abs(joules), summary.rates)
+    *amounts, last = [*_amounts(abs(joules), summary.rates), *_read(summary, saves=joules < 0)]
     amount = f"{', '.join(amounts)} and {last}" if amounts else last
     return f"{'saved' if joules < 0 else 'used'} {amount}{'' if joules < 0 else ' more'} in this run, search included"
 
@@ -75,6 +76,29 @@ def _amounts(joules: float, rates: Rates) -> list[str]:
     if carbon_g > 0:
         found.append(f"{_carbon(kwh * carbon_g)} CO₂")
     return found
+
+
+def _read(summary: Summary, *, saves: bool) -> list[str]:
+    """Money and CO₂ by what was read as the run went on, where they went the way of the energy and beyond their errors:
+    at prices below 0 they need not."""
+    books = summary.books
+    if books is None or books.baseline is None:
+        return []
+    found = []
+    for source, one, other, said in (
+        (books.price_source, books.spent.money, books.baseline.money, _money(books.currency)),
+        (books.carbon_source, books.spent.carbon_g, books.baseline.carbon_g, lambda grams: f"{_carbon(grams)} CO₂"),
+    ):
+        if source is None or one is None or other is None:
+            continue
+        saved = other.value - one.value
+        if (saved > 0) is saves and abs(saved) > _SIGMAS * other.stderr:
+            found.append(said(abs(saved)))
+    return found
+
+
+def _money(currency: str | None) -> Callable[[float], str]:
+    return lambda amount: f"{_rounded(amount)} {currency or 'in money'}"
 
 
 def _carbon(grams: float) -> str:

@@ -1,0 +1,42 @@
+"""Prices and carbon in words, as they change."""
+
+from autocap.events import Followed, Quoted, Sourced
+from autocap.prices.quote import CARBON
+from autocap.reports.wording.numbers import common_caps
+
+_WORTH = 0.1  # of the value that was said last: a smaller change is no news by itself
+
+
+class ValueWording:
+    """Puts what is announced of values into words, and remembers what the words need."""
+
+    def __init__(self) -> None:
+        self._money = "money"
+        self._said: dict[str, float | None] = {}
+
+    def sentence(self, event: Sourced | Quoted | Followed) -> str | None:
+        """The sentence for an event; `None` for one that is not worth a line."""
+        match event:
+            case Sourced(kind=kind, source=source, currency=currency):
+                self._money = currency or self._money
+                return f"{_NAMES[kind]} is read from {source}"
+            case Quoted(kind=kind, value=None):
+                had = self._said.get(kind) is not None
+                self._said[kind] = None
+                return f"{_NAMES[kind]} is not known any more" if had else None
+            case Quoted(kind=kind, value=float() | int() as value):
+                before = self._said.get(kind)
+                if before is not None and abs(value - before) <= _WORTH * abs(before):
+                    return None
+                self._said[kind] = value
+                return f"{_NAMES[kind]} is {self._amount(kind, value)}"
+            case Followed(caps_w=caps_w, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
+                gained = f"{100 * gain:.2f} ± {100 * gain_stderr:.2f} %"
+                return f"{common_caps(caps_w)} W at {self._amount(kind, value)}: {gained} better by the curve"
+        return None
+
+    def _amount(self, kind: str, value: float) -> str:
+        return f"{value:.4g} {'g CO₂' if kind == CARBON else self._money} per kWh"
+
+
+_NAMES = {"price": "the energy price", "carbon": "the carbon of electricity"}
