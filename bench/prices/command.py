@@ -1,13 +1,13 @@
 """`python -m bench prices`: caps that follow what electricity costs, against the best constant cap.
 
-swing: days on which the price goes up and down by half, each like the other; year: a made-up year of hourly prices, or
+bound: what following could save at most, where the curve is known; in seconds. swing: days on which the price goes up and down by half, each like the other; year: a made-up year of hourly prices, or
 those of a file. Both are the policy alone on the twelve published curves, with a real search, and every measurement
 with its error; live: the same days for the whole controller, sensors and samples included, in virtual time.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autocap.devices.model.profiles import Profile
@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
         profiles = profiles[:: max(1, len(profiles) // 2)]
     days = args.days or (4 if args.quick else 365 if args.part == "year" else 2 if args.part == "live" else 30)
     for hour_price in hour_prices:
-        if args.part == "live":
+        if args.part == "bound":
+            lines = bound(profiles, {"swing": swinging(1, _SWING, _MEAN), "year": values}, hour_price)
+        elif args.part == "live":
             lines = live(profiles, swinging(days, _SWING, _MEAN), hour_price, args.seed_base)
         elif args.part == "year":
             print(described(values[: 24 * days]))
@@ -45,6 +47,19 @@ def main(argv: Sequence[str]) -> int:
         for line in lines:
             print(line, flush=True)
     return 0
+
+
+def bound(profiles: Sequence[Profile], cases: Mapping[str, Sequence[float]], hour_price: float) -> Iterator[str]:
+    """A line for each curve: what the best constant cap saves in each case, and following beyond that."""
+    yield f"| curve | money per hour | {' | '.join(f'{name}: constant | following, more' for name in cases)} |"
+    yield "|" + "---|" * (2 + 2 * len(cases))
+    for profile in profiles:
+        known = [reference(Job(profile, hour_price, 0), values) for values in cases.values()]
+        cells = (
+            f"{saved_pct(one.constant, one.found):.2f} % | {saved_pct(one.perfect, one.constant):.2f} %"
+            for one in known
+        )
+        yield f"| {profile.name} | {hour_price:g} | {' | '.join(cells)} |"
 
 
 HEADING = (
@@ -98,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench prices", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=["swing", "year", "live"], default="swing")
+    parser.add_argument("part", nargs="?", choices=["bound", "swing", "year", "live"], default="swing")
     parser.add_argument("--values", type=Path, metavar="FILE", help="of year: rows of time and value, as autocap reads")
     parser.add_argument(
         "--hour-prices", default="0.1", metavar="LIST", help="money per device hour, by comma (default 0.1)"
