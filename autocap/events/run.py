@@ -25,8 +25,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricInfo:
-    """The metric and constraint as asked for; k only for eds, prices only for cost and carbon (money per kWh, per device
-    hour, per tonne of CO₂). moving: the energy price is read as it changes."""
+    """The metric and constraint as asked for; k only for eds, prices only for cost and carbon (money per kWh, per
+    device hour, per tonne of CO₂). moving: the energy price is read as it changes."""
 
     name: str
     k: float | None = None
