@@ -17,7 +17,7 @@ from autocap.measurement.prober import Prober
 from autocap.records import TOLERANCE_W, same_limits
 
 Caps = tuple[float, ...]
-_CLOSE, _CLOSE_S = 0.001, 300.0  # a relative error, and how long it is tried for, seconds
+_CLOSE, _CLOSE_S = 0.0005, 600.0  # a relative error, and how long it is tried for, seconds
 
 
 class Ceiling:

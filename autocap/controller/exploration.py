@@ -5,7 +5,7 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
+from autocap.controller.actions import Decision, Keep, Kept, Outbox, SearchAnew
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import (
@@ -34,6 +34,7 @@ from autocap.records import Measurement, TrialState, same_limits
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
+_CLOSE_S = 240.0  # a window that is to have a small error
 _ALREADY = "the limit found on arrival is already the best"
 _AT_ARRIVAL = "at the limit found on arrival"
 
@@ -67,18 +68,24 @@ class Exploration:
         self._refused: set[float] = set()
         self._rough, self._told = rough, Announcer(search, outbox)
         self.judged: Judgement | None = None
+        self._window_error: float | None = None  # of a check
+        self._then: Kept | None = None
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
         self._out.enter(State.SEARCHING)
         return self._next_trial()
 
-    def check(self, caps_w: Caps) -> None:
-        """Measure caps that are held in turn with the limits found on arrival, to see whether they still save."""
+    def check(self, caps_w: Caps, window_error: float | None = None) -> None:
+        """Measure caps that are held, or are to be, in turn with the limits found on arrival, to see whether they save.
+        window_error: of each window, relative; `None` for the usual."""
+        self._window_error = window_error
         self._confirm(caps_w, held=True)
 
-    def go_on(self, cap_w: float) -> None:
-        """Try a cap, watts, that the strategy has asked for after its search."""
+    def go_on(self, cap_w: float, then: Kept) -> None:
+        """Try a cap, watts, that the strategy has asked for after its search, and what else it asks for; then decide
+        what was decided before."""
+        self._then = then
         self._out.enter(State.SEARCHING)
         self._revisit(cap_w)
 
@@ -302,6 +309,9 @@ class Exploration:
         return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self.search.metric))
 
     def _end_search(self) -> Decision | None:
+        then, self._then = self._then, None
+        if then is not None:
+            return then
         if not self.is_anchored:
             return self._keep_by_curve()
         cap_w = self.search.recommend()
@@ -347,7 +357,9 @@ class Exploration:
 
     def _measure_next(self, comparison: Comparison) -> None:
         rules = self._window_rules
-        if comparison.inner_next:
+        if self._window_error is not None:
+            rules = replace(rules, target_stderr=self._window_error, limit_s=max(rules.limit_s, _CLOSE_S))
+        elif comparison.inner_next:
             rules = between(rules, comparison, self.search.baseline, self.search.metric)
         self._measure(comparison.next_w, rules)
 

@@ -7,17 +7,17 @@ a value is more extreme than all before, the strategy may ask for a trial of a c
 """
 
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
-from autocap.controller.comparison import Caps
+from autocap.controller.comparison import Caps, Judgement, Ruling
 from autocap.controller.deadline import Deadline
-from autocap.controller.exploration import Exploration
 from autocap.controller.horizon import Choices, worth
 from autocap.controller.quotes import Quotes
 from autocap.controller.ranking import Confirm, Move, Ranking
+from autocap.controller.search import Search
 from autocap.metrics import Metric
 from autocap.prices.quote import CARBON, KINDS, PRICE, Quote
 from autocap.records import Measurement, same_limits
@@ -25,6 +25,20 @@ from autocap.records import Measurement, same_limits
 _LEAST_S = 60.0  # an interval, where nobody knows when it ends
 _LEAST_WEIGHT = 1e-3  # of time, in the metric
 _PER_GPU = "caps per GPU are held, which do not follow what electricity costs"
+
+
+class Explored(Protocol):
+    """What a search has shown, as `Exploration` has it. judged: what was held against the baseline since it was last
+    taken away."""
+
+    search: Search
+    judged: Judgement | None
+
+    @property
+    def saved_s(self) -> float: ...
+
+    @property
+    def is_anchored(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +61,15 @@ class Following:
         self._followed = self._quotes[self._kind] if config.metric.moving else None
         self._said: set[str] = set()
         self._looked_s: float | None = None  # when the interval began that was looked at last
-        self._tried_s: float | None = None  # the last one in which a cap was tried or confirmed
+        self._confirmed_s: float | None = None  # the last one in which a cap was confirmed, or was to be
         self._held_w: Caps = ()  # as was told last
-        self._known: set[float] = set()  # caps that were held against the baseline
+        self._confirmed: set[float] = set()  # caps that were better than the baseline at some value
         self._asked_at: tuple[float, float] | None = None  # lowest and highest weight that the strategy was asked at
+
+    @property
+    def follows(self) -> bool:
+        """Whether there is anything to follow."""
+        return self._followed is not None and self._followed.typical is not None
 
     def quote(self, kind: str, quote: Quote | None) -> bool:
         """This is known of prices, or of carbon, from now on; `None`: nothing. Whether a search should go by another
@@ -72,7 +91,7 @@ class Following:
         """A search begins; by which metric: at a usual value, and within what the job may lose."""
         if self._followed is None:
             return self._asked
-        self._known, self._asked_at, self._looked_s, self._held_w = set(), None, None, ()
+        self._confirmed, self._asked_at, self._looked_s, self._held_w = set(), None, None, ()
         if self._deadline.is_lost(baseline):
             self._say("the job cannot be done by --finish-by even at the limit found on arrival, which is kept")
         return self.usual(baseline)
@@ -83,7 +102,7 @@ class Following:
         at = self._asked if typical is None else self._asked.at(typical)
         return replace(at, max_slowdown=self._deadline.whole(baseline))
 
-    def settled(self, exploration: Exploration, decision: Kept, *, checked: bool) -> Kept:
+    def settled(self, exploration: Explored, decision: Kept, *, checked: bool) -> Kept:
         """What is to be held after a search, or, where it only was checked, after that: what does not pay at this value
         may at the next, which is no reason to search anew."""
         if self._followed is None:
@@ -91,22 +110,24 @@ class Following:
         judged, exploration.judged = exploration.judged, None
         if judged is not None and len(set(judged.measurement.cap_w)) == 1:
             exploration.search.note(judged.measurement, as_it_is=True)
-            self._known.add(max(judged.measurement.cap_w))
+            exploration.search.note(judged.baseline, as_it_is=True)
+            if judged.ruling is Ruling.BETTER:
+                self._confirmed.add(max(judged.measurement.cap_w))
         if not checked:
             return decision
-        if isinstance(decision, Keep):
+        if judged is not None and isinstance(decision, Keep):
             self._tell(exploration, decision.caps_w)
         else:
-            self._looked_s = None  # what was held before may be better than the limit found on arrival
+            self._looked_s = None  # something was tried; or what was held before is better than the limit
         return Revert(reference=decision.reference) if isinstance(decision, RevertForNow) else decision
 
-    def look(self, exploration: Exploration, held_w: Caps) -> Step:
+    def look(self, exploration: Explored, held_w: Caps) -> Step:
         """What to do now with the caps that are held, watts per device; `None`: nothing. At most one change in an
         interval: where what was confirmed was not kept, the best of those that are known is held."""
         quotes = self._followed
-        if quotes is None or quotes.typical is None or quotes.from_s == self._looked_s:
+        if quotes is None or not self.follows or quotes.from_s == self._looked_s:
             return None
-        again, self._looked_s = self._tried_s == quotes.from_s, quotes.from_s
+        again, self._looked_s = self._confirmed_s == quotes.from_s, quotes.from_s
         if len(set(held_w)) > 1:
             self._say(_PER_GPU)
             return None
@@ -120,13 +141,16 @@ class Following:
                 self._tell(exploration, held_w)
             case Move(cap_w=cap_w):
                 self._tell(exploration, self._out.every(cap_w))
-            case Confirm() | TryOut():
-                self._tried_s = quotes.from_s
+            case Confirm(metric=metric):
+                self._confirmed_s = quotes.from_s
+                exploration.search.rate(metric)
+            case TryOut():
+                pass
             case _:
                 assert_never(step)
         return step
 
-    def _now(self, quotes: Quotes, exploration: Exploration) -> Metric:
+    def _now(self, quotes: Quotes, exploration: Explored) -> Metric:
         """By which caps are ranked while this value is in force."""
         search, devices = exploration.search, len(exploration.search.first.cap_w)
         at = self._asked.at(quotes.in_force)
@@ -145,7 +169,7 @@ class Following:
         finish_s = self._deadline.finish_s
         return finish_s if finish_s is not None and finish_s > self._out.now_s else None
 
-    def _asked_for(self, exploration: Exploration, metric: Metric) -> TryOut | None:
+    def _asked_for(self, exploration: Explored, metric: Metric) -> TryOut | None:
         """What the strategy would have tried at this value: it is asked where that is more extreme than all before."""
         search = exploration.search
         if search.has_own_length or not exploration.is_anchored or not self._out.allows(search.grid[0]):
@@ -162,17 +186,18 @@ class Following:
     def _until_s(self, quotes: Quotes) -> float:
         return max(quotes.until_s, self._out.now_s + _LEAST_S)
 
-    def _ranking(self, exploration: Exploration, quotes: Quotes) -> Ranking:
+    def _ranking(self, exploration: Explored, quotes: Quotes) -> Ranking:
         here_s = self._until_s(quotes) - self._out.now_s
         return Ranking(
             exploration.search,
             limit_w=max(self._out.original_w),
-            compared=self._known if exploration.is_anchored else None,
+            usual=replace(self.usual(exploration.search.first), max_slowdown=exploration.search.metric.max_slowdown),
+            confirmed=self._confirmed if exploration.is_anchored else None,
             switching=self._settle_s / here_s,
             per_second=1 / max(here_s, sum(span_s for span_s, _ in quotes.ahead)),
         )
 
-    def _tell(self, exploration: Exploration, caps_w: Caps) -> None:
+    def _tell(self, exploration: Explored, caps_w: Caps) -> None:
         """These caps hold from now on, because of the value; where they did before, nothing has changed."""
         quotes = self._followed
         if quotes is None or not self._held_w or same_limits(caps_w, self._held_w):

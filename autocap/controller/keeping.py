@@ -38,6 +38,8 @@ class Keeping:
         hold = self.plan.hold(decision, self._out.now_s, checked=checked)
         if isinstance(decision, KeepByCurve):
             self._ceiling.move(hold, exploration.search, caps_w)
+        elif self._following.follows:
+            self._ceiling.move(hold, exploration.search, caps_w, closely=True)
         return Holding(exploration=exploration, hold=hold, decision=decision, caps_w=caps_w)
 
     def take(self, holding: Holding, metered: Metered) -> Holding | Exploring | str:
@@ -53,10 +55,10 @@ class Keeping:
                 return self._checked(holding, metered)
             case Move(cap_w=cap_w):
                 return self._moved(holding, self._out.every(cap_w))
-            case Confirm(cap_w=cap_w):
-                exploration.check(self._out.every(cap_w))
+            case Confirm(cap_w=cap_w, window_error=window_error):
+                exploration.check(self._out.every(cap_w), window_error)
             case TryOut(cap_w=cap_w):
-                exploration.go_on(cap_w)
+                exploration.go_on(cap_w, holding.decision)
             case _:
                 assert_never(step)
         return Exploring(exploration=exploration, held_w=holding.caps_w)

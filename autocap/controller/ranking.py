@@ -11,9 +11,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from autocap.controller.search import Search
+from autocap.metrics import Metric
 from autocap.records import Cost, Measurement, same_limit
 
 _SURE = 2.0  # standard errors
+_CLEAR = 3.0  # standard errors of a window, that a cap should save
+_FINEST, _COARSEST = 0.001, 0.007  # of a window
 _WINDOWS = 3.0  # of the baseline, in a confirmation
 _LEAST = 5e-4  # relative error of anything measured at another hour
 
@@ -27,20 +30,32 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """Hold it as soon as it is confirmed."""
+    """Hold it as soon as it is confirmed. window_error: of each window of that, relative, which tells what it should
+    save from nothing. metric: by which that is judged.
+    """
 
     cap_w: float
+    window_error: float
+    metric: Metric
 
 
 class Ranking:
-    """limit_w: that found on arrival, or the ceiling where that is lower, watts. compared: caps that were held against
-    the baseline; `None` where none can be. switching: what a change of caps costs, as a share of the interval.
-    per_second: what a second is, as a share of the time for which values are known."""
+    """limit_w: that found on arrival, or the ceiling where that is lower, watts. usual: the metric at a usual value.
+    confirmed: caps that were held against the baseline and were better at some value; `None` where none can be.
+    switching: what a change of caps costs, as a share of the interval. per_second: what a second is, as a share of the
+    time for which values are known."""
 
     def __init__(
-        self, search: Search, *, limit_w: float, compared: Collection[float] | None, switching: float, per_second: float
+        self,
+        search: Search,
+        *,
+        limit_w: float,
+        usual: Metric,
+        confirmed: Collection[float] | None,
+        switching: float,
+        per_second: float,
     ) -> None:
-        self._limit_w, self._compared = limit_w, compared
+        self._limit_w, self._usual, self._confirmed = limit_w, usual, confirmed
         self._switching, self._per_second = switching, per_second
         self._metric, self._baseline, self._curve = search.metric, search.first, search.curve
 
@@ -51,12 +66,21 @@ class Ranking:
         ready = [cap_w for cap_w in allowed if self._is_known(cap_w)]
         best_w = min(allowed, key=self._value, default=held_w)
         if not known_only and best_w not in ready and self._is_worth(held_w, best_w, confirmed=False):
-            return Confirm(cap_w=best_w)
+            return self._confirm(best_w)
         best_w = min(ready, key=self._value, default=held_w)
         stays = any(same_limit(held_w, cap_w) for cap_w in ready)
         if same_limit(best_w, held_w) or (stays and not self._is_worth(held_w, best_w, confirmed=True)):
             return None
         return Move(cap_w=best_w)
+
+    def _confirm(self, cap_w: float) -> Confirm:
+        """By the value in force, or by a usual one where it saves more: what is better there is worth holding at other
+        values by what it has shown."""
+        shown = self._curve.expected(cap_w)
+        by = {1 - metric.cost(shown, self._baseline).value: metric for metric in (self._metric, self._usual)}
+        saves = max(by)
+        error = min(max(saves / _CLEAR, _FINEST), _COARSEST)
+        return Confirm(cap_w=cap_w, window_error=error, metric=by[saves])
 
     def gain(self, held_w: float, other_w: float) -> Cost:
         """What another cap saves, with its standard error."""
@@ -85,14 +109,11 @@ class Ranking:
         return shown.period_s * (1 + sigmas * shown.period_rel_stderr) <= self._baseline.period_s * (1 + most)
 
     def _is_known(self, cap_w: float) -> bool:
-        """Whether a cap may be held at once: the limit itself, and one that was held against the baseline and is better
-        beyond its error."""
-        if self._is_limit(cap_w) or self._compared is None:
+        """Whether a cap may be held at once: the limit itself, and one that was confirmed and is better than that at
+        this value as well."""
+        if self._is_limit(cap_w) or self._confirmed is None:
             return True
-        if not any(same_limit(cap_w, one_w) for one_w in self._compared):
-            return False
-        cost = self._metric.cost(self._curve.expected(cap_w), self._baseline)
-        return cost.value + _SURE * cost.stderr < 1
+        return any(same_limit(cap_w, one_w) for one_w in self._confirmed) and self._value(cap_w) < 1
 
     def _own(self, cap_w: float) -> Measurement:
         """What a cap should show, with its own errors alone."""

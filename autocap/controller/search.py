@@ -4,16 +4,16 @@ A strategy may be a stranger's: whatever it raises or returns, the job must not 
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from autocap.controller.known_curve import KnownCurve
 from autocap.errors import AutocapError, StrategyError
-from autocap.measurement.batches import as_at
+from autocap.measurement.batches import as_at, pool
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
-from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
+from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limits
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
@@ -50,8 +50,10 @@ class Search:
         self._new_strategy = new_strategy
         self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, of caps that no trial was of
         self._drawn: KnownCurve | None = None  # while nothing new is known
+        self._predicted: tuple[Prediction, ...] | None = None  # the same
+        self._tells_noted = False  # to a strategy that predicts
         self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
-        self._failed = 0  # in a row
+        self._failed, self._outdated = 0, False  # in a row; whether the strategy goes by another metric
         with _arms_length():
             self._strategy = self._made(self.grid)
             self._length: TrialLength | None = getattr(self._strategy, "trial_length", None)
@@ -65,7 +67,7 @@ class Search:
         """The baseline was rough and is known now: a new strategy is told all trials as they cost against this one.
         Those that were measured, oldest first."""
         self.first = self.baseline = baseline
-        self._drawn = None
+        self._drawn = self._predicted = None
         self._told = tuple(self._restated(trial, baseline) for trial in self._told)
         self._tell_anew()
         return self.history
@@ -97,7 +99,7 @@ class Search:
     def ask(self) -> float | None:
         """The next cap to try, watts; `None` when the search is over."""
         with _arms_length():
-            cap_w = self._strategy.ask()
+            cap_w = self._brought_up().ask()
             if cap_w is not None and cap_w not in self.grid:
                 raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
             return None if cap_w is None else float(cap_w)
@@ -113,9 +115,10 @@ class Search:
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.measurement is not None:
             trial = replace(trial, measurement=self.at_first(trial.measurement))
-        self._told, self._drawn = (*self._told, trial), None
+        strategy = self._brought_up()
+        self._told, self._drawn, self._predicted = (*self._told, trial), None, None
         with _arms_length():
-            self._strategy.tell(trial)
+            strategy.tell(trial)
 
     def withdraw(self, cap_w: float) -> None:
         """Whatever was measured of a cap was wrong: a new strategy is told all but that, and goes on from there. Trials
@@ -124,7 +127,7 @@ class Search:
         self._told = tuple(
             replace(trial, state=TrialState.COMPLETE) if trial.reason == _worse_than(cap_w) else trial for trial in kept
         )
-        self._drawn = None
+        self._drawn = self._predicted = None
         self._tell_anew()
 
     def restrict(self, most_w: float) -> None:
@@ -136,16 +139,21 @@ class Search:
             self._tell_anew()
 
     def rate(self, metric: Metric) -> None:
-        """Rank caps by another metric from now on: a new strategy goes on from what the trials cost by that."""
-        self.metric, self._drawn = metric, None
-        self._told = tuple(self._restated(trial, self.first) for trial in self._told)
-        self._tell_anew()
+        """Rank caps by another metric from now on: a new strategy goes on from what the trials cost by that, once it is
+        asked anything that depends on it."""
+        self.metric, self._drawn, self._outdated = metric, None, True
 
     def note(self, shown: Measurement, *, as_it_is: bool = False) -> None:
         """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had.
-        as_it_is: without a baseline that was measured anew, whose error would come to that of each of many."""
+        as_it_is: without a baseline that was measured anew, whose error would come to that of each of many; what is of
+        the baseline's own limits makes that a better one."""
+        if as_it_is and same_limits(shown.cap_w, self.first.cap_w):
+            self.anchor(pool([self.first, shown]))
+            return
         others = (one for one in self._noted if not _beside(one, max(shown.cap_w)))
         self._noted, self._drawn = (*others, shown if as_it_is else self.at_first(shown)), None
+        self._predicted = None
+        self._tells_noted |= as_it_is
 
     def has_shown(self, cap_w: float) -> bool:
         """Whether anything was measured at a cap, watts, or beside it."""
@@ -155,13 +163,39 @@ class Search:
     def curve(self) -> KnownCurve:
         """All that is known of the caps, those included that may not be asked for now."""
         if self._drawn is None:
-            with _arms_length():
-                strategy = self._strategy if self.grid == self._whole else self._made(self._whole, self._told)
-            shown, predicted = (*self.shown[1:], *self._noted), _predictions(strategy, self._whole)
-            self._drawn = KnownCurve.of(self.first, shown, predicted, self.metric)
+            if self._predicted is None:
+                self._predicted = self._expected()
+            believed = {one.cap_w for one in self._predicted}
+            shown = [one for one in (*self.shown[1:], *self._noted) if max(one.cap_w) not in believed]
+            self._drawn = KnownCurve.of(self.first, shown, self._predicted, self.metric)
         return self._drawn
 
+    def _expected(self) -> tuple[Prediction, ...]:
+        """Of the caps that may be asked for at some time, by the trials. Where caps are looked at again and again, by
+        what was noted as well, and of the caps that were measured where the strategy says that of them, too."""
+        told = (*self._told, *self._as_trials(self._noted)) if self._tells_noted else self._told
+        with _arms_length():
+            anew = self.grid != self._whole or len(told) > len(self._told)
+            strategy = self._made(self._whole, told) if anew else self._strategy
+        return _predictions(strategy, self._whole, measured=self._tells_noted)
+
+    def _as_trials(self, shown: Iterable[Measurement]) -> Iterator[Trial]:
+        for one in shown:
+            cost, cap_w = self.metric.cost(one, self.first), max(one.cap_w)
+            if cap_w in self._whole and cap_w < max(self.first.cap_w):
+                yield Trial(
+                    cap_w=cap_w, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=one
+                )
+
+    def _brought_up(self) -> StrategyLike:
+        """The strategy, told of what the trials cost by the metric of now."""
+        if self._outdated:
+            self._told = tuple(self._restated(trial, self.first) for trial in self._told)
+            self._tell_anew()
+        return self._strategy
+
     def _tell_anew(self) -> None:
+        self._outdated = False
         with _arms_length():
             self._strategy = self._made(self.grid, self._told)
 
@@ -187,7 +221,7 @@ class Search:
     def recommend(self) -> float | None:
         """The cap to keep, watts, one that was measured to the end; `None` when there is none."""
         with _arms_length():
-            cap_w = self._strategy.recommend()
+            cap_w = self._brought_up().recommend()
             if cap_w is not None and not self.measured(cap_w):
                 raise StrategyError(f"it recommended {cap_w!r} W, which was never measured to the end")
             return None if cap_w is None else float(cap_w)
@@ -212,7 +246,7 @@ class Search:
     def expectation(self) -> str | None:
         """What the strategy expects of the cap it recommends, in a sentence; `None` where it does not say."""
         with _arms_length():
-            explain = getattr(self._strategy, "explain", None)
+            explain = getattr(self._brought_up(), "explain", None)
             text = None if explain is None else explain()
             return None if text is None else str(text)
 
@@ -275,9 +309,10 @@ def _up_to(grid: CapGrid, most_w: float) -> CapGrid:
     return CapGrid([cap_w for cap_w in grid if cap_w <= most_w] or grid[:1])
 
 
-def _predictions(strategy: StrategyLike, grid: CapGrid) -> tuple[Prediction, ...]:
+def _predictions(strategy: StrategyLike, grid: CapGrid, *, measured: bool = False) -> tuple[Prediction, ...]:
     with _arms_length():
         predict = getattr(strategy, "predict", None)
+        predict = getattr(strategy, "expect", predict) if measured else predict
         found = () if predict is None else tuple(predict())
         for one in found:
             if not isinstance(one, Prediction) or one.cap_w not in grid:

@@ -121,10 +121,14 @@ class Model(Strategy):
     def predict(self) -> tuple[Prediction, ...]:
         """What is expected of every cap that has no trial with a cost, between the lowest that has one and the
         baseline: nothing announces a cliff below."""
+        return tuple(one for one in self.expect() if one.cap_w not in self.findings)
+
+    def expect(self) -> tuple[Prediction, ...]:
+        """The same of those that have one as well, by all that was measured around them."""
         lowest_w = min(self.findings, default=math.inf)
-        unmeasured = {cap_w for cap_w in self.grid if lowest_w < cap_w < self._baseline_w} - self.findings.keys()
+        within = {cap_w for cap_w in self.grid if lowest_w <= cap_w < self._baseline_w}
         predictions = self._belief.predictions(self._caps_w, self._places[self._baseline_w])
-        return tuple(one for one in predictions if one.cap_w in unmeasured)
+        return tuple(one for one in predictions if one.cap_w in within)
 
     def expected_loss(self) -> tuple[float, float] | None:
         """How much more the cap recommended is expected to cost than the best of all, relative to the best, and the
