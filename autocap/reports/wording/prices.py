@@ -20,16 +20,16 @@ class ValueWording:
         match event:
             case Sourced(kind=kind, source=source, currency=currency):
                 self._money = currency or self._money
-                return f"{_NAMES[kind]} is read from {source}"
+                return f"{_name(kind)} is read from {source}"
             case Quoted(kind=kind, value=None):
                 had = self._said.pop(kind, None) is not None
-                return f"{_NAMES[kind]} is not known any more" if had and kind != self._followed else None
+                return f"{_name(kind)} is not known any more" if had and kind != self._followed else None
             case Quoted(kind=kind, value=float() | int() as value):
                 before = self._said.get(kind)
                 if before is not None and abs(value - before) <= _WORTH * abs(before):
                     return None
                 self._said[kind] = value
-                return f"{_NAMES[kind]} is {self._amount(kind, value)}"
+                return f"{_name(kind)} is {self._amount(kind, value)}"
             case Followed(caps_w=caps_w, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
                 gained = f"{100 * gain:.2f} ± {100 * gain_stderr:.2f} %"
                 what = f"{common_caps(caps_w)} W at {self._amount(kind, value)}"
@@ -40,4 +40,5 @@ class ValueWording:
         return f"{value:.4g} {'g CO₂' if kind == CARBON else self._money} per kWh"
 
 
-_NAMES = {"price": "the energy price", "carbon": "the carbon of electricity"}
+def _name(kind: str) -> str:
+    return "the carbon of electricity" if kind == CARBON else "the energy price"
