@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -150,18 +151,50 @@ def sources_of(given: Mapping[str, Any]) -> Sources:
 
 def _metric(given: Mapping[str, Any], command: str) -> Metric:
     name = given.get("metric", config.METRIC)
-    parameters: dict[str, Any] = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
+    keys = ("k", "energy_price", "hour_price", "max_slowdown", "carbon_price")
+    parameters: dict[str, Any] = {key: given.get(key) for key in keys}
     if name != "cost" and command != "sweep":  # there it is for the report
         del parameters["energy_price"]
-    value = {"cost": given.get("energy_price"), "carbon": given.get("carbon")}.get(name)
-    if isinstance(value, str):
+    if name == "cost" and isinstance(given.get("energy_price"), str):
         parameters |= {"moving": True, "energy_price": None}
+    if name == "carbon":
+        _check_carbon(given, command)
+        parameters["moving"] = True
     if name == "eds" and parameters["k"] is None:
         parameters["k"] = DEFAULT_K
     try:
-        return Metric(name=name, **parameters)
+        made = Metric(name=name, **parameters)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    _check_deadline(given, made)
+    return made.at(given["carbon"]) if name == "carbon" and isinstance(given["carbon"], float) else made
+
+
+def _check_carbon(given: Mapping[str, Any], command: str) -> None:
+    if command == "sweep":
+        raise UsageError("the metric carbon is for `autocap run` and `autocap attach`; choose another one for a sweep")
+    if given.get("carbon") is None:
+        raise UsageError("the metric carbon needs the carbon of a kWh; add --carbon, in grams or where it is read")
+    prices = {f"--{key.replace('_', '-')}": given.get(key) for key in ("carbon_price", "hour_price")}
+    missing = [flag for flag, price in prices.items() if not price]
+    if len(missing) == 1:
+        raise UsageError(f"carbon is weighed against time by --carbon-price and --hour-price; add {missing[0]}")
+    if missing and not {"max_slowdown", "finish_by"} & given.keys():
+        raise UsageError(
+            "the metric carbon needs what time is worth: add --carbon-price and --hour-price, or a limit: "
+            "--max-slowdown or --finish-by"
+        )
+
+
+def _check_deadline(given: Mapping[str, Any], metric: Metric) -> None:
+    if given.get("finish_by") is None:
+        return
+    if metric.name not in ("cost", "carbon"):
+        raise UsageError(f"--finish-by belongs to the metrics cost and carbon, not to {metric.name}")
+    if given.get("iterations") is None:
+        raise UsageError("--finish-by needs to know how long the job is; add --iterations")
+    if given["finish_by"] <= time.time():
+        raise UsageError("--finish-by is a time that has passed; give one to come")
 
 
 def _check_caps(given: Mapping[str, Any]) -> None:

@@ -56,7 +56,8 @@ class TuneConfig:
     to half of it. wait_s: from the start. min_cap_w, max_cap_w, step_w, caps_w: inside the device's own range; `None`
     leaves the device's (the limit found on arrival is the top unless max_cap_w or caps_w says otherwise).
     prune_sigmas: a trial this many standard errors worse than the best is ended. min_batches: fewest batch means
-    behind an error. iterations: of the whole job, as its progress counts them; `None` when nobody knows.
+    behind an error. iterations: of the whole job, as its progress counts them; `None` when nobody knows. finish_by:
+    when the job is to be done, seconds since 1970.
     """
 
     metric: Annotated[
@@ -73,9 +74,25 @@ class TuneConfig:
         _metric(
             "--hour-price MONEY",
             values.not_negative("money per device hour"),
-            "for the metric cost: money per device hour",
+            "for the metrics cost and carbon: money per device hour",
+        ),
+        _metric(
+            "--carbon-price MONEY",
+            values.not_negative("money per tonne of CO2"),
+            "for the metric carbon, beside --hour-price: money per tonne of CO₂",
+            commands=_TUNING,
         ),
     ]
+    finish_by: Annotated[
+        float | None,
+        _metric(
+            "--finish-by TIME",
+            values.moment,
+            "for the metrics cost and carbon, beside --iterations: when the job is to be done, such as "
+            "2030-01-31T07:00+01:00",
+            commands=_TUNING,
+        ),
+    ] = None
     min_cap_w: Annotated[float | None, _caps("--min-cap W", _watts, "lowest cap to try")] = None
     max_cap_w: Annotated[
         float | None, _caps("--max-cap W", _watts, "highest cap to try (default: the limit found on arrival)")

@@ -7,6 +7,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from autocap.config.spacing import MOST_CAPS
@@ -25,6 +26,7 @@ _RANGES = {
     "money per kWh": (1e-9, 1e9),
     "money per device hour": (1e-9, 1e9),
     "grams of CO2 per kWh": (1e-6, 1e6),
+    "money per tonne of CO2": (1e-9, 1e9),
     "percent": (1e-6, 1e6),
 }
 LARGEST = 1e9  # of a number without a unit
@@ -315,6 +317,18 @@ def _source(text: str, unit: str, services: tuple[str, ...]) -> float | str:
 
 _OPERANDS = {"file:": "PATH", "command:": "CMD"}
 _ZONE = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
+
+
+def moment(text: str) -> float:
+    """A time with its zone, in seconds since 1970."""
+    what = "give a date and time with a zone, such as 2030-01-31T07:00+01:00 or 2030-01-31T06:00Z"
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no time; {what}") from None
+    if found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{shown(text)} has no zone; {what}")
+    return found.timestamp()
 
 
 def nodes(text: str) -> str:

@@ -17,6 +17,7 @@ from autocap.measurement.prober import Prober
 from autocap.records import TOLERANCE_W, same_limits
 
 Caps = tuple[float, ...]
+_WEEK_S = 7 * 86400.0  # after which a cap is looked at closely once more
 _CLOSE, _CLOSE_S = 0.0005, 600.0  # a relative error, and how long it is tried for, seconds
 
 
@@ -58,7 +59,8 @@ class Ceiling:
             return  # a budget moves by a watt or two all the time
         self._prober.rest()
         rules = replace(self._prober.rules, target_stderr=_CLOSE, limit_s=_CLOSE_S) if closely else self._prober.rules
-        if len(set(caps_w)) == 1 and (closely or not search.has_shown(caps_w[0])):
+        known = search.is_close(caps_w[0], self._out.now_s - _WEEK_S) if closely else search.has_shown(caps_w[0])
+        if len(set(caps_w)) == 1 and not known:
             self._measured_w, self._closely = caps_w[0], closely
             self._prober.start(caps_w, search.cost, rules)
 

@@ -15,7 +15,7 @@ from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Judgement, Ruling
 from autocap.controller.deadline import Deadline
 from autocap.controller.horizon import Choices, worth
-from autocap.controller.quotes import Quotes
+from autocap.controller.quotes import SAME_S, Quotes
 from autocap.controller.ranking import Confirm, Move, Ranking
 from autocap.controller.search import Search
 from autocap.metrics import Metric
@@ -89,7 +89,7 @@ class Following:
 
     def begin(self, baseline: Measurement) -> Metric:
         """A search begins; by which metric: at a usual value, and within what the job may lose."""
-        if self._followed is None:
+        if self._followed is None and self._deadline.finish_s is None:
             return self._asked
         self._confirmed, self._asked_at, self._looked_s, self._held_w = set(), None, None, ()
         if self._deadline.is_lost(baseline):
@@ -125,9 +125,9 @@ class Following:
         """What to do now with the caps that are held, watts per device; `None`: nothing. At most one change in an
         interval: where what was confirmed was not kept, the best of those that are known is held."""
         quotes = self._followed
-        if quotes is None or not self.follows or quotes.from_s == self._looked_s:
+        if quotes is None or not self.follows or _same(quotes.from_s, self._looked_s):
             return None
-        again, self._looked_s = self._confirmed_s == quotes.from_s, quotes.from_s
+        again, self._looked_s = _same(quotes.from_s, self._confirmed_s), quotes.from_s
         if len(set(held_w)) > 1:
             self._say(_PER_GPU)
             return None
@@ -220,3 +220,8 @@ class Following:
         if text not in self._said:
             self._said.add(text)
             self._out.warn(text)
+
+
+def _same(from_s: float, other_s: float | None) -> bool:
+    """Whether two intervals that begin then are one."""
+    return other_s is not None and abs(from_s - other_s) < SAME_S

@@ -8,6 +8,7 @@ from autocap.controller.actions import Outbox
 from autocap.prices.quote import CARBON, PRICE, Quote
 
 _DAY_S = 86400.0
+SAME_S = 5.0  # two times of the day that are as near are one: clocks drift
 _WORDS = {PRICE: "price of electricity", CARBON: "carbon of electricity"}
 Spans = list[tuple[float, float]]  # seconds, and the value in them
 
@@ -24,8 +25,8 @@ class Quotes:
 
     def take(self, quote: Quote | None) -> None:
         """This is known from now on, until there is more; `None`: nothing."""
-        now_s, before, first = self._out.now_s, self.value, not self._seen
-        self.value = None if quote is None else quote.at(now_s)
+        now_s, first = self._out.now_s, not self._seen
+        before, until_s, self.value = self.value, self.until_s, None if quote is None else quote.at(now_s)
         if self.value is None and before is None and not first:
             return
         if self.value is None and before is None and not first:
@@ -35,11 +36,11 @@ class Quotes:
         if self._quote is not None:
             self.from_s = max(from_s for from_s, _ in self._quote.values if from_s <= now_s)
             self.until_s = self._quote.ends_s(now_s) or now_s
-        if not first and self.value == before:
+        if not first and self.value == before and abs(self.until_s - until_s) < SAME_S:
             return
         self._seen = [*(one for one in self._seen if one[0] > now_s - 2 * _DAY_S), (now_s, self.value)]
-        until_s = None if self.value is None else self.until_s
-        self._out.announce(events.Quoted(t_s=now_s, kind=self._kind, value=self.value, until_s=until_s))
+        ends_s = None if self.value is None else self.until_s
+        self._out.announce(events.Quoted(t_s=now_s, kind=self._kind, value=self.value, until_s=ends_s))
 
     @property
     def loss(self) -> str:

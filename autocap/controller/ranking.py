@@ -56,6 +56,7 @@ class Ranking:
         per_second: float,
     ) -> None:
         self._limit_w, self._usual, self._confirmed = limit_w, usual, confirmed
+        self._values: dict[float, float] = {}
         self._switching, self._per_second = switching, per_second
         self._metric, self._baseline, self._curve = search.metric, search.first, search.curve
 
@@ -94,7 +95,9 @@ class Ranking:
         return gain.value > max(gain.stderr, costs)
 
     def _value(self, cap_w: float) -> float:
-        return self._metric.cost(self._curve.expected(cap_w), self._baseline).value
+        if cap_w not in self._values:
+            self._values[cap_w] = self._metric.cost(self._curve.expected(cap_w), self._baseline).value
+        return self._values[cap_w]
 
     def _is_limit(self, cap_w: float) -> bool:
         return same_limit(cap_w, self._limit_w)

@@ -20,6 +20,7 @@ from autocap.strategies.grid import CapGrid
 _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
+_CLOSE = 0.001  # the same, of a cap that is looked at closely
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 BESIDE = 0.01  # of a cap: what is so near shows what it shows
 # From the baseline, trials of earlier searches, the caps that it may ask for, and the metric.
@@ -51,6 +52,7 @@ class Search:
         self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, of caps that no trial was of
         self._drawn: KnownCurve | None = None  # while nothing new is known
         self._predicted: tuple[Prediction, ...] | None = None  # the same
+        self._looked_s: dict[float, float] = {}  # when each cap was looked at closely
         self._tells_noted = False  # to a strategy that predicts
         self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
         self._failed, self._outdated = 0, False  # in a row; whether the strategy goes by another metric
@@ -147,6 +149,8 @@ class Search:
         """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had.
         as_it_is: without a baseline that was measured anew, whose error would come to that of each of many; what is of
         the baseline's own limits makes that a better one."""
+        if as_it_is and shown.period_rel_stderr <= _CLOSE:
+            self._looked_s[max(shown.cap_w)] = shown.start_s
         if as_it_is and same_limits(shown.cap_w, self.first.cap_w):
             self.anchor(pool([self.first, shown]))
             return
@@ -154,6 +158,10 @@ class Search:
         self._noted, self._drawn = (*others, shown if as_it_is else self.at_first(shown)), None
         self._predicted = None
         self._tells_noted |= as_it_is
+
+    def is_close(self, cap_w: float, since_s: float) -> bool:
+        """Whether a cap, watts, was looked at closely since then."""
+        return self._looked_s.get(cap_w, -math.inf) >= since_s
 
     def has_shown(self, cap_w: float) -> bool:
         """Whether anything was measured at a cap, watts, or beside it."""

@@ -4,6 +4,7 @@ Whatever goes wrong here, the job goes on; whether that is said as a warning or 
 """
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -269,7 +270,14 @@ class Tuning:
             new_strategy=new_strategy,
             idle=self._idle,
             remembered=Remembered.of(opening_w, remembered, original_w),
+            finish_s=self._finish_s,
         )
+
+    @property
+    def _finish_s(self) -> float | None:
+        """When the job is to be done, on the run's clock."""
+        finish_by = self.config.tune.finish_by
+        return None if finish_by is None else finish_by - time.time() + self.clock.now()
 
     def _history(self, earlier: Earlier, progress: str, baseline: Measurement) -> tuple[Trial, ...]:
         history = earlier.history(self.config.tune.metric, progress, baseline.cap_w)

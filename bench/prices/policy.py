@@ -34,6 +34,7 @@ _CONFIRM_ERROR = 0.007
 _POWER_SHARE = 0.4  # of a time's error that the power has
 _CLOSE, _LONGEST_S = 0.00065, 240.0
 _SETTLE_S = 2.0
+_WEEK_S = 7 * 24 * HOUR_S  # after which a cap is looked at closely once more
 
 
 @dataclass
@@ -94,7 +95,7 @@ class Job:
             match step:
                 case Move(cap_w=cap_w):
                     held_w = cap_w
-                    self.search.note(self._measured(cap_w, _CLOSE), as_it_is=True)
+                    self._look_closely(held_w)
                     continue
                 case TryOut(cap_w=cap_w):
                     self._try(cap_w)
@@ -102,8 +103,12 @@ class Job:
                     decision = self._confirm(cap_w, error)
             decision = self._following.settled(self, decision, checked=True)
             held_w = decision.caps_w[0] if isinstance(decision, Keep) else self.limit_w
-            self.search.note(self._measured(held_w, _CLOSE), as_it_is=True)
+            self._look_closely(held_w)
         return held_w
+
+    def _look_closely(self, held_w: float) -> None:
+        if not self.search.is_close(held_w, self._out.now_s - _WEEK_S):
+            self.search.note(self._measured(held_w, _CLOSE), as_it_is=True)
 
     def _decision(self, held_w: float) -> Kept:
         shown = self.search.curve.expected(held_w)
@@ -128,7 +133,7 @@ class Job:
             return self.limit_w
         decision = self._following.settled(self, self._confirm(kept_w, _CONFIRM_ERROR), checked=False)
         held_w = kept_w if isinstance(decision, Keep) else self.limit_w
-        self.search.note(self._measured(held_w, _CLOSE), as_it_is=True)
+        self._look_closely(held_w)
         return held_w
 
     def _try(self, cap_w: float | None) -> None:

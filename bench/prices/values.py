@@ -1,12 +1,15 @@
 """Hourly values of electricity: a day that swings, and a year with seasons, weekends, calm and windy weeks, and hours
 below 0; and what is known of them at a time, as of day-ahead prices."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autocap.prices.quote import PRICE, Quote
+from autocap.prices.reading import read_file
 
 Floats = NDArray[np.float64]
 HOUR_S = 3600.0
@@ -57,3 +60,25 @@ def known(values: Sequence[float], hour: int) -> Quote:
     ahead = range(hour, min(end, len(values)))
     pairs = tuple((HOUR_S * index, values[index]) for index in ahead)
     return Quote(kind=PRICE, values=pairs, until_s=HOUR_S * ahead.stop)
+
+
+def from_file(path: Path) -> tuple[float, ...]:
+    """Hour by hour, money per kWh: the values of a file as `--energy-price file:` has it, from its first on."""
+    series = read_file(path, PRICE)
+    times_s = [time_s for time_s, _ in series.steps]
+    hours = np.arange(times_s[0], series.until_s - HOUR_S / 2, HOUR_S)
+    values = [series.steps[bisect_right(times_s, hour_s) - 1][1] for hour_s in hours]
+    if not values or None in values:
+        raise ValueError(f"{path} has gaps, or less than an hour; give a value for each hour")
+    return tuple(value for value in values if value is not None)
+
+
+def described(values: Sequence[float]) -> str:
+    """In a line."""
+    prices = np.array(values)
+    days = prices[: len(prices) // 24 * 24].reshape(-1, 24)
+    swing = float(np.median((days.max(axis=1) - days.min(axis=1)) / 2 / np.abs(days.mean(axis=1))))
+    return (
+        f"{len(prices)} hours, {prices.mean():.3f} per kWh in the mean, {prices.min():.3f} to {prices.max():.3f}, "
+        f"{int((prices < 0).sum())} hours below 0; half of the days swing by more than {100 * swing:.0f} % up and down"
+    )
