@@ -20,6 +20,7 @@ from autocap.runlog.directory import REPORT
 from autocap.runlog.output_directory import OutputDirectory
 
 # Keys that a run of the GPUs alone does not have.
+_OF_VALUES = frozenset({"carbon_price", "moving"})
 _OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
 OF_PROXY = frozenset({"proxy_rel_stderr"})  # nor one whose iterations were counted
 KINDS = ("png", "svg")
@@ -103,6 +104,8 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
         del result["remembered"]
     if summary.books is None:
         del result["books"]
+    if not summary.metric.moving and summary.metric.carbon_price is None:
+        result["metric"] = without(_OF_VALUES, _fields(summary.metric))
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},

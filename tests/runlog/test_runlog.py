@@ -48,6 +48,7 @@ from autocap.events import (
     RunEnded,
     RunStarted,
     SettingsTaken,
+    Sourced,
     State,
     StateEntered,
     SweepRunEnded,
@@ -222,6 +223,7 @@ BUDGET: list[Event] = [
 ]
 
 PRICES: list[Event] = [
+    Sourced(t_s=59.0, kind="price", source="'file:prices.csv'", currency="EUR"),
     Quoted(t_s=60.0, kind="price", value=-0.02, until_s=3660.0),
     Followed(t_s=62.0, caps_w=(260.0, 260.0), kind="price", value=-0.02, gain=0.03, gain_stderr=0.004),
     Quoted(t_s=3660.0, kind="price", value=None, until_s=None),

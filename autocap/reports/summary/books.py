@@ -25,6 +25,7 @@ from autocap.reports.summary.work_done import WorkDone, work_done
 _J_PER_KWH = 3.6e6
 _G_PER_TONNE = 1e6
 _METRIC = "metric"
+_THROUGHOUT = 0.99  # share of the energy; else other caps would have worked more, or less, while a value was known
 VALUED = {"cost": PRICE, "carbon": CARBON}
 """Of the metrics in which a kWh has a value, the kind of that."""
 
@@ -56,6 +57,9 @@ def books(
     sources = {event.kind: event for event in events if isinstance(event, Sourced)}
     price, carbon = (_mean(known[kind], work) if kind in known else (None, None) for kind in (PRICE, CARBON))
     accounts = _Accounts(known=known, work=work, metric=metric)
+    shares = {PRICE: price[1], CARBON: carbon[1]}
+    throughout = {kind: course for kind, course in known.items() if (shares[kind] or 0.0) >= _THROUGHOUT}
+    others = replace(accounts, known=throughout)
     comparable = base is not None and not base.is_relative and work.counted
     return Books(
         price_source=sources[PRICE].source if PRICE in sources and rates.energy_price is None else None,
@@ -66,8 +70,8 @@ def books(
         price_known=price[1],
         carbon_known=carbon[1],
         spent=accounts.as_it_was(1 if base is None else len(base.cap_w)),
-        baseline=accounts.at_baseline(base) if comparable and base else None,
-        constant=accounts.best_constant(base, measured, predicted) if comparable and base else None,
+        baseline=others.at_baseline(base) if comparable and base else None,
+        constant=others.best_constant(base, measured, predicted) if comparable and base else None,
         moves=sum(isinstance(event, Followed) for event in events),
     )
 
@@ -182,9 +186,9 @@ class _Accounts:
 
     def _account(self, sums: _Sums, devices: int) -> Account:
         """Without errors."""
-        cost = None
-        if self.metric.name in VALUED:
-            value = sums.values.get(VALUED[self.metric.name], 0.0)
+        cost, kind = None, VALUED.get(self.metric.name)
+        if kind is not None and (kind in self.known or not (self.metric.moving or self.metric.joule_price)):
+            value = sums.values.get(kind, 0.0)
             if self.metric.carbon_price is not None:
                 value *= self.metric.carbon_price / _G_PER_TONNE
             cost = value + self.metric.second_price(devices) * sums.time_s

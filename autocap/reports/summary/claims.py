@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from autocap.events import Decided, Event, RunEnded, State, StateEntered
+from autocap.events import Decided, Event, Followed, RunEnded, State, StateEntered
 from autocap.records import Measurement
 from autocap.reports.summary.baselines import reference
 from autocap.reports.summary.record import ChosenSummary
@@ -16,8 +16,10 @@ def claims(events: Sequence[Event], chosen: ChosenSummary | None) -> bool:
 
 
 def comparable(events: Sequence[Event], chosen: ChosenSummary | None) -> Measurement | None:
-    """The baseline that it may be held against."""
-    return reference(events) if claims(events, chosen) else None
+    """The baseline that it may be held against, `None` for none. A run that followed a value kept caps, also where it
+    keeps none at the last value."""
+    followed = any(isinstance(event, Followed) for event in events) and not tuned_anew(events)
+    return reference(events) if followed or claims(events, chosen) else None
 
 
 def tuned_anew(events: Sequence[Event]) -> bool:

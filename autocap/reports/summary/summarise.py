@@ -126,8 +126,9 @@ def _remembered(event: Remembered | None) -> RememberedSummary | None:
 
 def _rates(started: RunStarted) -> Rates:
     """As they were given; a run that minimised money was told its price, also by an autocap that kept no rates."""
-    price = started.rates.energy_price
-    return replace(started.rates, energy_price=started.metric.energy_price if price is None else price)
+    if started.rates.energy_price is not None or started.metric.name != "cost":
+        return started.rates
+    return replace(started.rates, energy_price=started.metric.energy_price)
 
 
 def all_of(kind: type[_E], events: Sequence[Event]) -> list[_E]:

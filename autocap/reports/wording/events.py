@@ -7,6 +7,7 @@ from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
+from autocap.reports.summary.books import VALUED
 from autocap.reports.wording import granted, remembered, withdrawn
 from autocap.reports.wording.numbers import common_caps, times
 from autocap.reports.wording.prices import ValueWording
@@ -35,6 +36,7 @@ class Wording:
         match event:
             case events.RunStarted(metric=metric):
                 self.metric = metric.name
+                self._values = ValueWording(VALUED.get(metric.name))
                 meaning = f" ({explained(metric)})" if metric.name == "eds" else ""
                 self._searching_for = f"searching for the cap with the lowest {asked_for(metric)}{meaning}"
             case events.ProgramFound(name=name, program=program, plain=plain):
