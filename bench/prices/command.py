@@ -1,8 +1,9 @@
 """`python -m bench prices`: caps that follow what electricity costs, against the best constant cap.
 
-bound: what following could save at most, where the curve is known; in seconds. swing: days on which the price goes up and down by half, each like the other; year: a made-up year of hourly prices, or
-those of a file. Both are the policy alone on the twelve published curves, with a real search, and every measurement
-with its error; live: the same days for the whole controller, sensors and samples included, in virtual time.
+bound: what following could save at most where the curve is known, in seconds. swing: days on which the price goes up
+and down by half, each like the other; year: a made-up year of hourly prices, or those of a file. Both are the policy
+alone on the twelve published curves, with a real search, and every measurement with its error. live: the same days for
+the whole controller, sensors and samples included, in virtual time.
 """
 
 import argparse

@@ -139,6 +139,9 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
+PRICED = ("--metric", "cost", "--energy-price", "0.3")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -161,32 +164,15 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         ),
         (["run", "--carbon-price", "80", "--", "true"], "a price of carbon belongs to the metric carbon, not to eds"),
         (["sweep", "--metric", "carbon", "--", "true"], "the metric carbon is for `autocap run` and `autocap attach`"),
-        (
-            ["run", "--finish-by", "2099-01-01", "--", "true"],
-            "'2099-01-01' has no zone; give a date and time with a zone",
-        ),
+        (["run", "--finish-by", "2099-01-01", "--", "true"], "'2099-01-01' has no zone; give a date and time with a"),
         (["run", "--finish-by", "tomorrow", "--", "true"], "'tomorrow' is no time; give a date and time with a zone"),
+        (["run", "--finish-by", "2099-01-01T07:00Z", "--", "true"], "--finish-by belongs to the metrics cost and carb"),
         (
-            ["run", "--finish-by", "2099-01-01T07:00Z", "--", "true"],
-            "--finish-by belongs to the metrics cost and carbon",
-        ),
-        (
-            ["run", "--metric", "cost", "--energy-price", "0.3", "--finish-by", "2099-01-01T07:00Z", "--", "true"],
+            ["run", *PRICED, "--finish-by", "2099-01-01T07:00Z", "--", "true"],
             "--finish-by needs to know how long the job is; add --iterations",
         ),
         (
-            [
-                "run",
-                "--metric",
-                "cost",
-                "--energy-price",
-                "0.3",
-                "--finish-by",
-                "2019-01-01T07:00Z",
-                "--iterations",
-                "9",
-            ]
-            + ["--", "true"],
+            ["run", *PRICED, "--finish-by", "2019-01-01T07:00Z", "--iterations", "9", "--", "true"],
             "--finish-by is a time that has passed; give one to come",
         ),
         (["sweep", "--energy-price", "1", "--", "true"], "prices belong to the metric cost, not to eds"),
