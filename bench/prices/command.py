@@ -57,7 +57,7 @@ def bound(profiles: Sequence[Profile], values: Sequence[float], hour_price: floa
     for profile in profiles:
         known = reference(Job(profile, hour_price, 0), values)
         constant, more = saved_pct(known.constant, known.found), saved_pct(known.perfect, known.constant)
-        yield f"| {profile.name} | {hour_price:g} | {known.cap_w:g} W | {constant:.2f} % | {more:.2f} % |"
+        yield f"| {profile.name} | {hour_price:g} | {known.cap_w:g} W | {_percent(constant)} | {_percent(more)} |"
 
 
 HEADING = (
@@ -94,17 +94,18 @@ def saved_pct(cost: float, over: float) -> float:
     return 100 * (over - cost) / abs(over)
 
 
+def _percent(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f} %"  # without a sign of 0
+
+
 def row(
     name: str, hour_price: float, cap_w: float, could: tuple[float, float], gains: Sequence[float], moved: str
 ) -> str:
     constant, perfect = could
     mean, worst = sum(gains) / len(gains), min(gains)
     share = f"{100 * mean / perfect:.0f} %" if perfect > 0.05 else "–"
-    lowest = f" ({worst:.2f})" if len(gains) > 1 else ""
-    return (
-        f"| {name} | {hour_price:g} | {cap_w:g} W | {constant:.2f} % | {perfect:.2f} % | {mean:.2f}{lowest} % | "
-        f"{share} | {moved} |"
-    )
+    saves = [*map(_percent, (constant, perfect)), _percent(mean) + (f" ({_percent(worst)})" if len(gains) > 1 else "")]
+    return f"| {name} | {hour_price:g} | {cap_w:g} W | {' | '.join(saves)} | {share} | {moved} |"
 
 
 def _parser() -> argparse.ArgumentParser:
