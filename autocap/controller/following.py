@@ -63,6 +63,7 @@ class Following:
         self._looked_s: float | None = None  # when the interval began that was looked at last
         self._confirmed_s: float | None = None  # the last one in which a cap was confirmed, or was to be
         self._held_w: Caps = ()  # as was told last
+        self._now_by: Metric | None = None  # how caps are ranked in the interval that was looked at last
         self._confirmed: set[float] = set()  # caps that were better than the baseline at some value
         self._asked_at: tuple[float, float] | None = None  # lowest and highest weight that the strategy was asked at
 
@@ -91,7 +92,8 @@ class Following:
         """A search begins; by which metric: at a usual value, and within what the job may lose."""
         if self._followed is None and self._deadline.finish_s is None:
             return self._asked
-        self._confirmed, self._asked_at, self._looked_s, self._held_w = set(), None, None, ()
+        self._confirmed, self._asked_at, self._looked_s = set(), None, None
+        self._held_w, self._now_by = (), None
         if self._deadline.is_lost(baseline):
             self._say("the job cannot be done by --finish-by even at the limit found on arrival, which is kept")
         return self.usual(baseline)
@@ -115,6 +117,8 @@ class Following:
                 self._confirmed.add(max(judged.measurement.cap_w))
         if not checked:
             return decision
+        if self._now_by is not None:
+            exploration.search.rate(self._now_by)  # again, where it was judged by another one
         if judged is not None and isinstance(decision, Keep):
             self._tell(exploration, decision.caps_w)
         else:
@@ -132,7 +136,7 @@ class Following:
             self._say(_PER_GPU)
             return None
         self._held_w = self._held_w if again else held_w
-        metric = self._now(quotes, exploration)
+        self._now_by = metric = self._now(quotes, exploration)
         exploration.search.rate(metric)
         asked: Step = None if again else self._asked_for(exploration, metric)
         step = asked or self._ranking(exploration, quotes).move(max(held_w), known_only=again)
