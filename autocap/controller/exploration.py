@@ -381,7 +381,6 @@ class Exploration:
         if found is None:
             self._measure_next(comparison)
             return None
-        self.judged = found
         if self._rough:
             if self._anchor(found.baseline):
                 self._revisits.made(self._out.now_s, None)
@@ -391,6 +390,7 @@ class Exploration:
             changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
             if changed is not None:
                 return SearchAnew(why=changed)
+        self.judged = found
         unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
         if found.ruling is Ruling.TOO_SLOW or unsure:
             self._refused.add(max(comparison.outer_w))

@@ -125,6 +125,12 @@ class Following:
             self._looked_s = None  # something was tried; or what was held before is better than the limit
         return Revert(reference=decision.reference) if isinstance(decision, RevertForNow) else decision
 
+    def before_check(self, exploration: Explored) -> None:
+        """What is held is going to be checked: by a usual value, as it may save little at this one."""
+        if self.follows:
+            most, usual = exploration.search.metric.max_slowdown, self.usual(exploration.search.first)
+            exploration.search.rate(replace(usual, max_slowdown=most))
+
     def look(self, exploration: Explored, held_w: Caps) -> Step:
         """What to do now with the caps that are held, watts per device; `None`: nothing. At most one change in an
         interval: where what was confirmed was not kept, the best of those that are known is held."""

@@ -38,7 +38,7 @@ class Keeping:
         hold = self.plan.hold(decision, self._out.now_s, checked=checked)
         if isinstance(decision, KeepByCurve):
             self._ceiling.move(hold, exploration.search, caps_w)
-        elif self._following.follows:
+        elif self._following.follows and len(set(caps_w)) == 1:
             self._ceiling.move(hold, exploration.search, caps_w, closely=True)
         return Holding(exploration=exploration, hold=hold, decision=decision, caps_w=caps_w)
 
@@ -76,6 +76,7 @@ class Keeping:
         if not holding.hold.check_due(metered) or not exploration.is_anchored or at_limit:
             return holding
         self.plan.begin_check()
+        self._following.before_check(exploration)
         exploration.check(holding.caps_w)
         return Exploring(exploration=exploration, held_w=holding.caps_w)
 

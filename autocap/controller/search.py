@@ -152,7 +152,8 @@ class Search:
         if as_it_is and shown.period_rel_stderr <= _CLOSE:
             self._looked_s[max(shown.cap_w)] = shown.start_s
         if as_it_is and same_limits(shown.cap_w, self.first.cap_w):
-            self.anchor(pool([self.first, shown]))
+            self.first = self.baseline = pool([self.first, shown])
+            self._drawn, self._predicted, self._outdated = None, None, True
             return
         others = (one for one in self._noted if not _beside(one, max(shown.cap_w)))
         self._noted, self._drawn = (*others, shown if as_it_is else self.at_first(shown)), None
@@ -183,7 +184,7 @@ class Search:
         what was noted as well, and of the caps that were measured where the strategy says that of them, too."""
         told = (*self._told, *self._as_trials(self._noted)) if self._tells_noted else self._told
         with _arms_length():
-            anew = self.grid != self._whole or len(told) > len(self._told)
+            anew = self.grid != self._whole or self._tells_noted
             strategy = self._made(self._whole, told) if anew else self._strategy
         return _predictions(strategy, self._whole, measured=self._tells_noted)
 

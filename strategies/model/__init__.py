@@ -80,19 +80,19 @@ class Model(Strategy):
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
         where = self._caps_w, self._baseline_w
         self._kernels = kernels(*where, POWER), kernels(*where, TIME)
-        self._belief, self._costs = self._learn()
-        if abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
-            self._past = []
-            self._belief, self._costs = self._learn()
+        self._learned: tuple[Belief, Costs] | None = None  # until more is told
+        if self._past and abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
+            self._past, self._learned = [], None
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial; the first that is not where it was expected ends a warm start."""
+        expected = self._belief if self._past else None
         super().tell(trial)
         if trial.measurement is None:
             return
-        if self._belief.surprise(self._observation(trial.measurement)) > _SURPRISE:
+        if expected is not None and expected.surprise(self._observation(trial.measurement)) > _SURPRISE:
             self._past = []
-        self._belief, self._costs = self._learn()
+        self._learned = None
 
     def recommend(self) -> float | None:
         """Of the caps that were measured to the end and are allowed, the one expected to cost least."""
@@ -231,9 +231,21 @@ class Model(Strategy):
         )
         return np.where(between <= 1, max(wanted, _WORTH_AT_KNEE * error, _LEAST_AT_KNEE), usual)
 
+    @property
+    def _belief(self) -> Belief:
+        return self._learn()[0]
+
+    @property
+    def _costs(self) -> Costs:
+        return self._learn()[1]
+
     def _learn(self) -> tuple[Belief, Costs]:
-        belief = Belief.after(self._shapes, *self._kernels, list(self._observations()))
-        return belief, belief.costs(self.metric.terms(self.baseline))
+        """What follows from all that was told: worked out once somebody asks, as trials may be told one after the
+        other."""
+        if self._learned is None:
+            belief = Belief.after(self._shapes, *self._kernels, list(self._observations()))
+            self._learned = belief, belief.costs(self.metric.terms(self.baseline))
+        return self._learned
 
     def _observations(self) -> Iterator[Observation]:
         yield self._observation(self.baseline)
