@@ -38,7 +38,7 @@ ROOMS = {
     "budget": "devices guardian helper job runlog",
     "prices": "job runlog",
     "controller": "measurement prices progress strategies",
-    "reports": "runlog measurement progress streams budget",
+    "reports": "runlog measurement prices progress streams budget",
     "tracking": "job runlog reports",
     "session": "all before",
     "manager": "all before",

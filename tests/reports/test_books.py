@@ -50,7 +50,7 @@ def quoted(hours: float, value: float | None, kind: str = PRICE) -> Quoted:
 # An hour at 1000 W and the baseline's speed, dear, then an hour at 640 W (SLOW), cheap.
 DEAR_THEN_CHEAP: Sequence[Event] = (
     Sourced(t_s=0.0, kind=PRICE, source="'file:p'", currency="EUR"),
-    quoted(0, 0.4), quoted(1, 0.1), tally(1, 1.0, 3600), tally(2, 1.64, 3600 + 2880),
+    quoted(0, 0.4), tally(1, 1.0, 3600), quoted(1, 0.1), tally(1.5, 1.32, 3600 + 1440), tally(2, 1.64, 3600 + 2880),
 )  # fmt: skip
 
 
@@ -111,6 +111,12 @@ def test_a_cap_beyond_the_limit_on_slowdown_is_no_constant_one() -> None:
     assert found is not None
     assert found.constant is not None
     assert found.constant.cap_w == (300.0,)
+
+
+def test_a_log_that_is_read_again_says_the_same_as_the_run_did_at_its_end(run: Path) -> None:
+    events = read_events(run)
+    more = [one for event in events for one in ((event, event) if isinstance(event, Tally) else (event,))]
+    assert summarise(more).books == summarise(events).books
 
 
 def test_pauses_cost_the_same_under_every_cap() -> None:

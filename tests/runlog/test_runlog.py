@@ -508,7 +508,7 @@ def test_the_result_has_the_keys_of_schema_1_and_no_others(tmp_path: Path) -> No
         *("index", "uuid", "name", "cap_min_w", "cap_max_w", "cap_default_w", "cap_original_w", "cap_final_w"),
         "restored",
     ]
-    assert keys("metric") == [*("name", "k", "max_slowdown", "energy_price", "hour_price", "carbon_price", "moving")]
+    assert keys("metric") == ["name", "k", "max_slowdown", "energy_price", "hour_price"]
     assert whole["strategy"] == {
         "name": "linear",
         "options": {"points": 5, "share": 0.5, "mode": "up", "again": True, "seed": None},

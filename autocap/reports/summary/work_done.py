@@ -39,8 +39,12 @@ class WorkDone:
 
 
 def work_done(events: Sequence[Event]) -> WorkDone | None:
-    """That of the last count of iterations, as a job that is counted anew begins anew; `None` where there is none."""
-    tallies = [event for event in events if isinstance(event, Tally)]
+    """That of the last count of iterations, as a job that is counted anew begins anew; `None` where there is none.
+
+    Of totals that follow each other the last counts, as a log is read: nothing has changed in between.
+    """
+    followed = zip(events, [*events[1:], None], strict=True)
+    tallies = [one for one, other in followed if isinstance(one, Tally) and not isinstance(other, Tally)]
     rows = [_row(one) for one in tallies if one.since_s == tallies[-1].since_s]
     table = np.diff(np.array([(0.0,) * 5, *rows]), axis=0)
     elapsed_s = np.array([0.0, *(row[0] for row in rows)])

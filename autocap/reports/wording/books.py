@@ -104,8 +104,9 @@ def _against(summary: Summary, books: Books) -> Iterator[tuple[str, list[str]]]:
         if account is None:
             continue
         spent = books.spent
+        counts = cost_scale(summary.metric, books) is not None
         pairs = [
-            (f"{summary.metric.name}", spent.cost, account.cost),
+            *([(summary.metric.name, spent.cost, account.cost)] if counts else []),
             ("money for energy", spent.money, account.money),
             ("CO₂", spent.carbon_g, account.carbon_g),
             ("time", spent.time_s, account.time_s),
