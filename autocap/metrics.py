@@ -1,4 +1,4 @@
-"""What is minimised: energy, EDP, ED²P, EDS(k) and money, each 1 at the baseline and lower is better.
+"""What is minimised: energy, EDP, ED²P, EDS(k), money and carbon, each 1 at the baseline and lower is better.
 
 With e and τ the energy and time per iteration and e0, τ0 those of the baseline:
 
@@ -7,21 +7,26 @@ With e and τ the energy and time per iteration and e0, τ0 those of the baselin
     ed2p    e τ² / (e0 τ0²)
     eds     ((k-1)/k) e/e0 + (1/k) τ/τ0, k > 1            Krzywaniak et al. 2022, eq. 4
     cost    (e · energy price + τ · devices · device price) over that of the baseline
+    carbon  the same, with grams of CO₂ a kWh in place of its price, at the price of a tonne where there is one
+
+A price that moves may fall below 0, and what the baseline costs with it. Then what is saved counts over what the
+baseline's energy and time come to without their signs: still 1 at the baseline, and lower is better.
 
 Errors are carried to first order from the relative standard errors of e and τ and their correlation.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.records import Cost, Measurement, Prediction
 from autocap.spelling import did_you_mean
 
-METRICS = ("energy", "edp", "ed2p", "eds", "cost")
+METRICS = ("energy", "edp", "ed2p", "eds", "cost", "carbon")
 DEFAULT_K = 2.0
 _TIME_POWERS = {"energy": 0, "edp": 1, "ed2p": 2}  # of τ/τ0, beside e/e0
 _J_PER_KWH = 3.6e6
 _S_PER_HOUR = 3600.0
+_G_PER_TONNE = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +46,12 @@ NO_RATES = Rates()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What every metric is made of: energy · e/e0 · (τ/τ0)^power + time · τ/τ0."""
+    """What every metric is made of: energy · e/e0 · (τ/τ0)^power + time · τ/τ0 + constant."""
 
     energy: float
     power: int
     time: float
+    constant: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,10 @@ class Metric:
     """One metric with its parameters, and the limit on slowdown that a kept cap must respect.
 
     k: for eds, the slowdown that would be worth zero energy, > 1. energy_price: money per kWh, hour_price: money
-    per device hour, for cost. max_slowdown: 0.05 allows 5 % more time per iteration than the baseline.
+    per device hour, for cost. max_slowdown: 0.05 allows 5 % more time per iteration than the baseline. carbon_price:
+    for carbon, money per tonne of CO₂; energy_price is then what a kWh's carbon costs, and without it its grams.
+    moving: the energy price is the one in force, as `at` has it, or not known yet: then energy and time count evenly,
+    and energy alone where an hour has no price.
     Raises ValueError when a parameter is missing, out of range, or belongs to another metric.
     """
 
@@ -62,6 +71,8 @@ class Metric:
     energy_price: float | None = None
     hour_price: float | None = None
     max_slowdown: float | None = None
+    carbon_price: float | None = None
+    moving: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in METRICS:
@@ -72,16 +83,46 @@ class Metric:
                 raise ValueError(f"k is {self.k}; EDS needs a finite k above 1, such as 2")
         elif self.k is not None:
             raise ValueError(f"k belongs to the metric eds, not to {self.name}")
+        self._check_prices()
+        if self.max_slowdown is not None and not 0 < self.max_slowdown < math.inf:
+            raise ValueError(f"the largest slowdown is {self.max_slowdown}; it must be above 0, such as 0.05")
+
+    def _check_prices(self) -> None:
         prices = (self.energy_price, self.hour_price)
-        if self.name == "cost":
+        if self.carbon_price is not None and self.name != "carbon":
+            raise ValueError(f"a price of carbon belongs to the metric carbon, not to {self.name}")
+        if self.name not in ("cost", "carbon"):
+            if self.moving or any(price is not None for price in prices):
+                raise ValueError(f"prices belong to the metric cost, not to {self.name}")
+        elif self.moving:
+            if not all(math.isfinite(price) for price in (*prices, self.carbon_price) if price is not None):
+                raise ValueError(f"prices are {self.energy_price} per kWh and {self.hour_price} per hour; give numbers")
+        elif self.name == "carbon":
+            raise ValueError("the metric carbon needs the carbon of a kWh, in grams")
+        else:
             if any(price is not None and not 0 <= price < math.inf for price in prices):
                 raise ValueError(f"prices are {self.energy_price} per kWh and {self.hour_price} per hour; none < 0")
             if not any(prices):
                 raise ValueError("the metric cost needs an energy price or an hour price above 0")
-        elif any(price is not None for price in prices):
-            raise ValueError(f"prices belong to the metric cost, not to {self.name}")
-        if self.max_slowdown is not None and not 0 < self.max_slowdown < math.inf:
-            raise ValueError(f"the largest slowdown is {self.max_slowdown}; it must be above 0, such as 0.05")
+
+    def at(self, value: float) -> "Metric":
+        """This metric, whose energy price moves, while a value is in force: money per kWh, of carbon grams per kWh."""
+        if self.name == "carbon" and self.carbon_price is not None:
+            value *= self.carbon_price / _G_PER_TONNE
+        return replace(self, energy_price=value)
+
+    @property
+    def joule_price(self) -> float:
+        """Money, or grams of CO₂, per joule."""
+        return (self.energy_price or 0.0) / _J_PER_KWH
+
+    def second_price(self, devices: int) -> float:
+        """Money per second of all devices."""
+        return (self.hour_price or 0.0) / _S_PER_HOUR * devices
+
+    def with_second(self, second_price: float, devices: int) -> "Metric":
+        """The same with another price of a second of all devices, money."""
+        return replace(self, hour_price=second_price * _S_PER_HOUR / devices)
 
     def value(self, energy_ratio: float, time_ratio: float, baseline: Measurement) -> float:
         """The metric at e/e0 = energy_ratio and τ/τ0 = time_ratio."""
@@ -94,10 +135,17 @@ class Metric:
         if self.name == "eds":
             k = self.k or DEFAULT_K
             return Terms(energy=(k - 1) / k, power=0, time=1 / k)
+        if self.moving and self.energy_price is None:
+            share = 0.5 if self.hour_price else 1.0
+            return Terms(energy=share, power=0, time=1 - share)
         money_e = baseline.energy_per_iteration_j / _J_PER_KWH * (self.energy_price or 0.0)
         money_t = baseline.period_s / _S_PER_HOUR * len(baseline.cap_w) * (self.hour_price or 0.0)
-        share = money_e / (money_e + money_t)
-        return Terms(energy=share, power=0, time=1 - share)
+        if min(money_e, money_t) >= 0 and money_e + money_t > 0:
+            share = money_e / (money_e + money_t)
+            return Terms(energy=share, power=0, time=1 - share)
+        unit = abs(money_e) + abs(money_t) or 1.0
+        energy, time = money_e / unit, money_t / unit
+        return Terms(energy=energy, power=0, time=time, constant=1 - energy - time)
 
     def cost(self, measurement: Measurement, baseline: Measurement) -> Cost:
         """The metric of a measurement. Its error leaves out the baseline's, which all trials share."""
@@ -133,7 +181,7 @@ class Metric:
         variance = sum(_variance(one, joint, slope_t) for one in uncertain)
         proxies = [one.proxy_rel_stderr or 0.0 for one in uncertain if isinstance(one, Measurement)]
         shared = abs(joint + slope_t) * max(proxies, default=0.0)  # time and energy err together
-        return Cost(value=joint + alone, stderr=math.sqrt(variance), shared=shared)
+        return Cost(value=joint + alone + terms.constant, stderr=math.sqrt(variance), shared=shared)
 
 
 def _ratios(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:

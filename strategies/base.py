@@ -46,6 +46,7 @@ class StrategyLike(Protocol):
     # A strategy may also have
     #     explain() -> str | None: what it expects of the cap it recommends, for the log;
     #     predict() -> Sequence[Prediction]: what it expects of caps that were not measured, for the report;
+    #     expect() -> Sequence[Prediction]: the same of those that were measured as well;
     #     expected_loss() -> tuple[float, float] | None: how much more it expects the cap it recommends to cost than the
     #         best of all, relative to the best, and the standard deviation of that, for `bench strategies`;
     #     expected_trials: int | None: how many trials a search is likely to take, for the progress shown of it;

@@ -62,6 +62,9 @@ NEEDS = {  # what is run, and what it asks for
         )
         for tracker in TRACKERS
     },
+    ("autocap.cli", "run", "--device", "emulated", "--energy-price", "entsoe:DE_LU", "--", "touch", "started"): (
+        "'autocap[entsoe]'"
+    ),
     (WORKLOADS, "list"): TORCH,
     (WORKLOADS, "list", "--json"): TORCH,
     (WORKLOADS, "train", "resnet18"): TORCH,

@@ -36,8 +36,9 @@ ROOMS = {
     "measurement": "progress",
     "runlog": "job",
     "budget": "devices guardian helper job runlog",
-    "controller": "measurement progress strategies",
-    "reports": "runlog measurement progress streams budget",
+    "prices": "job runlog",
+    "controller": "measurement prices progress strategies",
+    "reports": "runlog measurement prices progress streams budget",
     "tracking": "job runlog reports",
     "session": "all before",
     "manager": "all before",
@@ -55,7 +56,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget)\b|progress$"
+    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series))\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"
@@ -80,6 +81,8 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "tracking.wandb": "wandb",
     "tracking.mlflow": "mlflow",
     "tracking.tensorboard": "tensorboard",
+    "prices.services": "entsoe",
+    "prices": "pandas",  # which entsoe-py takes its times from
     "cluster.ray_relay": "ray",
     "cluster.ray_jobs": "ray",
     "integrations.huggingface": "transformers",

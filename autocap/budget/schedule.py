@@ -8,18 +8,15 @@ A time is ISO 8601 with a zone, or seconds from the beginning of the budget; all
 until the next one.
 """
 
-import csv
-import io
 import math
-import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from autocap.config.values import shown
 from autocap.errors import AutocapError
+from autocap.job.command_output import CommandFailed, output_of
 from autocap.runlog.input_file import MIB, InputRefused, read_input
+from autocap.runlog.input_rows import InputRow, moment, number, read_rows
 
 COMMAND = "command:"
 COLUMNS = ("time", "watts")
@@ -56,10 +53,13 @@ class Schedule:
 def read_schedule(source: str, began_wall_s: float) -> Schedule:
     """What a source says now: a file, or `command:CMD`, whose output is read. began_wall_s: when the budget began,
     seconds since 1970. Raises ScheduleRefused."""
-    if source.startswith(COMMAND):
-        return parse(_output(source.removeprefix(COMMAND)), f"the output of {shown(source)}", began_wall_s)
     try:
+        if source.startswith(COMMAND):
+            said = output_of(source.removeprefix(COMMAND), within_s=_COMMAND_S, most_bytes=_MOST_BYTES)
+            return parse(said, f"the output of {shown(source)}", began_wall_s)
         return parse(read_input(Path(source), _MOST_BYTES), source, began_wall_s)
+    except CommandFailed as error:
+        raise ScheduleRefused(f"{error}; {_WANTED}") from error
     except OSError as error:
         raise ScheduleRefused(f"{source} cannot be read: {error.strerror}; {_WANTED}") from error
     except InputRefused as error:
@@ -69,79 +69,51 @@ def read_schedule(source: str, began_wall_s: float) -> Schedule:
 def parse(data: bytes, source: str, began_wall_s: float) -> Schedule:
     """The schedule in a text. Raises ScheduleRefused."""
     try:
-        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), restval="")
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise ScheduleRefused(f"{source} lacks the column {missing[0]}; {_WANTED}")
-        rows = [(reader.line_num, row) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ScheduleRefused(f"{source} cannot be read: {error}; {_WANTED}") from error
-    if not 0 < len(rows) <= _MOST_ROWS:
-        raise ScheduleRefused(f"{source} holds {len(rows)} rows; give 1 to {_MOST_ROWS}")
+        _, rows = read_rows(data, source, COLUMNS, _MOST_ROWS, _WANTED)
+    except InputRefused as error:
+        raise ScheduleRefused(str(error)) from error
     steps: list[Step] = []
     absolute: bool | None = None
-    for line, row in rows:
-        where = f"{source}, line {line}"
-        seconds = _number(row, "time")
+    for row in rows:
+        seconds = number(row.cells["time"])
         if absolute is None:
             absolute = seconds is None
         if absolute is not (seconds is None):
-            raise ScheduleRefused(f"{where}: a date among seconds, or seconds among dates; use one of them throughout")
-        wall_s = _date(where, row["time"]) if seconds is None else began_wall_s + _from_start(where, seconds)
+            raise ScheduleRefused(
+                f"{row.where}: a date among seconds, or seconds among dates; use one of them throughout"
+            )
+        wall_s = _date(row) if seconds is None else began_wall_s + _from_start(row, seconds)
         if steps and wall_s <= steps[-1].wall_s:
-            raise ScheduleRefused(f"{where}: time {shown(row['time'])} is not after the one before; put rows in order")
-        steps.append(Step(wall_s=wall_s, watts=_watts(where, row)))
+            raise ScheduleRefused(
+                f"{row.where}: time {shown(row.cells['time'])} is not after the one before; put rows in order"
+            )
+        steps.append(Step(wall_s=wall_s, watts=_watts(row)))
     return Schedule(source=source, steps=tuple(steps))
 
 
-def _number(row: Mapping[str, str], column: str) -> float | None:
-    try:
-        value = float(row[column])
-    except ValueError:
-        return None
-    return value if row[column].strip().isascii() else None
-
-
-def _from_start(where: str, seconds: float) -> float:
+def _from_start(row: InputRow, seconds: float) -> float:
     if not 0 <= seconds <= MOST_W:
-        raise ScheduleRefused(f"{where}: time is {seconds:g} s; give seconds from 0 on, or a date with a zone")
+        raise ScheduleRefused(f"{row.where}: time is {seconds:g} s; give seconds from 0 on, or a date with a zone")
     return seconds
 
 
-def _date(where: str, text: str) -> float:
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+def _date(row: InputRow) -> float:
+    found_s = moment(row.cells["time"])
+    if found_s is None:
         raise ScheduleRefused(
-            f"{where}: time is {shown(text)}; give a date with a zone, such as 2026-01-31T17:00:00+01:00, or seconds "
-            "from the beginning"
+            f"{row.where}: time is {shown(row.cells['time'])}; give a date with a zone, such as "
+            "2026-01-31T17:00:00+01:00, or seconds from the beginning"
         )
-    return found.timestamp()
+    return found_s
 
 
-def _watts(where: str, row: Mapping[str, str]) -> float:
-    watts = _number(row, "watts")
+def _watts(row: InputRow) -> float:
+    watts = number(row.cells["watts"])
     if watts is None or not math.isfinite(watts) or not LEAST_W <= watts <= MOST_W:
-        raise ScheduleRefused(f"{where}: watts is {shown(row['watts'])}; give a number from {LEAST_W:g} to {MOST_W:g}")
-    return watts
-
-
-def _output(command: str) -> bytes:
-    try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=False
+        raise ScheduleRefused(
+            f"{row.where}: watts is {shown(row.cells['watts'])}; give a number from {LEAST_W:g} to {MOST_W:g}"
         )
-    except subprocess.TimeoutExpired:
-        raise ScheduleRefused(f"{shown(command)} has not ended within {_COMMAND_S:g} s; {_WANTED}") from None
-    except OSError as error:
-        raise ScheduleRefused(f"{shown(command)} cannot be run: {error.strerror}; {_WANTED}") from error
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        why = f": {shown(said[-1])}" if said else ""
-        raise ScheduleRefused(f"{shown(command)} ended with status {done.returncode}{why}; {_WANTED}")
-    return done.stdout[:_MOST_BYTES]
+    return watts
 
 
 _WANTED = "give rows of time,watts under that heading"

@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autocap import config, devices
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
+from autocap.config.sources import Sources
 from autocap.config.spacing import too_fine
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
@@ -104,7 +106,16 @@ def _made(args: argparse.Namespace, command: str) -> RunConfig:
     metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
     tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())
     taken = given.get("taken", ())
-    made = record_from(RunConfig, command, given, command=tuple(args.child or ()), tune=tune, rates=rates, taken=taken)
+    made = record_from(
+        RunConfig,
+        command,
+        given,
+        command=tuple(args.child or ()),
+        tune=tune,
+        rates=rates,
+        sources=sources_of(given),
+        taken=taken,
+    )
     devices.check_name(made.device)
     if made.device == "rapl" and made.node_power in ("rapl", "slurm"):
         raise UsageError(
@@ -121,27 +132,71 @@ def rates_of(given: Mapping[str, Any], known: Rates = NO_RATES) -> Rates:
 
     Raises UsageError for a currency without a price.
     """
+    sources = sources_of(given)
     made = Rates(
-        energy_price=given.get("energy_price", known.energy_price),
+        energy_price=None if sources.energy_price else given.get("energy_price", known.energy_price),
         currency=given.get("currency", known.currency),
-        carbon_g_per_kwh=given.get("carbon", known.carbon_g_per_kwh),
+        carbon_g_per_kwh=None if sources.carbon else given.get("carbon", known.carbon_g_per_kwh),
     )
+    if made.currency is not None and sources.energy_price is not None:
+        raise UsageError(f"--currency {made.currency}: the source of --energy-price names its own in its unit; drop it")
     if made.currency is not None and made.energy_price is None:
         raise UsageError(f"--currency {made.currency} is of the energy price; add --energy-price, or drop it")
     return made
 
 
+def sources_of(given: Mapping[str, Any]) -> Sources:
+    """Where prices and carbon are read that were not given as numbers."""
+    texts = {key: given.get(key) for key in ("energy_price", "carbon")}
+    return Sources(**{key: text for key, text in texts.items() if isinstance(text, str)})
+
+
 def _metric(given: Mapping[str, Any], command: str) -> Metric:
     name = given.get("metric", config.METRIC)
-    parameters = {key: given.get(key) for key in ("k", "energy_price", "hour_price", "max_slowdown")}
+    keys = ("k", "energy_price", "hour_price", "max_slowdown", "carbon_price")
+    parameters: dict[str, Any] = {key: given.get(key) for key in keys}
     if name != "cost" and command != "sweep":  # there it is for the report
         del parameters["energy_price"]
+    if name == "cost" and isinstance(given.get("energy_price"), str):
+        parameters |= {"moving": True, "energy_price": None}
+    if name == "carbon":
+        _check_carbon(given, command)
+        parameters["moving"] = True
     if name == "eds" and parameters["k"] is None:
         parameters["k"] = DEFAULT_K
     try:
-        return Metric(name=name, **parameters)
+        made = Metric(name=name, **parameters)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    _check_deadline(given, made)
+    return made.at(given["carbon"]) if name == "carbon" and isinstance(given["carbon"], float) else made
+
+
+def _check_carbon(given: Mapping[str, Any], command: str) -> None:
+    if command == "sweep":
+        raise UsageError("the metric carbon is for `autocap run` and `autocap attach`; choose another one for a sweep")
+    if given.get("carbon") is None:
+        raise UsageError("the metric carbon needs the carbon of a kWh; add --carbon, in grams or where it is read")
+    prices = {f"--{key.replace('_', '-')}": given.get(key) for key in ("carbon_price", "hour_price")}
+    missing = [flag for flag, price in prices.items() if not price]
+    if len(missing) == 1:
+        raise UsageError(f"carbon is weighed against time by --carbon-price and --hour-price; add {missing[0]}")
+    if missing and not {"max_slowdown", "finish_by"} & given.keys():
+        raise UsageError(
+            "the metric carbon needs what time is worth: add --carbon-price and --hour-price, or a limit: "
+            "--max-slowdown or --finish-by"
+        )
+
+
+def _check_deadline(given: Mapping[str, Any], metric: Metric) -> None:
+    if given.get("finish_by") is None:
+        return
+    if metric.name not in ("cost", "carbon"):
+        raise UsageError(f"--finish-by belongs to the metrics cost and carbon, not to {metric.name}")
+    if given.get("iterations") is None:
+        raise UsageError("--finish-by needs to know how long the job is; add --iterations")
+    if given["finish_by"] <= time.time():
+        raise UsageError("--finish-by is a time that has passed; give one to come")
 
 
 def _check_caps(given: Mapping[str, Any]) -> None:

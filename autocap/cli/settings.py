@@ -106,8 +106,10 @@ def settled(command: str, found: Sequence[Layer]) -> dict[str, Setting]:
 
 def _unused(command: str, keyword: str, first: Layer, found: Sequence[Layer]) -> str:
     metric, node_power = _text(first, "metric", METRIC), _text(first, "node_power", NODE_POWER)
-    belongs_to = {"k": "eds", "hour_price": "cost"} | ({"energy_price": "cost"} if command == "sweep" else {})
-    if metric != belongs_to.get(keyword, metric):
+    priced = ("cost", "carbon")
+    belongs_to = {"k": ("eds",), "hour_price": priced, "carbon_price": ("carbon",), "finish_by": priced}
+    belongs_to |= {"energy_price": ("cost",)} if command == "sweep" else {}
+    if metric not in belongs_to.get(keyword, (metric,)):
         return f"the metric is {metric}"
     if keyword == "currency" and "energy_price" not in first:
         return "no energy price is given"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from autocap.config import values
 from autocap.config.option import CommandOption, Group, TakenSetting
+from autocap.config.sources import NO_SOURCES, Sources
 from autocap.metrics import METRICS, NO_RATES, Metric, Rates
 
 METRIC = "eds"
@@ -55,7 +56,8 @@ class TuneConfig:
     to half of it. wait_s: from the start. min_cap_w, max_cap_w, step_w, caps_w: inside the device's own range; `None`
     leaves the device's (the limit found on arrival is the top unless max_cap_w or caps_w says otherwise).
     prune_sigmas: a trial this many standard errors worse than the best is ended. min_batches: fewest batch means
-    behind an error. iterations: of the whole job, as its progress counts them; `None` when nobody knows.
+    behind an error. iterations: of the whole job, as its progress counts them; `None` when nobody knows. finish_by:
+    when the job is to be done, seconds since 1970.
     """
 
     metric: Annotated[
@@ -72,9 +74,25 @@ class TuneConfig:
         _metric(
             "--hour-price MONEY",
             values.not_negative("money per device hour"),
-            "for the metric cost: money per device hour",
+            "for the metrics cost and carbon: money per device hour",
+        ),
+        _metric(
+            "--carbon-price MONEY",
+            values.not_negative("money per tonne of CO2"),
+            "for the metric carbon, beside --hour-price: money per tonne of CO₂",
+            commands=_TUNING,
         ),
     ]
+    finish_by: Annotated[
+        float | None,
+        _metric(
+            "--finish-by TIME",
+            values.moment,
+            "for the metrics cost and carbon, beside --iterations: when the job is to be done, such as "
+            "2030-01-31T07:00+01:00",
+            commands=_TUNING,
+        ),
+    ] = None
     min_cap_w: Annotated[float | None, _caps("--min-cap W", _watts, "lowest cap to try")] = None
     max_cap_w: Annotated[
         float | None, _caps("--max-cap W", _watts, "highest cap to try (default: the limit found on arrival)")
@@ -148,8 +166,9 @@ class RunConfig:
     `None` for as few as are needed. kill_after_s: `None` waits without limit. out: `None` for a new directory.
     idle_w, standard_idle_w: as NodeMetered has them. prometheus: address and port. log_to: trackers, each once or
     more often. memory: begin from what is remembered of the job, and remember this run. nodes: `None` for this machine
-    alone. job: of Slurm, where it is not the one around us. step_map_fd: of the map in which a job that asked to be
-    tuned counts its steps. taken: the settings that the command line does not give.
+    alone. job: of Slurm, where it is not the one around us. rates: numbers that were given; sources: where others are
+    read. step_map_fd: of the map in which a job that asked to be tuned counts its steps. taken: the settings that the
+    command line does not give.
     """
 
     command: tuple[str, ...]
@@ -254,11 +273,19 @@ class RunConfig:
     rates: Annotated[
         Rates,
         _metric(
+            "--energy-price SOURCE",
+            values.energy_price,
+            "money per kWh: for the metric cost, and to say what was saved; a number, or where it is read as it "
+            "changes: file:PATH, command:CMD, entsoe:ZONE",
+            commands=_TUNING,
+            usual=("file:", "command:", "entsoe:"),
+            runs_code="command:",
+        ),
+        _metric(
             "--energy-price MONEY",
             values.not_negative("money per kWh"),
-            "money per kWh: for the metric cost, and to say what was saved",
-            commands=_RATED,
-            help_in={"report": "money per kWh, instead of what the run was told"},
+            "money per kWh, instead of what the run was told",
+            commands=("report",),
         ),
         _metric(
             "--currency NAME",
@@ -267,11 +294,19 @@ class RunConfig:
             commands=_RATED,
         ),
         _metric(
+            "--carbon SOURCE",
+            values.carbon,
+            "grams of CO₂ per kWh, to say what was saved: a number, or where it is read as it changes: file:PATH, "
+            "command:CMD, gb, electricitymaps:ZONE",
+            commands=_TUNING,
+            usual=("file:", "command:", "gb", "electricitymaps:"),
+            runs_code="command:",
+        ),
+        _metric(
             "--carbon G",
             values.not_negative("grams of CO2 per kWh"),
-            "grams of CO₂ per kWh, to say what was saved",
-            commands=_RATED,
-            help_in={"report": "grams of CO₂ per kWh, instead of what the run was told"},
+            "grams of CO₂ per kWh, instead of what the run was told",
+            commands=("report",),
         ),
     ] = NO_RATES
     node_power: Annotated[
@@ -339,5 +374,6 @@ class RunConfig:
             repeated=True,
         ),
     ] = ()
+    sources: Sources = NO_SOURCES
     step_map_fd: int | None = None
     taken: tuple[TakenSetting, ...] = ()

@@ -7,6 +7,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from autocap.config.spacing import MOST_CAPS
@@ -25,6 +26,7 @@ _RANGES = {
     "money per kWh": (1e-9, 1e9),
     "money per device hour": (1e-9, 1e9),
     "grams of CO2 per kWh": (1e-6, 1e6),
+    "money per tonne of CO2": (1e-9, 1e9),
     "percent": (1e-6, 1e6),
 }
 LARGEST = 1e9  # of a number without a unit
@@ -281,6 +283,52 @@ def node_power(text: str) -> str:
         meant = did_you_mean(kind, ("none", "rapl", "ipmi", "slurm", "command"))
         raise argparse.ArgumentTypeError(f"unknown source {shown(text)}{meant}; {what}")
     return plain(positive("watts")(text))
+
+
+def energy_price(text: str) -> float | str:
+    """Money per kWh, or where it is read as it changes: `file:PATH`, `command:CMD` or `entsoe:ZONE`."""
+    return _source(text, "money per kWh", ("entsoe:",))
+
+
+def carbon(text: str) -> float | str:
+    """Grams of CO₂ per kWh, or where they are read: `file:PATH`, `command:CMD`, `gb` or `electricitymaps:ZONE`."""
+    return _source(text, "grams of CO2 per kWh", ("gb", "electricitymaps:"))
+
+
+def _source(text: str, unit: str, services: tuple[str, ...]) -> float | str:
+    """services: names, with a colon where a zone follows."""
+    if number_or_none(text) is not None:
+        return not_negative(unit)(text)
+    known = ("file:", "command:", *services)
+    kind, colon, rest = text.partition(":")
+    allowed = [f"{one}{_OPERANDS.get(one, 'ZONE' if one.endswith(':') else '')}" for one in known]
+    what = f"give a number, in {unit}, or {', '.join(allowed[:-1])} or {allowed[-1]}"
+    if kind + colon not in known:
+        meant = did_you_mean(kind, [one.removesuffix(":") for one in known])
+        raise argparse.ArgumentTypeError(f"unknown source {shown(text)}{meant}; {what}")
+    if colon and not rest.strip():
+        raise argparse.ArgumentTypeError(f"{shown(text)} names nothing; {what}")
+    if kind == "file":
+        path(rest)
+    if f"{kind}:" in services and not _ZONE.fullmatch(rest):
+        raise argparse.ArgumentTypeError(f"{shown(rest)} is no zone; give one such as DE_LU, FR or US-CAL-CISO")
+    return word(text)
+
+
+_OPERANDS = {"file:": "PATH", "command:": "CMD"}
+_ZONE = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
+
+
+def moment(text: str) -> float:
+    """A time with its zone, in seconds since 1970."""
+    what = "give a date and time with a zone, such as 2030-01-31T07:00+01:00 or 2030-01-31T06:00Z"
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no time; {what}") from None
+    if found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{shown(text)} has no zone; {what}")
+    return found.timestamp()
 
 
 def nodes(text: str) -> str:

@@ -5,6 +5,7 @@ is held at once, without another search; and so it is where the search was done 
 What is held so is measured meanwhile, which costs the job nothing and makes the curve better where that counts.
 """
 
+from dataclasses import replace
 from typing import assert_never
 
 from autocap import events
@@ -13,17 +14,19 @@ from autocap.controller.holding import Hold
 from autocap.controller.search import BESIDE, Search
 from autocap.measurement.metering import Metered
 from autocap.measurement.prober import Prober
-from autocap.metrics import Metric
 from autocap.records import TOLERANCE_W, same_limits
 
 Caps = tuple[float, ...]
+_WEEK_S = 7 * 86400.0  # after which a cap is looked at closely once more
+_CLOSE, _CLOSE_S = 0.0005, 600.0  # a relative error, and how long it is tried for, seconds
 
 
 class Ceiling:
-    """metric: by which a cap is the best."""
+    """Of all devices."""
 
-    def __init__(self, metric: Metric, outbox: Outbox, prober: Prober) -> None:
-        self._metric, self._out, self._prober = metric, outbox, prober
+    def __init__(self, outbox: Outbox, prober: Prober) -> None:
+        self._out, self._prober = outbox, prober
+        self._closely = False
         self._measured_w = 0.0  # the common cap that is measured while it is held, or was last
 
     def lacks_baseline(self, search: Search) -> bool:
@@ -39,7 +42,7 @@ class Ceiling:
             case Revert() if same_limits(search.baseline.cap_w, limits_w):
                 return limits_w
             case Keep() | Revert() | KeepByCurve():
-                best_w = search.curve.best_w(max(limits_w), self._metric)
+                best_w = search.curve.best_w(max(limits_w), search.metric)
                 most_w = limits_w
                 if isinstance(decision, Keep) and not self._is_above(search):
                     most_w = decision.caps_w
@@ -47,22 +50,25 @@ class Ceiling:
             case _:
                 assert_never(decision)
 
-    def move(self, hold: Hold, search: Search, caps_w: Caps) -> None:
-        """Hold these caps from now on, which no confirmation was for."""
+    def move(self, hold: Hold, search: Search, caps_w: Caps, *, closely: bool = False) -> None:
+        """Hold these caps from now on, which no confirmation was for. closely: they are to be known better than trials
+        know them."""
         self._out.set(caps_w)
         hold.moved(search.curve.expected(max(caps_w)), self._out.now_s)
         if self._prober.busy and abs(caps_w[0] - self._measured_w) <= BESIDE * self._measured_w:
             return  # a budget moves by a watt or two all the time
         self._prober.rest()
-        if len(set(caps_w)) == 1 and not search.has_shown(caps_w[0]):
-            self._measured_w = caps_w[0]
-            self._prober.start(caps_w, search.cost, self._prober.rules)
+        rules = replace(self._prober.rules, target_stderr=_CLOSE, limit_s=_CLOSE_S) if closely else self._prober.rules
+        known = search.is_close(caps_w[0], self._out.now_s - _WEEK_S) if closely else search.has_shown(caps_w[0])
+        if len(set(caps_w)) == 1 and not known:
+            self._measured_w, self._closely = caps_w[0], closely
+            self._prober.start(caps_w, search.cost, rules)
 
     def take(self, hold: Hold, search: Search, metered: Metered) -> None:
         """Take in a sample while caps are held; where that ends their measurement, they are known."""
         result = self._prober.add(metered)
         if result is not None and result.measurement is not None:
-            search.note(result.measurement)
+            search.note(result.measurement, as_it_is=self._closely)
             hold.moved(result.measurement, self._out.now_s)
             self._out.announce(events.HeldMeasured(t_s=self._out.now_s, measurement=result.measurement))
 

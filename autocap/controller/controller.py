@@ -15,15 +15,16 @@ from autocap.controller.actions import (
     Decision,
     Keep,
     KeepByCurve,
-    Kept,
     Outbox,
     Revert,
     SearchAnew,
     SetCaps,
 )
-from autocap.controller.ceiling import Ceiling
+from autocap.controller.deadline import Deadline
+from autocap.controller.following import Following
 from autocap.controller.holding import HoldPlan
 from autocap.controller.intake import Intake
+from autocap.controller.keeping import Keeping
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.outset import Outset
 from autocap.controller.pace import Pace
@@ -39,6 +40,7 @@ from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult
 from autocap.measurement.prober import Prober
 from autocap.measurement.window import Window
+from autocap.prices.quote import Quote
 from autocap.progress import Progress
 from autocap.records import Sample, SensorInfo
 from autocap.strategies.grid import CapGrid
@@ -53,7 +55,8 @@ class Controller:
     original_w: the limits found on arrival, one per device. grid: the common caps to search among.
     new_strategy: builds the strategy once the baseline is known, from that, the trials of the searches before and the
     caps that it may ask for.
-    idle: what was seen of the machine at rest before. remembered: of an earlier run; `None` where nothing is.
+    idle: what was seen of the machine at rest before. remembered: of an earlier run; `None` where nothing is. finish_s:
+    by when the job is to be done, on the run's clock.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Controller:
         new_strategy: NewStrategy,
         idle: IdleWatch | None = None,
         remembered: Remembered | None = None,
+        finish_s: float | None = None,
     ) -> None:
         self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did
@@ -75,10 +79,13 @@ class Controller:
         self._phase: Phase = Waiting.first(config, progress, self._out, sensor, remembered)
         self._intake, self._pace = Intake(progress, self._out, idle or IdleWatch()), Pace(sensor)
         self._prober = Prober(config, sensor)
-        self._outset = Outset(config, sensor, grid, new_strategy, progress, self._out, self._prober)
+        deadline = Deadline(config, finish_s, self._intake, self._out)
+        self._following = Following(config, self._out, sensor.settle_s, deadline)
+        begin = self._following.begin
+        self._outset = Outset(config, sensor, grid, new_strategy, progress, self._out, self._prober, begin)
         self._failed_baselines = 0  # in a row
-        self._plan = HoldPlan(config.retune, sensor.settle_s)
-        self._ceiling = Ceiling(config.metric, self._out, self._prober)
+        plan = HoldPlan(config.retune, sensor.settle_s)
+        self._keeping = Keeping(plan, self._out, self._prober, self._following)
 
     @property
     def state(self) -> State:
@@ -154,6 +161,15 @@ class Controller:
         moved = self._out.caps_w != before_w and not self._config.observe
         return [*([SetCaps(caps_w=self._out.caps_w)] if moved else []), *told]
 
+    def quote(self, t_s: float, kind: str, quote: Quote | None) -> list[Action]:
+        """This is known from now on of what electricity costs or emits, `None` for nothing; to be said as well where an
+        interval of it has passed. What follows comes with the next sample. Raises ValueError for another kind."""
+        self._out.open(t_s)
+        if self._following.quote(kind, quote) and isinstance(self._phase, Exploring):
+            search = self._phase.exploration.search
+            search.rate(self._following.usual(search.first))
+        return self._out.actions
+
     def _heed_ceiling(self, limits_w: tuple[float, ...]) -> None:
         """limits_w: that held without a cap until now."""
         match self._phase:
@@ -163,15 +179,18 @@ class Controller:
                 if self._out.original_w != limits_w:
                     self._out.set(self._out.original_w)
                     self._prober.start_baseline(self._out.original_w)
-            case Exploring(exploration=exploration) | Holding(exploration=exploration) if self._ceiling.lacks_baseline(
+            case Exploring(exploration=exploration) | Holding(exploration=exploration) if self._keeping.lacks_baseline(
                 exploration.search
             ):
                 exploration.abandon(_ROOM)
                 self._tune_anew(self._phase, _ROOM)
             case Exploring(exploration=exploration):
                 self._heed(self._phase, exploration.granted())
+            case Holding(decision=KeepByCurve(), exploration=exploration) if exploration.is_anchored:
+                self._phase = Exploring(exploration=exploration)
+                self._heed(self._phase, exploration.resume())
             case Holding():
-                self._follow(self._phase)
+                self._phase = self._keeping.limited(self._phase)
             case Observing() | Done():
                 self._out.set(self._out.original_w)
             case _:
@@ -317,7 +336,7 @@ class Controller:
         if too_short is not None:
             self._fail(too_short)
             return
-        self._plan.begin_search(search.first, self._out.now_s, outlook.stretch)
+        self._keeping.plan.begin_search(search.first, self._out.now_s, outlook.stretch)
         if self._config.observe:
             first_w = search.ask()
             self._out.announce(events.WouldTry(t_s=self._out.now_s, caps_w=() if first_w is None else (first_w,)))
@@ -328,7 +347,7 @@ class Controller:
         if takes_long is not None:
             self._out.warn(takes_long)
         totals = self._intake.totals
-        since = totals.tally(self._out.now_s) if self._plan.searches > 1 else None
+        since = totals.tally(self._out.now_s) if self._keeping.plan.searches > 1 else None
         exploration = self._outset.exploration(search, outlook, totals, since, rough=rough)
         self._phase = Exploring(exploration=exploration)
         self._heed(self._phase, exploration.begin())
@@ -338,43 +357,18 @@ class Controller:
             case None:
                 pass
             case Keep() | Revert() | KeepByCurve():
-                self._hold(phase, decision)
+                self._phase = self._keeping.hold(phase, decision)
             case SearchAnew(why=why):
                 self._tune_anew(phase, why)
             case _:
                 assert_never(decision)
 
-    def _hold(self, phase: Exploring, decision: Kept) -> None:
-        caps_w = self._ceiling.held(decision, phase.exploration.search)
-        self._out.set(caps_w)
-        self._out.enter(State.HOLDING)
-        hold = self._plan.hold(decision, self._out.now_s, checked=phase.held_w is not None)
-        self._phase = Holding(exploration=phase.exploration, hold=hold, decision=decision, caps_w=caps_w)
-        if isinstance(decision, KeepByCurve):
-            self._ceiling.move(hold, phase.exploration.search, caps_w)
-
     def _keep(self, holding: Holding, metered: Metered) -> None:
-        exploration, hold = holding.exploration, holding.hold
-        self._ceiling.take(hold, exploration.search, metered)
-        why = hold.why_anew(metered)
-        if why is not None:
-            self._tune_anew(holding, why)
-        elif hold.check_due(metered) and exploration.is_anchored:
-            self._plan.begin_check()
-            self._phase = Exploring(exploration=exploration, held_w=holding.caps_w)
-            exploration.check(holding.caps_w)
-
-    def _follow(self, holding: Holding) -> None:
-        """The ceiling has moved: hold what was decided as far as it allows."""
-        exploration = holding.exploration
-        if isinstance(holding.decision, KeepByCurve) and exploration.is_anchored:
-            self._phase = Exploring(exploration=exploration)
-            self._heed(self._phase, exploration.resume())
-            return
-        caps_w = self._ceiling.held(holding.decision, exploration.search)
-        if caps_w != holding.caps_w:
-            self._ceiling.move(holding.hold, exploration.search, caps_w)
-            self._phase = replace(holding, caps_w=caps_w)
+        after = self._keeping.take(holding, metered)
+        if isinstance(after, str):
+            self._tune_anew(holding, after)
+        else:
+            self._phase = after
 
     def _tune_anew(self, phase: Exploring | Holding, why: str) -> None:
         """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
-from autocap.controller.actions import Decision, Keep, Outbox, SearchAnew
+from autocap.controller.actions import Decision, Keep, Kept, Outbox, SearchAnew
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import (
@@ -34,13 +34,14 @@ from autocap.records import Measurement, TrialState, same_limits
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
+_CLOSE_S = 240.0  # a window that is to have a small error
 _ALREADY = "the limit found on arrival is already the best"
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
 class Exploration:
     """One search and its confirmation. budget: what trials may cost the job in time. stretch: how many times as long
-    as usual trials are."""
+    as usual trials are. judged: what was last held against the baseline, and how it was found."""
 
     def __init__(
         self,
@@ -66,15 +67,27 @@ class Exploration:
         self._trial: tuple[float, Measurement] | None = None  # when the latest complete one ended, and what it showed
         self._refused: set[float] = set()
         self._rough, self._told = rough, Announcer(search, outbox)
+        self.judged: Judgement | None = None
+        self._window_error: float | None = None  # of a check
+        self._then: Kept | None = None
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
         self._out.enter(State.SEARCHING)
         return self._next_trial()
 
-    def check(self, caps_w: Caps) -> None:
-        """Measure caps that are held in turn with the limits found on arrival, to see whether they still save."""
+    def check(self, caps_w: Caps, window_error: float | None = None) -> None:
+        """Measure caps that are held, or are to be, in turn with the limits found on arrival, to see whether they save.
+        window_error: of each window, relative; `None` for the usual."""
+        self._window_error = window_error
         self._confirm(caps_w, held=True)
+
+    def go_on(self, cap_w: float, then: Kept) -> None:
+        """Try a cap, watts, that the strategy has asked for after its search, and what else it asks for; then decide
+        what was decided before."""
+        self._then = then
+        self._out.enter(State.SEARCHING)
+        self._revisit(cap_w)
 
     def take(self, metered: Metered) -> Decision | None:
         """Take in a sample; a decision once there is one."""
@@ -106,6 +119,11 @@ class Exploration:
                 raise AssertionError(f"nothing was being measured: {self._step}")
             case _:
                 assert_never(self._step)
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds that the job may still lose to slow caps; infinite where nothing limits it."""
+        return self._budget.saved_s(self._out.now_s)
 
     @property
     def is_anchored(self) -> bool:
@@ -288,9 +306,12 @@ class Exploration:
     def _keep_by_curve(self) -> Decision:
         curve = self.search.curve
         self._told.predictions()
-        return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self._config.metric))
+        return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self.search.metric))
 
     def _end_search(self) -> Decision | None:
+        then, self._then = self._then, None
+        if then is not None:
+            return then
         if not self.is_anchored:
             return self._keep_by_curve()
         cap_w = self.search.recommend()
@@ -301,7 +322,7 @@ class Exploration:
         self._told.predictions()
         if cap_w is None:
             # Caps were not tried that may be better, where trials failed or the job had saved up too little time.
-            unsure = self.search.blind or self._config.metric.max_slowdown is not None
+            unsure = self.search.blind or self.search.metric.max_slowdown is not None
             return self._told.put_back(
                 "no cap that was tried is allowed and better", self.search.baseline, unsure=unsure
             )
@@ -336,8 +357,10 @@ class Exploration:
 
     def _measure_next(self, comparison: Comparison) -> None:
         rules = self._window_rules
-        if comparison.inner_next:
-            rules = between(rules, comparison, self.search.baseline, self._config.metric)
+        if self._window_error is not None:
+            rules = replace(rules, target_stderr=self._window_error, limit_s=max(rules.limit_s, _CLOSE_S))
+        elif comparison.inner_next:
+            rules = between(rules, comparison, self.search.baseline, self.search.metric)
         self._measure(comparison.next_w, rules)
 
     def _end_window(self, step: Confirming, result: ProbeResult) -> Decision | None:
@@ -354,7 +377,7 @@ class Exploration:
                 why = f"it could not be confirmed: {wrong.why}"
                 return self._told.put_back(why, self.search.baseline, unsure=True)
         comparison.add(result.measurement)
-        found = judge(comparison, self._config.metric)
+        found = judge(comparison, self.search.metric)
         if found is None:
             self._measure_next(comparison)
             return None
@@ -367,6 +390,7 @@ class Exploration:
             changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
             if changed is not None:
                 return SearchAnew(why=changed)
+        self.judged = found
         unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
         if found.ruling is Ruling.TOO_SLOW or unsure:
             self._refused.add(max(comparison.outer_w))
@@ -400,8 +424,9 @@ class Exploration:
         if self._config.per_gpu and not held:
             hindered = hindrance(self._out.original_w, self._progress)
             if hindered is None:
+                config = replace(self._config, metric=self.search.metric)
                 self._step = Balancing.after(
-                    found.measurement, self.search, self._config, self._prober, self._out, self._budget
+                    found.measurement, self.search, config, self._prober, self._out, self._budget
                 )
                 return self._step.begin()
             self._out.warn(hindered)

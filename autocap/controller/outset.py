@@ -1,6 +1,6 @@
 """From a baseline to a search: with which strategy, on which caps, and at what cost to the job."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from autocap.config import TuneConfig
 from autocap.controller.actions import Outbox
@@ -11,13 +11,15 @@ from autocap.controller.search import NewStrategy, Search
 from autocap.events import Tally
 from autocap.measurement.prober import Prober
 from autocap.measurement.totals import RunningTotals
+from autocap.metrics import Metric
 from autocap.progress import Progress
 from autocap.records import Measurement, SensorInfo, Trial
 from autocap.strategies.grid import CapGrid
 
 
 class Outset:
-    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before."""
+    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before. metric:
+    by which a search that begins is to go, from its baseline."""
 
     def __init__(
         self,
@@ -28,8 +30,10 @@ class Outset:
         progress: Progress,
         outbox: Outbox,
         prober: Prober,
+        metric: Callable[[Measurement], Metric],
     ) -> None:
         self._config, self._settle_s, self._grid, self._new_strategy = config, sensor.settle_s, grid, new_strategy
+        self._metric = metric
         self._progress, self._out, self._prober = progress, outbox, prober
         self.history: Sequence[Trial] = ()
 
@@ -37,7 +41,7 @@ class Outset:
         return Search(
             self._new_strategy,
             self._grid,
-            self._config.metric,
+            self._metric(baseline),
             baseline,
             self._config.prune_sigmas,
             before=self.history,

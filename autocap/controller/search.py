@@ -4,26 +4,27 @@ A strategy may be a stranger's: whatever it raises or returns, the job must not 
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from autocap.controller.known_curve import KnownCurve
 from autocap.errors import AutocapError, StrategyError
-from autocap.measurement.batches import as_at
+from autocap.measurement.batches import as_at, pool
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
-from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState
+from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limits
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
 _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
+_CLOSE = 0.001  # the same, of a cap that is looked at closely
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 BESIDE = 0.01  # of a cap: what is so near shows what it shows
-# From the baseline, trials of earlier searches, and the caps that it may ask for.
-NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid], StrategyLike]
+# From the baseline, trials of earlier searches, the caps that it may ask for, and the metric.
+NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid, Metric], StrategyLike]
 
 
 class Search:
@@ -31,7 +32,7 @@ class Search:
 
     grid: the caps that may be asked for at all. prune_sigmas: a trial this many standard errors worse than the best is
     not worth finishing. before: trials of earlier searches. most_w: above which no cap may be asked for now, watts.
-    baseline: as measured last; first: as measured at the beginning.
+    baseline: as measured last; first: as measured at the beginning. metric: by which caps are ranked.
     """
 
     def __init__(
@@ -45,13 +46,16 @@ class Search:
         most_w: float = math.inf,
     ) -> None:
         self._whole, self.grid, self._before = grid, _up_to(grid, most_w), tuple(before)
-        self._metric, self._sigmas = metric, prune_sigmas
+        self.metric, self._sigmas = metric, prune_sigmas
         self.baseline = self.first = baseline
         self._new_strategy = new_strategy
         self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, of caps that no trial was of
         self._drawn: KnownCurve | None = None  # while nothing new is known
+        self._predicted: tuple[Prediction, ...] | None = None  # the same
+        self._looked_s: dict[float, float] = {}  # when each cap was looked at closely
+        self._tells_noted = False  # to a strategy that predicts
         self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
-        self._failed = 0  # in a row
+        self._failed, self._outdated = 0, False  # in a row; whether the strategy goes by another metric
         with _arms_length():
             self._strategy = self._made(self.grid)
             self._length: TrialLength | None = getattr(self._strategy, "trial_length", None)
@@ -65,15 +69,15 @@ class Search:
         """The baseline was rough and is known now: a new strategy is told all trials as they cost against this one.
         Those that were measured, oldest first."""
         self.first = self.baseline = baseline
-        self._drawn = None
-        self._told = tuple(self._restated(trial) for trial in self._told)
+        self._drawn = self._predicted = None
+        self._told = tuple(self._restated(trial, baseline) for trial in self._told)
         self._tell_anew()
         return self.history
 
-    def _restated(self, trial: Trial) -> Trial:
+    def _restated(self, trial: Trial, baseline: Measurement) -> Trial:
         if trial.measurement is None:
             return trial
-        cost = self.cost(trial.measurement)
+        cost = self.metric.cost(trial.measurement, baseline)
         return replace(trial, cost=cost.value, cost_stderr=cost.stderr)
 
     def at_first(self, measurement: Measurement) -> Measurement:
@@ -97,7 +101,7 @@ class Search:
     def ask(self) -> float | None:
         """The next cap to try, watts; `None` when the search is over."""
         with _arms_length():
-            cap_w = self._strategy.ask()
+            cap_w = self._brought_up().ask()
             if cap_w is not None and cap_w not in self.grid:
                 raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
             return None if cap_w is None else float(cap_w)
@@ -113,9 +117,10 @@ class Search:
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.measurement is not None:
             trial = replace(trial, measurement=self.at_first(trial.measurement))
-        self._told, self._drawn = (*self._told, trial), None
+        strategy = self._brought_up()
+        self._told, self._drawn, self._predicted = (*self._told, trial), None, None
         with _arms_length():
-            self._strategy.tell(trial)
+            strategy.tell(trial)
 
     def withdraw(self, cap_w: float) -> None:
         """Whatever was measured of a cap was wrong: a new strategy is told all but that, and goes on from there. Trials
@@ -124,7 +129,7 @@ class Search:
         self._told = tuple(
             replace(trial, state=TrialState.COMPLETE) if trial.reason == _worse_than(cap_w) else trial for trial in kept
         )
-        self._drawn = None
+        self._drawn = self._predicted = None
         self._tell_anew()
 
     def restrict(self, most_w: float) -> None:
@@ -135,10 +140,29 @@ class Search:
             self.grid = grid
             self._tell_anew()
 
-    def note(self, shown: Measurement) -> None:
-        """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had."""
+    def rate(self, metric: Metric) -> None:
+        """Rank caps by another metric from now on: a new strategy goes on from what the trials cost by that, once it is
+        asked anything that depends on it."""
+        self.metric, self._drawn, self._outdated = metric, None, True
+
+    def note(self, shown: Measurement, *, as_it_is: bool = False) -> None:
+        """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had.
+        as_it_is: without a baseline that was measured anew, whose error would come to that of each of many; what is of
+        the baseline's own limits makes that a better one."""
+        if as_it_is and shown.period_rel_stderr <= _CLOSE:
+            self._looked_s[max(shown.cap_w)] = shown.start_s
+        if as_it_is and same_limits(shown.cap_w, self.first.cap_w):
+            self.first = self.baseline = pool([self.first, shown])
+            self._drawn, self._predicted, self._outdated = None, None, True
+            return
         others = (one for one in self._noted if not _beside(one, max(shown.cap_w)))
-        self._noted, self._drawn = (*others, self.at_first(shown)), None
+        self._noted, self._drawn = (*others, shown if as_it_is else self.at_first(shown)), None
+        self._predicted = None
+        self._tells_noted |= as_it_is
+
+    def is_close(self, cap_w: float, since_s: float) -> bool:
+        """Whether a cap, watts, was looked at closely since then."""
+        return self._looked_s.get(cap_w, -math.inf) >= since_s
 
     def has_shown(self, cap_w: float) -> bool:
         """Whether anything was measured at a cap, watts, or beside it."""
@@ -148,20 +172,46 @@ class Search:
     def curve(self) -> KnownCurve:
         """All that is known of the caps, those included that may not be asked for now."""
         if self._drawn is None:
-            with _arms_length():
-                strategy = self._strategy if self.grid == self._whole else self._made(self._whole, self._told)
-            shown, predicted = (*self.shown[1:], *self._noted), _predictions(strategy, self._whole)
-            self._drawn = KnownCurve.of(self.first, shown, predicted, self._metric)
+            if self._predicted is None:
+                self._predicted = self._expected()
+            believed = {one.cap_w for one in self._predicted}
+            shown = [one for one in (*self.shown[1:], *self._noted) if max(one.cap_w) not in believed]
+            self._drawn = KnownCurve.of(self.first, shown, self._predicted, self.metric)
         return self._drawn
 
+    def _expected(self) -> tuple[Prediction, ...]:
+        """Of the caps that may be asked for at some time, by the trials. Where caps are looked at again and again, by
+        what was noted as well, and of the caps that were measured where the strategy says that of them, too."""
+        told = (*self._told, *self._as_trials(self._noted)) if self._tells_noted else self._told
+        with _arms_length():
+            anew = self.grid != self._whole or self._tells_noted
+            strategy = self._made(self._whole, told) if anew else self._strategy
+        return _predictions(strategy, self._whole, measured=self._tells_noted)
+
+    def _as_trials(self, shown: Iterable[Measurement]) -> Iterator[Trial]:
+        for one in shown:
+            cost, cap_w = self.metric.cost(one, self.first), max(one.cap_w)
+            if cap_w in self._whole and cap_w < max(self.first.cap_w):
+                yield Trial(
+                    cap_w=cap_w, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=one
+                )
+
+    def _brought_up(self) -> StrategyLike:
+        """The strategy, told of what the trials cost by the metric of now."""
+        if self._outdated:
+            self._told = tuple(self._restated(trial, self.first) for trial in self._told)
+            self._tell_anew()
+        return self._strategy
+
     def _tell_anew(self) -> None:
+        self._outdated = False
         with _arms_length():
             self._strategy = self._made(self.grid, self._told)
 
     def _made(self, grid: CapGrid, told: Sequence[Trial] = ()) -> StrategyLike:
         """A strategy with those caps that was told of the trials; what is outside of them counts as earlier."""
         outside = tuple(trial for trial in told if trial.cap_w not in grid and trial.measurement is not None)
-        strategy = self._new_strategy(self.first, (*self._before, *outside), grid)
+        strategy = self._new_strategy(self.first, (*self._before, *outside), grid, self.metric)
         for trial in told:
             if trial.cap_w in grid:
                 strategy.tell(trial)
@@ -180,7 +230,7 @@ class Search:
     def recommend(self) -> float | None:
         """The cap to keep, watts, one that was measured to the end; `None` when there is none."""
         with _arms_length():
-            cap_w = self._strategy.recommend()
+            cap_w = self._brought_up().recommend()
             if cap_w is not None and not self.measured(cap_w):
                 raise StrategyError(f"it recommended {cap_w!r} W, which was never measured to the end")
             return None if cap_w is None else float(cap_w)
@@ -197,7 +247,7 @@ class Search:
             and trial.cost is not None
             and trial.cost_stderr is not None
             and trial.cost + (_SURE * trial.cost_stderr if trial.measurement.is_relative else 0.0) < 1
-            and self._metric.allows(trial.measurement, self.first)
+            and self.metric.allows(trial.measurement, self.first)
         ]
         best = min(rivals, key=lambda trial: trial.cost or 0.0, default=None)
         return None if best is None else best.cap_w
@@ -205,7 +255,7 @@ class Search:
     def expectation(self) -> str | None:
         """What the strategy expects of the cap it recommends, in a sentence; `None` where it does not say."""
         with _arms_length():
-            explain = getattr(self._strategy, "explain", None)
+            explain = getattr(self._brought_up(), "explain", None)
             text = None if explain is None else explain()
             return None if text is None else str(text)
 
@@ -226,14 +276,14 @@ class Search:
 
     def cost(self, measurement: Measurement) -> Cost:
         """The metric against the baseline as it was measured last."""
-        return self._metric.cost(measurement, self.baseline)
+        return self.metric.cost(measurement, self.baseline)
 
     def decided(self, measurement: Measurement) -> bool:
         """Whether it is known if the cap is within the limit on slowdown, as far as that can be known."""
         return (
-            self._metric.max_slowdown is None
-            or self._metric.allows(measurement, self.baseline)
-            or self._metric.forbids(measurement, self.baseline)
+            self.metric.max_slowdown is None
+            or self.metric.allows(measurement, self.baseline)
+            or self.metric.forbids(measurement, self.baseline)
             or measurement.period_rel_stderr < _FINEST
         )
 
@@ -244,10 +294,10 @@ class Search:
         """
         if self._length is not None:
             return None
-        if self._metric.forbids(measurement, self.baseline, self._sigmas):
+        if self.metric.forbids(measurement, self.baseline, self._sigmas):
             ratio, _ = slowdown(measurement, self.baseline)
-            return f"{100 * (ratio - 1):.1f} % slower, {100 * (self._metric.max_slowdown or 0):g} % allowed"
-        versus = self._metric.versus(measurement, self.baseline)
+            return f"{100 * (ratio - 1):.1f} % slower, {100 * (self.metric.max_slowdown or 0):g} % allowed"
+        versus = self.metric.versus(measurement, self.baseline)
         if versus.value - self._sigmas * versus.stderr > 1:
             return "worse than the baseline"
         for trial in self._complete:
@@ -256,7 +306,7 @@ class Search:
             assert trial.measurement is not None
             if trial.measurement.cap_w == measurement.cap_w:
                 continue  # a repeat is pooled with its first trial
-            if self._metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
+            if self.metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
                 continue  # a lower cap may yet turn out to be too slow
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
                 return _worse_than(trial.cap_w)
@@ -268,9 +318,10 @@ def _up_to(grid: CapGrid, most_w: float) -> CapGrid:
     return CapGrid([cap_w for cap_w in grid if cap_w <= most_w] or grid[:1])
 
 
-def _predictions(strategy: StrategyLike, grid: CapGrid) -> tuple[Prediction, ...]:
+def _predictions(strategy: StrategyLike, grid: CapGrid, *, measured: bool = False) -> tuple[Prediction, ...]:
     with _arms_length():
         predict = getattr(strategy, "predict", None)
+        predict = getattr(strategy, "expect", predict) if measured else predict
         found = () if predict is None else tuple(predict())
         for one in found:
             if not isinstance(one, Prediction) or one.cap_w not in grid:

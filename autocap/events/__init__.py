@@ -17,6 +17,7 @@ from autocap.events.budget import (
     JobLeft,
     JobWeighed,
 )
+from autocap.events.prices import Followed, PriceEvent, Quoted, Sourced
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
@@ -67,7 +68,7 @@ from autocap.events.sweep import (
     Used,
 )
 
-Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent
+Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent
 
 __all__ = [
     "BLOCK_ENDED",
@@ -87,6 +88,7 @@ __all__ = [
     "DeviceFound",
     "Event",
     "FinishedRun",
+    "Followed",
     "GpuSet",
     "Granted",
     "HeldMeasured",
@@ -104,10 +106,12 @@ __all__ = [
     "Predicted",
     "ProgramFound",
     "ProgressFound",
+    "Quoted",
     "Remembered",
     "RunEnded",
     "RunStarted",
     "SettingsTaken",
+    "Sourced",
     "State",
     "StateEntered",
     "SweepPlan",

@@ -25,13 +25,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricInfo:
-    """The metric and constraint as asked for; k only for eds, prices only for cost (money per kWh, per device hour)."""
+    """The metric and constraint as asked for; k only for eds, prices only for cost and carbon (money per kWh, per
+    device hour, per tonne of CO₂). moving: the energy price is read as it changes."""
 
     name: str
     k: float | None = None
     max_slowdown: float | None = None
     energy_price: float | None = None
     hour_price: float | None = None
+    carbon_price: float | None = None
+    moving: bool = False
 
     @classmethod
     def of(cls, metric: Metric) -> Self:

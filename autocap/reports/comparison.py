@@ -8,7 +8,7 @@ from autocap.records import Cost, Measurement
 from autocap.reports.document import Document, Sentences, Table, plain
 from autocap.reports.summary.gains import relative_to
 from autocap.reports.summary.record import Changes, Summary
-from autocap.reports.summary.summarise import metric_of
+from autocap.reports.summary.summarise import metric_in
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import change, common_caps, with_rel_error
 
@@ -99,12 +99,14 @@ def _settings(one: Summary) -> Iterator[tuple[str, str]]:
     yield "device", _device(one)
     yield "limit found", f"{common_caps(known)} W" if known else "unknown"
     yield "metric", wording.asked_for(one.metric)
-    for name, rate in (
-        ("energy price", one.rates.energy_price),
-        ("hour price", one.metric.hour_price),
-        ("CO₂ per kWh", one.rates.carbon_g_per_kwh),
+    read = (None, None) if one.books is None else (one.books.price_source, one.books.carbon_source)
+    for name, rate, source in (
+        ("energy price", one.rates.energy_price, read[0]),
+        ("hour price", one.metric.hour_price, None),
+        ("carbon price", one.metric.carbon_price, None),
+        ("CO₂ per kWh", one.rates.carbon_g_per_kwh, read[1]),
     ):
-        yield name, "none" if rate is None else f"{rate:g}"
+        yield name, f"{rate:g}" if rate is not None else "none" if source is None else f"read from {source}"
     yield "strategy", f"{one.strategy.name} ({options})" if options else one.strategy.name
     yield "iterations", "none" if one.progress is None else f"from {one.progress.kind}"
     yield "energy", _counted(one)
@@ -158,7 +160,7 @@ def _changes(
 ) -> Changes | None:
     if first is None or second is None:
         return None
-    energy, time, metric = relative_to(second, first, metric_of(of_first.metric))
+    energy, time, metric = relative_to(second, first, metric_in(of_first))
     same = of_first.metric == of_second.metric
     energy_pct, energy_stderr = _percent(energy)
     time_pct, time_stderr = _percent(time)

@@ -20,6 +20,7 @@ from autocap.runlog.directory import REPORT
 from autocap.runlog.output_directory import OutputDirectory
 
 # Keys that a run of the GPUs alone does not have.
+_OF_VALUES = frozenset({"carbon_price", "moving"})
 _OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
 OF_PROXY = frozenset({"proxy_rel_stderr"})  # nor one whose iterations were counted
 KINDS = ("png", "svg")
@@ -90,8 +91,8 @@ def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
 
 def to_json_dict(summary: Summary) -> dict[str, Json]:
     """What `result.json` holds, schema 1, with more keys where rates were given, node power was counted, a cap per GPU
-    was looked for, there are several nodes, a setting was taken from a file or variable, or something remembered of the
-    job."""
+    was looked for, there are several nodes, a setting was taken from a file or variable, something is remembered of the
+    job, or it is known what a kWh costs or emits."""
     result = _fields(summary)
     if summary.versus_common is None:
         del result["versus_common"]
@@ -101,6 +102,10 @@ def to_json_dict(summary: Summary) -> dict[str, Json]:
         del result["settings"]
     if summary.remembered is None:
         del result["remembered"]
+    if summary.books is None:
+        del result["books"]
+    if not summary.metric.moving and summary.metric.carbon_price is None:
+        result["metric"] = without(_OF_VALUES, _fields(summary.metric))
     result["strategy"] = {
         "name": summary.strategy.name,
         "options": {option.name: encode(option.value) for option in summary.strategy.options},

@@ -7,7 +7,7 @@ from autocap.config.option import taken_words
 from autocap.events import Event
 from autocap.reports.document import Document, Sentences, Table
 from autocap.reports.summary.record import Summary
-from autocap.reports.wording import granted, limits, remembered, withdrawn
+from autocap.reports.wording import books, granted, limits, remembered, withdrawn
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.headline import headline
@@ -24,10 +24,17 @@ def run_document(summary: Summary, events: Sequence[Event]) -> Document:
     return Document(
         kicker=f"autocap {summary.mode} · {wording.device(summary)}",
         headline=headline(summary),
-        remarks=(*wording.remarks(events), *wording.per_gpu(summary), *_given(summary, events), *of_node, *at_rest),
+        remarks=(
+            *wording.remarks(events),
+            *wording.per_gpu(summary),
+            *_given(summary, events),
+            *books.remarks(summary),
+            *of_node,
+            *at_rest,
+        ),
         aim=aim,
         label=wording.EMULATED if summary.emulated else "",
-        facts=tuple(wording.facts(summary)),
+        facts=(*wording.facts(summary), *books.facts(summary)),
         warnings=summary.warnings,
         body=tuple(_body(summary, events, [aim, *of_node], at_rest)),
         job=tuple(_job(summary, events)),
@@ -61,6 +68,10 @@ def _body(
         yield Sentences(lines=(*result, *wording.expectation(events), *at_rest))
         if summary.node is not None:
             yield node_wording.of_gpus(summary, events)
+    spent = books.table(summary)
+    if spent is not None:
+        yield spent
+        yield Sentences(lines=tuple(books.remarks(summary)))
     if summary.trials:
         yield wording.bests(summary.best_by_metric, summary.best_by_metric_gpu, f"Best cap by metric{mark(summary)}")
         front = f"Pareto front{mark(summary)}: energy and time that no other cap beats"

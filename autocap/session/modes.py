@@ -25,7 +25,7 @@ from autocap.session.earlier import warm_start
 from autocap.session.inbox import SignalInbox
 from autocap.session.output import RunOutput
 from autocap.session.place import Counting, JobThere, LocalPlace, Place
-from autocap.session.preparing import found_command, tell_of_command
+from autocap.session.preparing import found_command, open_prices, tell_of_command
 from autocap.session.remembering import JobMemory
 from autocap.session.rights import lent_rights
 from autocap.session.runner import ASKED
@@ -88,6 +88,7 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Pl
             if attached is not None and source is not None and origin is JobOrigin.ATTACH:
                 device = _device_now(source, attached, stack)
             node = None if source is None else place.node(config, clock, stack)
+            prices = None if source is None else open_prices(config, clock, stack)
             memory = None
             if config.memory and source is not None and (attached is None or place.remembers):
                 memory = JobMemory.of(config.command, None if attached is None else attached.pid, user)
@@ -118,6 +119,7 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Pl
             counting=counting,
             node=node,
             memory=memory,
+            prices=prices,
             place=place,
         )
         if source is None:

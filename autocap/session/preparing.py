@@ -15,6 +15,9 @@ from autocap.job.invoking_user import InvokingUser
 from autocap.job.shared_files import remove_dead
 from autocap.job.signals import SignalClock
 from autocap.job.trusted_code import require_trusted_module
+from autocap.prices import reading
+from autocap.prices.feed import Feed, by_kind
+from autocap.prices.series import SourceRefused
 from autocap.session.recorder import Recorder
 from autocap.strategies import registry
 
@@ -63,6 +66,25 @@ def settle_leftovers(*, observe: bool) -> list[str]:
         return [found.sentence for found in settle() if found.outcome not in _NO_NEWS]
     except GuardError as error:  # what is to be guarded will be refused for it; a job without a device need not be
         return [str(error)]
+
+
+def open_prices(config: RunConfig, clock: SignalClock, stack: ExitStack) -> Feed | None:
+    """What reads the sources of prices and carbon, open until the stack closes; `None` where numbers were given.
+
+    Raises SourceRefused for a file that cannot be used, and where no process can be started.
+    """
+    sources = by_kind(config.sources)
+    for kind, source in sources.items():
+        reading.require(source, kind)
+    if not sources:
+        return None
+    try:
+        with clock.lifted():
+            feed = Feed(sources)
+    except OSError as error:
+        raise SourceRefused(f"no process can be started to read prices: {error.strerror}") from error
+    stack.callback(feed.close)
+    return feed
 
 
 def open_node_power(config: RunConfig, clock: SignalClock, stack: ExitStack) -> PowerSource | None:

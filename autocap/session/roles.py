@@ -9,6 +9,7 @@ from autocap.controller.actions import Action
 from autocap.controller.known_curve import KnownCurve
 from autocap.events import Event, State
 from autocap.guardian import Restored
+from autocap.prices.quote import Quote
 from autocap.records import GpuInfo, Sample
 from autocap.session.restorer import Restoring
 
@@ -109,6 +110,14 @@ class Grantable(Protocol):
 
     def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
         """From now on no device may hold more than so many watts, `None` for no such ceiling."""
+
+
+@runtime_checkable
+class Quotable(Protocol):
+    """A decider that wants to know what energy costs or emits."""
+
+    def quote(self, t_s: float, kind: str, quote: Quote | None) -> list[Action]:
+        """From now on so much is known of a kind, "price" or "carbon"; `None` for nothing."""
 
 
 class Sampler(Protocol):

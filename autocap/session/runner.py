@@ -17,6 +17,7 @@ from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.records import Sample
 from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
+from autocap.session.pricing import News, PriceLink
 from autocap.session.restorer import Restorer
 from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
 
@@ -52,7 +53,8 @@ class LoopMode(Enum):
 class Runner:
     """Runs one tuning to the end of its job.
 
-    actuator: `None` under --observe. pace: seconds until samples are next asked for, asked after each time.
+    actuator: `None` under --observe. pace: seconds until samples are next asked for, asked after each time. prices: of
+    energy, as they change.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Runner:
         pace: Callable[[], float],
         actuator: Actuator | None,
         inbox: Inbox | None = None,
+        prices: News | None = None,
     ) -> None:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
         self._sink, self._pace, self._actuator = sink, pace, actuator
@@ -76,7 +79,7 @@ class Runner:
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
         self._restorer = None if actuator is None else Restorer(actuator, self._warn)
-        self._link = BudgetLink(actuator, controller)
+        self._link, self._prices = BudgetLink(actuator, controller), PriceLink(prices, controller)
 
     @property
     def ended_because(self) -> str:
@@ -96,6 +99,7 @@ class Runner:
             self._beat(now_s)  # before anything that may take long: we may be late already
             if self._restorer is not None:
                 self._restorer.due(now_s)
+            self._safely(lambda: self._prices.heed(self._clock.now()))
             if signum is None and now_s >= next_s:
                 self._take_samples()
                 interval_s, now_s = self._interval_s(), self._clock.now()

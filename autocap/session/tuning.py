@@ -4,6 +4,7 @@ Whatever goes wrong here, the job goes on; whether that is said as a warning or 
 """
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -22,12 +23,14 @@ from autocap.guardian import Guardian
 from autocap.job.invoking_user import privileged
 from autocap.job.processes import ProcessId
 from autocap.measurement.idle import IdleWatch
+from autocap.metrics import Metric
 from autocap.records import Measurement, StepReading, Trial
 from autocap.session.actuating import NewGuardian
 from autocap.session.caps import cap_grid, limits_found, limits_known
 from autocap.session.earlier import NOTHING, Earlier, WarmStart
 from autocap.session.guarding import Guarded, guarded
 from autocap.session.place import IterationSource, LocalPlace, Place
+from autocap.session.pricing import News
 from autocap.session.recorder import Recorder
 from autocap.session.remembering import JobMemory, Recalled
 from autocap.session.roles import Inbox, Job, Order
@@ -69,7 +72,7 @@ class TunedJob(Job, Protocol):
 @dataclass(slots=True, kw_only=True)
 class Tuning:
     """One job that runs, and what is known of its tuning. node: of the machine's power. memory: of the job, where it is
-    to be used. place: where it runs. ended_because: once it has ended."""
+    to be used. prices: of energy, as they change. place: where it runs. ended_because: once it has ended."""
 
     config: RunConfig
     clock: RunClock
@@ -80,6 +83,7 @@ class Tuning:
     counting: IterationSource
     node: PowerSource | None = None
     memory: JobMemory | None = None
+    prices: News | None = None
     place: Place = field(default_factory=LocalPlace)
     new_guardian: NewGuardian = Guardian
     ended_because: str = events.JOB_ENDED
@@ -201,6 +205,7 @@ class Tuning:
             pace=pace,
             actuator=None if held is None else held.guardian,
             inbox=self.inbox,
+            prices=self.prices,
         )
         return runner, held
 
@@ -246,10 +251,10 @@ class Tuning:
         progress = self.counting.progress(device.sensor)
         remembered = earlier.history(self.config.tune.metric, progress.kind, original_w)
 
-        def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
+        def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
             return self.plan.factory(
                 grid=caps,
-                metric=self.config.tune.metric,
+                metric=metric,
                 baseline=baseline,
                 rng=np.random.default_rng(0),  # nothing is gained by a search that cannot be repeated
                 history=before or self._history(earlier, progress.kind, baseline),
@@ -265,7 +270,14 @@ class Tuning:
             new_strategy=new_strategy,
             idle=self._idle,
             remembered=Remembered.of(opening_w, remembered, original_w),
+            finish_s=self._finish_s,
         )
+
+    @property
+    def _finish_s(self) -> float | None:
+        """When the job is to be done, on the run's clock."""
+        finish_by = self.config.tune.finish_by
+        return None if finish_by is None else finish_by - time.time() + self.clock.now()
 
     def _history(self, earlier: Earlier, progress: str, baseline: Measurement) -> tuple[Trial, ...]:
         history = earlier.history(self.config.tune.metric, progress, baseline.cap_w)

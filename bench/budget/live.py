@@ -1,6 +1,7 @@
 """A few jobs with everything real but time: each has its own controller, sensors and simulated cards, and the ledger
 sets its ceiling. A grant reaches a job with the next round of the manager, four times a second."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,10 +46,10 @@ class LiveJob:
         config = TuneConfig(metric=METRIC)
         grid, factory = cap_grid(config, self.device.gpus, [self.found_w]), registry.find("model")
 
-        def new_strategy(baseline: Measurement, before: tuple[Trial, ...], caps: CapGrid) -> StrategyLike:
+        def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
             return factory(
                 grid=caps,
-                metric=METRIC,
+                metric=metric,
                 baseline=baseline,
                 rng=np.random.default_rng(seed),
                 history=before,
@@ -61,7 +62,7 @@ class LiveJob:
             original_w=(self.found_w,),
             grid=grid,
             progress=StepProgress(),
-            new_strategy=new_strategy,  # type: ignore[arg-type]
+            new_strategy=new_strategy,
         )
         self.set_w = self.drawn_w = self.found_w
         self._next_s = 0.0

@@ -201,9 +201,9 @@ def _controller(
     factory = registry.find("model")
     values = registry.option_values(factory, ())
 
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
         rng = np.random.default_rng(seed)
-        return factory(grid=caps, metric=config.metric, baseline=baseline, rng=rng, history=before, options=values)
+        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before, options=values)
 
     return Controller(
         config=config,

@@ -6,6 +6,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.events import Event
 from autocap.metrics import Metric
+from autocap.prices.quote import Quote
 from autocap.progress import Progress, StepProgress
 from autocap.records import Measurement, Sample, StepReading, Trial
 from autocap.session.caps import cap_grid
@@ -117,14 +119,17 @@ def tune(
     starvation: Starvation | None = None,
     earlier: Earlier = NOTHING,
     grants: Sequence[tuple[float, float | None]] = (),
+    quotes: Sequence[tuple[float, str, Quote | None]] = (),
+    finish_s: float | None = None,
     counter: Callable[[SimulatedDevice, Clock, Controller], Callable[[], StepReading | None]] | None = None,
 ) -> Outcome:
     """Tune one simulated job to its end, or, with `stop_when_held`, until a cap is held.
 
     progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
     of the machine's power. starvation: of autocap, by the other work on its machine. earlier: what is remembered.
-    grants: from when on which ceiling of a budget holds, seconds and watts, `None` for none. counter: makes what counts
-    the iterations; the job counts them unless given.
+    grants: from when on which ceiling of a budget holds, seconds and watts, `None` for none. quotes: when what becomes
+    known of prices or of carbon. finish_s: by when the job is to be done. counter: makes what counts the iterations;
+    the job counts them unless given.
     """
     clock, device, starves = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
@@ -132,11 +137,11 @@ def tune(
     factory = registry.find(strategy_name)
     values = registry.option_values(factory, options)
 
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> StrategyLike:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
         rng = np.random.default_rng(seed)
         history = before or past
         now = registry.allowed_now(factory, values, grid, caps)
-        return factory(grid=caps, metric=config.metric, baseline=baseline, rng=rng, history=history, options=now)
+        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=history, options=now)
 
     progress = progress or StepProgress()
     past = earlier.history(config.metric, progress.kind, original_w)
@@ -148,7 +153,10 @@ def tune(
         progress=progress,
         new_strategy=new_strategy,
         remembered=Remembered.of(earlier.best_w(config.metric, grid, original_w), past, original_w),
+        finish_s=finish_s,
     )
+    told = [(t_s, partial(controller.grant, ceiling_w=ceiling_w)) for t_s, ceiling_w in grants]
+    told += [(t_s, partial(controller.quote, kind=kind, quote=quote)) for t_s, kind, quote in quotes]
     process = SimulatedProcess(device, clock, end_s)
     log = log or Log()
     actuator = SimulatedActuator(device, original_w)
@@ -160,7 +168,7 @@ def tune(
             steps=(lambda: device.steps(clock.now())) if counter is None else counter(device, clock, controller),
             node=None if meter is None else meter(device, clock),
         ),
-        controller=GrantedCeilings(controller, grants) if grants else controller,
+        controller=ToldController(controller, told) if told else controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
         pace=lambda: INTERVAL_S if starves() else controller.interval_s,
@@ -190,11 +198,11 @@ def _machine(
     return starved, device, lambda: starved.is_starved
 
 
-class GrantedCeilings:
-    """A controller that is granted its ceilings at times that are known before."""
+class ToldController:
+    """A controller that is told of ceilings and quotes at times that are known before, seconds."""
 
-    def __init__(self, controller: Controller, grants: Sequence[tuple[float, float | None]]) -> None:
-        self._controller, self._grants = controller, deque(grants)
+    def __init__(self, controller: Controller, told: Sequence[tuple[float, Callable[[float], list[Action]]]]) -> None:
+        self._controller, self._told = controller, deque(sorted(told, key=lambda one: one[0]))
         self.interrupted, self.retune = controller.interrupted, controller.retune
         self.stop, self.close = controller.stop, controller.close
 
@@ -208,8 +216,8 @@ class GrantedCeilings:
 
     def feed(self, sample: Sample) -> list[Action]:
         actions: list[Action] = []
-        while self._grants and self._grants[0][0] <= sample.t_s:
-            actions += self._controller.grant(sample.t_s, self._grants.popleft()[1])
+        while self._told and self._told[0][0] <= sample.t_s:
+            actions += self._told.popleft()[1](sample.t_s)
         return actions + self._controller.feed(sample)
 
 

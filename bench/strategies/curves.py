@@ -173,8 +173,8 @@ def drive(
     grid, powers_w, times_s = _on_grid(curve)
     strategies: list[StrategyLike] = []
 
-    def keep_new(found: Measurement, _: Sequence[Trial], caps: CapGrid) -> StrategyLike:
-        strategies.append(new_strategy(caps, metric, found))
+    def keep_new(found: Measurement, _: Sequence[Trial], caps: CapGrid, by: Metric) -> StrategyLike:
+        strategies.append(new_strategy(caps, by, found))
         return strategies[-1]
 
     def measure(cap_w: float) -> Measurement:
@@ -206,7 +206,7 @@ def drive(
     terms = metric.terms(measured(grid[-1], float(powers_w[-1]), float(times_s[-1]), 0.0))
     return Drive(
         grid=grid,
-        costs=terms.energy * energies * times**terms.power + terms.time * times,
+        costs=terms.energy * energies * times**terms.power + terms.time * times + terms.constant,
         trials=tuple(trials),
         kept_w=search.recommend(),
         calibration=judge(expected(strategies[-1]), grid, energies, times),

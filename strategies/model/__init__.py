@@ -80,19 +80,19 @@ class Model(Strategy):
         self._shapes = with_rest(curves, 1 - self._gpu_w / _drawn_w(self.baseline))
         where = self._caps_w, self._baseline_w
         self._kernels = kernels(*where, POWER), kernels(*where, TIME)
-        self._belief, self._costs = self._learn()
-        if abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
-            self._past = []
-            self._belief, self._costs = self._learn()
+        self._learned: tuple[Belief, Costs] | None = None  # until more is told
+        if self._past and abs(self._drawn_more()) > _SURPRISE * POWER_LEVEL:
+            self._past, self._learned = [], None
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial; the first that is not where it was expected ends a warm start."""
+        expected = self._belief if self._past else None
         super().tell(trial)
         if trial.measurement is None:
             return
-        if self._belief.surprise(self._observation(trial.measurement)) > _SURPRISE:
+        if expected is not None and expected.surprise(self._observation(trial.measurement)) > _SURPRISE:
             self._past = []
-        self._belief, self._costs = self._learn()
+        self._learned = None
 
     def recommend(self) -> float | None:
         """Of the caps that were measured to the end and are allowed, the one expected to cost least."""
@@ -121,10 +121,14 @@ class Model(Strategy):
     def predict(self) -> tuple[Prediction, ...]:
         """What is expected of every cap that has no trial with a cost, between the lowest that has one and the
         baseline: nothing announces a cliff below."""
+        return tuple(one for one in self.expect() if one.cap_w not in self.findings)
+
+    def expect(self) -> tuple[Prediction, ...]:
+        """The same of those that have one as well, by all that was measured around them."""
         lowest_w = min(self.findings, default=math.inf)
-        unmeasured = {cap_w for cap_w in self.grid if lowest_w < cap_w < self._baseline_w} - self.findings.keys()
+        within = {cap_w for cap_w in self.grid if lowest_w <= cap_w < self._baseline_w}
         predictions = self._belief.predictions(self._caps_w, self._places[self._baseline_w])
-        return tuple(one for one in predictions if one.cap_w in unmeasured)
+        return tuple(one for one in predictions if one.cap_w in within)
 
     def expected_loss(self) -> tuple[float, float] | None:
         """How much more the cap recommended is expected to cost than the best of all, relative to the best, and the
@@ -227,9 +231,21 @@ class Model(Strategy):
         )
         return np.where(between <= 1, max(wanted, _WORTH_AT_KNEE * error, _LEAST_AT_KNEE), usual)
 
+    @property
+    def _belief(self) -> Belief:
+        return self._learn()[0]
+
+    @property
+    def _costs(self) -> Costs:
+        return self._learn()[1]
+
     def _learn(self) -> tuple[Belief, Costs]:
-        belief = Belief.after(self._shapes, *self._kernels, list(self._observations()))
-        return belief, belief.costs(self.metric.terms(self.baseline))
+        """What follows from all that was told: worked out once somebody asks, as trials may be told one after the
+        other."""
+        if self._learned is None:
+            belief = Belief.after(self._shapes, *self._kernels, list(self._observations()))
+            self._learned = belief, belief.costs(self.metric.terms(self.baseline))
+        return self._learned
 
     def _observations(self) -> Iterator[Observation]:
         yield self._observation(self.baseline)

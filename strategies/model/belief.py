@@ -71,7 +71,8 @@ class Belief:
         alone = terms.time * np.exp(self.time.mean)
         return Costs(
             weight=self.weight,
-            value=joint + alone,
+            value=joint + alone + terms.constant,
+            constant=terms.constant,
             by_power=joint,
             by_time=(1 + terms.power) * joint + alone,
             power=self.power,
@@ -127,10 +128,12 @@ class Belief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """The metric of every cap under every curve, shape (curves, caps), and its slopes by ln power and ln time."""
+    """The metric of every cap under every curve, shape (curves, caps), and its slopes by ln power and ln time.
+    constant: the part of it that is the same at every cap."""
 
     weight: Floats
     value: Floats
+    constant: float
     by_power: Floats
     by_time: Floats
     power: Posterior
@@ -175,10 +178,11 @@ class Costs:
         rng = np.random.default_rng(_WORLDS)
         among = np.array(sorted({*of, place}))
         curve = rng.choice(len(self.weight), size=_WORLDS, p=self.weight)
-        joint, alone = (each[np.ix_(curve, among)] for each in (self.by_power, self.value - self.by_power))
+        alone_of = self.value - self.by_power - self.constant
+        joint, alone = (each[np.ix_(curve, among)] for each in (self.by_power, alone_of))
         power, time = (_drawn(quantity, curve, among, rng) for quantity in (self.power, self.time))
         steepness = (self.by_time[np.ix_(curve, among)] - alone) / joint  # of the joint part by ln time
-        cost = joint * np.exp(power + steepness * time) + alone * np.exp(time)
+        cost = joint * np.exp(power + steepness * time) + alone * np.exp(time) + self.constant
         lost = cost[:, int(np.searchsorted(among, place))] / cost.min(axis=1) - 1
         return float(lost.mean()), float(lost.std())
 

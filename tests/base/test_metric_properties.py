@@ -19,8 +19,9 @@ def metrics(draw: st.DrawFn) -> Metric:
     return Metric(
         name=name,
         k=draw(st.floats(min_value=1.01, max_value=100.0)) if name == "eds" else None,
-        energy_price=draw(prices) if name == "cost" else None,
-        hour_price=draw(prices) if name == "cost" else None,
+        energy_price=draw(prices) if name in ("cost", "carbon") else None,
+        hour_price=draw(prices) if name in ("cost", "carbon") else None,
+        moving=name == "carbon",
         max_slowdown=draw(st.none() | st.floats(min_value=0.001, max_value=10.0)),
     )
 

@@ -43,6 +43,32 @@ def test_cost_weighs_energy_and_device_hours_by_their_prices() -> None:
     assert metric.cost(measurement(80.0, 0.55), BASE).value == pytest.approx(money / (100 * 1e-7 + 0.5e-3))
 
 
+@pytest.mark.parametrize("price", [-0.3, -0.072, 0.0, 0.3])
+@pytest.mark.parametrize("hour_price", [0.0, 3.6, -1.0])
+def test_a_price_that_moves_may_fall_below_0_and_money_still_ranks_caps(price: float, hour_price: float) -> None:
+    metric = Metric(name="cost", hour_price=hour_price, moving=True).at(price)
+
+    def money(energy_j: float, period_s: float) -> float:
+        return energy_j * price / 3.6e6 + period_s * hour_price / 3600
+
+    costs = [metric.cost(measurement(*shown), BASE).value for shown in ((100.0, 0.5), (80.0, 0.55), (70.0, 0.6))]
+    saved = [money(100.0, 0.5) - money(*shown) for shown in ((100.0, 0.5), (80.0, 0.55), (70.0, 0.6))]
+    unit = 100.0 * abs(price) / 3.6e6 + 0.5 * abs(hour_price) / 3600
+    assert costs == pytest.approx([1 - one / (unit or 1.0) for one in saved])
+
+
+def test_carbon_is_weighed_by_its_price_or_counts_alone() -> None:
+    priced = Metric(name="carbon", carbon_price=100.0, hour_price=3.6, moving=True).at(400.0)
+    assert priced.terms(BASE) == Metric(name="cost", energy_price=0.04, hour_price=3.6).terms(BASE)
+    alone = Metric(name="carbon", moving=True).at(400.0)
+    assert alone.terms(BASE) == Metric(name="energy").terms(BASE)
+
+
+def test_without_a_value_a_metric_that_moves_counts_energy_and_time_evenly_or_energy_alone() -> None:
+    assert Metric(name="cost", hour_price=2.0, moving=True).terms(BASE) == Metric(name="eds", k=2.0).terms(BASE)
+    assert Metric(name="carbon", moving=True).terms(BASE) == Metric(name="energy").terms(BASE)
+
+
 @pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
 @pytest.mark.parametrize("corr", [-0.9, 0.0, 0.9])
 def test_the_stated_error_is_the_scatter_of_noisy_measurements(metric: Metric, corr: float) -> None:
@@ -79,6 +105,10 @@ def test_a_cap_is_allowed_only_when_the_upper_end_of_its_two_sigma_range_passes(
         ({"name": "edp", "k": 2.0}, "k belongs to the metric eds, not to edp"),
         ({"name": "cost"}, "the metric cost needs an energy price or an hour price above 0"),
         ({"name": "energy", "hour_price": 1.0}, "prices belong to the metric cost, not to energy"),
+        ({"name": "energy", "moving": True}, "prices belong to the metric cost, not to energy"),
+        ({"name": "cost", "carbon_price": 1.0}, "a price of carbon belongs to the metric carbon, not to cost"),
+        ({"name": "carbon"}, "the metric carbon needs the carbon of a kWh, in grams"),
+        ({"name": "cost", "energy_price": math.nan, "moving": True}, "prices are nan per kWh"),
         ({"name": "energy", "max_slowdown": 0.0}, "the largest slowdown is 0.0; it must be above 0"),
     ],
 )

@@ -139,6 +139,9 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
+PRICED = ("--metric", "cost", "--energy-price", "0.3")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -153,6 +156,25 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
         (["run", "--metric", "edp", "--k", "2", "--", "true"], "k belongs to the metric eds, not to edp"),
         (["run", "--metric", "cost", "--", "true"], "the metric cost needs an energy price or an hour price"),
         (["run", "--hour-price", "1", "--", "true"], "prices belong to the metric cost, not to eds"),
+        (["run", "--metric", "carbon", "--", "true"], "the metric carbon needs the carbon of a kWh; add --carbon"),
+        (["run", "--metric", "carbon", "--carbon", "300", "--", "true"], "the metric carbon needs what time is worth"),
+        (
+            ["run", "--metric", "carbon", "--carbon", "300", "--carbon-price", "80", "--", "true"],
+            "carbon is weighed against time by --carbon-price and --hour-price; add --hour-price",
+        ),
+        (["run", "--carbon-price", "80", "--", "true"], "a price of carbon belongs to the metric carbon, not to eds"),
+        (["sweep", "--metric", "carbon", "--", "true"], "the metric carbon is for `autocap run` and `autocap attach`"),
+        (["run", "--finish-by", "2099-01-01", "--", "true"], "'2099-01-01' has no zone; give a date and time with a"),
+        (["run", "--finish-by", "tomorrow", "--", "true"], "'tomorrow' is no time; give a date and time with a zone"),
+        (["run", "--finish-by", "2099-01-01T07:00Z", "--", "true"], "--finish-by belongs to the metrics cost and carb"),
+        (
+            ["run", *PRICED, "--finish-by", "2099-01-01T07:00Z", "--", "true"],
+            "--finish-by needs to know how long the job is; add --iterations",
+        ),
+        (
+            ["run", *PRICED, "--finish-by", "2019-01-01T07:00Z", "--iterations", "9", "--", "true"],
+            "--finish-by is a time that has passed; give one to come",
+        ),
         (["sweep", "--energy-price", "1", "--", "true"], "prices belong to the metric cost, not to eds"),
         (["run", "--currency", "€", "--", "true"], "--currency € is of the energy price; add --energy-price, or drop"),
         (["run", "--currency", "1 €", "--", "true"], "'1 €' is no currency; give its sign or code, such as € or EUR"),

@@ -191,7 +191,7 @@ def test_settings_are_shown_with_where_they_come_from(
         ("\udcff", "./autocap.toml is no UTF-8 text"),
         ("strategy = 'my.code:Search'", "line 1: strategy 'my.code:Search' has code run, which a folder may"),
         ("[attach]\nnode-power = 'command:sh'", "line 2: node-power 'command:sh' has code run"),
-        ("metric = 'edz'", "unknown metric 'edz' (did you mean eds?); choose one of energy, edp, ed2p, eds, cost ("),
+        ("metric = 'edz'", "unknown metric 'edz' (did you mean eds?); choose one of energy, edp, ed2p, eds, cost, car"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_one_line_that_says_where(

@@ -185,7 +185,7 @@ def controller() -> Controller:
         original_w=(FOUND_W,),
         grid=CapGrid((150.0, FOUND_W)),
         progress=StepProgress(),
-        new_strategy=lambda baseline, history, caps: Faulty(options={"how": "deaf"}),
+        new_strategy=lambda baseline, history, caps, metric: Faulty(options={"how": "deaf"}),
     )
 
 
@@ -227,7 +227,7 @@ class Told(Silent):
 def test_a_strategy_is_told_only_of_the_caps_that_it_may_ask_for_and_has_the_others_as_history() -> None:
     built = list[Told]()
 
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> Told:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> Told:
         built.append(Told(before, caps))
         return built[-1]
 

@@ -158,7 +158,7 @@ def test_a_trial_that_is_cut_short_from_outside_is_no_failed_one(how: str) -> No
         original_w=(260.0,),
         grid=CapGrid((150.0, 260.0)),
         progress=StepProgress(),
-        new_strategy=lambda baseline, history, caps: Faulty(options={"how": "deaf"}),
+        new_strategy=lambda baseline, history, caps, metric: Faulty(options={"how": "deaf"}),
     )
     for sample in samples(seconds=30.0, period_s=0.25):
         controller.feed(sample)
@@ -232,7 +232,7 @@ def test_caps_that_were_put_back_meanwhile_are_set_again_and_only_those() -> Non
         original_w=(260.0,),
         grid=CapGrid((150.0, 260.0)),
         progress=StepProgress(),
-        new_strategy=lambda baseline, history, caps: Faulty(options={"how": "deaf"}),
+        new_strategy=lambda baseline, history, caps, metric: Faulty(options={"how": "deaf"}),
     )
     assert controller.interrupted(0.0) == []
     for sample in samples(seconds=30.0, period_s=0.25):

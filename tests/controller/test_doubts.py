@@ -179,7 +179,7 @@ class Noting(Silent):
 def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strategy() -> None:
     built: list[Noting] = []
 
-    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid) -> Noting:
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> Noting:
         built.append(Noting())
         return built[-1]
 
@@ -202,7 +202,7 @@ def test_without_a_trial_that_was_wrong_what_it_cut_short_counts_for_a_new_strat
 
 def doubts(*known: Measurement) -> Doubts:
     grid = CapGrid(caps_w=tuple(float(cap_w) for cap_w in range(100, 265, 5)))
-    search = Search(lambda baseline, before, caps: Silent(), grid, ENERGY, measurement(cap_w=260.0), 3.0)
+    search = Search(lambda baseline, before, caps, metric: Silent(), grid, ENERGY, measurement(cap_w=260.0), 3.0)
     for one in known:
         search.tell(as_trial(one))
     return Doubts(search)

@@ -28,7 +28,7 @@ def controller() -> Controller:
         original_w=(260.0,),
         grid=GRID,
         progress=StepProgress(),
-        new_strategy=lambda baseline, history, caps: factory(
+        new_strategy=lambda baseline, history, caps, metric: factory(
             grid=caps,
             metric=METRIC,
             baseline=baseline,

@@ -1,17 +1,20 @@
 """A simulated job's run directory, as a real one would have been left behind."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autocap.config import TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
-from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, RunStarted
+from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, RunStarted, Sourced
 from autocap.metrics import NO_RATES, Metric, Rates
+from autocap.prices.quote import PRICE, Quote
 from autocap.records import Sample
 from autocap.runlog.directory import RunDirectory
 from bench.simulation.jobs import Log, tune
 
+EDS = Metric(name="eds", k=2.0)
 COMMAND = (
     "python",
     "train.py",
@@ -28,12 +31,22 @@ class _Kept(Log):
         self.samples.append(sample)
 
 
-def record(path: Path, *, observe: bool = False, strategy: str = "model", rates: Rates = NO_RATES) -> Path:
-    """Tune a job on the simulated device and keep what it said in a run directory."""
-    config = TuneConfig(metric=Metric(name="eds", k=2.0), observe=observe)
+def record(
+    path: Path,
+    *,
+    observe: bool = False,
+    strategy: str = "model",
+    rates: Rates = NO_RATES,
+    metric: Metric = EDS,
+    quotes: Sequence[tuple[float, str, Quote | None]] = (),
+    iterations: int = 900,
+) -> Path:
+    """Tune a job on the simulated device and keep what it said in a run directory. quotes: of prices in EUR and of
+    carbon, as `tune` takes them."""
+    config = TuneConfig(metric=metric, observe=observe)
     log = _Kept()
-    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=900)
-    outcome = tune(job, config, strategy, log=log)
+    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=iterations)
+    outcome = tune(job, config, strategy, log=log, quotes=quotes)
     gpus = outcome.device.gpus
     start: list[Event] = [
         RunStarted(
@@ -43,13 +56,17 @@ def record(path: Path, *, observe: bool = False, strategy: str = "model", rates:
             command=COMMAND,
             pid=1,
             started_at="2026-01-01T00:00:00+00:00",
-            metric=MetricInfo(name="eds", k=2.0),
+            metric=MetricInfo.of(metric),
             strategy=strategy,
             strategy_options=(),
             observe=observe,
             rates=rates,
         ),
         DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=gpus, original_w=(260.0,)),
+        *(
+            Sourced(t_s=0.0, kind=kind, source=f"'file:{kind}.csv'", currency="EUR" if kind == PRICE else None)
+            for kind in dict.fromkeys(kind for _, kind, _ in quotes)
+        ),
     ]
     end: list[Event] = [
         LimitRestored(t_s=outcome.wall_s, uuid=gpus[0].uuid, final_w=260.0, restored=True),

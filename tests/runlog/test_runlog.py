@@ -32,6 +32,7 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
+    Followed,
     IdleEstimated,
     JobJoined,
     JobLeft,
@@ -42,10 +43,12 @@ from autocap.events import (
     Predicted,
     ProgramFound,
     ProgressFound,
+    Quoted,
     Remembered,
     RunEnded,
     RunStarted,
     SettingsTaken,
+    Sourced,
     State,
     StateEntered,
     SweepRunEnded,
@@ -219,6 +222,13 @@ BUDGET: list[Event] = [
     JobLeft(t_s=3.0, name="train.py 9", why="it computes no more"),
 ]
 
+PRICES: list[Event] = [
+    Sourced(t_s=59.0, kind="price", source="'file:prices.csv'", currency="EUR"),
+    Quoted(t_s=60.0, kind="price", value=-0.02, until_s=3660.0),
+    Followed(t_s=62.0, caps_w=(260.0, 260.0), kind="price", value=-0.02, gain=0.03, gain_stderr=0.004),
+    Quoted(t_s=3660.0, kind="price", value=None, until_s=None),
+]
+
 RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
 SWEEP: list[Event] = [
     SweepStarted(
@@ -268,7 +278,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *GRANTED, *BUDGET, *SWEEP, *EVENTS[-1:]]
+    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *GRANTED, *BUDGET, *PRICES, *SWEEP, *EVENTS[-1:]]
     assert {type(event) for event in every} == set(get_args(Event))
 
     assert read_events(a_run(tmp_path / "run", every)) == every

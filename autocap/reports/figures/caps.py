@@ -13,7 +13,7 @@ from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Band, Colour, Floats, Line, Mark, Marker, Picture, Plot, Points, Style
 from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, costs_by_cap, costs_predicted
 from autocap.reports.summary.record import ParetoPoint, Summary
-from autocap.reports.summary.summarise import last_of, measured_trials, metric_of
+from autocap.reports.summary.summarise import last_of, measured_trials, metric_in
 
 _MEASURED = Style(colour=Colour.BLUE)
 _PREDICTED = Style(colour=Colour.SKY, marker=Marker.RING, width=1.0)
@@ -61,7 +61,7 @@ def of_run(summary: Summary, events: Sequence[Event]) -> Curve | None:
     """The curve of a run; `None` before its baseline was measured."""
     if summary.baseline is None:
         return None
-    metric = metric_of(summary.metric)
+    metric = metric_in(summary)
     metrics = with_own(metric)
     measured = measured_trials(events)[-_MOST_TRIALS:]
     common = [one for one in measured if len(set(one.measurement.cap_w)) == 1]  # a cap per GPU is off it

@@ -28,6 +28,7 @@ from autocap.reports.figures.model import (
     Rows,
     Style,
 )
+from autocap.reports.figures.values import value_plots
 from autocap.reports.summary.record import StateSpan, Summary
 from autocap.reports.summary.summarise import all_of
 from autocap.runlog.columns import Samples
@@ -103,13 +104,15 @@ def _timeline(
     clock = _Clock(start_s=span_s[0], end_s=span_s[1], unit_s=unit_s, unit=unit)
     inside = (samples.t_s >= span_s[0]) & (samples.t_s <= span_s[1])
     gpus = len(summary.device.gpus) if summary.device else 1
+    values = value_plots(summary, events, clock.axis, span_s)
     return Picture(
         name=name,
         title=title,
-        caption=_caption(gpus, samples.notes, tried=bool(summary.trials)),
+        caption=_caption(gpus, samples.notes, tried=bool(summary.trials), valued=bool(values)),
         panels=(
             Rows(x=clock.axis, rows=tuple(_rows(summary.states, events, clock))),
             _power(samples, inside, clock, "power, W" + (f", sum of {gpus} devices" if gpus > 1 else "")),
+            *values,
             _periods(events, samples, inside, clock),
         ),
         one_x=True,
@@ -117,7 +120,7 @@ def _timeline(
     )
 
 
-def _caption(gpus: int, notes: Sequence[str], *, tried: bool) -> str:
+def _caption(gpus: int, notes: Sequence[str], *, tried: bool, valued: bool) -> str:
     sentences = ["The cap is the power limit that is requested, the enforced limit what the device says holds."]
     if gpus > 1:
         sentences.append(f"Power and limits are the sums of {gpus} devices.")
@@ -125,7 +128,9 @@ def _caption(gpus: int, notes: Sequence[str], *, tried: bool) -> str:
         sentences.append(
             "A bar in the row of trials is one trial, with its cap; a hollow one was ended early or failed."
         )
-    sentences.append("A point below is the mean of a window as long as its bar, with its standard error.")
+    if valued:
+        sentences.append("Below is what a kilowatt-hour cost or emitted; at a point on it the caps followed.")
+    sentences.append("A point at the bottom is the mean of a window as long as its bar, with its standard error.")
     return " ".join([*sentences, *(f"Of the samples: {note}." for note in notes)])
 
 

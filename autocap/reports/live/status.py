@@ -23,7 +23,7 @@ from autocap.records import Sample, TrialState
 from autocap.reports.document import Table
 from autocap.reports.summary.gains import TIME, costs_by_cap
 from autocap.reports.summary.record import MEASURED, BestCap, Summary
-from autocap.reports.summary.summarise import measured_trials, metric_of, summarise
+from autocap.reports.summary.summarise import measured_trials, metric_in, summarise
 from autocap.reports.wording.headline import headline
 from autocap.reports.wording.run import trials
 
@@ -104,7 +104,7 @@ class Status:
         there is none, or none that is surely within the limit on slowdown."""
         if self.summary is None or self.summary.baseline is None:
             return None
-        metric, of_search = metric_of(self.summary.metric), self._events[self._search_began :]
+        metric, of_search = metric_in(self.summary), self._events[self._search_began :]
         ended = [event.trial for event in settled(of_search) if isinstance(event, TrialEnded)]
         tried = {one.measurement.cap_w for one in ended if one.measurement and one.state is TrialState.COMPLETE}
         costs = costs_by_cap(measured_trials(of_search), self.summary.baseline, {metric.name: metric})

@@ -10,6 +10,7 @@ from autocap.config.option import TakenSetting
 from autocap.events import MetricInfo, OptionValue
 from autocap.metrics import NO_RATES, Rates
 from autocap.records import Measurement, TrialState
+from autocap.reports.summary.spent import Books
 
 SCHEMA = 1
 MEASURED, PREDICTED = "measured", "predicted"  # what a `source` says
@@ -221,7 +222,8 @@ class Summary:
     the GPUs'. best_by_metric_gpu: as best_by_metric, had the GPUs' energy alone been counted; empty without `node`.
     decided_because: why the last decision kept its cap, or none; `None` before it. versus_common: `None` unless a cap
     per GPU was asked for and looked for at the common cap held last. settings: what the command line did not give.
-    remembered: what the search began from.
+    remembered: what the search began from. books: what the run has cost and emitted, `None` where nobody said what a
+    kWh costs or emits.
     """
 
     schema: int = SCHEMA
@@ -251,6 +253,7 @@ class Summary:
     best_by_metric_gpu: tuple[BestCap, ...] = ()
     settings: tuple[TakenSetting, ...] = ()
     remembered: RememberedSummary | None = None
+    books: Books | None = None
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""

@@ -1,7 +1,7 @@
 """Events in, Summary out: what a run came to, whether it ended, was killed, or still goes on."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -32,6 +32,8 @@ from autocap.events.settled import settled
 from autocap.metrics import Metric, Rates
 from autocap.records import Cost, Trial, TrialState
 from autocap.reports.summary.baselines import reference, with_baselines
+from autocap.reports.summary.books import books, in_force
+from autocap.reports.summary.claims import claims, comparable, tuned_anew
 from autocap.reports.summary.gains import (
     Measured,
     best_by_gpus,
@@ -82,6 +84,8 @@ def summarise(events: Sequence[Event]) -> Summary:
     expected = predicted.caps if predicted else ()
     chosen, since_s = _kept_last(events, _device_count(events))
     kept = chosen.measurement if chosen else None
+    rates = _rates(started)
+    metric = in_force(metric_of(started.metric), events, rates)
     node = node_summary(last_of(NodeMetered, events), last_of(IdleEstimated, events), baseline, kept)
     return Summary(
         autocap_version=started.autocap_version,
@@ -92,7 +96,7 @@ def summarise(events: Sequence[Event]) -> Summary:
         ended_because=ended.ended_because if ended else UNFINISHED,
         device=_device(events),
         metric=started.metric,
-        rates=_rates(started),
+        rates=rates,
         strategy=StrategySummary(name=started.strategy, options=started.strategy_options),
         progress=ProgressSummary(kind=progress.kind, confidence=progress.confidence) if progress else None,
         baseline=baseline,
@@ -102,14 +106,15 @@ def summarise(events: Sequence[Event]) -> Summary:
         best_by_metric=best_by_metric(measured, baseline, expected) if baseline else (),
         pareto=pareto(measured, baseline, expected) if baseline else (),
         totals=_totals(last_of(Tally, events)),
-        versus_baseline=_versus(started.metric, chosen, since_s, events),
-        versus_common=_versus_common(started.metric, events),
+        versus_baseline=_versus(metric, chosen, since_s, events),
+        versus_common=_versus_common(metric, events),
         states=_states(events),
         warnings=tuple(event.text for event in all_of(Warned, events)),
         node=node,
         best_by_metric_gpu=best_by_gpus(measured, baseline) if baseline and node else (),
         settings=taken.settings if taken else (),
         remembered=_remembered(last_of(Remembered, events)),
+        books=books(events, rates, metric, comparable(events, chosen), measured, expected),
     )
 
 
@@ -121,8 +126,9 @@ def _remembered(event: Remembered | None) -> RememberedSummary | None:
 
 def _rates(started: RunStarted) -> Rates:
     """As they were given; a run that minimised money was told its price, also by an autocap that kept no rates."""
-    price = started.rates.energy_price
-    return replace(started.rates, energy_price=started.metric.energy_price if price is None else price)
+    if started.rates.energy_price is not None or started.metric.name != "cost":
+        return started.rates
+    return replace(started.rates, energy_price=started.metric.energy_price)
 
 
 def all_of(kind: type[_E], events: Sequence[Event]) -> list[_E]:
@@ -244,22 +250,18 @@ def _totals(tally: Tally | None) -> Totals | None:
 
 
 def _versus(
-    info: MetricInfo, chosen: ChosenSummary | None, since_s: float, events: Sequence[Event]
+    metric: Metric, chosen: ChosenSummary | None, since_s: float, events: Sequence[Event]
 ) -> VersusBaseline | None:
     """since_s: when the chosen cap began to be held."""
-    tally, anew = last_of(Tally, events), _tuned_anew(events)
-    over = any(isinstance(event, Decided | RunEnded) or _is_done(event) for event in events)
+    tally, anew = last_of(Tally, events), tuned_anew(events)
     base = reference(events)
     if base is None:
         return None
-    metric = metric_of(info)
     kept = chosen.measurement if chosen else None
     baselines = [event.measurement for event in all_of(BaselineMeasured, events)]
     energy, time, cost = relative_to(kept, base, metric) if kept else (None, None, None)
     of_gpus = relative_to(kept.of_gpus(), base.of_gpus(), metric)[0] if kept and kept.gpu else None
-    # Where it was tuned anew, what the iterations before would have cost at the baseline is not known.
-    claimed = tally is not None and not anew and (chosen is not None or not over)
-    extra, whole = (claimed and tally and net(tally, base, metric, baselines)) or (None, None)
+    extra, whole = (claims(events, chosen) and tally and net(tally, base, metric, baselines)) or (None, None)
     paid_back_s = break_even_s(tally, kept, base, metric, since_s) if tally and kept and not anew else None
     return VersusBaseline(
         **_changes(energy=energy, time=time, metric=cost, net_metric=whole, gpu_energy=of_gpus),
@@ -269,13 +271,13 @@ def _versus(
     )
 
 
-def _versus_common(info: MetricInfo, events: Sequence[Event]) -> VersusCommon | None:
+def _versus_common(metric: Metric, events: Sequence[Event]) -> VersusCommon | None:
     last = _last_per_gpu(events)
     if last is None:
         return None
     energy, time, cost = None, None, None
     if last.measurement and last.common:
-        energy, time, cost = relative_to(last.measurement, last.common, metric_of(info))
+        energy, time, cost = relative_to(last.measurement, last.common, metric)
     changes = _changes(energy=energy, time=time, metric=cost)
     return VersusCommon(cap_w=last.cap_w, kept=last.kept, reason=last.reason, **changes)
 
@@ -289,30 +291,21 @@ def _changes(**ratios: Cost | None) -> dict[str, float | None]:
     return found
 
 
-def _is_done(event: Event) -> bool:
-    return isinstance(event, StateEntered) and event.state is State.DONE
-
-
-def _tuned_anew(events: Sequence[Event]) -> bool:
-    """Whether a baseline was begun again after a search."""
-    states = [event.state for event in all_of(StateEntered, events)]
-    return State.SEARCHING in states and State.BASELINE in states[states.index(State.SEARCHING) :]
-
-
 def metric_of(info: MetricInfo) -> Metric:
     """The metric that a run minimised. Raises RunDirectoryError for one that this version does not know."""
     try:
-        return Metric(
-            name=info.name,
-            k=info.k,
-            energy_price=info.energy_price,
-            hour_price=info.hour_price,
-            max_slowdown=info.max_slowdown,
-        )
+        return Metric(**asdict(info))
     except ValueError as error:
         raise RunDirectoryError(
             "the run's metric is not one that this autocap can use; read it with a newer one"
         ) from error
+
+
+def metric_in(summary: Summary) -> Metric:
+    """The same, at the mean of what a kWh cost or emitted over the run where it counts that. Raises as `metric_of`."""
+    metric, known = metric_of(summary.metric), summary.books
+    value = None if known is None else known.price if metric.name == "cost" else known.carbon
+    return metric.at(value) if metric.moving and value is not None else metric
 
 
 def _states(events: Sequence[Event]) -> tuple[StateSpan, ...]:

@@ -7,8 +7,10 @@ from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
 from autocap.records import Measurement, Trial, TrialState
+from autocap.reports.summary.books import VALUED
 from autocap.reports.wording import granted, remembered, withdrawn
 from autocap.reports.wording.numbers import common_caps, times
+from autocap.reports.wording.prices import ValueWording
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
 
@@ -28,12 +30,14 @@ class Wording:
         self._metered_s: float | None = None
         self._found_w, self._left = "", False
         self._sweeps, self._runs_left = False, 0
+        self._values = ValueWording()
 
     def line(self, event: Event) -> str | None:
         """The sentence for an event; `None` for one that is not worth a line."""
         match event:
             case events.RunStarted(metric=metric):
                 self.metric = metric.name
+                self._values = ValueWording(VALUED.get(metric.name))
                 meaning = f" ({explained(metric)})" if metric.name == "eds" else ""
                 self._searching_for = f"searching for the cap with the lowest {asked_for(metric)}{meaning}"
             case events.ProgramFound(name=name, program=program, plain=plain):
@@ -85,6 +89,8 @@ class Wording:
                 return granted.sentence(event, self._noun)
             case events.HeldMeasured(measurement=m):
                 return f"{common_caps(m.cap_w)} W, held under the budget: {self._measured(m)}"
+            case events.Sourced() | events.Quoted() | events.Followed():
+                return self._values.sentence(event)
             case PerGpuTried(cap_w=cap_w, accepted=accepted, reason=reason):
                 return f"{common_caps(cap_w)} W per GPU: {'' if accepted else 'refused: '}{reason}"
             case PerGpuDecided(cap_w=cap_w, kept=True, reason=reason):

@@ -1,10 +1,12 @@
 """What a run came to in one sentence, for people; its errors stand in the table and the facts."""
 
 import math
+from collections.abc import Callable
 
 from autocap.metrics import Rates
 from autocap.records import same_limits
 from autocap.reports.summary.record import Summary
+from autocap.reports.summary.spent import Account, Books
 from autocap.reports.wording import run as wording
 from autocap.reports.wording.numbers import common_caps
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
@@ -20,6 +22,8 @@ def headline(summary: Summary) -> str:
         return "Not tuned"
     if wording.undecided(summary):
         return "Nothing decided yet"
+    if summary.books is not None and summary.books.moves and summary.books.baseline is not None:
+        return f"{_followed(summary, summary.books, summary.books.baseline)}{_label(summary)}"
     if summary.chosen is None:
         return "No cap was kept" if summary.trials else "No cap was tried"
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
@@ -27,10 +31,27 @@ def headline(summary: Summary) -> str:
         found = list(summary.baseline.cap_w)  # what a budget gave, with which all of it is compared
     instead = f" instead of {common_caps(found)} W" if found else ""
     parts = [_changes(summary), _saved(summary)]
-    marks = ["emulated"] * summary.modelled + [LOW_CONFIDENCE] * summary.is_relative
-    label = f" ({', '.join(marks)})" if marks and any(parts) else ""
+    label = _label(summary) if any(parts) else ""
     said = "; ".join(part for part in parts if part)
     return f"{common_caps(summary.chosen.cap_w)} W{instead}{': ' if said else ''}{said}{label}"
+
+
+def _label(summary: Summary) -> str:
+    marks = ["emulated"] * summary.modelled + [LOW_CONFIDENCE] * summary.is_relative
+    return f" ({', '.join(marks)})" if marks else ""
+
+
+def _followed(summary: Summary, books: Books, baseline: Account) -> str:
+    """What a run saved whose caps followed a value: against the baseline, and against the best constant cap."""
+    what = "carbon" if summary.metric.name == "carbon" else "price"
+    said = []
+    for account, other in ((baseline, "the limit found on arrival"), (books.constant, "the best constant cap")):
+        if account is not None and account.cost is not None and books.spent.cost is not None and account.cost.value > 0:
+            ratio, stderr = books.spent.cost.value / account.cost.value, account.cost.stderr / account.cost.value
+            said.append(f"{_change(summary.metric.name, 100 * (ratio - 1), 100 * ratio * stderr)} against {other}")
+    joules = books.spent.energy_j.value - baseline.energy_j.value
+    sure = abs(joules) > _SIGMAS * baseline.energy_j.stderr
+    return "; ".join([f"Caps followed the {what}: {', '.join(said)}", *([_amount(summary, joules)] if sure else [])])
 
 
 def _changes(summary: Summary) -> str:
@@ -63,7 +84,12 @@ def _saved(summary: Summary) -> str:
     # What the baseline would have used is known no better than the baseline.
     if stderr_j is None or not abs(joules) > _SIGMAS * stderr_j:
         return "in this run, search included, no measurable saving"
-    *amounts, last = _amounts(abs(joules), summary.rates)
+    return _amount(summary, joules)
+
+
+def _amount(summary: Summary, joules: float) -> str:
+    """joules: beyond what the baseline would have used."""
+    *amounts, last = [*_amounts(abs(joules), summary.rates), *_read(summary, saves=joules < 0)]
     amount = f"{', '.join(amounts)} and {last}" if amounts else last
     return f"{'saved' if joules < 0 else 'used'} {amount}{'' if joules < 0 else ' more'} in this run, search included"
 
@@ -78,6 +104,29 @@ def _amounts(joules: float, rates: Rates) -> list[str]:
     if carbon_g > 0:
         found.append(f"{_carbon(kwh * carbon_g)} CO₂")
     return found
+
+
+def _read(summary: Summary, *, saves: bool) -> list[str]:
+    """Money and CO₂ by what was read as the run went on, where they went the way of the energy and beyond their errors:
+    at prices below 0 they need not."""
+    books = summary.books
+    if books is None or books.baseline is None:
+        return []
+    found = []
+    for source, one, other, said in (
+        (books.price_source, books.spent.money, books.baseline.money, _money(books.currency)),
+        (books.carbon_source, books.spent.carbon_g, books.baseline.carbon_g, lambda grams: f"{_carbon(grams)} CO₂"),
+    ):
+        if source is None or one is None or other is None:
+            continue
+        saved = other.value - one.value
+        if (saved > 0) is saves and abs(saved) > _SIGMAS * other.stderr:
+            found.append(said(abs(saved)))
+    return found
+
+
+def _money(currency: str | None) -> Callable[[float], str]:
+    return lambda amount: f"{_rounded(amount)} {currency or 'in money'}"
 
 
 def _carbon(grams: float) -> str:

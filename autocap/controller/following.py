@@ -1,0 +1,237 @@
+"""Caps that follow a value that moves, as a price does: while it is in force, the cap that is best by it is held.
+
+With the job's curve known, that takes no search: the cap is a step function of the value (`horizon`). Once in each
+interval of the value it is looked at anew, and another cap is held where that gains more than the error of the gain and
+more than the change costs (`ranking`). A cap that was only predicted is first confirmed against the baseline; and where
+a value is more extreme than all before, the strategy may ask for a trial of a cap that nobody knows.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol, assert_never
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
+from autocap.controller.comparison import Caps, Judgement, Ruling
+from autocap.controller.deadline import Deadline
+from autocap.controller.horizon import Choices, worth
+from autocap.controller.quotes import SAME_S, Quotes
+from autocap.controller.ranking import Confirm, Move, Ranking
+from autocap.controller.search import Search
+from autocap.metrics import Metric
+from autocap.prices.quote import CARBON, KINDS, PRICE, Quote
+from autocap.records import Measurement, same_limits
+
+_LEAST_S = 60.0  # an interval, where nobody knows when it ends
+_LEAST_WEIGHT = 1e-3  # of time, in the metric
+_PER_GPU = "caps per GPU are held, which do not follow what electricity costs"
+
+
+class Explored(Protocol):
+    """What a search has shown, as `Exploration` has it. judged: what was held against the baseline since it was last
+    taken away."""
+
+    search: Search
+    judged: Judgement | None
+
+    @property
+    def saved_s(self) -> float: ...
+
+    @property
+    def is_anchored(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryOut:
+    """A cap, watts, is worth a trial."""
+
+    cap_w: float
+
+
+Step = Move | Confirm | TryOut | None
+
+
+class Following:
+    """settle_s: that a change of caps takes to show. deadline: for all of the job."""
+
+    def __init__(self, config: TuneConfig, outbox: Outbox, settle_s: float, deadline: Deadline) -> None:
+        self._asked, self._out, self._settle_s, self._deadline = config.metric, outbox, settle_s, deadline
+        self._kind = CARBON if config.metric.name == "carbon" else PRICE
+        self._quotes = {kind: Quotes(kind, outbox) for kind in KINDS}
+        self._followed = self._quotes[self._kind] if config.metric.moving else None
+        self._said: set[str] = set()
+        self._looked_s: float | None = None  # when the interval began that was looked at last
+        self._confirmed_s: float | None = None  # the last one in which a cap was confirmed, or was to be
+        self._held_w: Caps = ()  # as was told last
+        self._now_by: Metric | None = None  # how caps are ranked in the interval that was looked at last
+        self._confirmed: set[float] = set()  # caps that were better than the baseline at some value
+        self._asked_at: tuple[float, float] | None = None  # lowest and highest weight that the strategy was asked at
+
+    @property
+    def follows(self) -> bool:
+        """Whether there is anything to follow."""
+        return self._followed is not None and self._followed.typical is not None
+
+    def quote(self, kind: str, quote: Quote | None) -> bool:
+        """This is known of prices, or of carbon, from now on; `None`: nothing. Whether a search should go by another
+        metric because of it. Raises ValueError for another kind."""
+        if kind not in self._quotes:
+            raise ValueError(f"a quote is of {' or of '.join(KINDS)}, not of {kind!r}")
+        quotes = self._quotes[kind]
+        unknown = quotes.typical is None
+        quotes.take(quote)
+        if quotes is not self._followed:
+            return False
+        if quotes.value is not None:
+            self._said.discard(quotes.loss)
+        else:
+            self._say(quotes.loss)
+        return unknown and quotes.value is not None
+
+    def begin(self, baseline: Measurement) -> Metric:
+        """A search begins; by which metric: at a usual value, and within what the job may lose."""
+        if self._followed is None and self._deadline.finish_s is None:
+            return self._asked
+        self._confirmed, self._asked_at, self._looked_s = set(), None, None
+        self._held_w, self._now_by = (), None
+        if self._deadline.is_lost(baseline):
+            self._say("the job cannot be done by --finish-by even at the limit found on arrival, which is kept")
+        return self.usual(baseline)
+
+    def usual(self, baseline: Measurement) -> Metric:
+        """The metric at a usual value."""
+        typical = None if self._followed is None else self._followed.typical
+        at = self._asked if typical is None else self._asked.at(typical)
+        return replace(at, max_slowdown=self._deadline.whole(baseline))
+
+    def settled(self, exploration: Explored, decision: Kept, *, checked: bool) -> Kept:
+        """What is to be held after a search, or, where it only was checked, after that: what does not pay at this value
+        may at the next, which is no reason to search anew."""
+        if self._followed is None:
+            return decision
+        judged, exploration.judged = exploration.judged, None
+        if judged is not None and len(set(judged.measurement.cap_w)) == 1:
+            exploration.search.note(judged.measurement, as_it_is=True)
+            exploration.search.note(judged.baseline, as_it_is=True)
+            if judged.ruling is Ruling.BETTER:
+                self._confirmed.add(max(judged.measurement.cap_w))
+        if not checked:
+            return decision
+        if self._now_by is not None:
+            exploration.search.rate(self._now_by)  # again, where it was judged by another one
+        if judged is not None and isinstance(decision, Keep):
+            self._tell(exploration, decision.caps_w)
+        else:
+            self._looked_s = None  # something was tried; or what was held before is better than the limit
+        return Revert(reference=decision.reference) if isinstance(decision, RevertForNow) else decision
+
+    def before_check(self, exploration: Explored) -> None:
+        """What is held is going to be checked: by a usual value, as it may save little at this one."""
+        if self.follows:
+            most, usual = exploration.search.metric.max_slowdown, self.usual(exploration.search.first)
+            exploration.search.rate(replace(usual, max_slowdown=most))
+
+    def look(self, exploration: Explored, held_w: Caps) -> Step:
+        """What to do now with the caps that are held, watts per device; `None`: nothing. At most one change in an
+        interval: where what was confirmed was not kept, the best of those that are known is held."""
+        quotes = self._followed
+        if quotes is None or not self.follows or _same(quotes.from_s, self._looked_s):
+            return None
+        again, self._looked_s = _same(quotes.from_s, self._confirmed_s), quotes.from_s
+        if len(set(held_w)) > 1:
+            self._say(_PER_GPU)
+            return None
+        self._held_w = self._held_w if again else held_w
+        self._now_by = metric = self._now(quotes, exploration)
+        exploration.search.rate(metric)
+        asked: Step = None if again else self._asked_for(exploration, metric)
+        step = asked or self._ranking(exploration, quotes).move(max(held_w), known_only=again)
+        match step:
+            case None:
+                self._tell(exploration, held_w)
+            case Move(cap_w=cap_w):
+                self._tell(exploration, self._out.every(cap_w))
+            case Confirm(metric=metric):
+                self._confirmed_s = quotes.from_s
+                exploration.search.rate(metric)
+            case TryOut():
+                pass
+            case _:
+                assert_never(step)
+        return step
+
+    def _now(self, quotes: Quotes, exploration: Explored) -> Metric:
+        """By which caps are ranked while this value is in force."""
+        search, devices = exploration.search, len(exploration.search.first.cap_w)
+        at = self._asked.at(quotes.in_force)
+        spans = [(span_s, self._asked.at(value).joule_price) for span_s, value in quotes.spans(self._finish_s)]
+        known = [search.curve.expected(one.cap_w) for one in search.curve.points]
+        choices = Choices.of([one.period_s for one in known], [one.energy_per_iteration_j for one in known])
+        needed = self._deadline.iterations(search.first, sum(span_s for span_s, _ in spans), exploration.saved_s)
+        value = worth(choices, spans, at.second_price(devices), needed)
+        within = self._deadline.within(search.first, self._until_s(quotes), exploration.saved_s)
+        at = at.with_second(choices.time_value(at.joule_price, value), devices)
+        return replace(at, max_slowdown=within)
+
+    @property
+    def _finish_s(self) -> float | None:
+        """When the job is to be done, while that is still to come."""
+        finish_s = self._deadline.finish_s
+        return finish_s if finish_s is not None and finish_s > self._out.now_s else None
+
+    def _asked_for(self, exploration: Explored, metric: Metric) -> TryOut | None:
+        """What the strategy would have tried at this value: it is asked where that is more extreme than all before."""
+        search = exploration.search
+        if search.has_own_length or not exploration.is_anchored or not self._out.allows(search.grid[0]):
+            return None
+        terms = metric.terms(search.first)
+        weight = terms.energy / max(abs(terms.time), _LEAST_WEIGHT)
+        low, high = self._asked_at or (weight, weight)
+        if self._asked_at is not None and low <= weight <= high:
+            return None
+        self._asked_at = min(low, weight), max(high, weight)
+        cap_w = search.ask()
+        return None if cap_w is None else TryOut(cap_w=cap_w)
+
+    def _until_s(self, quotes: Quotes) -> float:
+        return max(quotes.until_s, self._out.now_s + _LEAST_S)
+
+    def _ranking(self, exploration: Explored, quotes: Quotes) -> Ranking:
+        here_s = self._until_s(quotes) - self._out.now_s
+        return Ranking(
+            exploration.search,
+            limit_w=max(self._out.original_w),
+            usual=replace(self.usual(exploration.search.first), max_slowdown=exploration.search.metric.max_slowdown),
+            confirmed=self._confirmed if exploration.is_anchored else None,
+            switching=self._settle_s / here_s,
+            per_second=1 / max(here_s, sum(span_s for span_s, _ in quotes.ahead)),
+        )
+
+    def _tell(self, exploration: Explored, caps_w: Caps) -> None:
+        """These caps hold from now on, because of the value; where they did before, nothing has changed."""
+        quotes = self._followed
+        if quotes is None or not self._held_w or same_limits(caps_w, self._held_w):
+            return
+        gain = self._ranking(exploration, quotes).gain(max(self._held_w), max(caps_w))
+        self._held_w = caps_w
+        self._out.announce(
+            events.Followed(
+                t_s=self._out.now_s,
+                caps_w=caps_w,
+                kind=self._kind,
+                value=quotes.in_force,
+                gain=gain.value,
+                gain_stderr=gain.stderr,
+            )
+        )
+
+    def _say(self, text: str) -> None:
+        """Once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._out.warn(text)
+
+
+def _same(from_s: float, other_s: float | None) -> bool:
+    """Whether two intervals that begin then are one."""
+    return other_s is not None and abs(from_s - other_s) < SAME_S

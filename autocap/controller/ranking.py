@@ -1,0 +1,135 @@
+"""Caps ranked by what is known of them at the value in force, and whether another one than that held is worth it.
+
+A gain counts over what an iteration at the limits found on arrival costs, and with its error: that of both caps,
+without the baseline's, which they share. It must exceed the error, and what the change costs: at most all that the job
+does while the caps settle. A cap that was not held against the baseline yet is confirmed, which costs windows of the
+baseline.
+"""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from autocap.controller.search import Search
+from autocap.metrics import Metric
+from autocap.records import Cost, Measurement, same_limit
+
+_SURE = 2.0  # standard errors
+_CLEAR = 3.0  # standard errors of a window, that a cap should save
+_FINEST, _COARSEST = 0.001, 0.007  # of a window
+_WINDOWS = 3.0  # of the baseline, in a confirmation
+_LEAST = 5e-4  # relative error of anything measured at another hour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Hold a common cap from now on, watts, of which nothing is to be confirmed."""
+
+    cap_w: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm:
+    """Hold it as soon as it is confirmed. window_error: of each window of that, relative, which tells what it should
+    save from nothing. metric: by which that is judged.
+    """
+
+    cap_w: float
+    window_error: float
+    metric: Metric
+
+
+class Ranking:
+    """limit_w: that found on arrival, or the ceiling where that is lower, watts. usual: the metric at a usual value.
+    confirmed: caps that were held against the baseline and were better at some value; `None` where none can be.
+    switching: what a change of caps costs, as a share of the interval. per_second: what a second is, as a share of the
+    time for which values are known."""
+
+    def __init__(
+        self,
+        search: Search,
+        *,
+        limit_w: float,
+        usual: Metric,
+        confirmed: Collection[float] | None,
+        switching: float,
+        per_second: float,
+    ) -> None:
+        self._limit_w, self._usual, self._confirmed = limit_w, usual, confirmed
+        self._values: dict[float, float] = {}
+        self._switching, self._per_second = switching, per_second
+        self._metric, self._baseline, self._curve = search.metric, search.first, search.curve
+
+    def move(self, held_w: float, *, known_only: bool) -> Move | Confirm | None:
+        """To which cap; `None` where the one that is held is to stay. known_only: none is to be confirmed now."""
+        caps_w = [*(one.cap_w for one in self._curve.points if one.cap_w < self._limit_w), self._limit_w]
+        allowed = [cap_w for cap_w in caps_w if self._is_allowed(cap_w)]
+        ready = [cap_w for cap_w in allowed if self._is_known(cap_w)]
+        best_w = min(allowed, key=self._value, default=held_w)
+        if not known_only and best_w not in ready and self._is_worth(held_w, best_w, confirmed=False):
+            return self._confirm(best_w)
+        best_w = min(ready, key=self._value, default=held_w)
+        stays = any(same_limit(held_w, cap_w) for cap_w in ready)
+        if same_limit(best_w, held_w) or (stays and not self._is_worth(held_w, best_w, confirmed=True)):
+            return None
+        return Move(cap_w=best_w)
+
+    def _confirm(self, cap_w: float) -> Confirm:
+        """By the value in force, or by a usual one where it saves more: what is better there is worth holding at other
+        values by what it has shown."""
+        shown = self._curve.expected(cap_w)
+        by = {1 - metric.cost(shown, self._baseline).value: metric for metric in (self._metric, self._usual)}
+        saves = max(by)
+        error = min(max(saves / _CLEAR, _FINEST), _COARSEST)
+        return Confirm(cap_w=cap_w, window_error=error, metric=by[saves])
+
+    def gain(self, held_w: float, other_w: float) -> Cost:
+        """What another cap saves, with its standard error."""
+        held, other = (self._metric.cost(self._own(cap_w), self._baseline) for cap_w in (held_w, other_w))
+        return Cost(value=held.value - other.value, stderr=math.hypot(held.stderr, other.stderr))
+
+    def _is_worth(self, held_w: float, other_w: float, *, confirmed: bool) -> bool:
+        gain, costs = self.gain(held_w, other_w), self._switching
+        if not confirmed:
+            costs += self._per_second * _WINDOWS * self._baseline.duration_s * max(0.0, 1 - self._value(other_w))
+        return gain.value > max(gain.stderr, costs)
+
+    def _value(self, cap_w: float) -> float:
+        if cap_w not in self._values:
+            self._values[cap_w] = self._metric.cost(self._curve.expected(cap_w), self._baseline).value
+        return self._values[cap_w]
+
+    def _is_limit(self, cap_w: float) -> bool:
+        return same_limit(cap_w, self._limit_w)
+
+    def _is_allowed(self, cap_w: float) -> bool:
+        """Whether a cap may be held, as far as that is known; of one that is to be confirmed that will show."""
+        most = self._metric.max_slowdown
+        if self._is_limit(cap_w) or most is None:
+            return True
+        shown = self._curve.expected(cap_w)
+        sigmas = _SURE if self._is_known(cap_w) else 0.0
+        return shown.period_s * (1 + sigmas * shown.period_rel_stderr) <= self._baseline.period_s * (1 + most)
+
+    def _is_known(self, cap_w: float) -> bool:
+        """Whether a cap may be held at once: the limit itself, and one that was confirmed and is better than that at
+        this value as well."""
+        if self._is_limit(cap_w) or self._confirmed is None:
+            return True
+        return any(same_limit(cap_w, one_w) for one_w in self._confirmed) and self._value(cap_w) < 1
+
+    def _own(self, cap_w: float) -> Measurement:
+        """What a cap should show, with its own errors alone."""
+        base = self._baseline
+        if same_limit(cap_w, self._curve.baseline_w):
+            return base
+        shown = self._curve.expected(cap_w)
+        return replace(
+            shown,
+            period_rel_stderr=_without(shown.period_rel_stderr, base.period_rel_stderr),
+            energy_rel_stderr=_without(shown.energy_rel_stderr, base.energy_rel_stderr),
+        )
+
+
+def _without(error: float, part: float) -> float:
+    return math.sqrt(max(_LEAST**2, error**2 - part**2))

@@ -1,0 +1,40 @@
+"""What is announced of prices and carbon that change: the value in force, and the caps that follow it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sourced:
+    """Where the values of a kind are read, once the first are. kind: as Quoted has it. currency: of the money."""
+
+    t_s: float
+    kind: str
+    source: str
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quoted:
+    """From now on a kilowatt-hour costs or emits so much. kind: "price", money per kWh, or "carbon", grams of CO₂ per
+    kWh. value: `None` where nothing is known any more. until_s: when it ends, as far as that is known."""
+
+    t_s: float
+    kind: str
+    value: float | None
+    until_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """Other caps hold from now on, watts per device, because of the value in force. gain: what that should save, of
+    what an iteration at the limits found on arrival costs or emits at that value; 0.01 is one per cent."""
+
+    t_s: float
+    caps_w: tuple[float, ...]
+    kind: str
+    value: float
+    gain: float
+    gain_stderr: float
+
+
+PriceEvent = Sourced | Quoted | Followed

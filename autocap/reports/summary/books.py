@@ -1,0 +1,231 @@
+"""What a run has cost and emitted, and what its work would have under other caps.
+
+What it spent is the sum, over the stretches between its running totals, of their energy times the value in force then.
+Under another cap the same iterations are made one after the other, each with that cap's time and energy, and the
+pauses in between are as they were; so the work moves to other hours, as it would have. After the run's end the last
+value holds. Errors are those of the measured ratios and of the baseline, to first order; totals have none.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autocap.events import Event, Followed, Sourced
+from autocap.metrics import Metric, Rates
+from autocap.prices.quote import CARBON, PRICE
+from autocap.records import Cost, Measurement, Prediction
+from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, Measured, costs_by_cap, costs_predicted
+from autocap.reports.summary.record import MEASURED, PREDICTED
+from autocap.reports.summary.spent import Account, Amount, Books
+from autocap.reports.summary.value_course import Floats, ValueCourse, courses
+from autocap.reports.summary.work_done import WorkDone, work_done
+
+_J_PER_KWH = 3.6e6
+_G_PER_TONNE = 1e6
+_METRIC = "metric"
+_THROUGHOUT = 0.99  # share of the energy; else other caps would have worked more, or less, while a value was known
+VALUED = {"cost": PRICE, "carbon": CARBON}
+"""Of the metrics in which a kWh has a value, the kind of that."""
+
+
+def in_force(metric: Metric, events: Sequence[Event], rates: Rates) -> Metric:
+    """A metric whose value moves, at the mean of that over the run's energy; others as they are."""
+    course, work = courses(events, rates).get(VALUED.get(metric.name, "")), work_done(events)
+    if not metric.moving or course is None or work is None:
+        return metric
+    mean, share = _mean(course, work)
+    return metric.at(mean) if share > 0 else metric
+
+
+def books(
+    events: Sequence[Event],
+    rates: Rates,
+    metric: Metric,
+    base: Measurement | None,
+    measured: Sequence[Measured],
+    predicted: Sequence[Prediction],
+) -> Books | None:
+    """The accounts of a run; `None` where nobody said what a kWh costs or emits, or nothing was counted.
+
+    metric: as `in_force` has it. base: what the kept cap is compared with; `None` where the run cannot be compared.
+    """
+    known, work = courses(events, rates), work_done(events)
+    if not known or work is None:
+        return None
+    sources = {event.kind: event for event in events if isinstance(event, Sourced)}
+    price, carbon = (_mean(known[kind], work) if kind in known else (None, None) for kind in (PRICE, CARBON))
+    accounts = _Accounts(known=known, work=work, metric=metric)
+    shares = {PRICE: price[1], CARBON: carbon[1]}
+    throughout = {kind: course for kind, course in known.items() if (shares[kind] or 0.0) >= _THROUGHOUT}
+    others = replace(accounts, known=throughout)
+    comparable = base is not None and not base.is_relative and work.counted
+    return Books(
+        price_source=sources[PRICE].source if PRICE in sources and rates.energy_price is None else None,
+        carbon_source=sources[CARBON].source if CARBON in sources and rates.carbon_g_per_kwh is None else None,
+        currency=rates.currency or (sources[PRICE].currency if PRICE in sources else None),
+        price=price[0],
+        carbon=carbon[0],
+        price_known=price[1],
+        carbon_known=carbon[1],
+        spent=accounts.as_it_was(1 if base is None else len(base.cap_w)),
+        baseline=others.at_baseline(base) if comparable and base else None,
+        constant=others.best_constant(base, measured, predicted) if comparable and base else None,
+        moves=sum(isinstance(event, Followed) for event in events),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """active_*: the part that depends on the cap. values: money or grams, by kind."""
+
+    time_s: float
+    energy_j: float
+    active_s: float
+    active_j: float
+    values: Mapping[str, float]
+    active_values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Accounts:
+    """Of a run's work. known: values over time, by kind."""
+
+    known: Mapping[str, ValueCourse]
+    work: WorkDone
+    metric: Metric
+
+    def as_it_was(self, devices: int) -> Account:
+        """The run itself."""
+        work = self.work
+        values = self._values(work.joules, work.from_s, work.to_s)
+        sums = _Sums(
+            time_s=float(work.seconds.sum()),
+            energy_j=float(work.joules.sum()),
+            active_s=float(work.active_s.sum()),
+            active_j=float(work.active_j.sum()),
+            values=values,
+            active_values=values,
+        )
+        return self._account(sums, devices)
+
+    def at_baseline(self, base: Measurement) -> Account:
+        """All of it at the limits of the baseline."""
+        return self._under(base, _row_of(base), MEASURED)
+
+    def best_constant(
+        self, base: Measurement, measured: Sequence[Measured], predicted: Sequence[Prediction]
+    ) -> Account:
+        """All of it at the one cap that is best by the metric, the baseline's among them. One that was only predicted
+        is, where it is better by more than both errors."""
+        metrics = {ENERGY: METRICS[ENERGY], _METRIC: self.metric}
+        shown = costs_by_cap(measured, base, metrics)
+        caps_w = {row.cap_w for row in shown}
+        likely = [row for row in costs_predicted(predicted, base, metrics) if row.cap_w not in caps_w]
+        best, rank = self._best(base, shown)
+        if any(map(self._allows, likely)):
+            other, its_rank = self._best(base, likely)
+            if its_rank.value + math.hypot(rank.stderr, its_rank.stderr) < rank.value:
+                return self._under(base, other, PREDICTED)
+        return self._under(base, best, MEASURED)
+
+    def _best(self, base: Measurement, rows: Sequence[CapCosts]) -> tuple[CapCosts, Cost]:
+        ranked = [(row, self._rank(base, row)) for row in rows if self._allows(row)]
+        return min(ranked, key=lambda one: one[1].value)
+
+    def _allows(self, row: CapCosts) -> bool:
+        most = self.metric.max_slowdown
+        return most is None or row.costs[TIME].value <= 1 + most
+
+    def _rank(self, base: Measurement, row: CapCosts) -> Cost:
+        """By what caps are compared, with the error in which the baseline has no part."""
+        of = row.costs[_METRIC]
+        found = self._under(base, row, MEASURED).cost
+        return of if found is None else Cost(value=found.value, stderr=of.stderr * self._unit(base))
+
+    def _under(self, base: Measurement, row: CapCosts, source: str) -> Account:
+        """All of it under one cap."""
+        energy, time = row.costs[ENERGY], row.costs[TIME]
+        joules, seconds = base.energy_per_iteration_j * energy.value, base.period_s * time.value
+        sums = self._sums_at(joules, seconds)
+        of_energy = math.hypot(energy.stderr / energy.value, base.energy_rel_stderr)
+        of_time = math.hypot(time.stderr / time.value, base.period_rel_stderr)
+        there = self.metric.cost(replace(base, energy_per_iteration_j=joules, period_s=seconds), base)
+        bare = self._account(sums, len(base.cap_w))
+        return Account(
+            cap_w=row.cap_w,
+            source=source,
+            time_s=replace(bare.time_s, stderr=sums.active_s * of_time),
+            energy_j=replace(bare.energy_j, stderr=sums.active_j * of_energy),
+            money=_unsure(bare.money, of_energy * sums.active_values.get(PRICE, 0.0)),
+            carbon_g=_unsure(bare.carbon_g, of_energy * sums.active_values.get(CARBON, 0.0)),
+            cost=_unsure(bare.cost, self._unit(base) * math.hypot(row.costs[_METRIC].stderr, there.stderr)),
+        )
+
+    def _sums_at(self, joules: float, seconds: float) -> _Sums:
+        """Where an iteration takes so much energy and time."""
+        work = self.work
+        active_s, active_j = work.iterations * seconds, work.iterations * joules
+        ends_s = work.from_s[0] + np.cumsum(active_s + work.paused_s)
+        pauses_s = ends_s - work.paused_s
+        active = self._values(active_j, pauses_s - active_s, pauses_s)
+        paused = self._values(work.paused_j, pauses_s, ends_s)
+        return _Sums(
+            time_s=float((active_s + work.paused_s).sum()),
+            energy_j=float((active_j + work.paused_j).sum()),
+            active_s=float(active_s.sum()),
+            active_j=float(active_j.sum()),
+            values={kind: active[kind] + paused[kind] for kind in self.known},
+            active_values=active,
+        )
+
+    def _values(self, joules: Floats, from_s: Floats, to_s: Floats) -> dict[str, float]:
+        kwh = joules / _J_PER_KWH
+        return {kind: float(course.amounts(kwh, from_s, to_s).sum()) for kind, course in self.known.items()}
+
+    def _account(self, sums: _Sums, devices: int) -> Account:
+        """Without errors."""
+        cost, kind = None, VALUED.get(self.metric.name)
+        if kind is not None and (kind in self.known or not (self.metric.moving or self.metric.joule_price)):
+            value = sums.values.get(kind, 0.0)
+            if self.metric.carbon_price is not None:
+                value *= self.metric.carbon_price / _G_PER_TONNE
+            cost = value + self.metric.second_price(devices) * sums.time_s
+        return Account(
+            cap_w=None,
+            source=None,
+            time_s=Amount(value=sums.time_s, stderr=0.0),
+            energy_j=Amount(value=sums.energy_j, stderr=0.0),
+            money=_exact(sums.values.get(PRICE)),
+            carbon_g=_exact(sums.values.get(CARBON)),
+            cost=_exact(cost),
+        )
+
+    def _unit(self, base: Measurement) -> float:
+        """What 1 of the metric stands for, over the whole run."""
+        energy = abs(self.metric.joule_price) * base.energy_per_iteration_j
+        time = self.metric.second_price(len(base.cap_w)) * base.period_s
+        return float(self.work.iterations.sum()) * (energy + time)
+
+
+def _row_of(base: Measurement) -> CapCosts:
+    exact = dict.fromkeys((TIME, ENERGY, _METRIC), Cost(value=1.0, stderr=0.0))
+    return CapCosts(cap_w=base.cap_w, costs=exact)
+
+
+def _exact(value: float | None) -> Amount | None:
+    return None if value is None else Amount(value=value, stderr=0.0)
+
+
+def _unsure(amount: Amount | None, stderr: float) -> Amount | None:
+    return None if amount is None else replace(amount, stderr=abs(stderr))
+
+
+def _mean(course: ValueCourse, work: WorkDone) -> tuple[float, float]:
+    """The mean of a value over the energy of a run, and for which share of that there was one."""
+    mean, share = course.over(work.from_s, work.to_s)
+    known_j, joules = float((work.joules * share).sum()), float(work.joules.sum())
+    if known_j <= 0:
+        return 0.0, 0.0
+    return float((work.joules * share * mean).sum()) / known_j, known_j / joules

@@ -1,0 +1,1 @@
+"""`python -m bench prices`: caps that follow what electricity costs."""

@@ -1,0 +1,126 @@
+"""`python -m bench prices`: caps that follow what electricity costs, against the best constant cap.
+
+bound: what following could save at most where the curve is known, in seconds. swing: days on which the price goes up
+and down, each like the other; year: a made-up year of hourly prices, or those of a file. Both are the policy
+alone on the twelve published curves, with a real search, and every measurement with its error. live: the same days for
+the whole controller, sensors and samples included, in virtual time.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autocap.devices.model.profiles import Profile
+from autocap.errors import AutocapError
+from bench.prices.live import live
+from bench.prices.policy import Job, reference
+from bench.prices.values import described, from_file, swinging, year
+from bench.simulation.jobs import seed_profiles
+
+_MEAN = 0.3  # money per kWh
+_DAYS = {"bound": 2, "swing": 30, "year": 365, "live": 2}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the tables that the command line asks for; the exit status."""
+    args = _parser().parse_args(argv)
+    try:
+        hour_prices = [float(part) for part in args.hour_prices.split(",")]
+        values = from_file(args.values) if args.values else year(args.seed_base)
+    except (ValueError, AutocapError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    profiles = [profile for profile in seed_profiles() if args.curves in profile.name]
+    if args.quick:
+        profiles = profiles[:: max(1, len(profiles) // 2)]
+    days = args.days or (4 if args.quick else _DAYS[args.part])
+    for hour_price in hour_prices:
+        if args.part == "bound":
+            lines = bound(profiles, swinging(days, args.swing / 100, _MEAN), hour_price)
+        elif args.part == "live":
+            lines = live(profiles, swinging(days, args.swing / 100, _MEAN), hour_price, args.seed_base)
+        elif args.part == "year":
+            print(described(values[: 24 * days]))
+            lines = table(profiles, values[: 24 * days], hour_price, 1, args.seed_base)
+        else:
+            lines = table(profiles, swinging(days, args.swing / 100, _MEAN), hour_price, args.seeds, args.seed_base)
+        for line in lines:
+            print(line, flush=True)
+    return 0
+
+
+def bound(profiles: Sequence[Profile], values: Sequence[float], hour_price: float) -> Iterator[str]:
+    """A line for each curve."""
+    yield "| curve | money per hour | best constant cap | which saves | followed perfectly, saves more |"
+    yield "|" + "---|" * 5
+    for profile in profiles:
+        known = reference(Job(profile, hour_price, 0), values)
+        constant, more = saved_pct(known.constant, known.found), saved_pct(known.perfect, known.constant)
+        yield f"| {profile.name} | {hour_price:g} | {known.cap_w:g} W | {_percent(constant)} | {_percent(more)} |"
+
+
+HEADING = (
+    "| curve | money per hour | best constant cap | which saves | followed perfectly, saves more | autocap saves more "
+    "| of that | changes a day | most in an hour |"
+)
+
+
+def table(
+    profiles: Sequence[Profile], values: Sequence[float], hour_price: float, seeds: int, base: int
+) -> Iterator[str]:
+    """A line for each curve; of seeds the mean, and in brackets the worst."""
+    yield HEADING
+    yield "|" + "---|" * 9
+    for profile in profiles:
+        gains, moves, most = list[float](), 0, 0
+        for seed in range(base, base + seeds):
+            job = Job(profile, hour_price, seed)
+            known, book = reference(job, values), job.follow(values)
+            gains.append(saved_pct(book.per_iteration, known.constant))
+            moves, most = moves + sum(book.moves), max(most, *book.moves)
+        yield row(
+            profile.name,
+            hour_price,
+            known.cap_w,
+            (saved_pct(known.constant, known.found), saved_pct(known.perfect, known.constant)),
+            gains,
+            f"{moves / seeds / (len(values) / 24):.1f} | {most}",
+        )
+
+
+def saved_pct(cost: float, over: float) -> float:
+    """Of the size of what it is over: a year may cost less than nothing."""
+    return 100 * (over - cost) / abs(over)
+
+
+def _percent(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f} %"  # without a sign of 0
+
+
+def row(
+    name: str, hour_price: float, cap_w: float, could: tuple[float, float], gains: Sequence[float], moved: str
+) -> str:
+    constant, perfect = could
+    mean, worst = sum(gains) / len(gains), min(gains)
+    share = f"{100 * mean / perfect:.0f} %" if perfect > 0.05 else "–"
+    saves = [*map(_percent, (constant, perfect)), _percent(mean) + (f" ({_percent(worst)})" if len(gains) > 1 else "")]
+    return f"| {name} | {hour_price:g} | {cap_w:g} W | {' | '.join(saves)} | {share} | {moved} |"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench prices", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", choices=list(_DAYS), default="swing")
+    parser.add_argument("--values", type=Path, metavar="FILE", help="of year: rows of time and value, as autocap reads")
+    parser.add_argument(
+        "--hour-prices", default="0.1", metavar="LIST", help="money per device hour, by comma (default 0.1)"
+    )
+    parser.add_argument("--curves", default="", metavar="TEXT", help="those with this in their name (default all)")
+    parser.add_argument("--days", type=int, default=0, metavar="N", help="(default: swing 30, year 365, else 2)")
+    parser.add_argument("--swing", type=float, default=50.0, metavar="X", help="percent up and down (default 50)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of swing, repeats (default 1)")
+    parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--quick", action="store_true", help="two curves, four days")
+    return parser

@@ -1,0 +1,217 @@
+"""The policy alone, hour by hour: a real search, ranking and strategy on a curve that is known exactly, without the
+controller's sensors and samples. Whatever is measured has the errors that it would have, and costs the time it takes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autocap.config import TuneConfig
+from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
+from autocap.controller.comparison import Comparison, Judgement, Ruling, judge
+from autocap.controller.deadline import Deadline
+from autocap.controller.following import Following, TryOut
+from autocap.controller.horizon import Choices, worth
+from autocap.controller.intake import Intake
+from autocap.controller.ranking import Confirm, Move
+from autocap.controller.search import Search
+from autocap.devices.model.profiles import Profile
+from autocap.events import Followed
+from autocap.measurement.idle import IdleWatch
+from autocap.metrics import Metric
+from autocap.prices.quote import PRICE
+from autocap.progress import StepProgress
+from autocap.records import Measurement, Trial, TrialState
+from autocap.strategies import registry
+from autocap.strategies.base import StrategyLike
+from autocap.strategies.grid import CapGrid
+from bench.prices.values import HOUR_S, Floats, known
+
+_STEP_W = 5.0
+_TRIAL_ERROR, _TRIAL_S = 0.005, 10.0  # of a trial's time, relative, and how long it takes; to a better one longer
+_CONFIRM_ERROR = 0.007
+_POWER_SHARE = 0.4  # of a time's error that the power has
+_CLOSE, _LONGEST_S = 0.00065, 240.0
+_SETTLE_S = 2.0
+_WEEK_S = 7 * 24 * HOUR_S  # after which a cap is looked at closely once more
+
+
+@dataclass
+class Book:
+    """What a job has cost in money, how much it has done, and the moves of each interval."""
+
+    money: float = 0.0
+    iterations: float = 0.0
+    moves: list[int] = field(default_factory=list)
+
+    @property
+    def per_iteration(self) -> float:
+        return self.money / self.iterations
+
+
+class Job:
+    """One job on a card whose curve nobody knows but this. hour_price: money per hour."""
+
+    def __init__(self, profile: Profile, hour_price: float, seed: int) -> None:
+        low_w, high_w = profile.cap_range.min_w, profile.cap_range.default_w
+        self.grid = CapGrid([*np.arange(low_w, high_w, _STEP_W).tolist(), high_w])
+        caps_w = np.array(self.grid)
+        self.choices = Choices.of(profile.time_s(caps_w).tolist(), profile.energy_j(caps_w).tolist())
+        self.limit_w, self.second_price = high_w, hour_price / HOUR_S
+        self._profile, self._rng = profile, np.random.default_rng(seed)
+        self._config = TuneConfig(metric=Metric(name="cost", hour_price=hour_price or None, moving=True))
+        self._out = Outbox((high_w,))
+        intake = Intake(StepProgress(), self._out, IdleWatch())
+        self._following = Following(self._config, self._out, _SETTLE_S, Deadline(self._config, None, intake, self._out))
+        self.saved_s, self.is_anchored = np.inf, True
+        self.judged: Judgement | None = None
+        self._spent: list[tuple[float, float]] = []  # seconds at caps other than the held one, watts
+
+    def follow(self, values: Sequence[float]) -> Book:
+        """Live through so many hours."""
+        book, held_w = Book(), self.limit_w
+        for hour, value in enumerate(values):
+            self._out.open(HOUR_S * hour)
+            self._spent = []
+            self._following.quote(PRICE, known(values, hour))
+            if hour == 0:
+                held_w = self._search()
+            held_w = self._look(held_w)
+            moves = [one for one in self._out.actions if isinstance(getattr(one, "event", None), Followed)]
+            book.moves.append(len(moves))
+            rest_s = HOUR_S - sum(span_s for span_s, _ in self._spent)
+            for span_s, cap_w in (*self._spent, (rest_s, held_w)):
+                place = self.grid.index(cap_w)
+                rate, power_w = self.choices.rates[place], self.choices.powers_w[place]
+                book.iterations += span_s * rate
+                book.money += span_s * (power_w * value / 3.6e6 + self.second_price)
+        return book
+
+    def _look(self, held_w: float) -> float:
+        """As the controller does with each sample, until there is nothing to do in this interval."""
+        while (step := self._following.look(self, (held_w,))) is not None:
+            decision: Kept = self._decision(held_w)
+            match step:
+                case Move(cap_w=cap_w):
+                    held_w = cap_w
+                    self._look_closely(held_w)
+                    continue
+                case TryOut(cap_w=cap_w):
+                    self._try(cap_w)
+                case Confirm(cap_w=cap_w, window_error=error):
+                    decision = self._confirm(cap_w, error)
+            decision = self._following.settled(self, decision, checked=True)
+            held_w = decision.caps_w[0] if isinstance(decision, Keep) else self.limit_w
+            self._look_closely(held_w)
+        return held_w
+
+    def _look_closely(self, held_w: float) -> None:
+        if not self.search.is_close(held_w, self._out.now_s - _WEEK_S):
+            self.search.note(self._measured(held_w, _CLOSE), as_it_is=True)
+
+    def _decision(self, held_w: float) -> Kept:
+        shown = self.search.curve.expected(held_w)
+        return Keep(caps_w=(held_w,), reference=shown) if held_w < self.limit_w else Revert(reference=shown)
+
+    def _search(self) -> float:
+        """From nothing to a confirmed cap, watts."""
+        baseline = self._measured(self.limit_w, _TRIAL_ERROR)
+        factory = registry.find("model")
+
+        def new_strategy(found: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
+            rng, options = np.random.default_rng(0), registry.option_values(factory, ())
+            return factory(grid=caps, metric=metric, baseline=found, rng=rng, history=before, options=options)
+
+        metric = self._following.begin(baseline)
+        self.search = Search(new_strategy, self.grid, metric, baseline, self._config.prune_sigmas)
+        cap_w = self.search.ask()
+        if cap_w is not None:
+            self._try(cap_w)
+        kept_w = self.search.recommend()
+        if kept_w is None or kept_w == self.limit_w:
+            return self.limit_w
+        decision = self._following.settled(self, self._confirm(kept_w, _CONFIRM_ERROR), checked=False)
+        held_w = kept_w if isinstance(decision, Keep) else self.limit_w
+        self._look_closely(held_w)
+        return held_w
+
+    def _try(self, cap_w: float | None) -> None:
+        """A cap, and whatever else the strategy asks for."""
+        while cap_w is not None:
+            found = self._measured(cap_w, _TRIAL_ERROR)
+            cost = self.search.cost(found)
+            lost = self.search.hopeless(found, cost)
+            state = TrialState.COMPLETE if lost is None else TrialState.PRUNED
+            self.search.tell(
+                Trial(
+                    cap_w=cap_w, state=state, reason=lost, cost=cost.value, cost_stderr=cost.stderr, measurement=found
+                )
+            )
+            self._spend(_TRIAL_ERROR, cap_w)
+            cap_w = self.search.ask()
+
+    def _confirm(self, cap_w: float, error: float) -> Kept:
+        compared, found = Comparison((cap_w,), (self.limit_w,)), None
+        while found is None:
+            (next_w,) = compared.next_w
+            compared.add(self._measured(next_w, error))
+            self._spend(error, next_w)
+            found = judge(compared, self.search.metric)
+        self.judged = found
+        self.search.rebase(found.baseline)
+        if found.ruling is Ruling.BETTER:
+            return Keep(caps_w=(cap_w,), reference=found.measurement)
+        return RevertForNow(reference=found.baseline)
+
+    def _spend(self, error: float, cap_w: float) -> None:
+        self._spent.append((_SETTLE_S + min(_LONGEST_S, _TRIAL_S * (_TRIAL_ERROR / error) ** 2), cap_w))
+
+    def _measured(self, cap_w: float, error: float) -> Measurement:
+        """A window at a cap: its time is off by so much, relative, and says so."""
+        time_z, power_z = self._rng.standard_normal(2)
+        time_s = float(self._profile.time_s(cap_w)) * (1 + error * float(time_z))
+        power_w = float(self._profile.power_w(cap_w)) * (1 + _POWER_SHARE * error * float(power_z))
+        iterations = max(8.0, _TRIAL_S * (_TRIAL_ERROR / error) ** 2 / time_s)
+        return Measurement(
+            cap_w=(cap_w,),
+            start_s=self._out.now_s,
+            duration_s=iterations * time_s,
+            iterations=iterations,
+            period_s=time_s,
+            period_rel_stderr=error,
+            power_w=power_w,
+            power_rel_stderr=_POWER_SHARE * error,
+            energy_per_iteration_j=power_w * time_s,
+            energy_rel_stderr=error * float(np.hypot(1, _POWER_SHARE)),
+            time_energy_corr=1 / float(np.hypot(1, _POWER_SHARE)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What an iteration costs, money: at the limit found, at the best constant cap, and where the curve is known
+    perfectly and followed at once, with the same knowledge of the values. cap_w: the best constant one."""
+
+    found: float
+    constant: float
+    perfect: float
+    cap_w: float
+
+
+def reference(job: Job, values: Sequence[float]) -> Reference:
+    prices, choices = np.array(values) / 3.6e6, job.choices
+    money = prices.sum() * choices.powers_w + len(prices) * job.second_price
+    constant: Floats = money / (len(prices) * choices.rates)
+    best = int(np.argmin(constant))
+    spent = done = 0.0
+    for hour, price in enumerate(prices):
+        day = [(HOUR_S, float(one)) for one in prices[max(0, hour - 24) : hour]]
+        ahead = [(HOUR_S, one / 3.6e6) for _, one in known(values, hour).values]
+        spans = [*ahead, *day[len(day) - max(0, 24 - len(ahead)) :]] if len(ahead) < 24 else ahead
+        place = int(choices.chosen(np.array([price]), worth(choices, spans, job.second_price))[0])
+        spent += float(price * choices.powers_w[place]) + job.second_price
+        done += float(choices.rates[place])
+    return Reference(
+        found=float(constant[-1]), constant=float(constant[best]), perfect=spent / done, cap_w=job.grid[best]
+    )

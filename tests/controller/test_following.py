@@ -1,0 +1,144 @@
+"""Caps that follow a price: whole jobs with the real controller, in virtual time; intervals are short."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from autocap import events
+from autocap.config import TuneConfig
+from autocap.controller.actions import Announce
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.events import State
+from autocap.metrics import Metric
+from autocap.prices.quote import CARBON, PRICE, Quote
+from bench.simulation.jobs import Outcome, tune
+from tests.controller.test_ceiling import controller
+from tests.controller.test_controller import states, warnings
+from tests.doubles.feeds import samples
+
+VGG19 = profiles.load("tesla-v100/vgg19")
+FOUND_W = 300.0
+INTERVAL_S = 200.0
+COST = Metric(name="cost", hour_price=0.1, moving=True)
+Told = Sequence[tuple[float, str, Quote | None]]
+
+
+def prices(*values: float, kind: str = PRICE) -> list[tuple[float, str, Quote | None]]:
+    """Each is told as its interval begins, and those to come are known."""
+    pairs = [(INTERVAL_S * index, value) for index, value in enumerate(values)]
+    end_s = INTERVAL_S * len(values)
+    return [
+        (from_s, kind, Quote(kind=kind, values=tuple(pairs[index:]), until_s=end_s))
+        for index, (from_s, _) in enumerate(pairs)
+    ]
+
+
+def followed(quotes: Told, metric: Metric = COST, *, intervals: float) -> Outcome:
+    job, config = SimulatedJob(profile=VGG19), TuneConfig(metric=metric)
+    return tune(job, config, "model", quotes=quotes, end_s=intervals * INTERVAL_S, seed=1)
+
+
+def held_w(outcome: Outcome, t_s: float) -> float:
+    """The cap that was set last by a time, watts."""
+    held = [event.cap_w[0] for event in outcome.log.events if isinstance(event, events.CapSet) and event.t_s <= t_s]
+    return held[-1] if held else FOUND_W
+
+
+def ends_w(outcome: Outcome, intervals: int) -> list[float]:
+    """The cap at the end of each interval, watts."""
+    return [held_w(outcome, INTERVAL_S * (index + 1) - 1) for index in range(intervals)]
+
+
+def of(outcome: Outcome, kind: type) -> list:  # type: ignore[type-arg]
+    return [event for event in outcome.log.events if isinstance(event, kind)]
+
+
+VALUES = (0.3, 0.45, 0.15, 0.45, 0.15, -0.05, 0.3)
+
+
+@pytest.fixture(scope="module")
+def day() -> Outcome:
+    unknown = [(INTERVAL_S * (len(VALUES) + more), PRICE, None) for more in (0, 1)]
+    return followed([*prices(*VALUES), *unknown], intervals=len(VALUES) + 2)
+
+
+def test_the_cap_is_lower_where_energy_is_dearer_and_the_limit_found_where_it_costs_less_than_nothing(
+    day: Outcome,
+) -> None:
+    caps_w = ends_w(day, len(VALUES))
+    assert max(caps_w[1], caps_w[3]) < min(caps_w[2], caps_w[4])
+    assert caps_w[5] == FOUND_W
+    assert caps_w[3] <= caps_w[6] <= caps_w[4]
+
+
+def test_caps_change_for_a_value_once_in_an_interval_at_most_and_say_what_that_saves(day: Outcome) -> None:
+    moves = of(day, events.Followed)
+    assert [int(one.t_s // INTERVAL_S) for one in moves] == sorted({int(one.t_s // INTERVAL_S) for one in moves})
+    assert all(one.gain > one.gain_stderr for one in moves)
+    known = [one for one in moves if one.t_s < INTERVAL_S * len(VALUES)]
+    assert all(one.value == VALUES[int(one.t_s // INTERVAL_S)] for one in known)
+
+
+def test_no_new_search_is_made_and_whatever_holds_below_the_limit_found_was_confirmed(day: Outcome) -> None:
+    assert states(day).count(State.BASELINE) == 1
+    confirmed = {one.cap_w for one in of(day, events.Decided) if one.confirmed} | {FOUND_W}
+    assert set(ends_w(day, len(VALUES))) <= confirmed
+
+
+def test_each_value_is_told_when_it_comes_into_force(day: Outcome) -> None:
+    told = of(day, events.Quoted)
+    assert [one.value for one in told] == [*VALUES, None]
+    assert all(0 <= then.t_s - one.until_s < 10 for one, then in pairwise(told))
+
+
+def test_where_no_value_is_known_any_more_the_caps_go_by_the_mean_of_what_was_and_it_is_said_once(day: Outcome) -> None:
+    expected = "the price of electricity is not known any more; until it is, caps go by the mean of what it was"
+    assert [text for text in warnings(day) if "price" in text] == [expected]
+    caps_w = ends_w(day, len(VALUES) + 2)
+    assert caps_w[1] < caps_w[-2] == caps_w[-1] < caps_w[4]
+
+
+def test_a_metric_without_a_source_only_tells_the_values() -> None:
+    outcome = followed(prices(0.45, 0.15), Metric(name="energy"), intervals=1.1)
+    plain = followed([], Metric(name="energy"), intervals=1.1)
+    assert [event for event in outcome.log.events if not isinstance(event, events.Quoted)] == plain.log.events
+
+
+def test_a_slowdown_that_is_allowed_over_the_whole_job_is_saved_up_before_it_is_spent() -> None:
+    metric = Metric(name="carbon", moving=True, max_slowdown=0.03)
+    outcome = followed(prices(300, 100, 450, 100, 450, 450, kind=CARBON), metric, intervals=6)
+    ends_s = outcome.device.true_ends_s()
+    done = len(ends_s)
+    assert outcome.wall_s / done <= 1.03 * VGG19.time_s(FOUND_W) * 1.003
+    caps_w = ends_w(outcome, 6)
+    assert caps_w[4] < min(caps_w[1], caps_w[3])
+
+
+def test_a_job_is_done_in_time_and_uses_the_time_where_energy_is_cheap() -> None:
+    values = (0.3, 0.45, 0.15, 0.45, 0.15, 0.15)
+    iterations = round(5.4 * INTERVAL_S / VGG19.time_s(FOUND_W))
+    metric = Metric(name="cost", moving=True)
+    job, config = SimulatedJob(profile=VGG19, iterations=iterations), TuneConfig(metric=metric, iterations=iterations)
+    outcome = tune(job, config, "model", quotes=prices(*values), seed=1, finish_s=6 * INTERVAL_S)
+    assert outcome.device.job_ended
+    assert 5.5 * INTERVAL_S < outcome.wall_s <= 6 * INTERVAL_S
+    caps_w = ends_w(outcome, 5)
+    assert caps_w[3] < caps_w[2]
+
+
+def test_quotes_are_taken_in_any_state() -> None:
+    quote = prices(0.3)[0][2]
+    under_test = controller()
+    assert under_test.quote(0.0, PRICE, None) == [
+        Announce(event=events.Quoted(t_s=0.0, kind=PRICE, value=None, until_s=None))
+    ]
+    for sample in samples(seconds=2.0, period_s=0.25):
+        under_test.feed(sample)
+    under_test.stop(2.0, "a signal asked for the end")
+    (told,) = under_test.quote(3.0, PRICE, quote)
+    assert told == Announce(event=events.Quoted(t_s=3.0, kind=PRICE, value=0.3, until_s=INTERVAL_S))
+    assert under_test.quote(4.0, PRICE, quote) == []
+    with pytest.raises(ValueError, match="a quote is of price or of carbon, not of 'wind'"):
+        under_test.quote(5.0, "wind", None)

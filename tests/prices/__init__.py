@@ -1,0 +1,1 @@
+"""Where prices and carbon are read."""
