@@ -114,12 +114,6 @@ class Ledger:
         self._accounts[name].curve = curve
         self._stale = True
 
-    def slowed(self, name: str, cap_w: float, slowdown: float, stderr: float) -> None:
-        """A job's slowdown was measured at a cap, watts."""
-        account = self._accounts[name]
-        account.curve = account.curve.corrected(cap_w, slowdown, stderr)
-        self._stale = True
-
     def drew(self, name: str, watts: float) -> None:
         """What one of its devices draws at most, such as the upper quantile of the last seconds, watts."""
         self._stale |= self._accounts[name].drew(watts, self._slack_w)

@@ -95,6 +95,11 @@ class Outbox:
         return self.original_w if self._aside else self.decided_w
 
     @property
+    def is_granted(self) -> bool:
+        """Whether a budget sets a ceiling, wherever that is."""
+        return self.ceiling_w < math.inf
+
+    @property
     def is_bound(self) -> bool:
         """Whether the limits found on arrival may not hold."""
         return self.original_w != self._found_w

@@ -162,7 +162,7 @@ class Controller:
             case Baseline():
                 if self._out.original_w != limits_w:
                     self._out.set(self._out.original_w)
-                    self._prober.start_baseline(self._out.original_w)
+                    self._start_baseline()
             case Exploring(exploration=exploration) | Holding(exploration=exploration) if self._ceiling.lacks_baseline(
                 exploration.search
             ):
@@ -202,6 +202,7 @@ class Controller:
             return []
         if isinstance(self._phase, Exploring):
             self._phase.exploration.abandon(reason)
+        self._ceiling.tell()
         self._out.decided_w = self._out.original_w
         self._finish()
         return self._out.actions
@@ -263,7 +264,7 @@ class Controller:
                 pass
             case Rough(baseline=baseline):
                 search = self._outset.search(baseline)
-                if search.has_own_length:
+                if search.has_own_length or self._out.is_granted:
                     waiting.insist()
                 else:
                     self._begin_roughly(search)
@@ -287,7 +288,13 @@ class Controller:
     def _measure_baseline(self, steady: Window | None = None) -> None:
         self._phase = Baseline()
         self._out.enter(State.BASELINE)
-        self._prober.start_baseline(self._out.original_w, steady)
+        self._start_baseline(steady)
+
+    def _start_baseline(self, steady: Window | None = None) -> None:
+        """Under a budget that has room for the limits found, long: what other jobs get depends on it."""
+        self._prober.start_baseline(
+            self._out.original_w, steady, shared=self._out.is_granted and not self._out.is_bound
+        )
 
     def _end_baseline(self, result: ProbeResult) -> None:
         if result.measurement is not None and self._progress.confidence == "low":
@@ -361,6 +368,7 @@ class Controller:
             self._tune_anew(holding, why)
         elif hold.check_due(metered) and exploration.is_anchored:
             self._plan.begin_check()
+            self._ceiling.tell()
             self._phase = Exploring(exploration=exploration, held_w=holding.caps_w)
             exploration.check(holding.caps_w)
 
@@ -380,6 +388,7 @@ class Controller:
         """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""
         self._out.warn(f"tuning anew: {why}")
         self._outset.history = phase.exploration.search.history
+        self._ceiling.tell()
         self._out.set(self._out.original_w)
         self._measure_baseline()
 

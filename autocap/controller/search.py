@@ -21,7 +21,8 @@ _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
-BESIDE = 0.01  # of a cap: what is so near shows what it shows
+_MOST_NOTED = 24  # of what caps have shown while they were held, the latest
+_SAME = 2.0  # standard errors by which a baseline may be off another that is as good
 # From the baseline, trials of earlier searches, and the caps that it may ask for.
 NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid], StrategyLike]
 
@@ -48,7 +49,8 @@ class Search:
         self._metric, self._sigmas = metric, prune_sigmas
         self.baseline = self.first = baseline
         self._new_strategy = new_strategy
-        self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, of caps that no trial was of
+        self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, outside of trials
+        self._shared = most_w < math.inf
         self._drawn: KnownCurve | None = None  # while nothing new is known
         self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
         self._failed = 0  # in a row
@@ -58,8 +60,11 @@ class Search:
 
     def rebase(self, baseline: Measurement) -> None:
         """The baseline was measured again: what follows is compared with this one, so that a slow drift of the machine
-        cancels. The strategy is told what the cap would have shown at the first one."""
-        self.baseline = baseline
+        cancels. The strategy is told what the cap would have shown at the first one. Under a budget that one was measured
+        long, to be compared with other jobs', so that nothing but a real drift is to move what it says."""
+        apart = abs(baseline.period_s / self.first.period_s - 1)
+        same = apart < _SAME * math.hypot(baseline.period_rel_stderr, self.first.period_rel_stderr)
+        self.baseline = self.first if self._shared and same else baseline
 
     def anchor(self, baseline: Measurement) -> tuple[Trial, ...]:
         """The baseline was rough and is known now: a new strategy is told all trials as they cost against this one.
@@ -130,19 +135,24 @@ class Search:
     def restrict(self, most_w: float) -> None:
         """Ask for no cap above most_w, watts, from now on: where that takes or gives caps, a new strategy goes on from
         what is known."""
+        self._shared = most_w < math.inf
         grid = _up_to(self._whole, most_w)
         if grid != self.grid:
             self.grid = grid
             self._tell_anew()
 
     def note(self, shown: Measurement) -> None:
-        """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had."""
-        others = (one for one in self._noted if not _beside(one, max(shown.cap_w)))
-        self._noted, self._drawn = (*others, self.at_first(shown)), None
+        """Take in what a cap has shown while it was held, outside of any trial."""
+        self._noted, self._drawn = (*self._noted, self.at_first(shown))[-_MOST_NOTED:], None
 
-    def has_shown(self, cap_w: float) -> bool:
-        """Whether anything was measured at a cap, watts, or beside it."""
-        return any(_beside(one, cap_w) for one in (*self.shown, *self._noted))
+    @property
+    def seen(self) -> tuple[Measurement, ...]:
+        """All that caps below the baseline's have shown, as at the first baseline."""
+        return (*self.shown[1:], *self._noted)
+
+    def knows(self, cap_w: float, error: float) -> bool:
+        """Whether the time at a cap, watts, is known to a relative error, the baseline's apart."""
+        return bool(self.seen) and self.curve.own_error(cap_w) <= error
 
     @property
     def curve(self) -> KnownCurve:
@@ -150,8 +160,8 @@ class Search:
         if self._drawn is None:
             with _arms_length():
                 strategy = self._strategy if self.grid == self._whole else self._made(self._whole, self._told)
-            shown, predicted = (*self.shown[1:], *self._noted), _predictions(strategy, self._whole)
-            self._drawn = KnownCurve.of(self.first, shown, predicted, self._metric)
+            predicted = _predictions(strategy, self._whole)
+            self._drawn = KnownCurve.of(self.first, self.shown[1:], predicted, self._metric, self._noted)
         return self._drawn
 
     def _tell_anew(self) -> None:
@@ -276,10 +286,6 @@ def _predictions(strategy: StrategyLike, grid: CapGrid) -> tuple[Prediction, ...
             if not isinstance(one, Prediction) or one.cap_w not in grid:
                 raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
         return found
-
-
-def _beside(shown: Measurement, cap_w: float) -> bool:
-    return abs(max(shown.cap_w) - cap_w) <= BESIDE * cap_w
 
 
 def _worse_than(cap_w: float) -> str:
