@@ -50,7 +50,7 @@ class Ledger:
         self,
         budget_w: float,
         *,
-        step_w: float = 1.0,
+        step_w: float = 0.5,
         slack_w: float = 5.0,
         policy: Policy = Policy.FAIR,
         reserved_w: float = 0.0,

@@ -1,8 +1,9 @@
 """A curve bent to what caps have shown while they were held, which is known better than what trials have shown.
 
-How far the curve is off at one cap says how far it is at others, the less the farther they are: its errors are taken
-as a Gaussian process over the logarithm of the cap, with the standard deviations that the curve states (Rasmussen and
-Williams 2006, section 2.2). Where these are in proportion to the slowdown, that is a common factor of it.
+How far the curve is off at one cap says how far it is at others, the less the farther they are: in ln time and ln
+energy, what it is off by is taken as a Gaussian process over the logarithm of the cap (Rasmussen and Williams 2006,
+section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over the
+caps: that one cap was measured and the next one was not is no reason to bend between them.
 """
 
 import math
@@ -17,7 +18,7 @@ from autocap.records import Prediction
 Floats = NDArray[np.float64]
 
 _LENGTH = 0.2  # of ln cap, over which errors go together
-_LEAST = 1e-6  # an error: nothing is certain
+_LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
 
 
 def bent(
@@ -26,27 +27,30 @@ def bent(
     held: Sequence[Prediction],
     common: tuple[float, float],
 ) -> tuple[Prediction, ...]:
-    """The points and the caps held, ascending. at: what the curve says of any cap, watts. held: what caps have shown
-    over the baseline, with their own errors alone, each above 0. common: the baseline's relative errors of time and
-    energy, which are in those of the points, and in all that comes out."""
-    every = {one.cap_w: one for one in (*(at(one.cap_w) for one in held), *points)}
-    before = [every[cap_w] for cap_w in sorted(every)]
+    """The points and the caps held, ascending. points: more than one, the last that of the baseline. at: what the curve
+    says of any cap, watts. held: what caps have shown over the baseline, with their own errors alone. common: the
+    baseline's relative errors of time and energy, which are in those of the points, and in all that comes out."""
+    top = points[-1]
+    known = {one.cap_w: one for one in (*(at(one.cap_w) for one in held), *points)}
+    before = [known[cap_w] for cap_w in sorted(known)]
     place = {one.cap_w: number for number, one in enumerate(before)}
-    places = np.array([place[one.cap_w] for one in held], dtype=np.intp)
+    places = np.array([place[one.cap_w] for one in (*held, top)], dtype=np.intp)
     log_w = np.log([one.cap_w for one in before])
     alike = np.exp(-0.5 * ((log_w[:, None] - log_w[None, :]) / _LENGTH) ** 2)
+    inner = np.array([one is not top for one in before])
 
-    def after(
-        of: Callable[[Prediction], tuple[float, float]], error: float
-    ) -> "NDArray[np.float64]":  # shape (caps, 2): the value, and its relative error
+    def after(of: Callable[[Prediction], tuple[float, float]], error: float) -> Floats:
+        """Value and relative error, shape (caps, 2)."""
         value, stated = np.array([of(one) for one in before]).T
-        shown, noise = np.array([of(one) for one in held]).T
-        own = np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2))
-        prior = own[:, None] * own[None, :] * alike
+        shown, noise = np.array([of(one) for one in (*held, top)]).T
+        noise = np.append(np.hypot(noise[:-1], _LEAST), 1e-6)
+        own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
+        even = np.exp(alike[:, inner] @ own[inner] / alike[:, inner].sum(axis=1))
+        prior = even[:, None] * even[None, :] * alike
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
         off = gain @ np.log(shown / value[places])
-        left = np.maximum(own**2 - np.sum(gain * prior[:, places], axis=1), _LEAST**2)
-        return np.column_stack([value * np.exp(off), np.sqrt(left + np.where(own > _LEAST, error, 0.0) ** 2)])
+        left = np.maximum(even**2 - np.sum(gain * prior[:, places], axis=1), 0.0)
+        return np.column_stack([value * np.exp(off), np.where(inner, np.sqrt(left + error**2), stated)])
 
     times = after(lambda one: (one.time, one.period_rel_stderr), common[0])
     energies = after(lambda one: (one.energy, one.energy_rel_stderr), common[1])
