@@ -147,6 +147,17 @@ class Curves:
     def __len__(self) -> int:
         return len(self.devices)
 
+    def of_jobs(self, some: "NDArray[np.bool_]") -> "Curves":
+        """Of some jobs, shape (jobs,)."""
+        return Curves(
+            caps_w=self.caps_w[some],
+            slowdown=self.slowdown[some],
+            energy=self.energy[some],
+            devices=self.devices[some],
+            weight=self.weight[some],
+            most_slowdown=self.most_slowdown[some],
+        )
+
     def slowdown_at(self, caps_w: Floats) -> Floats:
         """At one cap a job, watts; shape (jobs,)."""
         return self._at(self.slowdown, caps_w)

@@ -95,9 +95,9 @@ class Outbox:
         return self.original_w if self._aside else self.decided_w
 
     @property
-    def is_granted(self) -> bool:
-        """Whether a budget sets a ceiling, wherever that is."""
-        return self.ceiling_w < math.inf
+    def has_room(self) -> bool:
+        """Whether a budget runs, and the limits found on arrival may hold under it."""
+        return self.ceiling_w < math.inf and not self.is_bound
 
     @property
     def is_bound(self) -> bool:

@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 
 _LENGTH = 0.2  # of ln cap, over which errors go together
 _LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
+_FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
 
 
 def bent(
@@ -47,8 +48,10 @@ def bent(
         own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
         even = np.exp(alike[:, inner] @ own[inner] / alike[:, inner].sum(axis=1))
         prior = even[:, None] * even[None, :] * alike
+        away = np.log(shown / value[places])
+        noise = np.maximum(noise, np.where(np.abs(away) > _FAR * np.hypot(noise, even[places]), np.abs(away) / _FAR, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
-        off = gain @ np.log(shown / value[places])
+        off = gain @ away
         left = np.maximum(even**2 - np.sum(gain * prior[:, places], axis=1), 0.0)
         return np.column_stack([value * np.exp(off), np.where(inner, np.sqrt(left + error**2), stated)])
 

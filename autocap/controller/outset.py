@@ -17,7 +17,8 @@ from autocap.strategies.grid import CapGrid
 
 
 class Outset:
-    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before."""
+    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before. seen: what
+    caps have shown in these, where the job is still the same."""
 
     def __init__(
         self,
@@ -32,9 +33,10 @@ class Outset:
         self._config, self._settle_s, self._grid, self._new_strategy = config, sensor.settle_s, grid, new_strategy
         self._progress, self._out, self._prober = progress, outbox, prober
         self.history: Sequence[Trial] = ()
+        self.seen: Sequence[Measurement] = ()
 
     def search(self, baseline: Measurement) -> Search:
-        return Search(
+        search = Search(
             self._new_strategy,
             self._grid,
             self._config.metric,
@@ -43,6 +45,9 @@ class Outset:
             before=self.history,
             most_w=self._out.ceiling_w,
         )
+        for shown in self.seen:
+            search.note(shown)
+        return search
 
     def outlook(self, search: Search) -> Outlook:
         """How long it is going to take."""

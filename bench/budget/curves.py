@@ -1,6 +1,6 @@
 """The jobs' curves: the truth, and what real searches on it have shown.
 
-A search is the whole controller on the simulated device, sensor errors included (`bench.simulation`); ten are done for
+A search is the whole controller on the simulated device, sensor errors included (`bench.simulation`); five are done for
 each curve and seed, which the jobs of one kind share.
 """
 

@@ -23,7 +23,7 @@ _DRAWN_S, _QUANTILE = 10.0, 0.95  # over which, and of which readings, a draw co
 _WINDOW, _STILL, _JITTER = 20, 0.02, 0.01
 _MOST_HELD = 24  # of what it has measured, the latest, as its tuner keeps
 _UNKNOWN = 1.0  # an error of what is not looked at
-_SEARCHES = 10  # of each kind
+_SEARCHES = 5  # of each kind
 _DOUBT = 0.5  # of its slowdown, with which a curve is believed that another run remembers
 
 
