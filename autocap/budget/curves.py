@@ -2,8 +2,9 @@
 
     curves = Curves.of([curve_of_one_job, …])
 
-A job's curve may be measured, remembered, or a prior of its device model. It is taken as it is believed to be: the budget
-is kept by caps, whatever the curves are, and to take those that are known less for steeper would slow the others down.
+A job's curve may be measured, remembered, or a prior of its device model. It is taken as it is believed to be: the
+budget is kept by caps, whatever the curves are, and to take those that are known less for steeper would only slow the
+others down.
 """
 
 from collections.abc import Sequence

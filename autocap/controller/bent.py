@@ -28,8 +28,8 @@ def bent(
     held: Sequence[Prediction],
     common: tuple[float, float],
 ) -> tuple[Prediction, ...]:
-    """The points and the caps held, ascending. points: more than one, the last that of the baseline. at: what the curve
-    says of any cap, watts. held: what caps have shown over the baseline, with their own errors alone. common: the
+    """The points and the caps held, ascending. points: the last is that of the baseline. at: what the curve says of any
+    cap, watts. held: what caps have shown over the baseline, with their own errors alone. common: the
     baseline's relative errors of time and energy, which are in those of the points, and in all that comes out."""
     top = points[-1]
     known = {one.cap_w: one for one in (*(at(one.cap_w) for one in held), *points)}
@@ -39,6 +39,8 @@ def bent(
     log_w = np.log([one.cap_w for one in before])
     alike = np.exp(-0.5 * ((log_w[:, None] - log_w[None, :]) / _LENGTH) ** 2)
     inner = np.array([one is not top for one in before])
+    if not inner.any():
+        return tuple(points)
 
     def after(of: Callable[[Prediction], tuple[float, float]], error: float) -> Floats:
         """Value and relative error, shape (caps, 2)."""

@@ -2,8 +2,8 @@
 
 What was decided is held as far as the ceiling allows it. Below it, the best cap by all that is known of the job's curve
 is held at once, without another search; and so it is where the search was done under a lower ceiling than there is now.
-What is held so is measured meanwhile, which costs the job nothing and makes the curve better where that counts: again and
-again until it is known well, as others' shares depend on it.
+What is held so is measured meanwhile, which costs the job nothing and makes the curve better where that counts: again
+and again until it is known well, as others' shares depend on it.
 """
 
 from dataclasses import replace

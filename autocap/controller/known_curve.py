@@ -55,7 +55,7 @@ class KnownCurve:
         return replace(curve, asked_w=curve.best_w(curve.points[-1].cap_w, metric))
 
     def bent_to(self, held: Sequence[Prediction]) -> "KnownCurve":
-        """The same once caps have shown so much over the baseline, with their own errors alone, while they were held."""
+        """The same once caps have shown so much over the baseline while they were held, with their own errors alone."""
         if not held:
             return self
         common = self.baseline.period_rel_stderr, self.baseline.energy_rel_stderr

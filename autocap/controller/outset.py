@@ -17,8 +17,8 @@ from autocap.strategies.grid import CapGrid
 
 
 class Outset:
-    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before. seen: what
-    caps have shown in these, where the job is still the same."""
+    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before. seen:
+    what caps have shown in these, where the job is still the same."""
 
     def __init__(
         self,

@@ -60,8 +60,8 @@ class Search:
 
     def rebase(self, baseline: Measurement) -> None:
         """The baseline was measured again: what follows is compared with this one, so that a slow drift of the machine
-        cancels. The strategy is told what the cap would have shown at the first one. Under a budget that one was measured
-        long, to be compared with other jobs', so that nothing but a real drift is to move what it says."""
+        cancels. The strategy is told what the cap would have shown at the first one. Under a budget that one was
+        measured long, to be compared with other jobs', so that nothing but a real drift is to move what it says."""
         apart = abs(baseline.period_s / self.first.period_s - 1)
         same = apart < _SAME * math.hypot(baseline.period_rel_stderr, self.first.period_rel_stderr)
         self.baseline = self.first if self._shared and same else baseline

@@ -55,9 +55,7 @@ class Prober:
         where they are counted."""
         self._known = (lambda found: found) if baseline is None else partial(proxy.beside, baseline)
 
-    def start_baseline(
-        self, caps_w: tuple[float, ...], window: Window | None = None, *, shared: bool = False
-    ) -> None:
+    def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None, *, shared: bool = False) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
         collected before. shared: as well as to be held against those of other jobs."""
         rules = replace(self.rules, level=True, target_stderr=self.rules.target_stderr * self._baseline_error)

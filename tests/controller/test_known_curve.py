@@ -137,3 +137,8 @@ def test_one_wild_measurement_moves_a_curve_by_little(time: float) -> None:
     before = curve(120.0, 150.0, 200.0)
     after = before.bent_to([held(150.0, time)])
     assert after.expected(150.0).period_s == pytest.approx(before.expected(150.0).period_s, rel=0.01)
+
+
+def test_what_is_held_at_the_baselines_own_cap_of_which_alone_anything_is_known_changes_nothing() -> None:
+    before = KnownCurve.of(shown(260.0), (), (), EDP)
+    assert before.bent_to([held(260.0, 1.01)]) == before
