@@ -21,8 +21,7 @@ _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
-_MOST_NOTED = 24  # of what caps have shown while they were held, the latest
-_SAME = 2.0  # standard errors by which a baseline may be off another that is as good
+_MOST_NOTED = 24  # of what caps have shown while they were held
 # From the baseline, trials of earlier searches, and the caps that it may ask for.
 NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid], StrategyLike]
 
@@ -62,9 +61,8 @@ class Search:
         """The baseline was measured again: what follows is compared with this one, so that a slow drift of the machine
         cancels. The strategy is told what the cap would have shown at the first one. Under a budget that one was
         measured long, to be compared with other jobs', so that nothing but a real drift is to move what it says."""
-        apart = abs(baseline.period_s / self.first.period_s - 1)
-        same = apart < _SAME * math.hypot(baseline.period_rel_stderr, self.first.period_rel_stderr)
-        self.baseline = self.first if self._shared and same else baseline
+        ratio, error = slowdown(baseline, self.first)
+        self.baseline = self.first if self._shared and abs(ratio - 1) < _SURE * error else baseline
 
     def anchor(self, baseline: Measurement) -> tuple[Trial, ...]:
         """The baseline was rough and is known now: a new strategy is told all trials as they cost against this one.
@@ -147,7 +145,7 @@ class Search:
 
     @property
     def seen(self) -> tuple[Measurement, ...]:
-        """All that caps below the baseline's have shown, as at the first baseline."""
+        """What trials and caps that were held have shown, as at the first baseline."""
         return (*self.shown[1:], *self._noted)
 
     def knows(self, cap_w: float, error: float) -> bool:
@@ -160,8 +158,8 @@ class Search:
         if self._drawn is None:
             with _arms_length():
                 strategy = self._strategy if self.grid == self._whole else self._made(self._whole, self._told)
-            predicted = _predictions(strategy, self._whole)
-            self._drawn = KnownCurve.of(self.first, self.shown[1:], predicted, self._metric, self._noted)
+            known = self.first, self.shown[1:], _predictions(strategy, self._whole)
+            self._drawn = KnownCurve.of(*known, self._metric, self._noted)
         return self._drawn
 
     def _tell_anew(self) -> None:
