@@ -21,7 +21,8 @@ class Account:
     """ordered_w: by the latest order; the cap found where there was none yet. standing_w: the highest cap that may be
     in force, which is higher until that order is confirmed. target_w: what the job is to have, `None` until caps were
     shared among all. order: the latest, `None` once it is confirmed; sent_s: when it was last sent. lost_s: when it was
-    last heard of, `None` while it is. draw_w: what its devices draw at most, where no cap binds them.
+    last heard of, `None` while it is. draw_w: what its devices draw at most, where no cap binds them. measures: whether
+    somebody measures what caps cost it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Account:
     told: bool = False
     lost_s: float | None = None
     draw_w: float | None = None
+    measures: bool = False
 
     @property
     def lowest_w(self) -> float:

@@ -113,8 +113,13 @@ class Ledger:
             self._stale = self._urgent = True
 
     def curve(self, name: str, curve: JobCurve) -> None:
-        """More is known of a job."""
-        self._accounts[name].curve = curve
+        """Whoever measures what caps cost a job knows more of it."""
+        self._accounts[name].curve, self._accounts[name].measures = curve, True
+        self._stale = True
+
+    def unattended(self, name: str) -> None:
+        """Nobody measures what caps cost a job any more."""
+        self._accounts[name].measures = False
         self._stale = True
 
     def drew(self, name: str, watts: float) -> None:

@@ -43,7 +43,8 @@ class Loans:
         for place in sorted(range(len(jobs)), key=lambda place: before.get(jobs[place].name, np.inf)):
             one, cap_w = jobs[place], float(caps_w[place])
             top_w = float(one.curve.caps_w[-1])
-            if not is_estimated(one.curve) or top_w - cap_w < _NEAR_W or t_s < self._rest_s.get(one.name, -np.inf):
+            wanted = one.measures and is_estimated(one.curve) and t_s >= self._rest_s.get(one.name, -np.inf)
+            if not wanted or top_w - cap_w < _NEAR_W:
                 continue
             more_w = one.curve.devices * (top_w - cap_w)
             others_w = spare_w - (charged_w[place] - one.curve.devices * one.lowest_w)

@@ -1,5 +1,7 @@
 """Who may draw how much of a budget, in virtual time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -211,6 +213,16 @@ def test_a_loan_that_comes_to_nothing_ends_and_is_not_given_again_soon() -> None
     assert confirmed(book, LOAN_S + 60)["a"] < 0.9 * HIGH_W
 
 
+def test_a_loan_ends_with_the_tuner_that_had_it() -> None:
+    book = ledger(1000.0)
+    for name in "abcd":
+        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book.curve("a", measured(0.03))
+    assert confirmed(book, 0.0)["a"] == HIGH_W
+    book.unattended("a")
+    assert confirmed(book, EVERY_S)["a"] < 0.9 * HIGH_W
+
+
 @pytest.mark.parametrize("policy", [Policy.FAIR, Policy.ENERGY])
 def test_nothing_is_lent_that_others_cannot_give_nor_where_joules_alone_count(policy: Policy) -> None:
     book = ledger(420.0 if policy is Policy.FAIR else 1000.0, policy=policy)
@@ -317,6 +329,12 @@ class World(RuleBasedStateMachine):
     def answer(self, data: st.DataObject) -> None:
         order = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
         self.book.confirm(order.name, order.serial)
+
+    @precondition(lambda self: self.caps_w)
+    @rule(data=st.data(), error=st.sampled_from([0.001, 0.03]))
+    def learn(self, data: st.DataObject, error: float) -> None:
+        name = data.draw(st.sampled_from(self.names()))
+        self.book.curve(name, replace(measured(error), devices=self.book[name].curve.devices))
 
     @rule()
     def come_to_rest(self) -> None:
