@@ -2,8 +2,9 @@
 
     curves = Curves.of([curve_of_one_job, …])
 
-A job's curve may be measured, remembered, or a prior of its device model; with its errors it is taken at its upper
-confidence limit, so that neither the budget nor the fairness rests on luck.
+A job's curve may be measured, remembered, or a prior of its device model. It is taken as it is believed to be: the
+budget is kept by caps, whatever the curves are, and to take those that are known less for steeper would only slow the
+others down.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 POINTS = 64  # of a job's curve
-_SURE = 1.0  # standard errors above the estimate that a curve is taken at
-_MOST_AT_ONCE, _SHAPE = 2.0, 0.03  # of a correction: the largest factor, and the error that is left, of the slowdown
 _COMPUTE_BOUND = 1 / 3  # the exponent of time against power that a job without a curve is taken to have: power ∝ clock³
 
 
@@ -92,20 +91,6 @@ class JobCurve:
         below = (cap_w, slower, self.energy[0], slower - self.slowdown[0], 0.2)
         return self._of([np.insert(column, 0, value) for column, value in zip(self._columns(), below, strict=True)])
 
-    def corrected(self, cap_w: float, slowdown: float, stderr: float) -> "JobCurve":
-        """The curve once a slowdown was measured at a cap, watts, with its standard error: all of its slowdowns change
-        by one factor, by as much as both errors allow, and twofold at most. Where the curve says that the cap costs
-        nothing, it stays. What one cap shows of the others is never certain, so some error is left."""
-        believed = float(np.interp(cap_w, self.caps_w, self.slowdown))
-        error = float(np.interp(cap_w, self.caps_w, np.broadcast_to(self.slowdown_stderr, self.caps_w.shape)))
-        if believed <= 0 or not stderr >= 0 or error == 0:
-            return self
-        trust = error**2 / (error**2 + stderr**2)
-        factor = min(max(1 / _MOST_AT_ONCE, 1 + trust * (slowdown / believed - 1)), _MOST_AT_ONCE)
-        slowdowns = self.slowdown * factor
-        left = np.asarray(self.slowdown_stderr) * factor * np.sqrt(1 - trust)
-        return replace(self, slowdown=slowdowns, slowdown_stderr=np.maximum(left, _SHAPE * np.abs(slowdowns)))
-
     def _columns(self) -> tuple[Floats, ...]:
         errors = (np.broadcast_to(error, self.caps_w.shape) for error in (self.slowdown_stderr, self.energy_stderr))
         return (self.caps_w, self.slowdown, self.energy, *errors)
@@ -144,14 +129,13 @@ class Curves:
 
     @classmethod
     def of(cls, jobs: Sequence[JobCurve], points: int = POINTS) -> "Curves":
-        """All of them on as many points each, at the upper limits of what is believed of them."""
+        """All of them on as many points each."""
         shape = (len(jobs), points)
         caps_w, slowdown, energy = np.empty(shape), np.empty(shape), np.empty(shape)
         for row, job in enumerate(jobs):
             caps_w[row] = np.linspace(job.caps_w[0], job.caps_w[-1], points)
-            late = job.slowdown + _SURE * np.asarray(job.slowdown_stderr)
-            slowdown[row] = np.interp(caps_w[row], job.caps_w, np.maximum.accumulate(late[::-1])[::-1])
-            energy[row] = np.interp(caps_w[row], job.caps_w, job.energy + _SURE * np.asarray(job.energy_stderr))
+            slowdown[row] = np.interp(caps_w[row], job.caps_w, np.maximum.accumulate(job.slowdown[::-1])[::-1])
+            energy[row] = np.interp(caps_w[row], job.caps_w, job.energy)
         return cls(
             caps_w=caps_w,
             slowdown=slowdown,
@@ -163,6 +147,17 @@ class Curves:
 
     def __len__(self) -> int:
         return len(self.devices)
+
+    def of_jobs(self, some: "NDArray[np.bool_]") -> "Curves":
+        """Of some jobs, shape (jobs,)."""
+        return Curves(
+            caps_w=self.caps_w[some],
+            slowdown=self.slowdown[some],
+            energy=self.energy[some],
+            devices=self.devices[some],
+            weight=self.weight[some],
+            most_slowdown=self.most_slowdown[some],
+        )
 
     def slowdown_at(self, caps_w: Floats) -> Floats:
         """At one cap a job, watts; shape (jobs,)."""

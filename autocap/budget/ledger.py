@@ -11,13 +11,14 @@ reserved, would leave the budget. So it is kept in whatever order jobs come, go,
 moments in which a budget that fell, or a job that came with caps of its own, is being answered by orders to lower.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autocap.budget.account import Account, Order
-from autocap.budget.curves import Curves, JobCurve
+from autocap.budget.curves import Curves, Floats, JobCurve
+from autocap.budget.lending import Loans
 from autocap.budget.shares import Policy, charged_w, settled, share, topped
 
 EVERY_S = 5.0
@@ -50,7 +51,7 @@ class Ledger:
         self,
         budget_w: float,
         *,
-        step_w: float = 1.0,
+        step_w: float = 0.5,
         slack_w: float = 5.0,
         policy: Policy = Policy.FAIR,
         reserved_w: float = 0.0,
@@ -63,6 +64,7 @@ class Ledger:
         self._shared_s = -np.inf
         self._stale = self._urgent = False
         self._serial = 0
+        self._loans = Loans()
 
     @property
     def budget_w(self) -> float:
@@ -93,6 +95,7 @@ class Ledger:
     def leave(self, t_s: float, name: str) -> None:
         """It has ended, and its devices draw nothing of this budget any more."""
         del self._accounts[name]
+        self._loans.forget(name)
         self._stale = self._urgent = True
 
     def lost(self, t_s: float, name: str) -> None:
@@ -110,8 +113,8 @@ class Ledger:
             self._stale = self._urgent = True
 
     def curve(self, name: str, curve: JobCurve) -> None:
-        """More is known of a job."""
-        self._accounts[name].curve = curve
+        """Whoever measures what caps cost a job knows more of it."""
+        self._accounts[name].curve, self._accounts[name].measures = curve, True
         self._stale = True
 
     def weigh(self, name: str, weight: float | None) -> None:
@@ -120,10 +123,9 @@ class Ledger:
         if weight != account.weight:
             account.weight, self._stale, self._urgent = weight, True, True
 
-    def slowed(self, name: str, cap_w: float, slowdown: float, stderr: float) -> None:
-        """A job's slowdown was measured at a cap, watts."""
-        account = self._accounts[name]
-        account.curve = account.curve.corrected(cap_w, slowdown, stderr)
+    def unattended(self, name: str) -> None:
+        """Nobody measures what caps cost a job any more."""
+        self._accounts[name].measures = False
         self._stale = True
 
     def drew(self, name: str, watts: float) -> None:
@@ -155,6 +157,7 @@ class Ledger:
     def decide(self, t_s: float) -> Decision:
         """What is to be ordered now. To be asked often: also whether those were lowered who make room for others."""
         self._end_leases(t_s)
+        self._stale |= self._loans.is_over(t_s)
         if self._stale and (self._urgent or t_s >= self._shared_s + self._every_s):
             self._share(t_s)
         orders = (*self._lower(t_s), *self._raise(t_s), *self._again(t_s))
@@ -178,14 +181,26 @@ class Ledger:
         gone_w = sum(one.charged_w for one in self._accounts.values() if one.lost_s is not None)
         budget_w = self._budget_w - self._reserved_w - gone_w
         curves = Curves.of([one.wanted(self._slack_w) for one in there])
-        caps_w = ideal_w = share(curves, budget_w, self._policy).caps_w
-        frugal = self._policy is Policy.ENERGY
-        if frugal or charged_w(curves, curves.caps_w[:, -1]) > budget_w:
-            held_w = np.array([np.nan if one.target_w is None else one.target_w for one in there])
-            caps_w = settled(curves, ideal_w, held_w, budget_w, self._step_w)
-            caps_w = caps_w if frugal else topped(curves, caps_w, ideal_w, budget_w, self._step_w)
+        caps_w = self._shared(there, curves, budget_w)
+        if self._policy is not Policy.ENERGY:
+            lent = np.array(self._loans.choose(t_s, there, caps_w, budget_w))
+            if lent.any():
+                caps_w[lent] = curves.caps_w[lent, -1]
+                left_w = budget_w - float(curves.devices[lent] @ caps_w[lent])
+                others = [one for one, is_lent in zip(there, lent, strict=True) if not is_lent]
+                caps_w[~lent] = self._shared(others, curves.of_jobs(~lent), left_w)
         for account, cap_w, expected in zip(there, caps_w, curves.slowdown_at(caps_w), strict=True):
             account.target_w, account.expected = float(cap_w), float(expected)
+
+    def _shared(self, jobs: Sequence[Account], curves: Curves, budget_w: float) -> Floats:
+        """The caps of some jobs in whole steps, watts."""
+        ideal_w = share(curves, budget_w, self._policy).caps_w
+        frugal = self._policy is Policy.ENERGY
+        if not frugal and charged_w(curves, curves.caps_w[:, -1]) <= budget_w:
+            return ideal_w.copy()
+        held_w = np.array([np.nan if one.target_w is None else one.target_w for one in jobs])
+        caps_w = settled(curves, ideal_w, held_w, budget_w, self._step_w)
+        return caps_w if frugal else topped(curves, caps_w, ideal_w, budget_w, self._step_w)
 
     def _lower(self, t_s: float) -> list[Order]:
         orders = []

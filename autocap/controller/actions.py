@@ -95,6 +95,11 @@ class Outbox:
         return self.original_w if self._aside else self.decided_w
 
     @property
+    def has_room(self) -> bool:
+        """Whether a budget runs, and the limits found on arrival may hold under it."""
+        return self.ceiling_w < math.inf and not self.is_bound
+
+    @property
     def is_bound(self) -> bool:
         """Whether the limits found on arrival may not hold."""
         return self.original_w != self._found_w

@@ -2,7 +2,8 @@
 
 What was decided is held as far as the ceiling allows it. Below it, the best cap by all that is known of the job's curve
 is held at once, without another search; and so it is where the search was done under a lower ceiling than there is now.
-What is held so is measured meanwhile, which costs the job nothing and makes the curve better where that counts.
+What is held so is measured meanwhile, which costs the job nothing and makes the curve better where that counts: again
+and again until it is known well, as others' shares depend on it.
 """
 
 from dataclasses import replace
@@ -11,12 +12,17 @@ from typing import assert_never
 from autocap import events
 from autocap.controller.actions import Keep, KeepByCurve, Kept, Outbox, Revert
 from autocap.controller.holding import Hold
-from autocap.controller.search import BESIDE, Search
+from autocap.controller.search import Search
+from autocap.measurement.batches import pool
 from autocap.measurement.metering import Metered
+from autocap.measurement.probe import ProbeRules
 from autocap.measurement.prober import Prober
-from autocap.records import TOLERANCE_W, same_limits
+from autocap.records import TOLERANCE_W, Measurement, same_limits
 
 Caps = tuple[float, ...]
+
+_BESIDE = 0.01  # of a cap: what is measured goes on while that is held which is so near
+_WELL = 0.001  # an error of the time per iteration, relative
 _WEEK_S = 7 * 86400.0  # after which a cap is looked at closely once more
 _CLOSE, _CLOSE_S = 0.0005, 600.0  # a relative error, and how long it is tried for, seconds
 
@@ -27,7 +33,9 @@ class Ceiling:
     def __init__(self, outbox: Outbox, prober: Prober) -> None:
         self._out, self._prober = outbox, prober
         self._closely = False
-        self._measured_w = 0.0  # the common cap that is measured while it is held, or was last
+        self._begun_w = 0.0  # the common cap at which the measurement of what is held began, or the last one did
+        self._held_w: list[float] = []  # since then, at each sample that counts
+        self._shown: list[Measurement] = []  # at the caps held now, not yet told
 
     def lacks_baseline(self, search: Search) -> bool:
         """Whether the limits found on arrival may hold, and the baseline was measured at lower ones."""
@@ -55,22 +63,56 @@ class Ceiling:
         know them."""
         self._out.set(caps_w)
         hold.moved(search.curve.expected(max(caps_w)), self._out.now_s)
-        if self._prober.busy and abs(caps_w[0] - self._measured_w) <= BESIDE * self._measured_w:
+        if self._prober.busy and abs(caps_w[0] - self._begun_w) <= _BESIDE * self._begun_w:
             return  # a budget moves by a watt or two all the time
         self._prober.rest()
-        rules = replace(self._prober.rules, target_stderr=_CLOSE, limit_s=_CLOSE_S) if closely else self._prober.rules
-        known = search.is_close(caps_w[0], self._out.now_s - _WEEK_S) if closely else search.has_shown(caps_w[0])
-        if len(set(caps_w)) == 1 and not known:
-            self._measured_w, self._closely = caps_w[0], closely
-            self._prober.start(caps_w, search.cost, rules)
+        self.tell()
+        self._closely = closely
+        self._measure(search, self._prober.rules)
 
     def take(self, hold: Hold, search: Search, metered: Metered) -> None:
         """Take in a sample while caps are held; where that ends their measurement, they are known."""
+        if self._prober.collecting:
+            self._held_w.append(self._out.decided_w[0])
         result = self._prober.add(metered)
-        if result is not None and result.measurement is not None:
-            search.note(result.measurement, as_it_is=self._closely)
-            hold.moved(result.measurement, self._out.now_s)
-            self._out.announce(events.HeldMeasured(t_s=self._out.now_s, measurement=result.measurement))
+        if result is None:
+            return
+        if result.measurement is not None:
+            self._note(hold, search, result.measurement)
+        if not self._prober.busy:
+            self.tell()
+
+    def tell(self) -> None:
+        """Announce what was measured of the caps held last, as they are held no more, or known well."""
+        if self._shown:
+            self._out.announce(events.HeldMeasured(t_s=self._out.now_s, measurement=pool(self._shown)))
+        self._shown = []
+
+    def _note(self, hold: Hold, search: Search, shown: Measurement) -> None:
+        if self._closely:
+            search.note_closely(shown)
+        else:
+            mean_w = sum(self._held_w) / len(self._held_w) if self._held_w else self._begun_w
+            shown = replace(shown, cap_w=self._out.every(mean_w))
+            search.note(shown)
+        hold.moved(shown, self._out.now_s)
+        self._shown.append(shown)
+        if not self._closely:
+            self._measure(search, replace(self._prober.rules, settle_s=0.0))
+
+    def _measure(self, search: Search, rules: ProbeRules) -> None:
+        """What is held: once with a close look, else again and again until its time is known well. One cap for all
+        devices is."""
+        caps_w = self._out.decided_w
+        self._held_w = []
+        if self._closely:
+            rules = replace(rules, target_stderr=_CLOSE, limit_s=_CLOSE_S)
+            known = search.is_close(caps_w[0], self._out.now_s - _WEEK_S)
+        else:
+            known = search.knows(caps_w[0], _WELL)
+        if len(set(caps_w)) == 1 and not known:
+            self._begun_w = caps_w[0]
+            self._prober.start(caps_w, search.cost, rules)
 
     def _is_above(self, search: Search) -> bool:
         """Whether more may hold now than the search knew of."""

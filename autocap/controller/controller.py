@@ -139,7 +139,7 @@ class Controller:
     def curve(self) -> KnownCurve | None:
         """What is known of how time and energy follow the cap; `None` before anything was measured below the
         baseline."""
-        if not isinstance(self._phase, Exploring | Holding) or not self._phase.exploration.search.history:
+        if not isinstance(self._phase, Exploring | Holding) or not self._phase.exploration.search.seen:
             return None
         return self._phase.exploration.search.curve
 
@@ -178,7 +178,7 @@ class Controller:
             case Baseline():
                 if self._out.original_w != limits_w:
                     self._out.set(self._out.original_w)
-                    self._prober.start_baseline(self._out.original_w)
+                    self._start_baseline()
             case Exploring(exploration=exploration) | Holding(exploration=exploration) if self._keeping.lacks_baseline(
                 exploration.search
             ):
@@ -221,6 +221,7 @@ class Controller:
             return []
         if isinstance(self._phase, Exploring):
             self._phase.exploration.abandon(reason)
+        self._keeping.tell()
         self._out.decided_w = self._out.original_w
         self._finish()
         return self._out.actions
@@ -248,7 +249,7 @@ class Controller:
             return
         self._out.warn(f"iterations are counted by {kind} from now on, not by {before} any more, so all begins anew")
         self._intake.begin_anew()
-        self._outset.history = ()
+        self._outset.history = self._outset.seen = ()
         self._prober.rest()
         self._out.set(self._out.original_w)
         self._await_steadiness()
@@ -282,7 +283,7 @@ class Controller:
                 pass
             case Rough(baseline=baseline):
                 search = self._outset.search(baseline)
-                if search.has_own_length:
+                if search.has_own_length or self._out.has_room:
                     waiting.insist()
                 else:
                     self._begin_roughly(search)
@@ -306,7 +307,11 @@ class Controller:
     def _measure_baseline(self, steady: Window | None = None) -> None:
         self._phase = Baseline()
         self._out.enter(State.BASELINE)
-        self._prober.start_baseline(self._out.original_w, steady)
+        self._start_baseline(steady)
+
+    def _start_baseline(self, steady: Window | None = None) -> None:
+        """Under a budget that has room for the limits found, long: what other jobs get depends on it."""
+        self._prober.start_baseline(self._out.original_w, steady, shared=self._out.has_room)
 
     def _end_baseline(self, result: ProbeResult) -> None:
         if result.measurement is not None and self._progress.confidence == "low":
@@ -373,7 +378,9 @@ class Controller:
     def _tune_anew(self, phase: Exploring | Holding, why: str) -> None:
         """Back to BASELINE, at the limit found on arrival; the trials so far go to the next search as history."""
         self._out.warn(f"tuning anew: {why}")
-        self._outset.history = phase.exploration.search.history
+        search = phase.exploration.search
+        self._outset.history, self._outset.seen = search.history, search.seen if why == _ROOM else ()
+        self._keeping.tell()
         self._out.set(self._out.original_w)
         self._measure_baseline()
 

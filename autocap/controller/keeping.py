@@ -56,12 +56,18 @@ class Keeping:
             case Move(cap_w=cap_w):
                 return self._moved(holding, self._out.every(cap_w))
             case Confirm(cap_w=cap_w, window_error=window_error):
+                self.tell()
                 exploration.check(self._out.every(cap_w), window_error)
             case TryOut(cap_w=cap_w):
+                self.tell()
                 exploration.go_on(cap_w, holding.decision)
             case _:
                 assert_never(step)
         return Exploring(exploration=exploration, held_w=holding.caps_w)
+
+    def tell(self) -> None:
+        """Announce what was measured of the caps held last, as they are held no more."""
+        self._ceiling.tell()
 
     def limited(self, holding: Holding) -> Holding:
         """The ceiling has moved: hold what was decided as far as it allows."""
@@ -76,6 +82,7 @@ class Keeping:
         if not holding.hold.check_due(metered) or not exploration.is_anchored or at_limit:
             return holding
         self.plan.begin_check()
+        self.tell()
         self._following.before_check(exploration)
         exploration.check(holding.caps_w)
         return Exploring(exploration=exploration, held_w=holding.caps_w)

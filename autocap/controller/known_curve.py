@@ -2,7 +2,8 @@
 
 A cap that was measured counts as measured; one that the strategy predicts, as predicted. Between such caps, ln time and
 ln energy per iteration are straight lines in the logarithm of the cap; below the lowest, time grows with 1/cap, as that
-of compute-bound work does, and energy stays. Above the highest nothing is known.
+of compute-bound work does, and energy stays. Above the highest nothing is known. To what caps have shown while they
+were held, all that is bent.
 """
 
 import math
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from autocap.controller.bent import bent, own_error
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, same_limit
@@ -32,9 +34,15 @@ class KnownCurve:
 
     @classmethod
     def of(
-        cls, baseline: Measurement, shown: Sequence[Measurement], predicted: Sequence[Prediction], metric: Metric
+        cls,
+        baseline: Measurement,
+        shown: Sequence[Measurement],
+        predicted: Sequence[Prediction],
+        metric: Metric,
+        held: Sequence[Measurement] = (),
     ) -> "KnownCurve":
-        """shown: measurements at common caps, as at the baseline. predicted: of other caps, against it."""
+        """shown: measurements at common caps, as at the baseline. predicted: of other caps, against it. held: what caps
+        have shown outside of trials, as at the baseline."""
         at_cap: dict[float, list[Measurement]] = {}
         for one in shown:
             at_cap.setdefault(max(one.cap_w), []).append(one)
@@ -43,7 +51,19 @@ class KnownCurve:
         known[max(baseline.cap_w)] = _against(baseline, baseline)
         points = tuple(known[cap_w] for cap_w in sorted(known))
         curve = cls(baseline=baseline, points=points, asked_w=points[-1].cap_w)
-        return replace(curve, asked_w=curve.best_w(points[-1].cap_w, metric))
+        curve = curve.bent_to([_over(baseline, one) for one in held])
+        return replace(curve, asked_w=curve.best_w(curve.points[-1].cap_w, metric))
+
+    def bent_to(self, held: Sequence[Prediction]) -> "KnownCurve":
+        """The same once caps have shown so much over the baseline while they were held, with their own errors alone."""
+        if not held:
+            return self
+        common = self.baseline.period_rel_stderr, self.baseline.energy_rel_stderr
+        return replace(self, points=bent(self.points, self._at, held, common))
+
+    def own_error(self, cap_w: float) -> float:
+        """How well the time at a cap, watts, is known, without the baseline's part in it: a relative error."""
+        return own_error(self._at(cap_w).period_rel_stderr, self.baseline.period_rel_stderr)
 
     @property
     def baseline_w(self) -> float:
@@ -151,12 +171,23 @@ def _between(below: Prediction, above: Prediction, cap_w: float) -> Prediction:
 
 def _against(baseline: Measurement, shown: Measurement) -> Prediction:
     """A measurement over the baseline, the errors of both included; of the baseline itself, nearly certain."""
-    both = () if shown is baseline else (baseline, shown)
+    if shown is baseline:
+        return replace(_over(baseline, shown), energy_rel_stderr=_LEAST, period_rel_stderr=_LEAST)
+    own = _over(baseline, shown)
+    return replace(
+        own,
+        energy_rel_stderr=max(_LEAST, math.hypot(own.energy_rel_stderr, baseline.energy_rel_stderr)),
+        period_rel_stderr=max(_LEAST, math.hypot(own.period_rel_stderr, baseline.period_rel_stderr)),
+    )
+
+
+def _over(baseline: Measurement, shown: Measurement) -> Prediction:
+    """A measurement over the baseline, with its own errors alone."""
     return Prediction(
         cap_w=max(shown.cap_w),
         energy=shown.energy_per_iteration_j / baseline.energy_per_iteration_j,
         time=shown.period_s / baseline.period_s,
-        energy_rel_stderr=max(_LEAST, math.hypot(*(one.energy_rel_stderr for one in both))),
-        period_rel_stderr=max(_LEAST, math.hypot(*(one.period_rel_stderr for one in both))),
+        energy_rel_stderr=max(_LEAST, shown.energy_rel_stderr),
+        period_rel_stderr=max(_LEAST, shown.period_rel_stderr),
         time_energy_corr=shown.time_energy_corr,
     )

@@ -18,8 +18,9 @@ from autocap.strategies.grid import CapGrid
 
 
 class Outset:
-    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before. metric:
-    by which a search that begins is to go, from its baseline."""
+    """grid: the caps that may be tried. new_strategy: builds one. history: the trials of the searches before. seen:
+    what caps have shown in these, where the job is still the same. metric: by which a search that begins is to go, from
+    its baseline."""
 
     def __init__(
         self,
@@ -36,9 +37,10 @@ class Outset:
         self._metric = metric
         self._progress, self._out, self._prober = progress, outbox, prober
         self.history: Sequence[Trial] = ()
+        self.seen: Sequence[Measurement] = ()
 
     def search(self, baseline: Measurement) -> Search:
-        return Search(
+        search = Search(
             self._new_strategy,
             self._grid,
             self._metric(baseline),
@@ -47,6 +49,9 @@ class Outset:
             before=self.history,
             most_w=self._out.ceiling_w,
         )
+        for shown in self.seen:
+            search.note(shown)
+        return search
 
     def outlook(self, search: Search) -> Outlook:
         """How long it is going to take."""

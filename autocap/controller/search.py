@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from autocap.controller.known_curve import KnownCurve
+from autocap.controller.noted import Noted
 from autocap.errors import AutocapError, StrategyError
 from autocap.measurement.batches import as_at, pool
 from autocap.measurement.probe import ProbeRules
@@ -20,9 +21,7 @@ from autocap.strategies.grid import CapGrid
 _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
-_CLOSE = 0.001  # the same, of a cap that is looked at closely
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
-BESIDE = 0.01  # of a cap: what is so near shows what it shows
 # From the baseline, trials of earlier searches, the caps that it may ask for, and the metric.
 NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid, Metric], StrategyLike]
 
@@ -49,11 +48,10 @@ class Search:
         self.metric, self._sigmas = metric, prune_sigmas
         self.baseline = self.first = baseline
         self._new_strategy = new_strategy
-        self._noted: tuple[Measurement, ...] = ()  # as at the first baseline, of caps that no trial was of
+        self._noted = Noted()
+        self._shared = most_w < math.inf
         self._drawn: KnownCurve | None = None  # while nothing new is known
         self._predicted: tuple[Prediction, ...] | None = None  # the same
-        self._looked_s: dict[float, float] = {}  # when each cap was looked at closely
-        self._tells_noted = False  # to a strategy that predicts
         self._told: tuple[Trial, ...] = ()  # as the strategy knows them, oldest first
         self._failed, self._outdated = 0, False  # in a row; whether the strategy goes by another metric
         with _arms_length():
@@ -62,8 +60,10 @@ class Search:
 
     def rebase(self, baseline: Measurement) -> None:
         """The baseline was measured again: what follows is compared with this one, so that a slow drift of the machine
-        cancels. The strategy is told what the cap would have shown at the first one."""
-        self.baseline = baseline
+        cancels. The strategy is told what the cap would have shown at the first one. Under a budget that one was
+        measured long, to be compared with other jobs', so that nothing but a real drift is to move what it says."""
+        ratio, error = slowdown(baseline, self.first)
+        self.baseline = self.first if self._shared and abs(ratio - 1) < _SURE * error else baseline
 
     def anchor(self, baseline: Measurement) -> tuple[Trial, ...]:
         """The baseline was rough and is known now: a new strategy is told all trials as they cost against this one.
@@ -135,6 +135,7 @@ class Search:
     def restrict(self, most_w: float) -> None:
         """Ask for no cap above most_w, watts, from now on: where that takes or gives caps, a new strategy goes on from
         what is known."""
+        self._shared = most_w < math.inf
         grid = _up_to(self._whole, most_w)
         if grid != self.grid:
             self.grid = grid
@@ -145,28 +146,33 @@ class Search:
         asked anything that depends on it."""
         self.metric, self._drawn, self._outdated = metric, None, True
 
-    def note(self, shown: Measurement, *, as_it_is: bool = False) -> None:
-        """Take in what a cap has shown while it was held, outside of any trial; instead of what one beside it had.
-        as_it_is: without a baseline that was measured anew, whose error would come to that of each of many; what is of
-        the baseline's own limits makes that a better one."""
-        if as_it_is and shown.period_rel_stderr <= _CLOSE:
-            self._looked_s[max(shown.cap_w)] = shown.start_s
-        if as_it_is and same_limits(shown.cap_w, self.first.cap_w):
+    def note(self, shown: Measurement) -> None:
+        """Take in what a cap has shown while it was held, outside of any trial."""
+        self._noted.hold(self.at_first(shown))
+        self._drawn = None
+
+    def note_closely(self, shown: Measurement) -> None:
+        """The same of a close look: without a baseline that was measured anew, whose error would come to that of each
+        of many. What is of the baseline's own limits makes that a better one."""
+        is_baseline = same_limits(shown.cap_w, self.first.cap_w)
+        self._noted.look(shown, instead=not is_baseline)
+        self._drawn = self._predicted = None
+        if is_baseline:
             self.first = self.baseline = pool([self.first, shown])
-            self._drawn, self._predicted, self._outdated = None, None, True
-            return
-        others = (one for one in self._noted if not _beside(one, max(shown.cap_w)))
-        self._noted, self._drawn = (*others, shown if as_it_is else self.at_first(shown)), None
-        self._predicted = None
-        self._tells_noted |= as_it_is
+            self._outdated = True
 
     def is_close(self, cap_w: float, since_s: float) -> bool:
         """Whether a cap, watts, was looked at closely since then."""
-        return self._looked_s.get(cap_w, -math.inf) >= since_s
+        return self._noted.is_close(cap_w, since_s)
 
-    def has_shown(self, cap_w: float) -> bool:
-        """Whether anything was measured at a cap, watts, or beside it."""
-        return any(_beside(one, cap_w) for one in (*self.shown, *self._noted))
+    @property
+    def seen(self) -> tuple[Measurement, ...]:
+        """What trials and caps that were held have shown, as at the first baseline."""
+        return (*self.shown[1:], *self._noted.close, *self._noted.held)
+
+    def knows(self, cap_w: float, error: float) -> bool:
+        """Whether the time at a cap, watts, is known to a relative error, the baseline's apart."""
+        return bool(self.seen) and self.curve.own_error(cap_w) <= error
 
     @property
     def curve(self) -> KnownCurve:
@@ -175,18 +181,18 @@ class Search:
             if self._predicted is None:
                 self._predicted = self._expected()
             believed = {one.cap_w for one in self._predicted}
-            shown = [one for one in (*self.shown[1:], *self._noted) if max(one.cap_w) not in believed]
-            self._drawn = KnownCurve.of(self.first, shown, self._predicted, self.metric)
+            shown = [one for one in (*self.shown[1:], *self._noted.close) if max(one.cap_w) not in believed]
+            self._drawn = KnownCurve.of(self.first, shown, self._predicted, self.metric, self._noted.held)
         return self._drawn
 
     def _expected(self) -> tuple[Prediction, ...]:
         """Of the caps that may be asked for at some time, by the trials. Where caps are looked at again and again, by
-        what was noted as well, and of the caps that were measured where the strategy says that of them, too."""
-        told = (*self._told, *self._as_trials(self._noted)) if self._tells_noted else self._told
+        what they have shown as well, and of the caps that were measured where the strategy says that of them, too."""
+        close = self._noted.close
         with _arms_length():
-            anew = self.grid != self._whole or self._tells_noted
-            strategy = self._made(self._whole, told) if anew else self._strategy
-        return _predictions(strategy, self._whole, measured=self._tells_noted)
+            anew = self.grid != self._whole or close
+            strategy = self._made(self._whole, (*self._told, *self._as_trials(close))) if anew else self._strategy
+        return _predictions(strategy, self._whole, measured=bool(close))
 
     def _as_trials(self, shown: Iterable[Measurement]) -> Iterator[Trial]:
         for one in shown:
@@ -327,10 +333,6 @@ def _predictions(strategy: StrategyLike, grid: CapGrid, *, measured: bool = Fals
             if not isinstance(one, Prediction) or one.cap_w not in grid:
                 raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
         return found
-
-
-def _beside(shown: Measurement, cap_w: float) -> bool:
-    return abs(max(shown.cap_w) - cap_w) <= BESIDE * cap_w
 
 
 def _worse_than(cap_w: float) -> str:

@@ -101,8 +101,11 @@ class Waiting:
         self.again()
 
     def insist(self) -> None:
-        """A rough baseline does not do."""
+        """A rough baseline does not do: one is measured at the limits found on arrival."""
         self._look = None
+        if self._out.decided_w != self._out.original_w:
+            self._out.set(self._out.original_w)
+            self.again()
 
     def take(self, metered: Metered) -> Ready | None:
         """Take in a sample; how to go on, once that is known."""

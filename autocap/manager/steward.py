@@ -114,6 +114,7 @@ class Steward:
         if self.is_here(tenant) and tenant.tuned:
             tenant.tuned = tenant.silent = False
             tenant.missed = 0
+            self.ledger.unattended(tenant.name)
             self._say_joined(t_s, tenant)
             self._set(t_s, self._given(tenant, tenant.ceiling_w))
 

@@ -12,6 +12,7 @@ from autocap.measurement.window import Window
 from autocap.records import Cost, Measurement, SensorInfo
 
 _SHARPER = 0.5
+_SHARED_ERROR, _SHARED_S = 0.001, 90.0  # of a baseline that is compared with those of other jobs: of the time, relative
 
 
 class Prober:
@@ -54,12 +55,15 @@ class Prober:
         where they are counted."""
         self._known = (lambda found: found) if baseline is None else partial(proxy.beside, baseline)
 
-    def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None) -> None:
+    def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None, *, shared: bool = False) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
-        collected before."""
+        collected before. shared: as well as to be held against those of other jobs."""
         rules = replace(self.rules, level=True, target_stderr=self.rules.target_stderr * self._baseline_error)
-        self._build = lambda: Probe(caps_w, rules, self._own_cost)
-        self._probe = Probe(caps_w, rules, self._own_cost, window=window)
+        if shared:
+            rules = replace(rules, limit_s=max(rules.limit_s, _SHARED_S))
+        decided = _well_timed if shared else _decided
+        self._build = lambda: Probe(caps_w, rules, self._own_cost, decided=decided)
+        self._probe = Probe(caps_w, rules, self._own_cost, window=window, decided=decided)
 
     def start(
         self,
@@ -104,3 +108,11 @@ class Prober:
 
     def _own_cost(self, found: Measurement) -> Cost:
         return self._metric.cost(found, found)
+
+
+def _well_timed(found: Measurement) -> bool:
+    return found.period_rel_stderr <= _SHARED_ERROR
+
+
+def _decided(found: Measurement) -> bool:
+    return True

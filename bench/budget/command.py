@@ -111,7 +111,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("part", nargs="?", choices=["fleet", "live", "plan"], default="fleet")
     parser.add_argument("--places", default="10,100", metavar="LIST", help="jobs at a time (default 10,100)")
-    parser.add_argument("--budgets", default="60,80,95", metavar="LIST", help="percent of the draw (default 60,80,95)")
+    parser.add_argument(
+        "--budgets", default="60,70,80,95", metavar="LIST", help="percent of the draw (default 60,70,80,95)"
+    )
     parser.add_argument("--rules", default=";".join(RULES), metavar="LIST", help="by semicolon (default: all)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="stories of each kind (default 1)")
     parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")

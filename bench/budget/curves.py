@@ -1,7 +1,7 @@
 """The jobs' curves: the truth, and what real searches on it have shown.
 
-A search is the whole controller on the simulated device, sensor errors included (`bench.simulation`); it is done once
-for each curve and seed, and jobs of one kind share what came of it.
+A search is the whole controller on the simulated device, sensor errors included (`bench.simulation`); five are done for
+each curve and seed, which the jobs of one kind share.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from autocap.records import Prediction, StepReading
 from bench.simulation.jobs import seed_profiles, tune
 
 METRIC = Metric(name="edp")  # its searches go to the middle of the range, where caps under a budget lie
-_SEARCH_S = 300.0
+_SEARCH_S = 400.0
 _POINTS = 200
 
 
@@ -46,16 +46,17 @@ def true_tables() -> Curves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """What a search has shown. curve: the job asks for its limit found. baseline: the time per iteration that was
-    measured there, over the true one: every slowdown that the job measures later is off by it."""
+    """What a search has shown. known: the curve. baseline: the time per iteration that was measured at the limit found,
+    over the true one: every slowdown that the job measures later is off by it."""
 
-    curve: JobCurve
+    known: KnownCurve
     baseline: float
 
 
 @cache
-def searched(kind: int, seed: int) -> Searched:
-    """Of the curve of that number."""
+def searched(kind: int, number: int) -> Searched:
+    """Of the curve of that number, under a budget that has room for its baseline. number: of the search; each has its
+    own errors."""
     profile, known = profiles()[kind], list[KnownCurve]()
 
     def counter(device: SimulatedDevice, clock: Clock, controller: Controller) -> Callable[[], StepReading | None]:
@@ -66,14 +67,13 @@ def searched(kind: int, seed: int) -> Searched:
 
         return steps
 
-    job, config = SimulatedJob(profile=profile), TuneConfig(metric=METRIC)
-    tune(job, config, "model", seed=seed, end_s=_SEARCH_S, counter=counter)
-    curve = job_curve(known[0].points, profile)
-    true_s = float(profile.time_s(profile.cap_range.default_w))
-    return Searched(curve=curve, baseline=known[0].baseline.period_s / true_s)
+    job, config, found_w = SimulatedJob(profile=profile), TuneConfig(metric=METRIC), profile.cap_range.default_w
+    seed = len(profiles()) * number + kind
+    tune(job, config, "model", seed=seed, end_s=_SEARCH_S, counter=counter, grants=[(0.0, found_w)])
+    return Searched(known=known[0], baseline=known[0].baseline.period_s / float(profile.time_s(found_w)))
 
 
-def job_curve(points: Sequence[Prediction], profile: Profile) -> JobCurve:
+def job_curve(points: Sequence[Prediction], profile: Profile, devices: int = 1) -> JobCurve:
     """The allocator's view of what is known of a job, down to the lowest cap that may be set."""
     time = np.array([one.time for one in points])
     return JobCurve(
@@ -82,6 +82,7 @@ def job_curve(points: Sequence[Prediction], profile: Profile) -> JobCurve:
         energy=np.array([one.energy for one in points]),
         slowdown_stderr=time * np.array([one.period_rel_stderr for one in points]),
         energy_stderr=np.array([one.energy * one.energy_rel_stderr for one in points]),
+        devices=devices,
     ).down_to(profile.cap_range.min_w)
 
 

@@ -1,7 +1,7 @@
 """autocap's own sharing: the real ledger, with the manager's way of seeing draws and confirming what was lowered."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,7 +9,9 @@ from autocap.budget.account import Order
 from autocap.budget.curves import JobCurve, prior
 from autocap.budget.ledger import Ledger
 from autocap.budget.shares import Policy
-from bench.budget.curves import profiles, searched
+from autocap.controller.known_curve import KnownCurve
+from autocap.records import Prediction
+from bench.budget.curves import Searched, job_curve, profiles, searched
 from bench.budget.fleet import Fleet, Floats, Indices
 from bench.budget.rules import Seen
 from bench.budget.story import Story
@@ -19,6 +21,9 @@ _DRAWN_S, _QUANTILE = 10.0, 0.95  # over which, and of which readings, a draw co
 # A job has measured its slowdown once it was held for so many half seconds, nearly still (relative). The time of an
 # iteration scatters by so much.
 _WINDOW, _STILL, _JITTER = 20, 0.02, 0.01
+_MOST_HELD = 24  # of what it has measured, the latest, as its tuner keeps
+_UNKNOWN = 1.0  # an error of what is not looked at
+_SEARCHES = 5  # of each kind
 _DOUBT = 0.5  # of its slowdown, with which a curve is believed that another run remembers
 
 
@@ -37,7 +42,8 @@ class Ledgered:
         self._ledger = Ledger(story.budget_w, policy=policy)
         self._rng = np.random.default_rng([seed, 2])
         self._here: set[int] = set()
-        self._curved: set[int] = set()
+        self._known: dict[int, KnownCurve] = {}
+        self._held: dict[int, deque[Prediction]] = {}
         self._lowering: dict[int, _Lowering] = {}
         self._draws_w: dict[int, deque[tuple[float, float]]] = {}
         # Of the last half seconds, newest last: what acts, and by how much it slows down; NaN where it did not train.
@@ -82,9 +88,10 @@ class Ledgered:
         """Curves that have become known, the jobs' own measurements, and what they draw."""
         story = self._story
         for job in seen.jobs[story.known_s[seen.jobs] <= seen.t_s].tolist():
-            if job not in self._curved:
-                self._curved.add(job)
-                self._ledger.curve(str(job), self._remembered(job))
+            if job not in self._known:
+                self._known[job] = self._remembered(job)
+                self._held[job] = deque(maxlen=_MOST_HELD)
+                self._tell(job)
         if seen.t_s < self._read_s + 0.5:
             return
         self._read_s = seen.t_s
@@ -100,13 +107,21 @@ class Ledgered:
         self._slowed = np.vstack([self._slowed[1:], np.where(trains, fleet.slowdown(), np.nan)])
         still = np.ptp(self._acted_w, axis=0) < _STILL * fleet.caps_w  # false where one is NaN
         for job in seen.jobs[still[seen.jobs]].tolist():
-            if job in self._curved:
+            if job in self._known:
                 slowed = 1 + float(self._slowed[:, job].mean())
                 iterations = _WINDOW / 2 / (slowed * profiles()[self._story.kinds[job]].default_time_s)
                 error = _JITTER / float(np.sqrt(iterations))
-                off = 1.0 if self._exact else searched(int(self._story.kinds[job]), self._seed).baseline
-                shown = slowed / off * (1 + error * float(self._rng.standard_normal())) - 1
-                self._ledger.slowed(str(job), float(self._acted_w[:, job].mean()), shown, error)
+                off = 1.0 if self._exact else self._search(job).baseline
+                held = Prediction(
+                    cap_w=float(self._acted_w[:, job].mean()),
+                    energy=1.0,
+                    time=slowed / off * (1 + error * float(self._rng.standard_normal())),
+                    energy_rel_stderr=_UNKNOWN,
+                    period_rel_stderr=error,
+                    time_energy_corr=0.0,
+                )
+                self._held[job].append(held)
+                self._tell(job)
                 self._acted_w[:, job] = np.nan
 
     def _see_draw(self, job: int, seen: Seen) -> None:
@@ -123,16 +138,30 @@ class Ledgered:
         elif seen.t_s >= draws_w[0][0] + _DRAWN_S - 0.6 and most_w < self._fleet.lowest_w[job]:
             self._ledger.drew(str(job), most_w)
 
-    def _remembered(self, job: int) -> JobCurve:
+    def _tell(self, job: int) -> None:
+        """What is known of a job by now."""
+        known, profile = self._known[job].bent_to(list(self._held[job])), profiles()[int(self._story.kinds[job])]
+        self._ledger.curve(str(job), job_curve(known.points, profile, int(self._fleet.devices[job])))
+
+    def _search(self, job: int, kind: int | None = None) -> Searched:
+        """One of those that were done of its kind, or of another."""
+        kind = int(self._story.kinds[job]) if kind is None else kind
+        return searched(kind, _SEARCHES * self._seed + job % _SEARCHES)
+
+    def _remembered(self, job: int) -> KnownCurve:
         """Of its own search, or of another job's that is taken for it: stretched to its card, and believed less."""
         believed, kind = int(self._story.believed[job]), int(self._story.kinds[job])
-        curve = searched(believed, self._seed).curve
+        known = self._search(job, believed).known
         if believed == kind:
-            return _for(curve, curve.caps_w, curve.slowdown_stderr, self._fleet.devices[job])
+            return known
         card, other = profiles()[kind].cap_range, profiles()[believed].cap_range
-        way = (curve.caps_w - other.min_w) / (other.default_w - other.min_w)
-        caps_w = card.min_w + way * (card.default_w - card.min_w)
-        return _for(curve, caps_w, np.maximum(curve.slowdown_stderr, _DOUBT * curve.slowdown), self._fleet.devices[job])
+        wide = (card.default_w - card.min_w) / (other.default_w - other.min_w)
+
+        def doubted(one: Prediction) -> Prediction:
+            error = max(one.period_rel_stderr, _DOUBT * (1 - 1 / one.time))
+            return replace(one, cap_w=card.min_w + wide * (one.cap_w - other.min_w), period_rel_stderr=error)
+
+        return replace(known, points=tuple(map(doubted, known.points)))
 
     def _confirm(self, seen: Seen) -> None:
         """Once a lower cap holds, and a reading shows no more, or has had the time to."""
@@ -142,14 +171,3 @@ class Ledgered:
             if held[job] and (seen.readings.power_w[job] <= most_w or seen.t_s >= lowering.set_s + 2):
                 self._ledger.confirm(lowering.order.name, lowering.order.serial)
                 del self._lowering[job]
-
-
-def _for(curve: JobCurve, caps_w: Floats, errors: Floats | float, devices: float) -> JobCurve:
-    return JobCurve(
-        caps_w=caps_w,
-        slowdown=curve.slowdown,
-        energy=curve.energy,
-        slowdown_stderr=errors,
-        energy_stderr=curve.energy_stderr,
-        devices=int(devices),
-    )

@@ -29,7 +29,8 @@ from bench.simulation.jobs import SimulatedActuator
 
 METRIC = Metric(name="eds", k=1.2)  # time above all, so that a budget is felt
 _ROUND_S = 0.25
-_FREE_S, _UNDER_S, _DROPPED_S = 300.0, 300.0, 30.0  # without a budget, under it, and after its drop
+_FREE_S, _UNDER_S, _DROPPED_S = 300.0, 300.0, 30.0  # before the budget binds, under it, and after its drop
+_COLD_S = 600.0  # under one that binds from the first second: until all were lent what their baselines take, and more
 _SHARE, _DROP = 0.85, 0.75
 _JUDGED_S = 60.0
 _END_W = 1.0
@@ -124,8 +125,10 @@ class Manager:
         for name, job in self.jobs.items():
             self._ledger.join(0.0, name, prior(job.profile.cap_range.min_w, job.found_w), job.found_w)
 
-    def play(self, *, free_s: float = _FREE_S, under_s: float = _UNDER_S, dropped_s: float = _DROPPED_S) -> Live:
-        """So long without a budget, where that is not cold, under it, and after its drop, seconds."""
+    def play(self, *, free_s: float = _FREE_S, under_s: float | None = None, dropped_s: float = _DROPPED_S) -> Live:
+        """So long under a budget with room for all, where that is not cold, under one without, and after its drop,
+        seconds."""
+        under_s = under_s or (_COLD_S if self._cold else _UNDER_S)
         if not self._cold:
             self._until(free_s)
         asked_w = sum(float(self._ledger[name].curve.caps_w[-1]) for name in self.jobs)

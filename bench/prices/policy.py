@@ -108,7 +108,7 @@ class Job:
 
     def _look_closely(self, held_w: float) -> None:
         if not self.search.is_close(held_w, self._out.now_s - _WEEK_S):
-            self.search.note(self._measured(held_w, _CLOSE), as_it_is=True)
+            self.search.note_closely(self._measured(held_w, _CLOSE))
 
     def _decision(self, held_w: float) -> Kept:
         shown = self.search.curve.expected(held_w)

@@ -1,5 +1,7 @@
 """Who may draw how much of a budget, in virtual time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -9,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from autocap.budget.account import Order
 from autocap.budget.curves import JobCurve, prior
 from autocap.budget.ledger import EVERY_S, LEASE_S, Decision, Ledger
+from autocap.budget.lending import LOAN_S
 from autocap.budget.shares import Policy
 
 LOW_W, HIGH_W, STEP_W = 100.0, 300.0, 5.0
@@ -160,14 +163,73 @@ def test_what_is_reserved_is_no_jobs() -> None:
     assert confirmed(book, 0.1) == {"a": 150.0, "b": 150.0}
 
 
+def measured(error: float, top_w: float = HIGH_W) -> JobCurve:
+    """Half as slow as a prior has it. error: of all of it."""
+    guess = prior(LOW_W, top_w)
+    return JobCurve(
+        caps_w=guess.caps_w, slowdown=guess.slowdown / 2, energy=guess.energy, slowdown_stderr=error, energy_stderr=0.01
+    )
+
+
 def test_a_measured_slowdown_moves_watts() -> None:
     book = ledger(400.0)
     for name in "ab":
         book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
     confirmed(book, 0.0)
-    book.slowed("a", 200.0, 0.1, 0.01)  # far less than a prior takes it for
+    book.curve("a", measured(0.001))  # far less than a prior takes it for
     after = confirmed(book, EVERY_S)
     assert after["a"] < 200.0 < after["b"]
+
+
+def test_a_job_whose_baseline_is_only_estimated_is_lent_its_limit_until_it_is_measured() -> None:
+    book = ledger(2000.0)
+    for name in "abcdefgh":
+        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    confirmed(book, 0.0)
+    for name in "abc":
+        book.curve(name, measured(0.03))
+    lent = confirmed(book, EVERY_S)
+    full = [name for name, cap_w in lent.items() if cap_w == HIGH_W]
+    assert full  # some of them,
+    assert set(full) < set("abc")  # as not all can be at a time
+    assert sum(lent.values()) <= 2000.0
+    assert len({lent[name] for name in "defgh"}) <= 2  # the others are as equal as whole steps let them be
+    for name in full:
+        book.curve(name, measured(0.001))
+    after = confirmed(book, 2 * EVERY_S)
+    assert all(after[name] < 0.9 * HIGH_W for name in full)
+    assert HIGH_W in after.values()  # the next one's turn
+
+
+def test_a_loan_that_comes_to_nothing_ends_and_is_not_given_again_soon() -> None:
+    book = ledger(1000.0)
+    for name in "abcd":
+        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book.curve("a", measured(0.03))
+    assert confirmed(book, 0.0)["a"] == HIGH_W
+    assert confirmed(book, LOAN_S - 1)["a"] == HIGH_W
+    assert confirmed(book, LOAN_S)["a"] < 0.9 * HIGH_W
+    book.curve("a", measured(0.031))
+    assert confirmed(book, LOAN_S + 60)["a"] < 0.9 * HIGH_W
+
+
+def test_a_loan_ends_with_the_tuner_that_had_it() -> None:
+    book = ledger(1000.0)
+    for name in "abcd":
+        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book.curve("a", measured(0.03))
+    assert confirmed(book, 0.0)["a"] == HIGH_W
+    book.unattended("a")
+    assert confirmed(book, EVERY_S)["a"] < 0.9 * HIGH_W
+
+
+@pytest.mark.parametrize("policy", [Policy.FAIR, Policy.ENERGY])
+def test_nothing_is_lent_that_others_cannot_give_nor_where_joules_alone_count(policy: Policy) -> None:
+    book = ledger(420.0 if policy is Policy.FAIR else 1000.0, policy=policy)
+    for name in "abcd":
+        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book.curve("a", measured(0.03))
+    assert confirmed(book, 0.0)["a"] < 0.9 * HIGH_W
 
 
 class World(RuleBasedStateMachine):
@@ -267,6 +329,12 @@ class World(RuleBasedStateMachine):
     def answer(self, data: st.DataObject) -> None:
         order = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
         self.book.confirm(order.name, order.serial)
+
+    @precondition(lambda self: self.caps_w)
+    @rule(data=st.data(), error=st.sampled_from([0.001, 0.03]))
+    def learn(self, data: st.DataObject, error: float) -> None:
+        name = data.draw(st.sampled_from(self.names()))
+        self.book.curve(name, replace(measured(error), devices=self.book[name].curve.devices))
 
     @rule()
     def come_to_rest(self) -> None:

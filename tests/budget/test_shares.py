@@ -167,33 +167,6 @@ def test_caps_that_stay_do_not_cost_the_budget() -> None:
     assert charged_w(curves, caps_w) <= 298.0
 
 
-def test_a_measured_slowdown_corrects_the_whole_curve() -> None:
-    before = prior(100.0, 300.0)
-    after = before.corrected(200.0, 0.1, 0.01)
-    assert np.interp(200.0, after.caps_w, after.slowdown) == pytest.approx(0.1, abs=0.01)
-    assert np.all(np.asarray(after.slowdown_stderr) <= np.asarray(before.slowdown_stderr))
-    ratio = after.slowdown[:-1] / before.slowdown[:-1]
-    assert ratio == pytest.approx(np.full(len(ratio), ratio[0]))
-
-
-def test_a_correction_leaves_some_error_so_that_the_next_one_at_another_cap_counts() -> None:
-    curve = prior(100.0, 300.0)
-    for _ in range(20):
-        curve = curve.corrected(200.0, 0.1, 0.002)
-    assert np.all(np.asarray(curve.slowdown_stderr) >= 0.03 * curve.slowdown * (1 - 1e-9))
-    at_250 = float(np.interp(250.0, curve.caps_w, curve.slowdown))
-    for _ in range(20):
-        curve = curve.corrected(250.0, 1.3 * at_250, 0.002)
-    assert np.interp(250.0, curve.caps_w, curve.slowdown) == pytest.approx(1.3 * at_250, rel=0.05)
-
-
-@pytest.mark.parametrize(("shown", "factor"), [(-0.5, 0.5), (10.0, 2.0)])
-def test_one_wild_measurement_changes_a_curve_twofold_at_most(shown: float, factor: float) -> None:
-    before = prior(100.0, 300.0)
-    after = before.corrected(150.0, shown, 0.001)
-    assert after.slowdown == pytest.approx(factor * before.slowdown)
-
-
 @pytest.mark.parametrize("name", ["tesla-v100/resnet50", "quadro-rtx-6000/vgg19", "tesla-v100/alexnet"])
 def test_a_prior_is_near_published_curves_in_the_upper_half_of_their_range_but_not_below_them(name: str) -> None:
     true = of_profile(name)

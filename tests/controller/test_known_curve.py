@@ -97,3 +97,48 @@ def test_over_the_limit_found_it_is_told_what_a_baseline_below_it_misses_with_it
 def test_a_job_that_asks_for_less_than_its_baselines_limit_is_not_published_above() -> None:
     points = curve(120.0, 150.0, baseline_w=200.0, metric=ENERGY).published(260.0)
     assert points[-1].cap_w <= 150.0
+
+
+def held(cap_w: float, time: float, error: float = 0.001) -> Prediction:
+    return Prediction(
+        cap_w=cap_w, energy=1.0, time=time, energy_rel_stderr=1.0, period_rel_stderr=error, time_energy_corr=0.0
+    )
+
+
+def test_what_is_held_bends_the_whole_curve_the_less_the_farther_a_cap_is() -> None:
+    before = curve(120.0, 150.0, 200.0, 230.0)
+    at_150 = float(RESNET50.slowdown(150.0))
+    after = before.bent_to([held(150.0, 1.01 * at_150)] * 4)
+    moved = {cap_w: after.expected(cap_w).period_s / before.expected(cap_w).period_s for cap_w in (150.0, 200.0, 260.0)}
+    assert 1.006 < moved[150.0] < 1.01
+    assert 1.0 < moved[200.0] < moved[150.0]
+    assert moved[260.0] == pytest.approx(1.0, abs=1e-6)
+    assert after.own_error(150.0) < before.own_error(150.0)
+
+
+def test_a_few_caps_held_mend_a_curve_that_is_another_jobs() -> None:
+    wrong = tuple(
+        replace(one, time=1 + 3 * (one.time - 1), period_rel_stderr=max(0.001, 1 - 1 / (3 * one.time - 2)))
+        for one in curve(120.0, 150.0, 190.0, 230.0).points
+    )
+    before = replace(curve(120.0), points=wrong)
+    caps_w = (210.0, 190.0, 175.0, 165.0)
+    after = before.bent_to([held(cap_w, float(RESNET50.slowdown(cap_w))) for cap_w in caps_w])
+    for cap_w in (165.0, 180.0, 200.0):
+        expected = after.expected(cap_w).period_s / after.baseline.period_s
+        assert expected == pytest.approx(float(RESNET50.slowdown(cap_w)), abs=0.003)
+    assert after.expected(150.0).period_s / after.baseline.period_s == pytest.approx(
+        float(RESNET50.slowdown(150.0)), abs=0.05
+    )
+
+
+@pytest.mark.parametrize("time", [0.3, 12.0])
+def test_one_wild_measurement_moves_a_curve_by_little(time: float) -> None:
+    before = curve(120.0, 150.0, 200.0)
+    after = before.bent_to([held(150.0, time)])
+    assert after.expected(150.0).period_s == pytest.approx(before.expected(150.0).period_s, rel=0.01)
+
+
+def test_what_is_held_at_the_baselines_own_cap_of_which_alone_anything_is_known_changes_nothing() -> None:
+    before = KnownCurve.of(shown(260.0), (), (), EDP)
+    assert before.bent_to([held(260.0, 1.01)]) == before

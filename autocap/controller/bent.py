@@ -1,0 +1,72 @@
+"""A curve bent to what caps have shown while they were held, which is known better than what trials have shown.
+
+How far the curve is off at one cap says how far it is at others, the less the farther they are: in ln time and ln
+energy, what it is off by is taken as a Gaussian process over the logarithm of the cap (Rasmussen and Williams 2006,
+section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over the
+caps: that one cap was measured and the next one was not is no reason to bend between them.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocap.records import Prediction
+
+Floats = NDArray[np.float64]
+
+_LENGTH = 0.2  # of ln cap, over which errors go together
+_LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
+_FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
+
+
+def bent(
+    points: Sequence[Prediction],
+    at: Callable[[float], Prediction],
+    held: Sequence[Prediction],
+    common: tuple[float, float],
+) -> tuple[Prediction, ...]:
+    """The points and the caps held, ascending. points: the last is that of the baseline. at: what the curve says of any
+    cap, watts. held: what caps have shown over the baseline, with their own errors alone. common: the
+    baseline's relative errors of time and energy, which are in those of the points, and in all that comes out."""
+    top = points[-1]
+    known = {one.cap_w: one for one in (*(at(one.cap_w) for one in held), *points)}
+    before = [known[cap_w] for cap_w in sorted(known)]
+    place = {one.cap_w: number for number, one in enumerate(before)}
+    places = np.array([place[one.cap_w] for one in (*held, top)], dtype=np.intp)
+    log_w = np.log([one.cap_w for one in before])
+    alike = np.exp(-0.5 * ((log_w[:, None] - log_w[None, :]) / _LENGTH) ** 2)
+    inner = np.array([one is not top for one in before])
+    if not inner.any():
+        return tuple(points)
+
+    def after(of: Callable[[Prediction], tuple[float, float]], error: float) -> Floats:
+        """Value and relative error, shape (caps, 2)."""
+        value, stated = np.array([of(one) for one in before]).T
+        shown, noise = np.array([of(one) for one in (*held, top)]).T
+        noise = np.append(np.hypot(noise[:-1], _LEAST), 1e-6)
+        own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
+        even = np.exp(alike[:, inner] @ own[inner] / alike[:, inner].sum(axis=1))
+        prior = even[:, None] * even[None, :] * alike
+        away = np.log(shown / value[places])
+        noise = np.maximum(noise, np.where(np.abs(away) > _FAR * np.hypot(noise, even[places]), np.abs(away) / _FAR, 0))
+        gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
+        off = gain @ away
+        left = np.maximum(even**2 - np.sum(gain * prior[:, places], axis=1), 0.0)
+        return np.column_stack([value * np.exp(off), np.where(inner, np.sqrt(left + error**2), stated)])
+
+    times = after(lambda one: (one.time, one.period_rel_stderr), common[0])
+    energies = after(lambda one: (one.energy, one.energy_rel_stderr), common[1])
+    return tuple(
+        replace(one, time=time, period_rel_stderr=time_error, energy=energy, energy_rel_stderr=energy_error)
+        for one, (time, time_error), (energy, energy_error) in zip(
+            before, times.tolist(), energies.tolist(), strict=True
+        )
+    )
+
+
+def own_error(stated: float, common: float) -> float:
+    """What is left of a relative error without the part that is the baseline's."""
+    return math.sqrt(max(0.0, stated**2 - common**2))
