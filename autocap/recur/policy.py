@@ -277,15 +277,18 @@ def _scatter(arms: Sequence[Sequence[tuple[Recurrence, float]]]) -> float:
 
     Never below what the costs were measured with.
     """
-    squares, dof, errors = _SCATTER_DOF * _SCATTER**2, _SCATTER_DOF, list[float]()
-    for runs in arms:
-        reached = [(one, weight) for one, weight in runs if one.outcome is Outcome.REACHED and one.cost]
-        if not reached:
-            continue
-        costs, weights = np.array([one.cost for one, _ in reached]), np.array([weight for _, weight in reached])
-        errors += [(one.cost_stderr or 0.0) / (one.cost or 1.0) for one, _ in reached]
-        ratios = costs / (np.average(costs, weights=weights) or 1.0)
-        squares += float(weights @ (ratios - 1) ** 2)
-        dof += float(weights.sum()) * (1 - 1 / len(reached))
-    measured = math.sqrt(float(np.mean(np.square(errors)))) if errors else 0.0
-    return max(math.sqrt(squares / dof), measured)
+    reached = [[run for run in runs if run[0].outcome is Outcome.REACHED and run[0].cost] for runs in arms]
+    rows = [
+        (arm, one.cost or 1.0, one.cost_stderr or 0.0, weight)
+        for arm, runs in enumerate(filter(None, reached))
+        for one, weight in runs
+    ]
+    if not rows:
+        return _SCATTER
+    where, costs, errors, weights = np.array(rows).T
+    arm = where.astype(np.intp)
+    totals = np.bincount(arm, weights)
+    ratios = costs / (np.bincount(arm, weights * costs) / totals)[arm]
+    squares = _SCATTER_DOF * _SCATTER**2 + float(weights @ (ratios - 1) ** 2)
+    dof = _SCATTER_DOF + float(totals @ (1 - 1 / np.bincount(arm)))
+    return max(math.sqrt(squares / dof), math.sqrt(float(np.mean((errors / costs) ** 2))))
