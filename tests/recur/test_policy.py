@@ -76,7 +76,7 @@ def test_what_has_not_reached_the_target_is_pruned_with_all_behind_it(outcome: O
     assert reasons[64] is None
     assert reasons[16] == reasons[256] == "not tried: what lies before it costs too much"
     assert reasons[32] == (
-        "a run ended without the target" if outcome is FAILED else "a run cost too much and was stopped"
+        "its runs ended without the target" if outcome is FAILED else "a run cost too much and was stopped"
     )
 
 
@@ -94,6 +94,14 @@ def test_a_lost_run_says_nothing() -> None:
     runs = past((64, 100.0), (32, None, LOST))
     assert chosen(runs) == chosen(past((64, 100.0)))
     assert belief(runs, RULES) == belief(past((64, 100.0)), RULES)
+
+
+def test_a_batch_size_that_is_lost_again_and_again_is_given_up() -> None:
+    runs = past((64, 100.0), *[(32, None, LOST)] * 3)
+    assert chosen(runs[:-1]).batch_size == 32
+    assert chosen(runs).batch_size == 128
+    assert chosen(runs + past((32, 90.0))).batch_size == 16  # it was not the batch size
+    assert chosen(past(*[(64, None, LOST)] * 3)).batch_size == 32
 
 
 def test_while_one_is_tried_for_the_first_time_others_get_the_best_so_far() -> None:
