@@ -149,7 +149,7 @@ class _Arm:
 def choose(past: Sequence[Recurrence], rules: Rules, rng: np.random.Generator) -> Choice:
     """The batch size of the next recurrence, given all earlier ones, those that still run among them.
 
-    While a batch size is being tried for the first time, others get the best known so far (section 4.4 of the paper).
+    While a batch size is being tried for the first time, others get the best known so far, as in Zeus.
     Draws from `rng` while sampling only.
     """
     arms = _arms(past, rules)

@@ -37,7 +37,7 @@ def made_up(seed: int) -> Workload:
     epochs = np.maximum(np.rint(needed[:, None] * np.exp(scatter * rng.standard_normal((len(sizes), _RUNS)))), 1.0)
     missed = (needed > _MOST_GROWTH * needed.min())[:, None] & (rng.random(epochs.shape) < _MISSED)
     epochs[missed] = np.nan
-    sure = np.flatnonzero(~np.isnan(epochs).any(axis=1))
+    default = int(rng.choice(np.flatnonzero(~np.isnan(epochs).any(axis=1))))
     compute_s = float(np.exp(rng.uniform(*np.log([10, 3000]))))
     half = sizes[0] * (sizes[-1] / sizes[0]) ** rng.uniform(0.0, 0.7)  # half of the time is the host's
     full_w, power = rng.uniform(200, 280), rng.uniform(1.8, 2.6)
@@ -50,9 +50,10 @@ def made_up(seed: int) -> Workload:
     return Workload(
         name="made-up",
         batch_sizes=tuple(int(size) for size in sizes),
-        default=int(rng.choice(sure)),
+        default=default,
         epochs=tuple(epochs),
         curves=tuple(curves),
+        max_epochs=2 * int(epochs[default].max()),
     )
 
 
