@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,6 +140,21 @@ def test_it_comes_to_run_the_cheapest(seed: int) -> None:
     costs = {16: 300.0, 32: 190.0, 64: 150.0, 128: 100.0, 256: 120.0}
     sizes = played(lambda _, size: costs[size], RULES, 30, seed)
     assert sizes[15:].count(128) >= 12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_at_a_time_come_to_run_the_cheapest_as_well(seed: int) -> None:
+    costs = {16: 300.0, 32: 190.0, 64: 150.0, 128: 100.0, 256: 120.0}
+    rng, runs, began = np.random.default_rng(seed), list[Recurrence](), list[int]()
+    for number in range(40):
+        size = choose(runs, RULES, rng).batch_size
+        began.append(size)
+        runs.append(Recurrence(number=number, batch_size=size, outcome=RUNNING))
+        if number >= 2:  # the one before the last two ends
+            cost = costs[began[number - 2]] * (1 + 0.05 * float(rng.standard_normal()))
+            runs[number - 2] = replace(runs[number - 2], outcome=REACHED, cost=cost)
+    assert began[:3] == [64, 64, 64]
+    assert began[25:].count(128) >= 12
 
 
 @pytest.mark.parametrize("seed", range(5))
