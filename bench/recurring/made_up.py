@@ -17,6 +17,7 @@ from bench.strategies.curves import CapCurve, Floats
 _CAPS_W = (100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0)
 _CLOCKS = np.linspace(0.3, 1.0, 701)
 _IDLE_W = 35.0
+_PATIENCE = 20  # times the epochs of the default: it reaches the target whatever has drifted
 _RUNS = 5
 _BUMPS = 0.05
 _MOST_GROWTH, _MISSED = 3.0, 1 / 3
@@ -53,7 +54,7 @@ def made_up(seed: int) -> Workload:
         default=default,
         epochs=tuple(epochs),
         curves=tuple(curves),
-        max_epochs=2 * int(epochs[default].max()),
+        max_epochs=_PATIENCE * int(epochs[default].max()),
     )
 
 
