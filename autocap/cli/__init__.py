@@ -29,6 +29,7 @@ COMMANDS = {
     "run": ("autocap.cli.run:Run", "start a command and tune its power caps while it runs"),
     "attach": ("autocap.cli.run:Attach", "tune a job that runs already"),
     "sweep": ("autocap.cli.sweep:Sweep", "run a command under every cap, and compare what they cost"),
+    "recur": ("autocap.cli.recur:Recur", "run a job that comes again with the batch size that costs least"),
     "devices": ("autocap.cli.devices:Devices", "show the GPUs that there are, and whether their limits can be set"),
     "restore": ("autocap.cli.restore:Restore", "put back what a killed run left behind"),
     "report": ("autocap.cli.report:Report", "show a finished, killed or running run"),
@@ -104,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
             streams.give_up()
             return 130
     # What a job was tuned by has no say in its exit status.
-    return status if written or words[:1] == ["run"] else status or 1
+    return status if written or words[:1] in (["run"], ["recur"]) else status or 1
 
 
 def _status(argv: list[str], streams: StandardStreams) -> int:

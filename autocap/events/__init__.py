@@ -15,6 +15,7 @@ from autocap.events.budget import (
     JobJoined,
     JobLeft,
 )
+from autocap.events.recur import RecurEvent, RecurrenceEnded, RecurrenceStarted
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
@@ -65,7 +66,7 @@ from autocap.events.sweep import (
     Used,
 )
 
-Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent
+Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | RecurEvent
 
 __all__ = [
     "BLOCK_ENDED",
@@ -100,6 +101,8 @@ __all__ = [
     "Predicted",
     "ProgramFound",
     "ProgressFound",
+    "RecurrenceEnded",
+    "RecurrenceStarted",
     "Remembered",
     "RunEnded",
     "RunStarted",

@@ -1,0 +1,35 @@
+"""A recurrence of a job in words."""
+
+from autocap.events import RecurrenceEnded, RecurrenceStarted
+
+
+def begun(event: RecurrenceStarted) -> str:
+    """Which batch size it takes and why."""
+    limit = ""
+    if event.most_cost is not None:
+        limit = f"; it is ended early beyond {amount(event.most_cost, event.unit)}"
+    return (
+        f"recurrence {event.number} of {event.name}: batch size {event.batch_size}, {event.phase} ({event.why}){limit}"
+    )
+
+
+def ended(event: RecurrenceEnded, power: str) -> str:
+    """What it came to. power: how its power must be marked, or nothing."""
+    spent = f", {event.time_s:.1f} s"
+    if event.cost is not None:
+        spent = f" {amount(event.cost, event.unit)} {power}".rstrip() + spent
+    if event.energy_stderr_j:
+        spent += f", of which {event.energy_stderr_j:.0f} J are estimated, as the power was not known"
+    match event.outcome:
+        case "reached":
+            return f"the target is reached, at a cost of{spent}"
+        case "lost":
+            return f"warning: this recurrence says nothing of its batch size: {event.reason}"
+        case "stopped":
+            return f"stopped early, at a cost of{spent}: {event.reason}"
+    return f"warning: this recurrence failed, at a cost of{spent}: {event.reason}"
+
+
+def amount(cost: float, unit: str) -> str:
+    """A cost with its unit."""
+    return f"{cost:.4g} {unit}"
