@@ -29,6 +29,7 @@ class JobMeter:
         self._energy = EnergyMeter()
         self._points: list[_Point] = []
         self._first_s: float | None = None
+        self._unknown_s = 0.0
         self._found: DeviceFound | None = None
 
     @property
@@ -47,9 +48,13 @@ class JobMeter:
 
     def add(self, sample: Sample) -> None:
         """Take in the next sample."""
+        was_known = self._energy.known
         self._energy.add(sample)
-        self._first_s = sample.t_s if self._first_s is None else self._first_s
-        self._points.append(_Point(sample.t_s, self._energy.energy_j, self._energy.gap_s))
+        if self._first_s is None:
+            self._first_s = sample.t_s
+        elif self._energy.gained.total <= 0 and not (self._energy.known and was_known):
+            self._unknown_s += sample.t_s - self.last_s
+        self._points.append(_Point(sample.t_s, self._energy.energy_j, self._unknown_s))
         if len(self._points) > _KEPT:
             del self._points[: _KEPT // 2]
 
