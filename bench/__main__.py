@@ -15,6 +15,7 @@ COMMANDS = {
     "overhead": "bench.overhead.command",
     "pergpu": "bench.pergpu",
     "period": "bench.period.command",
+    "recurrences": "bench.recurrences.command",
     "scenarios": "bench.scenarios.command",
     "strategies": "bench.strategies.command",
     "suite": "bench.suite",
