@@ -16,6 +16,7 @@ COMMANDS = {
     "pergpu": "bench.pergpu",
     "period": "bench.period.command",
     "recurrences": "bench.recurrences.command",
+    "recurring": "bench.recurring.command",
     "scenarios": "bench.scenarios.command",
     "strategies": "bench.strategies.command",
     "suite": "bench.suite",

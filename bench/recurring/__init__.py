@@ -1,0 +1,1 @@
+"""Jobs that come again: batch sizes and caps chosen over many recurrences, against published rules and the truth."""

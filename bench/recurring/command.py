@@ -1,0 +1,131 @@
+"""`python -m bench recurring`: batch size and cap of a job that comes again, against published rules.
+
+The jobs are the six of Zeus's published traces. Each recurs fifty times, every time until its target is reached, under
+autocap's rule, Zeus's as published, grid search, and with the batch size and the limit that it has by itself.
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from bench.recurring.drift import DRIFTS
+from bench.recurring.play import Case, Story, play
+from bench.recurring.rules import RULES
+from bench.recurring.workloads import prices, workloads
+
+_CAPS = ("out", "in")
+_OURS, _THEIRS, _PLAIN = "autocap", "zeus", "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How many recurrences a story has, and the seeds of the stories of each case and rule."""
+
+    recurrences: int
+    seeds: range
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the table that the command line asks for; the exit status."""
+    args = _parser().parse_args(argv)
+    try:
+        chosen = [
+            _listed(args.workloads, tuple(workloads()), "workload"),
+            _listed(args.prices, tuple(prices()), "price"),
+            _listed(args.caps, _CAPS, "way with the caps"),
+            _listed(args.drifts, DRIFTS, "drift"),
+        ]
+        if args.seeds < 2 or args.recurrences < 1:
+            raise ValueError("--seeds takes 2 or more, for the errors, and --recurrences 1 or more")
+    except ValueError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    if args.quick:
+        chosen, args.seeds = [["resnet50"], ["zeus"], ["out", "in"], ["none", "gradual"]], min(args.seeds, 5)
+    settings = Settings(recurrences=args.recurrences, seeds=range(args.seed_base, args.seed_base + args.seeds))
+    for line in table(list(product(*chosen)), settings):
+        print(line, flush=True)
+    return 0
+
+
+def table(cases: Sequence[tuple[str, ...]], settings: Settings) -> Iterator[str]:
+    """A line for each workload, price, way with the caps and drift, and the sums of the regrets at the end."""
+    began = time.monotonic()
+    yield f"| job | cost | caps | drift | {' | '.join(RULES)} | autocap less zeus | runs again | of default's |"
+    yield "|" + "---|" * (len(RULES) + 7)
+    worse, worse_surely, sums = 0, 0, np.zeros(2)
+    with ProcessPoolExecutor() as pool:
+        for names, stories in zip(cases, pool.map(partial(_played, settings=settings), cases), strict=True):
+            regrets = {rule: np.array([story.regret.sum() for story in stories[rule]]) for rule in RULES}
+            less, error = _mean(regrets[_OURS] - regrets[_THEIRS])
+            worse, worse_surely = worse + (less > 0), worse_surely + (less > 2 * error)
+            sums += [regrets[_OURS].mean(), regrets[_THEIRS].mean()]
+            yield f"| {' | '.join([*names, *_cells(regrets), _signed(less, error), *_others(stories)])} |"
+    yield ""
+    yield (
+        f"{len(cases)} cases of {len(settings.seeds)} seeds in {time.monotonic() - began:.0f} s; autocap's mean regret "
+        f"is above Zeus's in {worse}, beyond two errors in {worse_surely}; all regrets together {sums[0]:.0f} against "
+        f"{sums[1]:.0f}"
+    )
+
+
+def _played(names: tuple[str, ...], settings: Settings) -> dict[str, list[Story]]:
+    """The stories of a case by rule; the same seeds for all."""
+    workload, price, caps, drift = names
+    case = Case(workload=workloads()[workload], price=prices()[price], drift=drift, capped=caps == "in")
+    return {rule: [play(case, rule, seed, settings.recurrences) for seed in settings.seeds] for rule in RULES}
+
+
+def _cells(regrets: dict[str, np.ndarray]) -> Iterator[str]:
+    for rule in RULES:
+        value, error = _mean(regrets[rule])
+        yield f"{value:.2f} ± {error:.2f}"
+
+
+def _others(stories: dict[str, list[Story]]) -> tuple[str, str]:
+    again = " / ".join(f"{np.mean([story.again for story in stories[rule]]):.1f}" for rule in (_OURS, _THEIRS))
+    missed = sum(story.missed for rule in RULES for story in stories[rule])
+    spent = {rule: np.array([story.spent.sum() for story in stories[rule]]) for rule in (_OURS, _THEIRS, _PLAIN)}
+    shares = " / ".join(f"{100 * spent[rule].mean() / spent[_PLAIN].mean():.0f} %" for rule in (_OURS, _THEIRS))
+    return again + f", {missed} missed" * (missed > 0), shares
+
+
+def _mean(values: np.ndarray) -> tuple[float, float]:
+    """The mean and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def _signed(value: float, error: float) -> str:
+    return f"{value:+.2f} ± {error:.2f}"
+
+
+def _listed(text: str, known: Sequence[str], what: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"there is no {what} {unknown[0]!r}; choose of {', '.join(known)}")
+    return names
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench recurring", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = ",".join(workloads())
+    parser.add_argument("--workloads", default=names, metavar="LIST", help=f"of {names} (default: all)")
+    parser.add_argument("--prices", default="zeus,energy", metavar="LIST", help="of zeus,energy (default: both)")
+    parser.add_argument("--caps", default=",".join(_CAPS), metavar="LIST", help="of out,in (default: both)")
+    parser.add_argument("--drifts", default=",".join(DRIFTS), metavar="LIST", help=f"of {','.join(DRIFTS)}")
+    parser.add_argument("--recurrences", type=int, default=50, metavar="N", help="of each job (default 50)")
+    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="stories of each case (default 100)")
+    parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--quick", action="store_true", help="one job and cost, five seeds")
+    return parser
