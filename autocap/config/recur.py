@@ -47,8 +47,9 @@ _recur = partial(CommandOption, Group.RECURRING, commands=("recur",))
 class RecurConfig:
     """A whole `autocap recur`. run: of its job, whose command still has its placeholders.
 
-    batch_sizes: as given. default: `None` for the first of them. window: in recurrences, `None` for all. max_epochs:
-    values of the target, `None` for any number. lr_rule: how the learning rate is scaled, `None` for not at all.
+    batch_sizes: as given. default: `None` for the first of them. window: recurrences after which a cost counts half,
+    `None` for all alike. max_epochs: values of the target, `None` for any number. lr_rule: how the learning rate is
+    scaled, `None` for not at all.
     """
 
     run: RunConfig
@@ -87,7 +88,11 @@ class RecurConfig:
     ] = THRESHOLD
     window: Annotated[
         int | None,
-        _recur("--window N", values.count, "learn from the latest N recurrences only, as data drift (default: all)"),
+        _recur(
+            "--window N",
+            values.count,
+            "as data drift: after N recurrences a cost counts half (default: all count alike)",
+        ),
     ] = None
     lr_rule: Annotated[
         str | None,

@@ -23,7 +23,7 @@ _MOST_ROWS = 200  # of a table, the latest
 
 
 def present(name: str, settings: JobSettings, kept: Sequence[KeptRecurrence]) -> Presentation:
-    """The state of a recurring job. Raises ValueError for a metric that this version does not know."""
+    """The state of a recurring job."""
     metric = settings.measured_by
     thought = belief(past(kept, metric), settings.rules)
     return Presentation(

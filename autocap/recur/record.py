@@ -1,13 +1,14 @@
 """What is kept of a recurring job: its settings as they were given last, and a record of each recurrence."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from autocap.events import MetricInfo
 from autocap.metrics import Metric
 from autocap.recur import cost
 from autocap.recur.cost import Spent
 from autocap.recur.policy import Outcome, Recurrence, Rules
+from autocap.reports.summary.summarise import metric_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,7 @@ class JobSettings:
 
     @property
     def measured_by(self) -> Metric:
-        """Raises ValueError for a metric that this version does not know."""
-        return Metric(**asdict(self.metric))
+        return metric_of(self.metric)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

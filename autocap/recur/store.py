@@ -210,13 +210,15 @@ def _understood(read: Callable[[], _T]) -> _T:
 
 
 def _bury(base: sqlite3.Connection, name: str) -> None:
-    """Those whose process is gone are lost; of another machine's nothing can be told."""
+    """Those whose process is gone are lost; of another machine's nothing can be told. A process in another container
+    looks gone: what it comes to is kept all the same."""
     running = base.execute(
-        "SELECT id, boot, pid, start_ticks FROM recurrences WHERE name = ? AND outcome = ? AND host = ?",
-        (name, Outcome.RUNNING, socket.gethostname()),
+        "SELECT id, host, boot, pid, start_ticks FROM recurrences WHERE name = ? AND outcome = ?",
+        (name, Outcome.RUNNING),
     ).fetchall()
-    for row, boot, pid, start_ticks in running:
-        if boot != boot_id() or not ProcessId(pid, start_ticks).is_alive():
+    for row, host, boot, pid, start_ticks in running:
+        restarted = boot != boot_id() and host == socket.gethostname()
+        if restarted or (boot == boot_id() and not ProcessId(pid, start_ticks).is_alive()):
             base.execute(
                 "UPDATE recurrences SET outcome = ?, reason = ?, ended_at = ? WHERE id = ?",
                 (Outcome.LOST, _KILLED, now(), row),

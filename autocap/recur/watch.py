@@ -203,7 +203,7 @@ class RecurrenceWatch(Reporter):
     def _settle(self, t_s: float, outcome: Outcome, reason: str, at_s: float | None = None) -> None:
         """Say and keep what it came to. at_s: when, where it goes on."""
         spent = self._meter.spent(t_s if at_s is None else at_s)
-        if spent is None and outcome is not Outcome.LOST:
+        if spent is None and outcome in (Outcome.REACHED, Outcome.STOPPED):
             reached = "it reached its target" if outcome is Outcome.REACHED else reason
             outcome, reason = Outcome.LOST, f"{reached}, but what it cost is not known, as its energy is not"
         if not self._alike and self._meter.gpus and outcome is not Outcome.LOST:

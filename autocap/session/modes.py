@@ -133,10 +133,11 @@ def _session(
             except AutocapError:  # it never began
                 output.directory.discard()
                 raise
+        ended_s = clock.now()
         counting.drain(clock)
-        tuning.remember()
         if follower is not None:
-            follower.finish(clock.now(), status, signalled=inbox.signalled)
+            follower.finish(ended_s, status, signalled=inbox.signalled)
+        tuning.remember()
         if attached is None:
             ended = None if follower is None else follower.ended_because
             output.end(ended or tuning.ended_because, status)

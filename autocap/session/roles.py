@@ -195,4 +195,7 @@ class Follower(Protocol):
         """Asked every round; true once, where the job is to be ended as a signal would."""
 
     def finish(self, t_s: float, exit_status: int, *, signalled: bool) -> None:
-        """The job has ended. signalled: a signal that was sent to us was passed on to it and asked for the end."""
+        """The job ended at `t_s`, and its output has gone through.
+
+        signalled: a signal that was sent to us was passed on to it and asked for the end.
+        """

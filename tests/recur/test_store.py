@@ -82,8 +82,15 @@ def _begin_and_die(place: Path) -> None:
 def test_of_another_machines_process_nothing_is_told(store: RecurStore) -> None:
     begun(store)
     with sqlite3.connect(store.place / FILE) as base:
-        base.execute("UPDATE recurrences SET host = 'another', pid = 999999999")
+        base.execute("UPDATE recurrences SET host = 'another', boot = 'another', pid = 999999999")
     assert [one.outcome for one in store.read("nightly")[1]] == [Outcome.RUNNING]
+
+
+def test_after_a_restart_of_the_machine_nothing_runs_any_more(store: RecurStore) -> None:
+    begun(store)
+    with sqlite3.connect(store.place / FILE) as base:
+        base.execute("UPDATE recurrences SET boot = 'an earlier one'")
+    assert [one.outcome for one in store.read("nightly")[1]] == [Outcome.LOST]
 
 
 def test_several_at_once_choose_one_after_the_other(store: RecurStore) -> None:

@@ -18,6 +18,7 @@ from autocap.recur.policy import Choice, Outcome
 from autocap.recur.record import KeptRecurrence
 from autocap.recur.target import target
 from autocap.recur.watch import Aim, RecurrenceWatch
+from autocap.reports.wording import recurring
 
 BEGAN_S, POWER_W = 2.0, 100.0  # the job starts at 2 s, and uses the device from 4 s on
 GPU = GpuInfo(index=0, uuid="GPU-1", name="Test", cap_range=CapRange(min_w=100.0, max_w=260.0, default_w=250.0))
@@ -188,6 +189,15 @@ def test_without_a_device_nothing_is_known_of_the_cost() -> None:
     job.watch.finish(40.0, 0, signalled=False)
     assert job.outcome.outcome == "lost"
     assert job.outcome.reason == "it reached its target, but what it cost is not known, as its energy is not"
+
+
+def test_a_job_that_fails_before_it_uses_a_device_has_failed_at_a_cost_that_is_not_known() -> None:
+    job = Followed()
+    job.watch.finish(3.0, 1, signalled=False)
+    assert job.kept[0].outcome is Outcome.FAILED
+    assert job.kept[0].spent is None
+    said = recurring.ended(job.outcome, "")
+    assert said.startswith("warning: this recurrence failed, at a cost that is not known: it ended (exit status 1)")
 
 
 def test_other_devices_than_before_are_not_compared() -> None:

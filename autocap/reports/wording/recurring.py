@@ -15,19 +15,19 @@ def begun(event: RecurrenceStarted) -> str:
 
 def ended(event: RecurrenceEnded, power: str) -> str:
     """What it came to. power: how its power must be marked, or nothing."""
-    spent = f", {event.time_s:.1f} s"
+    spent = "a cost that is not known"
     if event.cost is not None:
-        spent = f" {amount(event.cost, event.unit)} {power}".rstrip() + spent
+        spent = f"{f'a cost of {amount(event.cost, event.unit)} {power}'.rstrip()}, {event.time_s:.1f} s"
     if event.energy_stderr_j:
         spent += f", of which {event.energy_stderr_j:.0f} J are estimated, as the power was not known"
     match event.outcome:
         case "reached":
-            return f"the target is reached, at a cost of{spent}"
+            return f"the target is reached, at {spent}"
         case "lost":
             return f"warning: this recurrence says nothing of its batch size: {event.reason}"
         case "stopped":
-            return f"stopped early, at a cost of{spent}: {event.reason}"
-    return f"warning: this recurrence failed, at a cost of{spent}: {event.reason}"
+            return f"stopped early, at {spent}: {event.reason}"
+    return f"warning: this recurrence failed, at {spent}: {event.reason}"
 
 
 def amount(cost: float, unit: str) -> str:
