@@ -60,21 +60,17 @@ def test_a_job_comes_again_and_a_batch_size_that_costs_too_much_is_stopped(job: 
     words = ("recur", *NAMED, "--lr-rule", "linear", "--target", OUTPUT, "--")
     # In a shell, which passes no signal on.
     command = ("sh", "-c", f"{job.argv()[0]} job.py {{batch_size}} {{lr_scale}}; exit $?")
-    ended = {}
-    for number in range(2):
-        done = job(*words, *command)
-        (said,) = re.findall(r"recurrence \d+ of nightly: batch size (\d+), exploring", done.stderr)
-        assert f"recurrence {number} of nightly" in done.stderr
-        ended[int(said)] = done
-    assert set(ended) == {100, 20}
-    assert ended[100].returncode == 0
-    assert "scale ['1']" in ended[100].stdout
-    assert "the target is reached, at a cost of" in ended[100].stderr
-    if list(ended) == [100, 20]:  # else it ran to its end, as nothing was known yet
-        assert "the job is asked to end (SIGTERM): recurrence 1 has cost" in ended[20].stderr
-        assert "scale ['0.2']" in ended[20].stdout
-        assert (job.folder / "asked-to-end").exists()
-        assert outcomes(job) == [(100, "reached"), (20, "stopped")]
+    first = job(*words, *command)
+    assert first.returncode == 0
+    assert "recurrence 0 of nightly: batch size 100, exploring (the default comes first)\n" in first.stderr
+    assert "scale ['1']" in first.stdout
+    assert "the target is reached, at a cost of" in first.stderr
+    second = job(*words, *command)
+    assert re.search(r"recurrence 1 of nightly: batch size 20, .*; it is ended early beyond .* J\n", second.stderr)
+    assert "the job is asked to end (SIGTERM): recurrence 1 has cost" in second.stderr
+    assert "scale ['0.2']" in second.stdout
+    assert (job.folder / "asked-to-end").exists()
+    assert outcomes(job) == [(100, "reached"), (20, "stopped")]
     found = state(job)
     assert found["cheapest"] == 100
     assert found["recurrences"][0]["cost"] == pytest.approx(found["recurrences"][0]["spent"]["energy_j"])
