@@ -105,7 +105,8 @@ def main(argv: list[str] | None = None) -> int:
             streams.give_up()
             return 130
     # What a job was tuned by has no say in its exit status.
-    return status if written or words[:1] in (["run"], ["recur"]) else status or 1
+    of_a_job = words[:1] == ["run"] or (words[:1] == ["recur"] and "--" in words)
+    return status if written or of_a_job else status or 1
 
 
 def _status(argv: list[str], streams: StandardStreams) -> int:

@@ -159,6 +159,13 @@ def test_what_cannot_be_meant_is_one_line_and_status_2(here: Here, words: tuple[
     assert not Path(os.environ["XDG_STATE_HOME"], "autocap", "recur", FILE).exists()
 
 
+def test_settings_of_a_run_hold_for_its_recurrences(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOCAP_METRIC", "edp")
+    words = ("--name", "a", "--batch-sizes", "8", "--target", OUTPUT, "--k", "3", "--", "x", "{batch_size}")
+    said = here("recur", *words).stderr
+    assert said == "autocap: k belongs to the metric eds, not to edp (with metric edp from AUTOCAP_METRIC)\n"
+
+
 def test_under_sudo_it_is_refused(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autocap.cli.recur.invoking_user", object)
     for words in (("status", "a"), (*NAMED, "--target", OUTPUT, "--", "x", "{batch_size}")):
