@@ -132,6 +132,6 @@ class TargetPlace(LocalPlace):
         super().__init__()
         self._source = source
 
-    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:  # type: ignore[override]
+    def counting(self, kind: str, *, ours: bool, step_map_fd: int | None) -> Counting:  # type: ignore[override]  # all that Place promises
         """As Place has it."""
         return TargetCounting(super().counting(kind, ours=ours, step_map_fd=step_map_fd), self._source)
