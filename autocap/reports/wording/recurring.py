@@ -26,7 +26,7 @@ def ended(event: RecurrenceEnded, power: str) -> str:
         case "lost":
             return f"warning: this recurrence says nothing of its batch size: {event.reason}"
         case "stopped":
-            return f"stopped early, at {spent}: {event.reason}"
+            return f"stopped early, at {spent}"  # why was said when it was asked to end
     return f"warning: this recurrence failed, at {spent}: {event.reason}"
 
 
