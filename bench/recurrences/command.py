@@ -7,6 +7,7 @@ once. After each step whatever was finished before has to be kept as it was. Pow
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,10 @@ class Recurring:
                 stderr=subprocess.STDOUT,
             )
 
+    def said_began(self) -> int:
+        """How many recurrences have said that their job began: one that is refused before is none."""
+        return len(re.findall(rf"autocap: recurrence \d+ of {_NAME}: ", self.log.read_text(errors="replace")))
+
     def recurrences(self) -> list[dict[str, Any]]:
         """All that is kept, oldest first."""
         words = [sys.executable, "-m", "autocap", "recur", "status", _NAME, "--json"]
@@ -89,10 +94,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pairs", type=int, default=3, help="of recurrences at once (default: 3)")
     parser.add_argument("--batch-sizes", default=_SIZES, help=f"(default: {_SIZES})")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
-    parser.add_argument("--log", type=Path, default=Path(os.devnull), help="add what is said to this file")
+    parser.add_argument("--log", type=Path, help="leave what is said in this file")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="autocap-recur-") as folder:
-        job = Recurring(Path(folder), args.batch_sizes, args.log.absolute())
+        log = Path(folder) / "log" if args.log is None else args.log.absolute()
+        log.write_bytes(b"")
+        job = Recurring(Path(folder), args.batch_sizes, log)
         _one_by_one(job, args.recurrences)
         _killed(job, args.kills, np.random.default_rng(args.seed))
         _at_once(job, args.pairs)
@@ -156,16 +163,18 @@ def _is_of(pid: int, folder: Path) -> bool:
 
 
 def _at_once(job: Recurring, count: int) -> None:
-    before = len(job.recurrences())
+    before, said_before = len(job.recurrences()), job.said_began()
     for _ in range(count):
         pair = [job.start(), job.start()]
         for run in pair:
             run.wait()
         job.check()
     kept = job.recurrences()[before:]
-    if len(kept) != 2 * count:
-        job.faults.append(f"{2 * count} recurrences were begun two at once, and {len(kept)} are kept")
-    print(f"two at once: {count} pairs, kept: {len(kept)}: {dict(Counter(one['outcome'] for one in kept))}")
+    began = job.said_began() - said_before
+    if len(kept) != began:
+        job.faults.append(f"{began} recurrences were begun two at once, and {len(kept)} are kept")
+    outcomes = dict(Counter(one["outcome"] for one in kept))
+    print(f"two at once: {count} pairs, of which {began} had begun, kept: {len(kept)}: {outcomes}")
 
 
 def _print(one: dict[str, Any]) -> None:
