@@ -14,6 +14,7 @@ Pure: what happened so far goes in, a choice comes out; nothing is kept between 
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,7 @@ from autocap.errors import UsageError
 _SCATTER, _SCATTER_DOF = 0.1, 4.0  # from run to run, share of the cost, before any was seen; and what that is worth
 _SIGMAS = 2.0  # beyond the best, from which on nothing further out is tried
 _BOLD, _BOLD_MOVING = 0.5, 0.7  # of the error, when drawing: jobs recur tens of times, and not for ever
+_LOST_OFTEN = 3  # runs lost with a batch size that has shown nothing else, which may be what kills them
 
 
 class Outcome(StrEnum):
@@ -119,8 +121,8 @@ class _Arm:
     """The finished runs with one batch size. n: those that reached the target. mean: what was spent for each target
     reached, and where there is none, what a run had cost, which is a lower bound; `None` without any.
 
-    stderr: of the mean, age counted in; young_stderr: as if all were new. failed: whether a run has ended without the
-    target, never one with it.
+    stderr: of the mean, age counted in; young_stderr: as if all were new. failed: whether runs have ended without the
+    target, or were all lost, and never one with it.
     """
 
     batch_size: int
@@ -147,12 +149,13 @@ class _Arm:
 def choose(past: Sequence[Recurrence], rules: Rules, rng: np.random.Generator) -> Choice:
     """The batch size of the next recurrence, given all earlier ones, those that still run among them.
 
-    While a batch size is being tried for the first time, others get the best known so far (section 4.4 of the paper).
+    While a batch size is being tried for the first time, others get the best known so far, as in Zeus.
     Draws from `rng` while sampling only.
     """
     arms = _arms(past, rules)
     best = _best(arms)
-    trying = [one.batch_size for one in past if one.outcome is Outcome.RUNNING and not _tried(arms, one.batch_size)]
+    tried = {arm.batch_size for arm in arms if arm.tried}
+    trying = [one.batch_size for one in past if one.outcome is Outcome.RUNNING and one.batch_size not in tried]
     if best is None:
         return _first(arms, rules, trying)
     most = rules.threshold * best.cost if best.cost > 0 else None
@@ -194,7 +197,7 @@ def _reason(arm: _Arm, may_be_tried: bool) -> str | None:
     if arm.n:
         return None
     if arm.failed:
-        return "a run ended without the target"
+        return "its runs ended without the target"
     if arm.mean is not None:
         return "a run cost too much and was stopped"
     return None if may_be_tried else "not tried: what lies before it costs too much"
@@ -205,20 +208,14 @@ def _first(arms: Sequence[_Arm], rules: Rules, trying: Sequence[int]) -> Choice:
     place = rules.batch_sizes.index(rules.default)
     near = sorted(range(len(arms)), key=lambda other: (abs(other - place), other))
     left = [arms[other].batch_size for other in near if not arms[other].tried]
-    if rules.default in left:
-        why = "the default comes first"
-        return Choice(batch_size=rules.default, most_cost=None, phase="exploring", why=why)
-    size = next((size for size in left if size not in trying), rules.default)
-    why = "none has reached the target so far"
+    first = rules.default in left
+    size = rules.default if first else next((size for size in left if size not in trying), rules.default)
+    why = "the default comes first" if first else "none has reached the target so far"
     return Choice(batch_size=size, most_cost=None, phase="exploring", why=why)
 
 
 def _best(arms: Sequence[_Arm]) -> _Arm | None:
     return min((arm for arm in arms if arm.n), key=lambda arm: arm.cost, default=None)
-
-
-def _tried(arms: Sequence[_Arm], batch_size: int) -> bool:
-    return any(arm.tried for arm in arms if arm.batch_size == batch_size)
 
 
 def _untried(arms: Sequence[_Arm], best: _Arm) -> list[tuple[float, int, int]]:
@@ -249,7 +246,13 @@ def _arms(past: Sequence[Recurrence], rules: Rules) -> list[_Arm]:
     for age, one in enumerate(reversed([one for one in past if one.outcome in ended])):
         runs.setdefault(one.batch_size, []).append((one, 1.0 if rules.window is None else 1 / (1 + age / rules.window)))
     scatter = _scatter(list(runs.values()))
-    return [_arm(size, runs[size], scatter) for size in rules.batch_sizes]
+    lost = Counter(one.batch_size for one in past if one.outcome is Outcome.LOST)
+    return [
+        _arm(size, runs[size], scatter)
+        if runs[size] or lost[size] < _LOST_OFTEN
+        else _Arm(batch_size=size, failed=True)
+        for size in rules.batch_sizes
+    ]
 
 
 def _arm(batch_size: int, runs: Sequence[tuple[Recurrence, float]], scatter: float) -> _Arm:
@@ -277,15 +280,18 @@ def _scatter(arms: Sequence[Sequence[tuple[Recurrence, float]]]) -> float:
 
     Never below what the costs were measured with.
     """
-    squares, dof, errors = _SCATTER_DOF * _SCATTER**2, _SCATTER_DOF, list[float]()
-    for runs in arms:
-        reached = [(one, weight) for one, weight in runs if one.outcome is Outcome.REACHED and one.cost]
-        if not reached:
-            continue
-        costs, weights = np.array([one.cost for one, _ in reached]), np.array([weight for _, weight in reached])
-        errors += [(one.cost_stderr or 0.0) / (one.cost or 1.0) for one, _ in reached]
-        ratios = costs / (np.average(costs, weights=weights) or 1.0)
-        squares += float(weights @ (ratios - 1) ** 2)
-        dof += float(weights.sum()) * (1 - 1 / len(reached))
-    measured = math.sqrt(float(np.mean(np.square(errors)))) if errors else 0.0
-    return max(math.sqrt(squares / dof), measured)
+    reached = [[run for run in runs if run[0].outcome is Outcome.REACHED and run[0].cost] for runs in arms]
+    rows = [
+        (arm, one.cost or 1.0, one.cost_stderr or 0.0, weight)
+        for arm, runs in enumerate(filter(None, reached))
+        for one, weight in runs
+    ]
+    if not rows:
+        return _SCATTER
+    where, costs, errors, weights = np.array(rows).T
+    arm = where.astype(np.intp)
+    totals = np.bincount(arm, weights)
+    ratios = costs / (np.bincount(arm, weights * costs) / totals)[arm]
+    squares = _SCATTER_DOF * _SCATTER**2 + float(weights @ (ratios - 1) ** 2)
+    dof = _SCATTER_DOF + float(totals @ (1 - 1 / np.bincount(arm)))
+    return max(math.sqrt(squares / dof), math.sqrt(float(np.mean((errors / costs) ** 2))))

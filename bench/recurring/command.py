@@ -17,11 +17,13 @@ from itertools import product
 import numpy as np
 
 from bench.recurring.drift import DRIFTS
+from bench.recurring.made_up import made_up
 from bench.recurring.play import Case, Story, play
 from bench.recurring.rules import RULES
 from bench.recurring.workloads import prices, workloads
 
 _CAPS = ("out", "in")
+_MADE_UP = "made-up"
 _OURS, _THEIRS, _PLAIN = "autocap", "zeus", "default"
 
 
@@ -38,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     try:
         chosen = [
-            _listed(args.workloads, tuple(workloads()), "workload"),
+            _listed(args.workloads, (*workloads(), _MADE_UP), "workload"),
             _listed(args.prices, tuple(prices()), "price"),
             _listed(args.caps, _CAPS, "way with the caps"),
             _listed(args.drifts, DRIFTS, "drift"),
@@ -49,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     if args.quick:
-        chosen, args.seeds = [["resnet50"], ["zeus"], ["out", "in"], ["none", "gradual"]], min(args.seeds, 5)
+        chosen, args.seeds = [["resnet50"], ["zeus"], chosen[2], ["none", "gradual"]], min(args.seeds, 5)
     settings = Settings(recurrences=args.recurrences, seeds=range(args.seed_base, args.seed_base + args.seeds))
     for line in table(list(product(*chosen)), settings):
         print(line, flush=True)
@@ -80,8 +82,13 @@ def table(cases: Sequence[tuple[str, ...]], settings: Settings) -> Iterator[str]
 def _played(names: tuple[str, ...], settings: Settings) -> dict[str, list[Story]]:
     """The stories of a case by rule; the same seeds for all."""
     workload, price, caps, drift = names
-    case = Case(workload=workloads()[workload], price=prices()[price], drift=drift, capped=caps == "in")
-    return {rule: [play(case, rule, seed, settings.recurrences) for seed in settings.seeds] for rule in RULES}
+    stories: dict[str, list[Story]] = {rule: [] for rule in RULES}
+    for seed in settings.seeds:
+        job = made_up(seed) if workload == _MADE_UP else workloads()[workload]
+        case = Case(workload=job, price=prices()[price], drift=drift, capped=caps == "in")
+        for rule in RULES:
+            stories[rule].append(play(case, rule, seed, settings.recurrences))
+    return stories
 
 
 def _cells(regrets: dict[str, np.ndarray]) -> Iterator[str]:
@@ -120,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench recurring", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = ",".join(workloads())
-    parser.add_argument("--workloads", default=names, metavar="LIST", help=f"of {names} (default: all)")
+    parser.add_argument(
+        "--workloads", default=names, metavar="LIST", help=f"of {names}, {_MADE_UP} (default: the first six)"
+    )
     parser.add_argument("--prices", default="zeus,energy", metavar="LIST", help="of zeus,energy (default: both)")
     parser.add_argument("--caps", default=",".join(_CAPS), metavar="LIST", help="of out,in (default: both)")
     parser.add_argument("--drifts", default=",".join(DRIFTS), metavar="LIST", help=f"of {','.join(DRIFTS)}")

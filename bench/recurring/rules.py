@@ -110,8 +110,8 @@ class Zeus:
             way.clear()
         if not self._down and not self._up:
             self._rounds -= 1
-            self._arms = sorted(place for _, place in self._good)
-            self._start = min(self._good)[1]
+            if self._good:  # else the published rule ends with an error; here all stay
+                self._arms, self._start = sorted(place for _, place in self._good), min(self._good)[1]
             self._begin_round()
 
     def _sample(self) -> int:

@@ -45,6 +45,7 @@ class Workload:
     """One recurring training. epochs: for each batch size those of the published runs, NaN where the target was missed.
 
     curves: for each batch size power and seconds of an epoch against the cap. default: a place in batch_sizes.
+    max_epochs: when a run gives up.
     """
 
     name: str
@@ -52,11 +53,7 @@ class Workload:
     default: int
     epochs: tuple[Floats, ...]
     curves: tuple[CapCurve, ...]
-
-    @property
-    def max_epochs(self) -> float:
-        """When a run gives up: twice the slowest published run of the default (made up: the traces have no such)."""
-        return 2 * float(np.nanmax(self.epochs[self.default]))
+    max_epochs: int
 
     @property
     def grid(self) -> CapGrid:
@@ -102,6 +99,7 @@ def workloads() -> dict[str, Workload]:
                 )
                 for size, row in sizes.items()
             ),
+            max_epochs=one["max_epochs"],
         )
     return made
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_what_has_not_reached_the_target_is_pruned_with_all_behind_it(outcome: O
     assert reasons[64] is None
     assert reasons[16] == reasons[256] == "not tried: what lies before it costs too much"
     assert reasons[32] == (
-        "a run ended without the target" if outcome is FAILED else "a run cost too much and was stopped"
+        "its runs ended without the target" if outcome is FAILED else "a run cost too much and was stopped"
     )
 
 
@@ -94,6 +95,14 @@ def test_a_lost_run_says_nothing() -> None:
     runs = past((64, 100.0), (32, None, LOST))
     assert chosen(runs) == chosen(past((64, 100.0)))
     assert belief(runs, RULES) == belief(past((64, 100.0)), RULES)
+
+
+def test_a_batch_size_that_is_lost_again_and_again_is_given_up() -> None:
+    runs = past((64, 100.0), *[(32, None, LOST)] * 3)
+    assert chosen(runs[:-1]).batch_size == 32
+    assert chosen(runs).batch_size == 128
+    assert chosen(runs + past((32, 90.0))).batch_size == 16  # it was not the batch size
+    assert chosen(past(*[(64, None, LOST)] * 3)).batch_size == 32
 
 
 def test_while_one_is_tried_for_the_first_time_others_get_the_best_so_far() -> None:
@@ -131,6 +140,21 @@ def test_it_comes_to_run_the_cheapest(seed: int) -> None:
     costs = {16: 300.0, 32: 190.0, 64: 150.0, 128: 100.0, 256: 120.0}
     sizes = played(lambda _, size: costs[size], RULES, 30, seed)
     assert sizes[15:].count(128) >= 12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_at_a_time_come_to_run_the_cheapest_as_well(seed: int) -> None:
+    costs = {16: 300.0, 32: 190.0, 64: 150.0, 128: 100.0, 256: 120.0}
+    rng, runs, began = np.random.default_rng(seed), list[Recurrence](), list[int]()
+    for number in range(40):
+        size = choose(runs, RULES, rng).batch_size
+        began.append(size)
+        runs.append(Recurrence(number=number, batch_size=size, outcome=RUNNING))
+        if number >= 2:  # the one before the last two ends
+            cost = costs[began[number - 2]] * (1 + 0.05 * float(rng.standard_normal()))
+            runs[number - 2] = replace(runs[number - 2], outcome=REACHED, cost=cost)
+    assert began[:3] == [64, 64, 64]
+    assert began[25:].count(128) >= 12
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,136 @@
+"""The bench of recurring jobs: its tables, what a run costs, Zeus's rule as published, and its command."""
+
+import numpy as np
+import pytest
+
+from autocap.recur.policy import Outcome
+from bench.recurring.caps import Plan, Searched, Uncapped, ZeusScan
+from bench.recurring.command import main
+from bench.recurring.drift import DRIFTS, factors
+from bench.recurring.job import Job, Run
+from bench.recurring.made_up import made_up
+from bench.recurring.play import Case, play
+from bench.recurring.rules import Zeus
+from bench.recurring.workloads import prices, rising, workloads
+
+RESNET, ENERGY, COST = workloads()["resnet50"], prices()["energy"], prices()["zeus"]
+HELD = len(RESNET.grid) - 1
+
+
+def job(*, capped: bool = False, drift: str = "none") -> Job:
+    return Job(RESNET, COST, drift, 50, capped=capped)
+
+
+def test_the_tables_are_those_that_were_published() -> None:
+    power_w, time_s = RESNET.power_and_time
+    place = RESNET.batch_sizes.index(192)
+    assert (power_w[place, HELD], time_s[place, HELD]) == (pytest.approx(220.49), pytest.approx(3529.6))
+    assert RESNET.per_epoch(COST)[place, HELD] == pytest.approx((0.5 * 220.49 + 0.5 * 250) * 3529.6)
+    assert RESNET.mean_epochs.tolist() == [np.inf, 32.2, 25.0, 21.2, 20.8]
+    assert COST.metric.name == "cost"
+    for one in workloads().values():
+        powers_w, times_s = one.power_and_time
+        assert (np.diff(powers_w) > -1e-9).all()
+        assert (np.diff(times_s) < 1e-9).all()
+
+
+def test_what_falls_is_pooled_with_its_neighbours() -> None:
+    assert rising(np.array([1.0, 3.0, 2.0, 2.5, 4.0])).tolist() == [1.0, 2.5, 2.5, 2.5, 4.0]
+    assert rising(np.array([3.0, 2.0, 1.0])).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_run_costs_its_windows_and_then_the_cap_that_is_held() -> None:
+    rng = np.random.default_rng(1)
+    place = RESNET.batch_sizes.index(360)
+    some = [job().run(0, place, Plan(windows=(), held=HELD), None, rng).cost for _ in range(400)]
+    assert np.mean(some) == pytest.approx(job().costs[0, place], rel=0.01)
+    epoch = job().per_epoch(place, HELD)
+    scanned = Plan(windows=((0, float(RESNET.power_and_time[1][place, 0])),), held=HELD)
+    extra = job().per_epoch(place, 0) - epoch  # the first epoch at the lowest cap
+    more = [job().run(0, place, scanned, None, np.random.default_rng(seed)).cost for seed in range(50)]
+    less = [
+        job().run(0, place, Plan(windows=(), held=HELD), None, np.random.default_rng(seed)).cost for seed in range(50)
+    ]
+    assert np.mean(more) - np.mean(less) == pytest.approx(extra, rel=0.01)
+
+
+def test_a_run_is_stopped_at_its_limit_and_gives_up_after_its_last_epoch() -> None:
+    rng, plan = np.random.default_rng(1), Plan(windows=(), held=HELD)
+    assert job().run(0, 2, plan, 5.0, rng) == Run(outcome=Outcome.STOPPED, cost=5.0)
+    failed = job().run(0, 0, plan, None, rng)  # 64, which no published run brought to the target
+    assert failed.outcome is Outcome.FAILED
+    assert failed.cost == pytest.approx(RESNET.max_epochs * job().per_epoch(0, HELD), rel=0.1)
+
+
+def test_drift_moves_the_best_batch_size_and_leaves_its_own_epochs() -> None:
+    for drift in DRIFTS:
+        made = factors(RESNET, 4, drift, 50)
+        assert (made[:, 4] == 1).all()
+        assert (made[0] == 1).all()
+        assert (made[-1, :4] < 1).all() == (drift != "none")
+    assert job(drift="sudden").costs.argmin(axis=1).tolist() == [4] * 25 + [3] * 25
+
+
+def test_zeus_explores_down_and_up_twice_and_stops_before_the_epoch_that_is_too_much() -> None:
+    uncapped = job()
+    rule = Zeus(uncapped, Uncapped(RESNET), np.random.default_rng(0), None)
+    visited = []
+    costs = {256: 100.0, 192: 90.0, 128: 300.0, 360: 95.0}
+    for _ in range(9):
+        batch, _, most = rule.next()
+        size = RESNET.batch_sizes[batch]
+        visited.append(size)
+        assert most is None or most <= 2 * 90.0 + 2 * 10.0
+        rule.tell(batch, Run(outcome=Outcome.STOPPED if size == 128 else Outcome.REACHED, cost=costs[size]))
+    # Downwards until 128 is stopped, upwards; again from the best of the first round, 192; then sampling.
+    assert visited[:7] == [256, 192, 128, 360, 192, 256, 360]
+    epoch = uncapped.per_epoch(3, HELD)
+    rule = Zeus(uncapped, Uncapped(RESNET), np.random.default_rng(0), None)
+    rule.tell(3, Run(outcome=Outcome.REACHED, cost=10.3 * epoch))
+    batch, _, most = rule.next()
+    assert most == pytest.approx(20.6 * epoch // uncapped.per_epoch(batch, HELD) * uncapped.per_epoch(batch, HELD))
+
+
+def test_caps_are_scanned_or_searched_once_and_then_held() -> None:
+    rng = np.random.default_rng(3)
+    for caps, windows in ((ZeusScan(RESNET, ENERGY, rng), 7), (Searched(RESNET, ENERGY, rng), 3)):
+        first, later = caps.plan(3), caps.plan(3)
+        assert len(first.windows) >= windows
+        assert len(later.windows) < len(first.windows)
+        lowest = RESNET.per_epoch(ENERGY)[3].min()
+        assert RESNET.per_epoch(ENERGY)[3, later.held] < 1.05 * lowest
+
+
+def test_the_default_has_the_regret_of_its_own_cost() -> None:
+    case = Case(workload=RESNET, price=COST, drift="none", capped=True)
+    uncapped, best = job().costs[0, RESNET.default], job(capped=True).costs.min()
+    regret = np.mean([play(case, "default", seed, 50).regret for seed in range(10)])
+    assert regret == pytest.approx(uncapped / best - 1, abs=0.01)
+
+
+def test_made_up_trainings_are_solvable_and_their_own() -> None:
+    for seed in range(20):
+        workload = made_up(seed)
+        assert np.isfinite(workload.mean_epochs[workload.default])
+        case = Case(workload=workload, price=COST, drift="none", capped=False)
+        assert play(case, "autocap", seed, 5).missed == 0
+    assert made_up(1).batch_sizes != made_up(2).batch_sizes
+
+
+def test_the_command_prints_a_line_for_each_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--caps", "out", "--seeds", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.count("|") for line in lines[:4]] == [12] * 4
+    assert "autocap's mean regret is above Zeus's in 0, beyond two errors in 0" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--workloads", "resnet"], "bench: there is no workload 'resnet'; choose of shufflenet, resnet50"),
+        (["--seeds", "1"], "bench: --seeds takes 2 or more, for the errors"),
+    ],
+)
+def test_what_is_not_there_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
