@@ -26,6 +26,7 @@ class RecurrenceEnded:
 
     outcome: as `recur.policy.Outcome` has it. cost: to the target, or what was spent without it; in `unit`, `None`
     where it is not known. time_s, energy_j: what it is made of. reason: a clause, "" where the target was reached.
+    energy_stderr_j: for what of the energy had to be estimated, `None` where all was measured.
     """
 
     t_s: float
@@ -35,7 +36,7 @@ class RecurrenceEnded:
     unit: str
     time_s: float
     energy_j: float | None
-    energy_stderr_j: float = 0.0
+    energy_stderr_j: float | None = None
 
 
 RecurEvent = RecurrenceStarted | RecurrenceEnded

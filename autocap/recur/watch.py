@@ -232,7 +232,7 @@ class RecurrenceWatch(Reporter):
                 unit=UNITS[self._aim.metric.name],
                 time_s=0.0 if spent is None else spent.time_s,
                 energy_j=None if spent is None else spent.energy_j,
-                energy_stderr_j=0.0 if spent is None else spent.energy_stderr_j,
+                energy_stderr_j=None if spent is None else spent.energy_stderr_j or None,
             )
         )
 
