@@ -46,7 +46,7 @@ class _Shown:
         return "" if cost is None else f"{cost / self.factor:.4g}"
 
     def mean(self, one: Belief) -> str:
-        error = "" if one.stderr is None else f" ± {one.stderr / self.factor:.2g}"
+        error = "" if one.stderr is None else f" ± {float(f'{one.stderr / self.factor:.2g}'):g}"
         return f"{self.cost(one.mean)}{error}"
 
 

@@ -2,6 +2,8 @@
 
 from autocap.events import RecurrenceEnded, RecurrenceStarted
 
+_WORTH_A_WORD = 0.01  # of the energy
+
 
 def begun(event: RecurrenceStarted) -> str:
     """Which batch size it takes and why."""
@@ -18,7 +20,7 @@ def ended(event: RecurrenceEnded, power: str) -> str:
     spent = "a cost that is not known"
     if event.cost is not None:
         spent = f"{f'a cost of {amount(event.cost, event.unit)} {power}'.rstrip()}, {event.time_s:.1f} s"
-    if event.energy_stderr_j:
+    if event.energy_stderr_j and event.energy_stderr_j >= _WORTH_A_WORD * (event.energy_j or 0.0):
         spent += f", of which {event.energy_stderr_j:.0f} J are estimated, as the power was not known"
     match event.outcome:
         case "reached":
