@@ -31,7 +31,7 @@ while accuracy < 0.9:
             pass
         time.sleep(0.002)
         autocap.step()
-    accuracy += size / 1000
+    accuracy += size / 3000
     print(f"accuracy {accuracy:.3f}", flush=True)
     autocap.report(accuracy=accuracy)
 """
