@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from autocap import integrations, metrics, records
     from autocap.integrations.tuned import OptionValue, Tuned
 
-__all__ = ["__version__", "integrations", "metrics", "records", "step", "tune"]
+__all__ = ["__version__", "integrations", "metrics", "records", "report", "step", "tune"]
 
 _step: "Callable[[], None] | None" = None
 
@@ -28,6 +28,17 @@ def step() -> None:
 
         _step = count_step
     _step()
+
+
+def report(**values: float) -> None:
+    """Report values of this job, such as `autocap.report(accuracy=0.71)`, in a recurrence of `autocap recur`; elsewhere
+    nothing happens.
+
+    Call it once an epoch, in one rank. Raises TypeError or ValueError for what is no number.
+    """
+    from autocap.progress.values import report as report_values
+
+    report_values(values)
 
 
 def tune(**options: "OptionValue") -> "Tuned":

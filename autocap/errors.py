@@ -95,6 +95,10 @@ class MemoryUnavailable(AutocapError):
     """What earlier runs have shown cannot be read, or kept; the run goes on without."""
 
 
+class RecurrenceUnavailable(AutocapError):
+    """What is kept of a recurring job cannot be read or written, or there is none of that name."""
+
+
 class SweepStopped(AutocapError):
     """A sweep was interrupted, or its command failed again and again; what was measured is recorded."""
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "runs": ("autocap.cli.runs:Runs", "list the runs that were made here, the latest first"),
     "memory": ("autocap.cli.memory:Memory", "show or forget what is remembered of jobs"),
     "budget": ("autocap.cli.budget:Budget", "share a power budget among the jobs of this machine, or plan one"),
+    "recur": ("autocap.cli.recur:Recur", "run a job that comes again with the batch size that costs least"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
     "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "helper": ("autocap.cli.helper:Helper", "lend power limits to users who may not set them"),
@@ -104,7 +105,8 @@ def main(argv: list[str] | None = None) -> int:
             streams.give_up()
             return 130
     # What a job was tuned by has no say in its exit status.
-    return status if written or words[:1] == ["run"] else status or 1
+    of_a_job = words[:1] == ["run"] or (words[:1] == ["recur"] and "--" in words)
+    return status if written or of_a_job else status or 1
 
 
 def _status(argv: list[str], streams: StandardStreams) -> int:

@@ -33,6 +33,7 @@ OTHER_VARIABLES = (
     "EMULATED_NVML",
     "EMULATED_NVML_COST",
     "SNAPSHOTS",
+    "VALUES",
 )
 COMMAND_LINE = "command line"
 

@@ -29,6 +29,7 @@ class Group(Enum):
 
     METRIC = "what to minimise"
     SEARCH = "how to search"
+    RECURRING = "what comes again"
     RUNS = "which runs"
     DEVICE = "on which device"
     NODE = "the whole machine"

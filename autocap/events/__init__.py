@@ -18,6 +18,7 @@ from autocap.events.budget import (
     JobWeighed,
 )
 from autocap.events.prices import Followed, PriceEvent, Quoted, Sourced
+from autocap.events.recur import RecurEvent, RecurrenceEnded, RecurrenceStarted
 from autocap.events.run import (
     BLOCK_ENDED,
     JOB_ENDED,
@@ -68,7 +69,7 @@ from autocap.events.sweep import (
     Used,
 )
 
-Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent
+Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent | RecurEvent
 
 __all__ = [
     "BLOCK_ENDED",
@@ -107,6 +108,8 @@ __all__ = [
     "ProgramFound",
     "ProgressFound",
     "Quoted",
+    "RecurrenceEnded",
+    "RecurrenceStarted",
     "Remembered",
     "RunEnded",
     "RunStarted",

@@ -1,13 +1,14 @@
 """Carries out what a signal means for the job and its caps."""
 
 import logging
+import signal
 from contextlib import suppress
 from typing import Protocol
 
 from autocap.errors import AutocapError
-from autocap.job.signals import Reaction, SignalPolicy, from_terminal
+from autocap.job.signals import Reaction, ReceivedSignal, SignalPolicy, from_terminal
 from autocap.session.recorder import Recorder
-from autocap.session.roles import Actuator, Order
+from autocap.session.roles import Actuator, Follower, Order
 
 log = logging.getLogger(__name__)
 
@@ -29,26 +30,43 @@ class SignalledJob(Protocol):
 class SignalInbox:
     """Passes signals on to the job, after the caps have been put back where the signal asks for an end.
 
-    actuator: what holds the caps, `None` while nothing is set.
+    actuator: what holds the caps, `None` while nothing is set. signalled: whether a signal has asked for the end.
     """
 
-    def __init__(self, job: SignalledJob, recorder: Recorder, kill_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        job: SignalledJob,
+        recorder: Recorder,
+        kill_after_s: float | None = None,
+        follower: Follower | None = None,
+    ) -> None:
+        """follower: whoever else may ask for the job's end."""
         self._policy = SignalPolicy(kill_after_s)
-        self._job, self._recorder = job, recorder
+        self._job, self._recorder, self._follower = job, recorder, follower
         self.actuator: Actuator | None = None
+        self.signalled = False
 
     def receive(self, signum: int, t_s: float) -> Order:
-        try:
-            return self._react(self._policy.receive(signum, t_s), signum)
-        except AutocapError as error:
-            self._recorder.warn(t_s, str(error))
-            return Order.STOP_TUNING
+        reaction = self._policy.receive(signum, t_s)
+        self.signalled = self.signalled or reaction in (Reaction.RESTORE_AND_FORWARD, Reaction.KILL)
+        return self._obey(reaction, signum, t_s)
 
-    def due(self, t_s: float) -> None:
+    def due(self, t_s: float) -> Order:
         if self._policy.kill_is_due(t_s):
             self._policy.kill_at_s = None
             with suppress(AutocapError):
                 self._job.kill()
+        if self._follower is not None and self._follower.wants_end(t_s):
+            end = ReceivedSignal(signal.SIGTERM, from_terminal=True)  # to the whole job: a shell passes nothing on
+            return self._obey(self._policy.receive(end, t_s), end, t_s)
+        return Order.NOTHING
+
+    def _obey(self, reaction: Reaction, signum: int, t_s: float) -> Order:
+        try:
+            return self._react(reaction, signum)
+        except AutocapError as error:
+            self._recorder.warn(t_s, str(error))
+            return Order.STOP_TUNING
 
     def _react(self, reaction: Reaction, signum: int) -> Order:
         match reaction:

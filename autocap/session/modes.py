@@ -28,6 +28,7 @@ from autocap.session.place import Counting, JobThere, LocalPlace, Place
 from autocap.session.preparing import found_command, open_prices, tell_of_command
 from autocap.session.remembering import JobMemory
 from autocap.session.rights import lent_rights
+from autocap.session.roles import Follower
 from autocap.session.runner import ASKED
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
@@ -41,12 +42,12 @@ class JobOrigin(Enum):
     TUNE = "tune"  # it runs already, and asked for it
 
 
-def run(config: RunConfig, clock: SignalClock, place: Place | None = None) -> int:
+def run(config: RunConfig, clock: SignalClock, place: Place | None = None, follower: Follower | None = None) -> int:
     """Start the command, tune it while it runs, report; the child's exit status. place: `None` for this machine.
 
     Raises AutocapError for what is wrong before the child runs.
     """
-    return _session(config, clock, JobOrigin.RUN, place or LocalPlace())
+    return _session(config, clock, JobOrigin.RUN, place or LocalPlace(), follower)
 
 
 def attach(config: RunConfig, clock: SignalClock, place: Place) -> int:
@@ -67,7 +68,9 @@ def inside(config: RunConfig, clock: SignalClock, place: Place) -> int:
     return 0
 
 
-def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Place) -> int:
+def _session(
+    config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Place, follower: Follower | None = None
+) -> int:
     with ExitStack() as stack:
         user = stack.enter_context(lent_rights(config))
         with clock.preparing():
@@ -106,9 +109,9 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Pl
         job = attached or _start(command, clock, output, user, counting)
         if attached is None:
             counting.follow(job.identity)
-        recorder = output.begin(plan, origin.value, job.pid, notes)
+        recorder = output.begin(plan, origin.value, job.pid, notes, follower)
         tell_of_command(config, command, recorder, clock.now())
-        inbox = SignalInbox(job, recorder, config.kill_after_s)
+        inbox = SignalInbox(job, recorder, config.kill_after_s, follower)
         tuning = Tuning(
             config=config,
             clock=clock,
@@ -132,10 +135,14 @@ def _session(config: RunConfig, clock: SignalClock, origin: JobOrigin, place: Pl
             except AutocapError:  # it never began
                 output.directory.discard()
                 raise
+        ended_s = clock.now()
         counting.drain(clock)
+        if follower is not None:
+            follower.finish(ended_s, status, signalled=inbox.signalled)
         tuning.remember()
         if attached is None:
-            output.end(tuning.ended_because, status)
+            ended = None if follower is None else follower.ended_because
+            output.end(ended or tuning.ended_because, status)
         elif origin is JobOrigin.TUNE and attached.left_because is not None:
             nothing_before = tuning.ended_because in (events.JOB_ENDED, ASKED)
             output.end(events.BLOCK_ENDED if nothing_before else tuning.ended_because)

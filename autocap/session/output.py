@@ -17,6 +17,7 @@ from autocap.reports.live.plain import Reporter
 from autocap.reports.rendering import Presentation
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.recorder import Recorder
+from autocap.session.roles import Follower
 from autocap.session.tuning import SearchPlan
 from autocap.streams import put_json
 from autocap.tracking.process import Tracker, await_end
@@ -46,18 +47,24 @@ class RunOutput:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def begin(self, plan: SearchPlan, mode: str, pid: int, notes: Sequence[str]) -> Recorder:
-        """The first entries, now that the job is there. notes: what is to be warned of at once."""
+    def begin(
+        self, plan: SearchPlan, mode: str, pid: int, notes: Sequence[str], follower: Follower | None = None
+    ) -> Recorder:
+        """The first entries, now that the job is there. notes: what is to be warned of at once. follower: of the run,
+        where there is one."""
         self._reporter = terminal.for_stream(sys.stderr, quiet=self._config.quiet)
         self._stack.callback(self._reporter.close)
         self._mode = mode
         unlogged = self._start_trackers()
-        self._recorder = Recorder(self.directory, self._reporter, *self._exporters, *self._trackers)
+        followers = () if follower is None else (follower.reporter,)
+        self._recorder = Recorder(self.directory, self._reporter, *self._exporters, *self._trackers, *followers)
         self._recorder.event(self._run_started(plan, mode, pid))
         tell_of_settings(self._config, self._recorder, self._clock.now())
         self._tell_of_node()
         for note in (*notes, *unlogged):
             self._recorder.warn(self._clock.now(), note)
+        if follower is not None:
+            follower.begin(self._recorder, self._clock.now(), self.directory.path)
         return self._recorder
 
     def end(self, ended_because: str, exit_status: int | None = None) -> None:

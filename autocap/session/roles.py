@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 from autocap.budget.words import Known
@@ -11,6 +12,7 @@ from autocap.events import Event, State
 from autocap.guardian import Restored
 from autocap.prices.quote import Quote
 from autocap.records import GpuInfo, Sample
+from autocap.reports.live.plain import Reporter
 from autocap.session.restorer import Restoring
 
 
@@ -167,8 +169,8 @@ class Inbox(Protocol):
 
     def receive(self, signum: int, t_s: float) -> Order: ...
 
-    def due(self, t_s: float) -> None:
-        """Called every round, for what was to happen at a certain time."""
+    def due(self, t_s: float) -> Order:
+        """Called every round, for what was to happen at a certain time; what that asks of the loop."""
 
 
 class NoInbox:
@@ -179,5 +181,30 @@ class NoInbox:
     def receive(self, signum: int, t_s: float) -> Order:
         return Order.NOTHING
 
-    def due(self, t_s: float) -> None:
-        return
+    def due(self, t_s: float) -> Order:
+        return Order.NOTHING
+
+
+class Follower(Protocol):
+    """Follows a run from its job's start to its end, beside the tuning, and may ask that its job is ended.
+
+    reporter: sees all that is recorded. ended_because: why it asked for the end, `None` while it has not.
+    """
+
+    @property
+    def reporter(self) -> Reporter: ...
+
+    @property
+    def ended_because(self) -> str | None: ...
+
+    def begin(self, sink: Sink, t_s: float, run_dir: Path) -> None:
+        """The job was started just now."""
+
+    def wants_end(self, t_s: float) -> bool:
+        """Asked every round; true once, where the job is to be ended as a signal would."""
+
+    def finish(self, t_s: float, exit_status: int, *, signalled: bool) -> None:
+        """The job ended at `t_s`, and its output has gone through.
+
+        signalled: a signal that was sent to us was passed on to it and asked for the end.
+        """

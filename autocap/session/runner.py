@@ -95,7 +95,7 @@ class Runner:
             now_s = self._clock.now()
             if signum is not None:
                 self._obey(self._inbox.receive(signum, now_s), now_s)
-            self._inbox.due(now_s)
+            self._obey(self._inbox.due(now_s), now_s)
             self._beat(now_s)  # before anything that may take long: we may be late already
             if self._restorer is not None:
                 self._restorer.due(now_s)

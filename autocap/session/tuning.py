@@ -153,10 +153,10 @@ class Tuning:
                     f"the job used no GPU within {wait_s:g} s; pass a larger --wait if it starts slowly, or --gpus"
                 )
             signum = self.clock.wait_until(self.clock.now() + _LOOK_EVERY_S)
-            stops = signum is not None and self.inbox.receive(signum, self.clock.now()) is Order.STOP_TUNING
-            if stops and self.job.poll() is None:  # a job that was only attached to is left
+            orders = [] if signum is None else [self.inbox.receive(signum, self.clock.now())]
+            orders.append(self.inbox.due(self.clock.now()))
+            if Order.STOP_TUNING in orders and self.job.poll() is None:  # a job that was only attached to is left
                 raise DeviceError("a signal was passed on to it before it used a GPU")
-            self.inbox.due(self.clock.now())
         return None
 
     def _prepare(self, device: Tunable, stack: ExitStack) -> tuple[Runner, Guarded | None]:

@@ -15,7 +15,7 @@ from autocap.metrics import METRICS
 SCRIPTS = {"bash": bash.script, "zsh": zsh.script, "fish": fish.script}
 # A line, and what it may be continued with; `None`: nothing of ours.
 LINES: dict[str, set[str] | None] = {
-    "autocap r": {"run", "report", "restore", "runs"},
+    "autocap r": {"recur", "run", "report", "restore", "runs"},
     "autocap run --metr": {"--metric"},
     "autocap run --metric ": set(METRICS),
     "autocap run --metric=ed": {"ed2p", "edp", "eds"},

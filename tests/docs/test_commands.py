@@ -67,7 +67,13 @@ while time.monotonic() < end:
     autocap.step()
 """
 # Where `autocap run`, `attach` and `sweep` go once their options are read.
-SESSIONS = ("autocap.session.modes:run", "autocap.session.modes:attach", "autocap.sweep.session:sweep")
+SESSIONS = (
+    "autocap.session.modes:run",
+    "autocap.session.modes:attach",
+    "autocap.sweep.session:sweep",
+    "autocap.recur.session:recur",
+    "autocap.cli.recur:_speak",
+)
 
 
 class Parsed(Exception):

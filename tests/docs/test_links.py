@@ -36,6 +36,11 @@ def test_its_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: there is no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_merge_was_left_undone_in_it(page: Path) -> None:
+    assert not re.search(r"^(<{7}|>{7})( |$)|^={7}$", page.read_text(), re.MULTILINE)
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     reached: set[Path] = set()
     ahead = [ROOT / "README.md"]

@@ -61,6 +61,7 @@ from autocap.events import (
     Warned,
     WouldTry,
 )
+from autocap.events.recur import RecurrenceEnded, RecurrenceStarted
 from autocap.events.search import Granted, HeldMeasured, PerGpuDecided, PerGpuTried
 from autocap.events.sweep import FinishedRun, GpuSet, PlannedRun, SweepPlan, Used
 from autocap.records import (
@@ -229,6 +230,20 @@ PRICES: list[Event] = [
     Quoted(t_s=3660.0, kind="price", value=None, until_s=None),
 ]
 
+RECURRING: list[Event] = [
+    RecurrenceStarted(
+        t_s=0.1,
+        name="nightly",
+        number=3,
+        batch_size=64,
+        phase="exploring",
+        why="not tried yet",
+        most_cost=812.0,
+        unit="J",
+    ),
+    RecurrenceEnded(t_s=60.0, outcome="failed", reason="it ended", cost=None, unit="J", time_s=59.9, energy_j=None),
+]
+
 RUN_AT_200_W = PlannedRun(gpus="0", cap_w=200.0, repeat=1)
 SWEEP: list[Event] = [
     SweepStarted(
@@ -278,7 +293,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_kind_of_event_comes_back_as_it_was(tmp_path: Path) -> None:
-    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *GRANTED, *BUDGET, *PRICES, *SWEEP, *EVENTS[-1:]]
+    managed = *GRANTED, *BUDGET, *PRICES, *RECURRING
+    every = [*EVENTS[:-1], TAKEN, REMEMBERED, *OF_NODE, *PER_GPU, *managed, *SWEEP, *EVENTS[-1:]]
     assert {type(event) for event in every} == set(get_args(Event))
 
     assert read_events(a_run(tmp_path / "run", every)) == every

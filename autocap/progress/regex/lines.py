@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections.abc import Callable
 
 from autocap.config.values import shown
 from autocap.errors import UsageError
@@ -62,20 +63,15 @@ class Numbers:
         return self._raised + self._highest
 
 
-class LineCounter:
-    """Counts iterations in a stream of bytes that arrives in pieces.
+class LineReader:
+    """Looks at the lines of a stream of bytes that arrives in pieces: at those that a pattern matches.
 
-    A line ends at \\n or \\r and is looked at once it has ended, up to 4 KiB of it, as UTF-8. With a group named `n`
-    the count is the number in that group. So it is with a first group that holds a number in the first line that
-    matches; otherwise it is the number of lines that match. See Numbers for numbers that fall.
+    A line ends at \\n or \\r and is looked at once it has ended, up to 4 KiB of it, as UTF-8. count: what was found so
+    far, `None` before the first match.
     """
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
-        self._group: str | int = "n" if "n" in pattern.groupindex else 1
-        # Not known before the first match where a group may or may not be meant as the number.
-        self._numbered = None if self._group == 1 and pattern.groups else self._group == "n"
-        self._numbers = Numbers()
         self._line = bytearray()
         self.count: int | None = None
 
@@ -100,6 +96,24 @@ class LineCounter:
         self._line += piece[: _LINE_BYTES - len(self._line)]
 
     def _take(self, found: re.Match[str]) -> None:
+        raise NotImplementedError
+
+
+class LineCounter(LineReader):
+    """Counts iterations.
+
+    With a group named `n` the count is the number in that group. So it is with a first group that holds a number in the
+    first line that matches; otherwise it is the number of lines that match. See Numbers for numbers that fall.
+    """
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        super().__init__(pattern)
+        self._group: str | int = "n" if "n" in pattern.groupindex else 1
+        # Not known before the first match where a group may or may not be meant as the number.
+        self._numbered = None if self._group == 1 and pattern.groups else self._group == "n"
+        self._numbers = Numbers()
+
+    def _take(self, found: re.Match[str]) -> None:
         number = _number(found[self._group]) if self._numbered is not False else None
         if self._numbered is None:
             self._numbered = number is not None
@@ -107,6 +121,23 @@ class LineCounter:
             self.count = (self.count or 0) + 1
         elif number is not None:
             self.count = self._numbers.update(number)
+
+
+class LineValues(LineReader):
+    """Hands on the values in the lines: the number in the group named `value`, else in the first. Counts them."""
+
+    def __init__(self, pattern: re.Pattern[str], found: Callable[[float], None]) -> None:
+        super().__init__(pattern)
+        self._found = found
+        self._group: str | int = "value" if "value" in pattern.groupindex else 1
+
+    def _take(self, found: re.Match[str]) -> None:
+        try:
+            value = float((found[self._group] or "").replace(",", ""))
+        except ValueError:
+            return
+        self.count = (self.count or 0) + 1
+        self._found(value)
 
 
 def _number(text: str | None) -> int | None:

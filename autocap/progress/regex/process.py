@@ -14,7 +14,8 @@ from types import FrameType
 
 from autocap.job.invoking_user import give_up_root
 from autocap.progress.regex.board import Board
-from autocap.progress.regex.lines import LineCounter
+from autocap.progress.regex.lines import LineCounter, LineReader, LineValues
+from autocap.progress.values import OF_OUTPUT, append, line_of
 
 _SOURCE, _SINK = 0, 1
 MATCH_CPU_S = 0.25  # for the lines of one chunk; a hundred times what a plain pattern takes
@@ -28,14 +29,23 @@ _IGNORED = (
 )
 
 
-def main(board_fd: int, ids: str, pattern: str) -> None:
-    """The whole life of a relay process. ids: whose it is to be, where it was started as root: uid, gid, groups."""
+def main(board_fd: int, ids: str, pattern: str, values: str) -> None:
+    """The whole life of a relay process. ids: whose it is to be, where it was started as root: uid, gid, groups.
+    values: the file that takes the values in the lines, "" where these are to be counted as iterations."""
     uid, gid, *groups = map(int, ids.split(","))
     if os.geteuid() != uid:
         give_up_root(uid, gid, groups)
     for signum in _IGNORED:  # what is sent to the controller, its terminal or its group is not for us
         signal.signal(signum, signal.SIG_IGN)
-    Pump(Matcher(LineCounter(re.compile(pattern)), Board(board_fd))).run()
+    Pump(Matcher(_reader(re.compile(pattern), values), Board(board_fd))).run()
+
+
+def _reader(pattern: re.Pattern[str], values: str) -> LineReader:
+    def found(value: float) -> None:
+        with suppress(OSError):  # whoever reads it has gone
+            append(values, line_of(OF_OUTPUT, value, time.monotonic_ns()))
+
+    return LineValues(pattern, found) if values else LineCounter(pattern)
 
 
 class _TooSlow(Exception):
@@ -49,7 +59,7 @@ class Matcher:
     this process's own CPU time, so that a busy machine does not set it off.
     """
 
-    def __init__(self, counter: LineCounter, board: Board) -> None:
+    def __init__(self, counter: LineReader, board: Board) -> None:
         self._counter, self._board = counter, board
         self._armed = self._gave_up = False
         signal.signal(signal.SIGVTALRM, self._expire)

@@ -27,7 +27,7 @@ _LOOK_S = 0.01
 
 # -I and -S keep the environment, the working directory and every sitecustomize (the step hook is one) out of it.
 _START = "import sys; sys.path.append(sys.argv[1]); "
-_START += "from autocap.progress.regex.process import main; main(int(sys.argv[2]), sys.argv[3], sys.argv[4])"
+_START += "from autocap.progress.regex.process import main; main(int(sys.argv[2]), *sys.argv[3:])"
 
 
 class Relay:
@@ -37,22 +37,22 @@ class Relay:
         self._process, self._board, self._child_end, self._sink = process, board, child_end, sink
 
     @classmethod
-    def start(cls, pattern: str, *, sink: int = _STDOUT) -> Self:
+    def start(cls, pattern: str, *, sink: int = _STDOUT, values: str = "") -> Self:
         """Start the relay process for a child that does not run yet.
 
-        pattern: as for `compile_pattern`. sink: the real stdout. Raises UsageError for the pattern, AutocapError where
-        there is no relay.
+        pattern: as for `compile_pattern`. sink: the real stdout. values: the path of the file that takes the values in
+        the lines, "" where the lines are to be counted as iterations. Raises UsageError for the pattern, AutocapError
+        where there is no relay.
         """
         compile_pattern(pattern)
         try:
-            return cls._start(pattern, sink)
+            return cls._start(pattern, sink, values)
         except OSError as error:
-            raise AutocapError(
-                f"the job's output cannot be relayed: {error.strerror or error}; choose another --progress than regex"
-            ) from error
+            instead = "report the target by autocap.report" if values else "choose another --progress than regex"
+            raise AutocapError(f"the job's output cannot be relayed: {error.strerror or error}; {instead}") from error
 
     @classmethod
-    def _start(cls, pattern: str, sink: int) -> Self:
+    def _start(cls, pattern: str, sink: int, values: str) -> Self:
         os.fstat(sink)  # were it closed, the next descriptor that is opened would take its place
         is_terminal = os.isatty(sink)
         source, child_end = os.openpty() if is_terminal else os.pipe()
@@ -63,7 +63,7 @@ class Relay:
                     _imitate(sink, source, child_end)
                 board = Board.create()
                 undo.callback(os.close, board.fd)
-                process = _spawn(pattern, source, sink, board)
+                process = _spawn(pattern, source, sink, board, values)
             finally:
                 os.close(source)
             undo.callback(process.wait)
@@ -152,13 +152,13 @@ def _imitate(terminal: int, source: int, child_end: int) -> None:
     fcntl.ioctl(source, termios.TIOCSWINSZ, window_size(terminal))
 
 
-def _spawn(pattern: str, source: int, sink: int, board: Board) -> subprocess.Popen[bytes]:
+def _spawn(pattern: str, source: int, sink: int, board: Board, values: str) -> subprocess.Popen[bytes]:
     ids = ",".join(map(str, (os.geteuid(), os.getegid(), *os.getgroups())))
     with privileged():  # the user behind sudo need not be allowed to execute our Python; `ids` says who it is to be
         return subprocess.Popen(
             [
                 *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _START),
-                *(package_root(), str(board.fd), ids, pattern.encode()),
+                *(package_root(), str(board.fd), ids, pattern.encode(), values),
             ],
             stdin=source,
             stdout=sink,

@@ -76,7 +76,7 @@ class MemoryStore:
         """
         try:
             text = to_bytes(entry)
-            _make_private(self.place)
+            make_private(self.place)
             with self._opened() as place:
                 put(place, f"{entry.key}.json", text, 0o600)
                 _prune(place, entry.key)
@@ -133,7 +133,7 @@ class MemoryStore:
         )
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """The directory and its missing parents, each with mode 0700. Raises OSError."""
     missing = []
     while not os.path.lexists(path):

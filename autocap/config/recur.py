@@ -1,0 +1,110 @@
+"""The settings of a recurrence, as `autocap.config` has those of a run."""
+
+import argparse
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from autocap.config import RunConfig, values
+from autocap.config.option import CommandOption, Group
+
+THRESHOLD = 2.0  # times the cheapest known, beyond which a recurrence is ended early
+LR_RULES = ("sqrt", "linear")
+_MOST_SIZES = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+def job_name(text: str) -> str:
+    """The name of a recurring job."""
+    if not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{values.shown(text)} is no name; give 1 to 64 letters, digits, dots, dashes or underscores"
+        )
+    return text
+
+
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """Whole numbers by comma, each once."""
+    sizes = tuple(values.count(one.strip(), 10**9) for one in text.split(","))
+    if len(set(sizes)) < len(sizes) or len(sizes) > _MOST_SIZES:
+        raise argparse.ArgumentTypeError(f"{values.shown(text)} is no list of at most {_MOST_SIZES} different sizes")
+    return sizes
+
+
+def factor_above_1(text: str) -> float:
+    """A factor above 1."""
+    factor = values.number(text)
+    if not factor > 1:
+        raise argparse.ArgumentTypeError(f"{factor:g} would stop the cheapest run; give a factor above 1, such as 2")
+    return factor
+
+
+_recur = partial(CommandOption, Group.RECURRING, commands=("recur",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurConfig:
+    """A whole `autocap recur`. run: of its job, whose command still has its placeholders.
+
+    batch_sizes: as given. default: `None` for the first of them. window: recurrences after which a cost counts half,
+    `None` for all alike. max_epochs: values of the target, `None` for any number. lr_rule: how the learning rate is
+    scaled, `None` for not at all.
+    """
+
+    run: RunConfig
+    name: Annotated[str, _recur("--name NAME", job_name, "of the recurring job: what its recurrences have in common")]
+    batch_sizes: Annotated[
+        tuple[int, ...], _recur("--batch-sizes LIST", batch_sizes, "those to choose from, by comma: 32,64,128")
+    ]
+    target: Annotated[
+        str,
+        _recur(
+            "--target 'VALUE >= X'",
+            values.word,
+            "when the job has done its work; VALUE: a regular expression for its output, whose first group is the "
+            "number, or the name of what it gives to autocap.report; >=, >, <= or <",
+        ),
+    ]
+    default: Annotated[
+        int | None,
+        _recur(
+            "--default-batch-size N",
+            values.count,
+            "which of them the job has without us, tried first (default: the first)",
+        ),
+    ] = None
+    max_epochs: Annotated[
+        int | None,
+        _recur("--max-epochs N", values.count, "end the job as failed after N values of the target that are no X"),
+    ] = None
+    threshold: Annotated[
+        float,
+        _recur(
+            "--threshold X",
+            factor_above_1,
+            f"end a recurrence that has cost X times the cheapest without its target (default: {THRESHOLD:g})",
+        ),
+    ] = THRESHOLD
+    window: Annotated[
+        int | None,
+        _recur(
+            "--window N",
+            values.count,
+            "as data drift: after N recurrences a cost counts half (default: all count alike)",
+        ),
+    ] = None
+    lr_rule: Annotated[
+        str | None,
+        _recur(
+            "--lr-rule RULE",
+            str,
+            "what {lr_scale} in the command is, against the default batch size: sqrt or linear (default: none)",
+            choices=LR_RULES,
+        ),
+    ] = None
+
+    @property
+    def usual(self) -> int:
+        """The batch size that the job has without us."""
+        return self.batch_sizes[0] if self.default is None else self.default
