@@ -39,6 +39,9 @@ class Actor:
 
     def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
         self._number = -1
+        # Ray starts workers at niceness 15: on a busy node they, and what they start, get no processor for seconds.
+        with suppress(OSError):  # not permitted
+            os.setpriority(os.PRIO_PROCESS, 0, min(0, os.getpriority(os.PRIO_PROCESS, 0)))
         self._called_s = time.monotonic()
         self._held = bytearray()
         self._ended = False

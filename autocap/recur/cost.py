@@ -38,8 +38,8 @@ def require_metric(metric: Metric) -> None:
         raise UsageError(f"the metric {metric.name} has no sum over a run; choose {', '.join(UNITS)}")
     if metric.moving:
         raise UsageError(
-            "runs at other times have other prices, so they are not compared by a price that moves; give --energy-price "
-            "a number, or choose another metric"
+            "runs at other times have other prices, so they are not compared by a price that moves; give "
+            "--energy-price a number, or choose another metric"
         )
 
 
