@@ -157,6 +157,10 @@ _CHECKED: dict[type, st.SearchStrategy[object]] = {
 }
 
 
+def _stderr(hint: object) -> st.SearchStrategy[float | None]:
+    return st.none() | _stderrs if type(None) in typing.get_args(hint) else _stderrs
+
+
 @cache
 def of(kind: object) -> st.SearchStrategy[typing.Any]:
     """Any value of a type that a record may have."""
@@ -164,7 +168,7 @@ def of(kind: object) -> st.SearchStrategy[typing.Any]:
         return _CHECKED[kind]  # type: ignore[index]  # what is in there is a type
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
-        parts = {name: of(hint) if "stderr" not in name else st.none() | _stderrs for name, hint in hints.items()}
+        parts = {name: _stderr(hint) if "stderr" in name else of(hint) for name, hint in hints.items()}
         if kind is FinishedRun:
             parts["trouble"] = st.text()
         return st.builds(kind, **parts)

@@ -14,4 +14,4 @@ def test_a_price_counts_by_the_whole_run_and_not_where_it_moves() -> None:
     with pytest.raises(UsageError, match="give --energy-price a number"):
         require_metric(Metric(name="cost", hour_price=1.8, moving=True))
     with pytest.raises(UsageError, match="has no sum over a run"):
-        require_metric(Metric(name="carbon", carbon_price=100.0, hour_price=1.8))
+        require_metric(Metric(name="carbon", carbon_price=100.0, hour_price=1.8, moving=True))

@@ -36,6 +36,7 @@ from autocap.events import (
     IdleEstimated,
     JobJoined,
     JobLeft,
+    JobWeighed,
     LimitRestored,
     MetricInfo,
     NodeMetered,
@@ -219,6 +220,7 @@ BUDGET: list[Event] = [
     CapGranted(t_s=1.0, name="train.py 9", cap_w=200.0, slowdown=0.05, slowdown_stderr=0.01),
     CapLowered(t_s=1.5, name="train.py 9", cap_w=200.0, after_s=0.5),
     BudgetChanged(t_s=2.0, budget_w=300.0, policy="energy", why="rows.csv says so"),
+    JobWeighed(t_s=2.0, name="train.py 9", weight=2.0, why="root"),
     BudgetShort(t_s=2.0, short_w=10.0, pause=("train.py 9",)),
     JobLeft(t_s=3.0, name="train.py 9", why="it computes no more"),
 ]

@@ -31,7 +31,7 @@ class ValueWording:
                 self._said[kind] = value
                 return f"{_name(kind)} is {self._amount(kind, value)}"
             case Followed(caps_w=caps_w, kind=kind, value=value, gain=gain, gain_stderr=gain_stderr):
-                gained = f"{with_error(100 * gain, 100 * (gain_stderr or 0.0))} %"
+                gained = f"{with_error(100 * gain, 100 * gain_stderr)} %"
                 what = f"{common_caps(caps_w)} W at {self._amount(kind, value)}"
                 return f"following to {what}: {gained} of the baseline's cost less, as far as is known"
         return None
