@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autocap.budget.schedule import LEAST_W, MOST_W
-from autocap.config.values import shown
+from autocap.config.values import plain, shown
 from autocap.openadr.durations import Duration, duration
 from autocap.openadr.spans import Span
 from autocap.printable import printable
@@ -206,7 +206,7 @@ def _allowed(interval: Json, units: Mapping[str, str]) -> list[float]:
 def _watts(kind: str, value: Json) -> float:
     number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not 0 <= _UNIT_W * number <= MOST_W:
-        raise _Bad(f"its {kind} is {_quoted(str(value))}; a number from 0 to {MOST_W / _UNIT_W:g} kW can be followed")
+        raise _Bad(f"its {kind} is {_quoted(str(value))}; a number from 0 to {plain(MOST_W / _UNIT_W)} kW can be followed")
     return max(LEAST_W, _UNIT_W * number)
 
 
