@@ -206,7 +206,9 @@ def _allowed(interval: Json, units: Mapping[str, str]) -> list[float]:
 def _watts(kind: str, value: Json) -> float:
     number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not 0 <= _UNIT_W * number <= MOST_W:
-        raise _Bad(f"its {kind} is {_quoted(str(value))}; a number from 0 to {plain(MOST_W / _UNIT_W)} kW can be followed")
+        raise _Bad(
+            f"its {kind} is {_quoted(str(value))}; a number from 0 to {plain(MOST_W / _UNIT_W)} kW can be followed"
+        )
     return max(LEAST_W, _UNIT_W * number)
 
 

@@ -33,8 +33,12 @@ class Feed:
         ended = self._reader is None or self._reader.ended
         silent = not ended and now_s - self._heard_s >= SILENT_S
         if silent or (ended and now_s - self._began_s >= SILENT_S):
-            how = f"was silent for {SILENT_S:g} s" if silent else "has ended"
-            found.append(Said(trouble=f"the process that asks {self.source.server} {how}, and is started again"))
+            server = self.source.server
+            if silent:
+                trouble = f"the process that asks {server} was silent for {SILENT_S:g} s, and is started again"
+            else:
+                trouble = f"the process that asks {server} has ended, and is started again"
+            found.append(Said(trouble=trouble))
             self._replace(now_s)
         return found
 

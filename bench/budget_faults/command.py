@@ -56,8 +56,9 @@ def main(argv: Sequence[str]) -> int:
     ]
     with ThreadPoolExecutor(args.at_once) as threads:
         outcomes = list(threads.map(lambda one: injected(*one), drawn))
-    print("\n".join(table(outcomes)))
-    for kind in kinds:
+    if outcomes:
+        print("\n".join(table(outcomes)))
+    for kind in kinds if outcomes else ():
         worst_s = max((one.back_s for one in outcomes if one.kind == kind and one.back_s is not None), default=0.0)
         print(f"{kind}: above the budget, or until all is back, {worst_s:.2f} s at most")
     print(f"{len(outcomes)} injections, {time.monotonic() - began_s:.0f} s")
