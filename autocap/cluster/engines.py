@@ -1,35 +1,37 @@
 """Which engine carries the messages to the nodes that `--nodes` names."""
 
 import os
+from collections.abc import Sequence
 
-from autocap.cluster.carriers import ray, slurm
+from autocap.cluster.carriers import AGENT, ray, slurm
 from autocap.cluster.place import Carrier
 from autocap.cluster.protocol import Target
 
 
-def carrier(where: str, job: str | None) -> Carrier:
+def carrier(where: str, job: str | None, *, agent: Sequence[str] = AGENT, ours: bool = True) -> Carrier:
     """where: as --nodes has it. job: as --job has it; `None` for the Slurm job around us, and of Ray for one that we
-    start.
+    start, or where it is not to be ours for the whole cluster. agent: what runs on each node.
 
     Raises UsageError where there is none, and EngineUnavailable where the engine is not there.
     """
     engine, _, address = where.partition(":")
-    return _by_ray(address or "auto", job) if engine == "ray" else _by_slurm(job)
+    driver = os.getpid() if ours and job is None else None
+    return _by_ray(address or "auto", job, driver, agent) if engine == "ray" else _by_slurm(job, agent)
 
 
-def _by_slurm(job: str | None) -> Carrier:
+def _by_slurm(job: str | None, agent: Sequence[str]) -> Carrier:
     found = slurm.find(job)
     return Carrier(
         target=Target(engine="slurm", job=found.id),
         names=found.nodes,
-        open=lambda: slurm.open_channel(found),
+        open=lambda: slurm.open_channel(found, agent),
     )
 
 
-def _by_ray(address: str, job: str | None) -> Carrier:
+def _by_ray(address: str, job: str | None, driver: int | None, agent: Sequence[str]) -> Carrier:
     return Carrier(
         target=Target(engine="ray", job=""),
         names=(),
-        open=lambda: ray.open_channel(address, driver=os.getpid() if job is None else None, job=job),
+        open=lambda: ray.open_channel(address, driver=driver, job=job, agent=agent),
         for_workers=ray.for_workers,
     )

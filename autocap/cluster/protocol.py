@@ -184,6 +184,13 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """From a node that was asked for its devices alone: what `autocap devices --json` prints there."""
+
+    devices: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
     """From the engine: an agent is gone, and why, as far as it knows."""
 
@@ -191,12 +198,12 @@ class Lost:
 
 
 ToAgent = Begin | Word | Do
-FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Lost
+FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Listed | Lost
 Message = ToAgent | FromAgent
 
 _KINDS: dict[str, type[Message]] = {
     kind.__name__.lower(): kind
-    for kind in (Begin, Word, Do, Hello, Found, Rows, Heard, Done, Note, JobEnded, Failed, Lost)
+    for kind in (Begin, Word, Do, Hello, Found, Rows, Heard, Done, Note, JobEnded, Failed, Listed, Lost)
 }
 
 

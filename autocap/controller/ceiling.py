@@ -6,6 +6,7 @@ What is held so is measured meanwhile, which costs the job nothing and makes the
 and again until it is known well, as others' shares depend on it.
 """
 
+import math
 from dataclasses import replace
 from typing import assert_never
 
@@ -108,8 +109,8 @@ class Ceiling:
         if self._closely:
             rules = replace(rules, target_stderr=_CLOSE, limit_s=_CLOSE_S)
             known = search.is_close(caps_w[0], self._out.now_s - _WEEK_S)
-        else:
-            known = search.knows(caps_w[0], _WELL)
+        else:  # nobody else's share depends on it where there is no ceiling
+            known = self._out.ceiling_w == math.inf or search.knows(caps_w[0], _WELL)
         if len(set(caps_w)) == 1 and not known:
             self._begun_w = caps_w[0]
             self._prober.start(caps_w, search.cost, rules)

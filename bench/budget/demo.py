@@ -4,6 +4,7 @@ Everything is real but the GPUs, which are emulated beneath NVML, and their watt
 budget with its socket and watchdog, the trainings and their steps.
 """
 
+import argparse
 import json
 import os
 import signal
@@ -37,9 +38,7 @@ class DemoFailed(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """The whole of it; the exit status."""
-    if argv:
-        print("usage: python -m bench budget demo", file=sys.stderr)
-        return 2
+    argparse.ArgumentParser(prog="python -m bench budget demo", description=__doc__).parse_args(argv)
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))  # what was started is ended
     with tempfile.TemporaryDirectory() as folder:
         try:

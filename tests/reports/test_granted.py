@@ -34,8 +34,8 @@ def test_what_was_held_for_the_budget_is_told_with_the_slowdown_that_it_meant() 
     grants = [(110.0, 140.0), (120.0, 110.0), (180.0, None)]
     outcome = tune(JOB, TuneConfig(metric=Metric(name="edp")), "model", grants=grants, end_s=200.0)
     lines = told(outcome.log.events)
-    assert any(line.startswith("110 W, held under the budget: ") for line in lines)
-    assert lines[-1] == "the budget sets no ceiling any more"
+    assert lines[-2] == "the budget sets no ceiling any more"
+    assert lines[-1].startswith("110 W, held under the budget: ")
     baseline = [e.measurement for e in outcome.log.events if isinstance(e, events.BaselineMeasured)][-1]
     given, held = remarks(outcome.log.events, [260.0], baseline)
     assert given == "the budget gave each device at most 110–140 W, at the end no limit"
