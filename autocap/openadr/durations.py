@@ -12,6 +12,7 @@ _DURATION = re.compile(
     rf"(?:T(?=\d)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:(\d{{1,9}}(?:[.,]\d{{1,9}})?)S)?)?",
     re.ASCII,
 )
+_NONE = "P0S"  # as the User Guide writes the default of randomizeStart
 _LAST_YEAR = 9999
 
 
@@ -37,6 +38,8 @@ class Duration:
 
 def duration(text: str) -> Duration | None:
     """The duration that a text means; `None` for any other text."""
+    if text == _NONE:
+        return Duration()
     found = _DURATION.fullmatch(text)
     if found is None:
         return None

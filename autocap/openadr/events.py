@@ -115,7 +115,7 @@ def _timed(event: dict[str, Json], units: Mapping[str, str], seed: str) -> Itera
             start_s = end_s
         else:
             start_s = _first(own, whole, event, lasts) if start_s is None else start_s
-            randomized = _duration(own, "randomizeStart") or (None if number else _duration(whole, "randomizeStart"))
+            randomized = _given(own, "randomizeStart") or (None if number else _given(whole, "randomizeStart"))
             if randomized is not None:
                 shift_s = _drawn(randomized.after(start_s) - start_s, f"{seed} {event['id']} {number}")
             start_s = max(0.0, start_s + shift_s)
@@ -133,7 +133,7 @@ def _timed(event: dict[str, Json], units: Mapping[str, str], seed: str) -> Itera
 
 def _lived(event: dict[str, Json], spans: Sequence[Span], wall_s: float) -> list[Span]:
     """What the duration of a whole event makes of its spans: it cuts them short, or repeats them."""
-    lasts = _duration(event, "duration")
+    lasts = _given(event, "duration")
     if lasts is None or not spans:
         return list(spans)
     first_s, last_s = min(span.from_s for span in spans), max(span.to_s for span in spans)
@@ -227,6 +227,12 @@ def _duration(of: dict[str, Json], name: str) -> Duration | None:
     if found is None:
         raise _Bad(f"its {name} is {_quoted(str(text))}, which is no duration such as PT1H")
     return found
+
+
+def _given(of: dict[str, Json], name: str) -> Duration | None:
+    """A duration where one is given: 0 is what the standard's schema has for none."""
+    found = _duration(of, name)
+    return None if found == Duration() else found
 
 
 def _units(of: dict[str, Json]) -> dict[str, str]:

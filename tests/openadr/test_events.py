@@ -40,6 +40,7 @@ def intervals(*ones: tuple[dict[str, Any] | None, list[Any]]) -> list[dict[str, 
     ("text", "end_s"),
     [
         ("PT0S", T0),
+        ("P0S", T0),
         ("PT1H30M2.5S", T0 + 5402.5),
         ("P1W2D", T0 + 9 * 86400),
         ("P1M", T0 + 28 * 86400),  # to the end of a February
@@ -88,6 +89,7 @@ def test_the_duration_of_an_event_cuts_its_intervals_short_or_repeats_them() -> 
     made = intervals((None, [2.0]), (None, [1.0]))
     short = event("a", 9, start=AT, intervals=made) | {"duration": "PT90M"}
     assert rows(read(short)) == [(0, 1, 2000), (1, 1.5, 1000)]
+    assert rows(read(short | {"duration": "PT0S"})) == [(0, 1, 2000), (1, 2, 1000)]  # as if it were not there
     daily = event("a", 9, start=AT, intervals=made) | {"duration": "P9999Y"}
     found = read(daily, wall_s=T0 + 1001.5 * HOUR)
     assert rows(found)[:3] == [(1001, 1002, 1000), (1002, 1003, 2000), (1003, 1004, 1000)]
@@ -127,8 +129,9 @@ def test_a_random_start_is_the_same_again_for_one_machine_and_another_for_others
 def test_a_later_interval_with_a_date_is_shifted_like_the_first_or_anew() -> None:
     first = {"start": AT, "duration": "PT1H", "randomizeStart": "PT10M"}
     later = {"start": "2026-01-31T18:00:00Z", "duration": "PT1H"}
-    like = rows(read(event("a", 9, start=AT, intervals=intervals((first, [1]), (later, [2])))))
-    assert like[1][0] - 2 == pytest.approx(like[0][0])
+    for none in ({}, {"randomizeStart": "PT0S"}):
+        like = rows(read(event("a", 9, start=AT, intervals=intervals((first, [1]), (later | none, [2])))))
+        assert like[1][0] - 2 == pytest.approx(like[0][0]) != 0
     anew = intervals((first, [1]), (later | {"randomizeStart": "PT10M"}, [2]))
     drawn = rows(read(event("a", 9, start=AT, intervals=anew)))
     assert drawn[1][0] - 2 != pytest.approx(drawn[0][0])
