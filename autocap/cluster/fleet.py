@@ -29,7 +29,7 @@ from autocap.cluster.protocol import (
 )
 from autocap.cluster.rows import Rows
 
-_WORD_S = 0.4  # between two words; an agent that has had none for 2 s puts its limits back
+_WORD_S = 0.4  # between two words; an agent that has had none for 2 s or so puts its limits back
 SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a gap; is given up
 BEGINNING_S = 10.0  # is given up before the first sample: all agents begin at once, and nothing is set
 _AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up

@@ -11,6 +11,7 @@ import pytest
 
 from autocap.cluster.agent.agent import Agent
 from autocap.cluster.agent.finding import JobHere
+from autocap.cluster.agent.lease import RESTORE_S
 from autocap.cluster.agent.node_job import NodeJob
 from autocap.cluster.agent.preparing import Preparation
 from autocap.cluster.protocol import (
@@ -203,7 +204,7 @@ def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play
     for number in (1, 2, 3):
         play.word()
         play.do(number, Deed.SET, CAPS_W)
-        play.advance(1.9, words=False)
+        play.advance(RESTORE_S - 0.1, words=False)
         assert play.limits_w == list(CAPS_W)
         play.advance(0.2, words=False)
         assert play.limits_w == ARRIVALS_W

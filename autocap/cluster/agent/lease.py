@@ -1,6 +1,8 @@
 """For how long the controller's last word holds: an agent trusts nobody to tell it that the controller is gone."""
 
-RESTORE_S = 2.0  # since we said what the controller is known to have heard: limits are put back
+# So long limits hold since we said the last that the controller is known to have heard: for 2 s beyond its next word,
+# so that words that are lost, or late by a second and a half, are no reason to put them back.
+RESTORE_S = 2.4
 LEAVE_S = 8.0  # without a word: the agent leaves
 _MOST_ANSWERS = 64
 
