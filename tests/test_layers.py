@@ -37,6 +37,7 @@ ROOMS = {
     "runlog": "job",
     "budget": "devices guardian helper job runlog",
     "prices": "job runlog",
+    "openadr": "budget job prices runlog",
     "controller": "measurement prices progress strategies",
     "reports": "runlog measurement prices progress streams budget",
     "tracking": "job runlog reports",
@@ -57,7 +58,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series)|recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
+    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series)|openadr\.(durations|events|spans)|recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"

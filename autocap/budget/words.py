@@ -136,7 +136,7 @@ class JobStanding:
 class Standing:
     """budget_w, reserved_w, room_w, power_w, short_w: of all, watts. free: devices that no job uses. pause: jobs that
     would have to be paused for the budget to be kept. record: the run directory. failed: sentences on devices that are
-    outside, each of which is counted with a limit."""
+    outside, each of which is counted with a limit. follows: sentences on what events leave of the budget."""
 
     budget_w: float
     policy: str
@@ -150,6 +150,7 @@ class Standing:
     record: str
     pid: int
     failed: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
 
 
 Request = Join | Set | Beat | Known | Leave | Change | Weigh | Ask | End

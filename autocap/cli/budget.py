@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autocap.cli.budget_plan import POLICIES, USUAL, amounts, policies, simulate
 from autocap.cli.options import observing
@@ -9,6 +10,9 @@ from autocap.config import ACTUATOR, DEVICE, NODE_POWER, values
 from autocap.errors import UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from autocap.openadr.source import VtnSource
 
 _WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
 _SHARED = ("fair", "throughput", "energy")
@@ -25,6 +29,11 @@ _BEGINS = (
     "force",
     "group",
     "prometheus",
+    "openadr",
+    "openadr_program",
+    "openadr_targets",
+    "openadr_credentials",
+    "openadr_every",
 )
 _PLANS = ("budget", "curves", "plots")
 _COMMAND = "command:"
@@ -86,6 +95,29 @@ class Budget:
         began.add_argument("--force", action="store_true", help="replace a record that is there")
         began.add_argument("--group", metavar="NAME", type=values.word, help="who may register jobs, besides us")
         began.add_argument("--prometheus", metavar="[ADDRESS:]PORT", type=values.endpoint, help="export metrics there")
+        demand = parser.add_argument_group("events of a VTN (OpenADR 3), which lower it")
+        demand.add_argument(
+            "--openadr",
+            metavar="URL",
+            type=values.word,
+            help="of the VTN, such as https://vtn.example.com/openadr3/3.1.0",
+        )
+        demand.add_argument(
+            "--openadr-program", metavar="NAME", type=values.word, help="events of this program alone (default: of all)"
+        )
+        demand.add_argument(
+            "--openadr-targets", metavar="LIST", type=values.word,
+            help="names that the VTN has given to us, by comma (default: none)",
+        )  # fmt: skip
+        demand.add_argument(
+            "--openadr-credentials", metavar="FILE", type=values.path,
+            help="client_id and client_secret, in TOML that its owner alone may read (default: OPENADR_CLIENT_ID and "
+            "OPENADR_CLIENT_SECRET of the environment)",
+        )  # fmt: skip
+        demand.add_argument(
+            "--openadr-every", metavar="S", type=values.positive("seconds"),
+            help="ask every so many seconds, 1 to 3600 (default: 10)",
+        )  # fmt: skip
         planned = parser.add_argument_group("planned jobs")
         planned.add_argument("--simulate", metavar="JOBS.csv", type=values.path, help="the jobs")
         planned.add_argument(
@@ -181,6 +213,28 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
     return 0
 
 
+def _openadr(args: argparse.Namespace) -> "VtnSource | None":
+    """Raises UsageError for a VTN that cannot be asked so."""
+    from autocap.openadr.source import EVERY_S, VtnSource
+
+    if args.openadr is None:
+        for option in (name for name in _BEGINS if name.startswith("openadr_")):
+            if getattr(args, option) is not None:
+                raise UsageError(f"--{option.replace('_', '-')} has no meaning without --openadr; add the URL of a VTN")
+        return None
+    every_s = args.openadr_every or EVERY_S
+    if not 1 <= every_s <= 3600:
+        raise UsageError(f"--openadr-every {every_s:g} is out of range; give 1 to 3600 s")
+    targets = [] if args.openadr_targets is None else args.openadr_targets.split(",")
+    return VtnSource(
+        url=args.openadr,
+        program=args.openadr_program,
+        targets=tuple(name.strip(" ") for name in targets if name.strip(" ")),
+        credentials=None if args.openadr_credentials is None else str(args.openadr_credentials.absolute()),
+        every_s=every_s,
+    )
+
+
 def _begin(args: argparse.Namespace, watts: float | None) -> int:
     """Hold it until it ends."""
     if observing():
@@ -196,6 +250,7 @@ def _begin(args: argparse.Namespace, watts: float | None) -> int:
     for option, given in (("--schedule", source), ("--node-power", args.node_power)):
         if given is not None and given.startswith(_COMMAND) and invoking_user() is not None:
             raise UsageError(f"{option} {given} would run as root under sudo; choose another, or run without sudo")
+    openadr = _openadr(args)
     from autocap.blas_threads import one_thread
 
     with one_thread():
@@ -216,6 +271,7 @@ def _begin(args: argparse.Namespace, watts: float | None) -> int:
         force=args.force,
         group=args.group,
         prometheus=args.prometheus,
+        openadr=openadr,
     )
     require_none()
     return supervised(lambda leash, resumed: manage(plan, leash, resumed))

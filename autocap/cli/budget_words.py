@@ -63,6 +63,7 @@ def lines(standing: Standing) -> list[str]:
         f"budget {standing.budget_w:.0f} W ({standing.policy}), drawn {power}, reserved {standing.reserved_w:.0f} W, "
         f"not given away {standing.room_w:.0f} W",
     ]
+    found += standing.follows
     if standing.short_w > 0:
         names = ", ".join(standing.pause)
         found.append(

@@ -8,8 +8,8 @@ from autocap.records import GpuInfo
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStarted:
     """The first event of a budget's record. started_at: ISO 8601 with offset. gpus: those whose limits it sets;
-    original_w: found there. node: the source of the machine's power, `None` where only the GPUs count. resumed: an
-    earlier manager of it was killed."""
+    original_w: found there. node: the source of the machine's power, `None` where only the GPUs count. openadr: the
+    URL of a VTN whose events lower it. resumed: an earlier manager of it was killed."""
 
     t_s: float
     autocap_version: str
@@ -23,6 +23,7 @@ class BudgetStarted:
     driver: str | None = None
     node: str | None = None
     schedule: str | None = None
+    openadr: str | None = None
     resumed: bool = False
 
 

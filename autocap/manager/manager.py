@@ -20,6 +20,7 @@ from autocap.clock import Clock
 from autocap.errors import AutocapError, UsageError
 from autocap.events import Event
 from autocap.job.invoking_user import privileged
+from autocap.manager.demand import Demand
 from autocap.manager.finding import jobs_of
 from autocap.manager.hall import Hall
 from autocap.manager.plan import BudgetState, save
@@ -29,6 +30,7 @@ from autocap.records import Sample
 
 SAMPLE_S, _BEAT_S, _LOOK_S, _RECORD_S = 0.2, 0.35, 0.5, 1.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+_MOST_KEPT = 48  # spans of events, for another manager
 ASKED = "a signal asked for the end"
 
 
@@ -64,9 +66,9 @@ class Signals:
 
 class Manager:
     """steward: with all devices free. listings: the PIDs that compute on each device, by UUID. asked_w: what a user has
-    asked for; a schedule goes before it from its first row on. began_wall_s: when the budget began, seconds since 1970.
-    ends_s: on the clock; infinite until somebody ends it. state_dir: where what a manager started anew has to know is
-    kept. leash: readable once our supervisor is gone.
+    asked for; a schedule goes before it from its first row on. demand: events that lower either. began_wall_s: when the
+    budget began, seconds since 1970. ends_s: on the clock; infinite until somebody ends it. state_dir: where what a
+    manager started anew has to know is kept. leash: readable once our supervisor is gone.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Manager:
         asked_w: float | None,
         schedule: Schedule | None,
         source: str | None,
+        demand: Demand | None,
         began_wall_s: float,
         ends_s: float,
         state_dir: Path,
@@ -90,7 +93,8 @@ class Manager:
     ) -> None:
         self._clock, self._steward, self._ledger, self._listings = clock, steward, ledger, listings
         self._say, self._record, self._directory, self._policy = say, record, directory, policy
-        self._asked_w, self._schedule, self._source = asked_w, schedule, source
+        self._asked_w, self._schedule, self._source, self._demand = asked_w, schedule, source, demand
+        self._there_w = ledger.budget_w  # before events lower it
         self._began_wall_s, self._ends_s, self._state_dir, self._leash = began_wall_s, ends_s, state_dir, leash
         self._reader: threading.Thread | None = None
         self._read: Schedule | ScheduleRefused | None = None
@@ -122,7 +126,7 @@ class Manager:
         now_s = self._clock.now()
         if now_s >= self._ends_s:
             self.end("its time was over")
-        self._follow_schedule()
+        self._follow()
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + _BEAT_S
             self._steward.beat(now_s)
@@ -151,8 +155,9 @@ class Manager:
             raise UsageError(f"policy '{policy}' is none of {', '.join(Policy)}")
         if watts is not None:
             self._asked_w, self._schedule = watts, None  # a user's word ends the schedule, until it is read again
+            self._there_w = watts
         self._policy = self._policy if policy is None else Policy(policy)
-        self._apply(self._ledger.budget_w if watts is None else watts, why)
+        self._apply(why)
 
     def weigh(self, pid: int, weight: float, why: str) -> None:
         """Raises UsageError where the process belongs to no job."""
@@ -172,9 +177,19 @@ class Manager:
 
     def standing(self) -> Standing:
         """How it stands."""
-        return standing(self._steward, policy=self._policy, record=self._directory)
+        follows = () if self._demand is None else self._demand.sentences(self._there_w, time.time())
+        return standing(self._steward, policy=self._policy, record=self._directory, follows=follows)
 
-    def _apply(self, watts: float, why: str) -> None:
+    def _lowered(self) -> tuple[float, str]:
+        """What events leave of the budget now, watts, and why that is less."""
+        return (self._there_w, "") if self._demand is None else self._demand.lowered(self._there_w, time.time())
+
+    def _apply(self, why: str = "") -> None:
+        """why: there are other watts before events lower them, or another policy."""
+        watts, lowered = self._lowered()
+        if not why and not lowered and self._demand is not None:
+            why = self._demand.over
+        why = "; ".join(filter(None, (why, lowered)))
         self._ledger.budget(self._clock.now(), watts)
         self._ledger.policy(self._policy)
         self._keep()
@@ -185,11 +200,12 @@ class Manager:
         """What a manager started anew has to know."""
         state = BudgetState(
             asked_w=self._asked_w,
-            watts=self._ledger.budget_w,
+            watts=self._there_w,
             policy=self._policy,
             began_wall_s=self._began_wall_s,
             record=self._directory,
             weights=self._steward.weights.known,
+            spans=() if self._demand is None else self._demand.spans[:_MOST_KEPT],
         )
         save(self._state_dir, state)
 
@@ -210,7 +226,16 @@ class Manager:
         except AutocapError as error:
             self._read = ScheduleRefused(str(error))
 
-    def _follow_schedule(self) -> None:
+    def _follow(self) -> None:
+        """Have the watts of now be in force, as the schedule and events have them."""
+        if self._demand is not None and self._demand.hear():
+            self._keep()
+        why = self._follow_schedule()
+        if why or self._lowered()[0] != self._ledger.budget_w:
+            self._apply(why)
+
+    def _follow_schedule(self) -> str:
+        """Why there are other watts now, "" where there are not."""
         if self._reader is not None and not self._reader.is_alive():
             self._reader, found = None, self._read
             if isinstance(found, ScheduleRefused):
@@ -218,8 +243,10 @@ class Manager:
             else:
                 self._schedule = found
         step = None if self._schedule is None else self._schedule.at(time.time())
-        if step is not None and step.watts != self._ledger.budget_w:
-            self._apply(step.watts, f"{self._source} says so")
+        if step is None or step.watts == self._there_w:
+            return ""
+        self._there_w = step.watts
+        return f"{self._source} says so"
 
     def _warn(self, text: str) -> None:
         self._say(events.Warned(t_s=self._clock.now(), text=text))

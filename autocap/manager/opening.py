@@ -23,12 +23,15 @@ from autocap.guardian.state_dir import StateDir, default_path
 from autocap.helper import listening
 from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
+from autocap.manager.demand import Demand
 from autocap.manager.hall import Hall
 from autocap.manager.manager import Manager, Signals, ends_at
 from autocap.manager.plan import BudgetPlan, BudgetState, forget, load
 from autocap.manager.spoken import Spoken
 from autocap.manager.steward import Steward
 from autocap.manager.weights import Weights
+from autocap.openadr.credentials import find_credentials
+from autocap.openadr.feed import Feed
 from autocap.reports import html
 from autocap.reports.budget_document import present_budget
 from autocap.runlog.directory import REPORT, RunDirectory
@@ -64,6 +67,8 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         before = load(state_dir) if resumed else None
         began_wall_s = time.time() if before is None else before.began_wall_s
         schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
+        if plan.openadr is not None and not resumed:
+            find_credentials(plan.openadr.credentials)
         watts = _first_watts(plan, schedule, before)
         notes = settle_leftovers(observe=False)
         with privileged():
@@ -95,6 +100,7 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 driver=device.driver,
                 node=None if node is None else node.name,
                 schedule=plan.schedule,
+                openadr=None if plan.openadr is None else plan.openadr.url,
                 resumed=before is not None,
             )
         )
@@ -127,6 +133,7 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 asked_w=plan.watts if before is None else before.asked_w,
                 schedule=schedule,
                 source=plan.schedule,
+                demand=_demand(plan, before, recorder, clock, stack),
                 began_wall_s=began_wall_s,
                 ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
                 state_dir=state_dir,
@@ -153,6 +160,20 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
             recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
             _report(directory, recorder)
     return status
+
+
+def _demand(
+    plan: BudgetPlan, before: BudgetState | None, recorder: Recorder, clock: Clock, stack: ExitStack
+) -> Demand | None:
+    """Events that lower the budget. Raises AutocapError where nobody can ask for them."""
+    if plan.openadr is None:
+        return None
+    try:
+        feed = Feed(plan.openadr)
+    except OSError as error:
+        raise AutocapError(f"no process can be started that asks {plan.openadr.server}: {error.strerror}") from error
+    stack.callback(feed.close)
+    return Demand(feed, () if before is None else before.spans, lambda text: recorder.warn(clock.now(), text))
 
 
 def _computing(library: Library, uuid: str) -> Sequence[int]:

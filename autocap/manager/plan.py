@@ -2,13 +2,17 @@
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from autocap.budget.shares import Policy
 from autocap.errors import GuardError
 from autocap.guardian.state_dir import StateDir
 from autocap.job.invoking_user import privileged
+from autocap.openadr.source import VtnSource
+from autocap.openadr.spans import Span
+from autocap.printable import printable_json
+from autocap.runlog.codec import decode, encode
 
 STATE = "budget.state"
 
@@ -32,12 +36,14 @@ class BudgetPlan:
     force: bool = False
     group: str | None = None
     prometheus: tuple[str, int] | None = None
+    openadr: VtnSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetState:
-    """Kept while a budget runs. asked_w: the last word of a user, `None` before one. began_wall_s: seconds since 1970.
-    record: the run directory, absolute. weights: of jobs, as `Weights` knows them."""
+    """Kept while a budget runs. asked_w: the last word of a user, `None` before one. watts: there are, before events
+    lower them. began_wall_s: seconds since 1970. record: the run directory, absolute. weights: of jobs, as `Weights`
+    knows them. spans: of events."""
 
     asked_w: float | None
     watts: float
@@ -45,13 +51,14 @@ class BudgetState:
     began_wall_s: float
     record: str
     weights: tuple[tuple[int, float], ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
 def save(state_dir: Path, state: BudgetState) -> None:
     """Raises GuardError where it cannot be written."""
     try:
         with privileged(), StateDir(state_dir) as place:
-            place.write(STATE, json.dumps(asdict(state)).encode())
+            place.write(STATE, printable_json(encode(state)).encode())
     except OSError as error:
         raise GuardError(f"{state_dir / STATE} cannot be written: {error.strerror}; free some space") from error
 
@@ -71,6 +78,7 @@ def load(state_dir: Path) -> BudgetState | None:
             began_wall_s=float(found["began_wall_s"]),
             record=str(found["record"]),
             weights=tuple((int(group), float(weight)) for group, weight in found["weights"]),
+            spans=tuple(decode(Span, span) for span in found["spans"]),
         )
     return None
 

@@ -7,8 +7,8 @@ from autocap.manager.steward import Steward
 from autocap.manager.tenant import Tenant
 
 
-def standing(steward: Steward, *, policy: str, record: str) -> Standing:
-    """record: the run directory."""
+def standing(steward: Steward, *, policy: str, record: str, follows: tuple[str, ...] = ()) -> Standing:
+    """record: the run directory. follows: sentences on events."""
     tenants, ledger = steward.tenants.values(), steward.ledger
     free = [one for one in tenants if one.free]
     return Standing(
@@ -24,6 +24,7 @@ def standing(steward: Steward, *, policy: str, record: str) -> Standing:
         record=record,
         pid=os.getpid(),
         failed=steward.caps.sentences,
+        follows=follows,
     )
 
 

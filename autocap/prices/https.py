@@ -2,9 +2,11 @@
 
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import IO
 
@@ -36,14 +38,25 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def get_json(url: str, headers: Mapping[str, str] | None = None, within_s: float = _WITHIN_S) -> Json:
-    """What the server says at an address. Raises SourceRefused for what is no JSON in time, NotAnswered for an error of
-    the server."""
+def get_json(
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    within_s: float = _WITHIN_S,
+    form: Mapping[str, str] | None = None,
+) -> Json:
+    """What the server says at an address. form: sent to it, where there is one. Raises SourceRefused for what is no
+    JSON in time, NotAnswered for an error of the server."""
     server = url.split("/")[2]
-    asked = urllib.request.Request(url, headers={"User-Agent": f"autocap/{__version__}", **(headers or {})})
+    asked = urllib.request.Request(
+        url,
+        data=None if form is None else urllib.parse.urlencode(form).encode(),
+        headers={"User-Agent": f"autocap/{__version__}", **(headers or {})},
+    )
     deadline_s = time.monotonic() + within_s
+    # What is not encrypted is on this machine, and no proxy's to see.
+    ways = (_NoRedirects,) if url.startswith("https:") else (_NoRedirects, urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.build_opener(_NoRedirects).open(asked, timeout=within_s) as answer:
+        with urllib.request.build_opener(*ways).open(asked, timeout=within_s) as answer:
             data = bytearray()
             while piece := answer.read1(_PIECE):
                 data += piece
@@ -54,7 +67,7 @@ def get_json(url: str, headers: Mapping[str, str] | None = None, within_s: float
         return parse(bytes(data), _MOST_BYTES)
     except urllib.error.HTTPError as error:
         error.close()
-        raise NotAnswered(f"{server} answers with HTTP {error.code} {shown(error.reason or '')}", error.code) from error
+        raise NotAnswered(f"{server} answers with HTTP {error.code}{_phrase(error.code)}", error.code) from error
     except TimeoutError as error:
         raise SourceRefused(f"{server} has not answered within {within_s:g} s") from error
     except urllib.error.URLError as error:
@@ -66,3 +79,8 @@ def get_json(url: str, headers: Mapping[str, str] | None = None, within_s: float
         raise SourceRefused(f"{server} cannot be read: {shown(str(error))}") from error
     except (ValueError, RecursionError) as error:
         raise SourceRefused(f"{server} answers with no JSON: {shown(str(error))}") from error
+
+
+def _phrase(status: int) -> str:
+    """What a status means by the standard: a server may repeat what it was told, and that may be a secret."""
+    return f" ({HTTPStatus(status).phrase})" if status in {one.value for one in HTTPStatus} else ""

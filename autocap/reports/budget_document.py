@@ -17,6 +17,7 @@ from autocap.runlog.columns import Samples, read_samples
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.VERMILION, Colour.PURPLE, Colour.SKY)
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 2), (6, 2, 1.5, 2))
 _MOST_LINES = 12  # of a picture
+_MOST_STEPS = 50  # of a budget, in its table: the last ones
 _EXPECTED = "slowdowns are expected by the jobs' curves at their caps; ± is a standard error"
 
 
@@ -51,6 +52,7 @@ def _document(found: BudgetHistory, power: Power | None) -> Document:
         warnings=tuple(found.warnings),
         body=(
             Sentences(lines=(headline, f"shared by policy {found.policy}; {ended}")),
+            *_budgets(found),
             _jobs(found),
         ),
         job=(("command", f"autocap budget {found.started.budget_w:g}"), ("started", found.started.started_at)),
@@ -74,6 +76,15 @@ def _facts(found: BudgetHistory, power: Power | None) -> Iterator[Fact]:
             value=f"{max(found.lowered_s):.2f} s",
             note=f"after the order at the latest, of {len(found.lowered_s)}",
         )
+
+
+def _budgets(found: BudgetHistory) -> Iterator[Table]:
+    """One table, of a budget that has changed."""
+    if len(found.steps) < 2:
+        return
+    steps = zip(found.steps, found.whys, strict=True)
+    rows = [(f"{t_s:.0f}", f"{watts:g}", printable(why) or "as it began") for (t_s, watts), why in steps]
+    yield Table(heading="Budget", titles=("from s", "W", "why"), rows=tuple(rows[-_MOST_STEPS:]), left=(2,))
 
 
 def _jobs(found: BudgetHistory) -> Table:
@@ -134,7 +145,10 @@ def _result(found: BudgetHistory, power: Power | None) -> Json:
         "started_at": found.started.started_at,
         "ended_because": found.ended_because,
         "metric": {"name": found.policy},
-        "budget": [{"t_s": t_s, "watts": watts} for t_s, watts in found.steps],
+        "budget": [
+            {"t_s": t_s, "watts": watts, "why": why} for (t_s, watts), why in zip(found.steps, found.whys, strict=True)
+        ],
+        "openadr": found.started.openadr,
         "jobs": jobs,
         "power": None
         if power is None

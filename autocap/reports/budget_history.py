@@ -66,12 +66,13 @@ class Power:
 
 @dataclass(slots=True, kw_only=True)
 class BudgetHistory:
-    """steps: from when on there were how many watts. reserved: likewise, for what is no job. short: likewise, by how
-    much the lowest caps exceeded it."""
+    """steps: from when on there were how many watts. whys: who said so, of each step. reserved: from when on there were
+    how many for what is no job. short: likewise, by how much the lowest caps exceeded the budget."""
 
     started: events.BudgetStarted
     steps: list[tuple[float, float]]
     policy: str
+    whys: list[str] = field(default_factory=lambda: [""])
     jobs: list[JobHistory] = field(default_factory=list)
     reserved: list[tuple[float, float]] = field(default_factory=list)
     short: list[tuple[float, float]] = field(default_factory=list)
@@ -133,6 +134,7 @@ def history(found: Sequence[Event]) -> BudgetHistory:
         match event:
             case events.BudgetChanged():
                 made.steps.append((event.t_s, event.budget_w))
+                made.whys.append(event.why)
                 made.policy = event.policy
             case events.BudgetReserved():
                 made.reserved.append((event.t_s, event.reserved_w))

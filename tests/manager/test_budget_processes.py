@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.budget_faults.demand import credentials
 from bench.budget_faults.scene import ARRIVALS_MW, BUDGET_W, LESS_W, Floor, is_alive
+from bench.budget_faults.vtn import CLIENT_SECRET, StandInVtn, event, in_seconds
+from tests.doubles.children import children
 
 
 @pytest.fixture
@@ -177,3 +180,45 @@ def test_a_schedule_is_read_again_at_sighup(floor: Floor) -> None:
     floor.end()
     assert is_as_found(floor)
     assert floor.limits_mw() == ARRIVALS_MW
+
+
+def test_events_of_a_vtn_lower_it_for_their_time_and_no_secret_is_seen(floor: Floor) -> None:
+    with StandInVtn() as vtn:
+        words = ("--openadr", vtn.url, "--openadr-credentials", str(credentials(floor.folder.parent)))
+        vtn.events = [event("bad\x1b[31m", 1, start="soon"), event("soon", 1.0, start=in_seconds(4), duration="PT1H")]
+        floor.start_jobs(1)
+        floor.start_budget(BUDGET_W, *words, "--openadr-every", "1", "--openadr-program", "peaks")
+        floor.until(lambda: floor.is_within(1000.0), "the first event has begun")
+        vtn.events.append(event("first", 1.1, start=in_seconds(-60), duration="PT2H", priority=0))
+        floor.until(lambda: budget_w(floor) == 1100.0, "one that goes before it is followed")
+        seen = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children() if is_alive(pid))
+        first = floor.manager_pid()
+        vtn.fault = "garbage"
+        floor.until(lambda: any("answers with no JSON" in line for line in floor.said()), "that is said")
+        os.kill(first, signal.SIGKILL)
+        floor.until(lambda: floor.manager_pid() != first, "another manager answers")
+        standing = floor.standing()
+        assert standing is not None
+        assert standing.budget_w == 1100.0  # what the first one knew
+        vtn.fault = ""
+        vtn.events = []
+        floor.until(lambda: budget_w(floor) == BUDGET_W, "events that are gone count no more")
+        floor.end()
+    assert is_as_found(floor)
+    assert vtn.url.encode() in seen
+    records = [path for path in floor.folder.rglob("*") if path.is_file()]
+    assert any(b"event 'peak first' (first)" in path.read_bytes() for path in records if path.name == "events.jsonl")
+    for secret in (CLIENT_SECRET, *vtn.tokens):
+        assert not [path for path in records if secret.encode() in path.read_bytes()]
+        assert secret.encode() not in seen
+    said = "\n".join(floor.said())
+    assert said.count("its start is 'soon', which is no date with a zone") == 1
+    assert "\x1b" not in said
+    report = floor.autocap("report", str(floor.folder / "record")).stdout
+    assert "1600/1000/1100 W for 1 jobs on 8 GPUs" in report
+    assert "event 'peak soon' (soon) of 127.0.0.1" in report
+
+
+def budget_w(floor: Floor) -> float | None:
+    standing = floor.standing()
+    return None if standing is None else standing.budget_w

@@ -6,6 +6,7 @@ from pathlib import Path
 from autocap.budget.shares import Policy
 from autocap.manager.plan import BudgetState, load, save
 from autocap.manager.weights import Weights
+from autocap.openadr.spans import Span
 
 
 def test_weights_outlive_a_manager_and_go_with_their_jobs(tmp_path: Path) -> None:
@@ -13,8 +14,9 @@ def test_weights_outlive_a_manager_and_go_with_their_jobs(tmp_path: Path) -> Non
     before = Weights(((ours, 2.5), (gone, 4.0)))
     assert before.of(os.getpid()) == 2.5
     state = BudgetState(
-        asked_w=None, watts=900.0, policy=Policy.FAIR, began_wall_s=1.0, record="/r", weights=before.known
-    )
+        asked_w=None, watts=900.0, policy=Policy.FAIR, began_wall_s=1.0, record="/r", weights=before.known,
+        spans=(Span(label="event (a)", from_s=1.0, watts=500.0), Span(label="b", from_s=1.0, to_s=2.0, watts=1.0)),
+    )  # fmt: skip
     save(tmp_path / "state", state)
     found = load(tmp_path / "state")
     assert found == state

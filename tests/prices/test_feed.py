@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autocap.job.processes import identify, tree
 from autocap.prices.feed import Feed
 from autocap.prices.quote import CARBON, PRICE
 from autocap.prices.watching import Said
-
-
-def children() -> set[int]:
-    me = identify(os.getpid())
-    assert me is not None
-    return {each.pid for each in tree(me)} - {os.getpid()}
+from tests.doubles.children import children
 
 
 def heard(feed: Feed, enough: Callable[[list[Said]], bool]) -> list[Said]:

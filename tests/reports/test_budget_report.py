@@ -1,5 +1,6 @@
 """The report on a budget that was held, from its events."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def test_text_and_page_say_what_became_of_it(tmp_path: Path) -> None:
     assert "800/600 W for 2 jobs on 3 GPUs: what was drawn is not on record" in shown
     assert "shared by policy throughput; ended: root asked for it; limits found that are back: 2 of 3" in shown
     assert "10.0 ± 1.0" in shown
+    assert re.search(r"^ *0 +800 +as it began\n +10 +600 +root asked for it$", shown, re.M)
     page = html.page(report.document, report.pictures())
     assert "Power against the budget" in page
     assert "something" in page

@@ -1,0 +1,42 @@
+"""A process of ours beside us that prints lines, as whoever started it hears them: a look takes no longer than there is
+something to read."""
+
+import sys
+from collections.abc import Sequence
+
+from autocap.job.processes import package_root
+from autocap.job.supervised import Supervised
+
+MOST_BYTES = 4 << 20  # of a line
+_END_S = 0.5
+_LOOKS = 8  # at the pipe, at most, each of what it holds
+_RUN = "import sys; from importlib import import_module; sys.path.insert(0, sys.argv.pop(1)); "
+_RUN += "import_module(sys.argv.pop(1)).main(sys.argv[1:])"
+
+
+class Lines:
+    """Runs the `main` of a module, which is given words, until it is closed; it ends with us. Raises OSError where no
+    process can be started."""
+
+    def __init__(self, module: str, words: Sequence[str]) -> None:
+        argv = (sys.executable, "-I", "-c", _RUN, package_root(), module, *words)
+        self._child = Supervised(argv, grace_s=_END_S)
+        self._rest = b""
+        self.ended = False
+
+    def take(self) -> list[bytes]:
+        """Those that it has printed since the last time; then, perhaps, `ended`."""
+        self.ended, found = self._child.poll() is not None, list[bytes]()
+        self._child.errors()  # so that nobody waits for room in a pipe
+        for _ in range(_LOOKS):
+            piece = self._child.output()
+            if not piece:
+                break
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            found += lines
+        self._rest = self._rest[-MOST_BYTES:]
+        return found
+
+    def close(self) -> None:
+        """End it with all that it started."""
+        self._child.close()

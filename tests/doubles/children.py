@@ -1,0 +1,12 @@
+"""What a test has started."""
+
+import os
+
+from autocap.job.processes import identify, tree
+
+
+def children() -> set[int]:
+    """The PIDs of all that runs below us."""
+    me = identify(os.getpid())
+    assert me is not None
+    return {each.pid for each in tree(me)} - {os.getpid()}
