@@ -27,7 +27,7 @@ class Granted:
 
 @dataclass(slots=True, kw_only=True)
 class JobHistory:
-    """One job. left_s: `None` while it is there."""
+    """One job. tuned: whether it was at some time. left_s: `None` while it is there."""
 
     name: str
     devices: int
@@ -141,7 +141,7 @@ def history(found: Sequence[Event]) -> BudgetHistory:
             case events.BudgetShort():
                 made.short.append((event.t_s, event.short_w))
             case events.JobJoined() if event.name in there:
-                there[event.name].tuned = event.tuned
+                there[event.name].tuned |= event.tuned
             case events.JobJoined():
                 there[event.name] = _joined(event, made.jobs)
                 places = {gpu.uuid: gpu.where for gpu in started.gpus}
@@ -183,7 +183,7 @@ def _joined(event: events.JobJoined, jobs: list[JobHistory]) -> JobHistory:
     """The job that has come; one that leaves as a tuner comes for it, and comes at once with that, is the same."""
     for job in reversed(jobs):
         if (job.name, job.left_s, job.why_left) == (event.name, event.t_s, events.TUNER_CAME):
-            job.left_s, job.why_left, job.tuned, job.devices = None, "", event.tuned, len(event.uuids)
+            job.left_s, job.why_left, job.tuned, job.devices = None, "", job.tuned or event.tuned, len(event.uuids)
             return job
     job = JobHistory(name=event.name, devices=len(event.uuids), joined_s=event.t_s, tuned=event.tuned, pid=event.pid)
     jobs.append(job)

@@ -41,6 +41,7 @@ def log() -> list[Event]:
         granted(10.0, "a", 200.0, 0.2),
         events.CapLowered(t_s=10.5, name="a", cap_w=200.0, after_s=0.5),
         events.JobJoined(t_s=15.0, name="b", uuids=("GPU-2",), pid=2, tuned=False),
+        events.JobJoined(t_s=18.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=False),
         events.JobLeft(t_s=20.0, name="a", why="it computes no more"),
         events.Warned(t_s=20.0, text="something"),
         *(events.LimitRestored(t_s=21.0, uuid=gpu.uuid, final_w=300.0, restored=gpu.index > 0) for gpu in GPUS),
@@ -62,6 +63,7 @@ def test_a_job_is_slowed_down_as_its_caps_say_over_its_time() -> None:
     assert first.mean_slowdown(first.left_s or 0.0) == pytest.approx((0.1, 0.01))
     assert second.mean_slowdown(21.0) is None
     assert (first.left_s, second.left_s) == (20.0, None)
+    assert (first.tuned, second.tuned) == (True, False)  # its tuner went before it
 
 
 def test_what_is_granted_counts_all_devices_once() -> None:
