@@ -80,7 +80,8 @@ def open_channel(job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[
 
 
 def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
-    """The step: an agent a node. It shares what the job has, GPUs as well, and takes nothing from its other steps."""
+    """The step: an agent a node, on the nodes of `job`, which may be some of the job's. It shares what the job has,
+    GPUs as well, and takes nothing from its other steps."""
     count = len(job.nodes)
     return [
         "srun",
@@ -88,6 +89,7 @@ def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
         "--overlap",  # with all other steps: CPUs, memory and GPUs
         "--mem=0",  # of the job's, no share of its own
         f"--nodes={count}",
+        f"--nodelist={','.join(job.nodes)}",
         f"--ntasks={count}",
         "--ntasks-per-node=1",
         "--distribution=block",
