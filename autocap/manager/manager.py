@@ -28,7 +28,7 @@ from autocap.records import Sample
 
 SAMPLE_S, _BEAT_S, _LOOK_S, _RECORD_S = 0.2, 0.35, 0.5, 1.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-ASKED = "a signal asked for the end"
+ASKED, LEASHED = "a signal asked for the end", "its supervisor is gone"
 
 
 class Signals:
@@ -114,7 +114,7 @@ class Manager:
             due_s = min(self._next_sample_s, self._next_beat_s, self._next_look_s)
             ready = {fd for fd, _ in poll.poll(1000 * max(0.0, due_s - self._clock.now()))}
             if self._leash in ready:
-                self.end("its supervisor is gone")
+                self.end(LEASHED)
             for signum in signals.take():
                 self._obey(signum)
             hall.serve(ready)

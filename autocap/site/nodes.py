@@ -69,6 +69,7 @@ class Nodes:
         self.notes: list[str] = []
         self.restored: dict[str, tuple[Restored, ...]] = {}
         self._ended: set[str] = set()
+        self._failed: set[str] = set()  # of themselves: they are not asked again
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -85,9 +86,15 @@ class Nodes:
         """Whether all have told of their devices and their jobs."""
         return all(name in self.found and self._parts.is_heard(name) for name in self.names)
 
+    @property
+    def have_all_left(self) -> bool:
+        """Whether none will come back."""
+        return len(self._failed) == len(self.names)
+
     def open(self) -> None:
         """Reach those that are not. Raises EngineUnavailable."""
-        missing = [name for name in self.names if not any(name in line.living for line in self._lines)]
+        living = {name for line in self._lines for name in line.living} | self._failed
+        missing = [name for name in self.names if name not in living]
         now_s = self._now()
         if missing and now_s >= self._next_open_s:
             self._next_open_s, self._wait_s = now_s + self._wait_s, min(_MOST_S, 2 * self._wait_s)
@@ -154,6 +161,8 @@ class Nodes:
             case Note(text=text):
                 self.notes.append(f"{name}: {printable(text)[:_LONGEST]}")
             case Failed(why=why) | Lost(why=why):
+                if isinstance(message, Failed) and name in line.answered:
+                    self._failed.add(name)
                 self._lose(line, name, printable(why)[:_LONGEST])
             case Done(restored=restored):
                 self.restored[name] = restored

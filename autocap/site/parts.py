@@ -68,20 +68,28 @@ class Parts(Orders):
         if before.floor_w != books.floor_w:
             account.curve = _floor(books.floor_w)
         self._note(before, books)
-        if account.lost_s is not None:
-            self._gone.discard(name)
-            self.heard(name, books.may_w)
+        self._gone.discard(name)
+        if not account.told:  # it holds no part of ours, and none that is still under way can hold
+            account.lost_s = None
+            account.ordered_w = account.standing_w = books.may_w
+            self._stale = self._urgent = True
             return
-        if account.order is not None and account.order.serial == books.serial and _fits(books.may_w, account.ordered_w):
+        if account.lost_s is not None:  # within its lease: all that it was told stands
+            account.lost_s, self._stale = None, True
+        if account.order is None:
+            account.standing_w = max(account.ordered_w, books.may_w)
+        elif account.order.serial == books.serial and _fits(books.may_w, account.ordered_w):
             self.confirm(name, books.serial)
-        if not _fits(books.may_w, account.standing_w):
-            account.standing_w, self._stale = books.may_w, True
-            self._urgent |= self.room_w < -ROUNDING_W
+        else:
+            account.standing_w = max(account.standing_w, books.may_w)
+        if self.room_w < -ROUNDING_W:
+            self._stale = self._urgent = True
 
     def gone(self, t_s: float, name: str) -> None:
         """What holds a node's limits is known to have ended, so that they are put back."""
         if name in self.books and name not in self._gone:
             self._gone.add(name)
+            self[name].told, self[name].order = False, None
             self.lost(t_s, name)
 
     def is_heard(self, name: str) -> bool:
@@ -130,6 +138,12 @@ class Parts(Orders):
                 targets_w[node] += len(job.uuids) * float(cap_w)
         for one in there:
             one.target_w = max(targets_w[one.name], one.lowest_w)
+
+    def _first_w(self, account: Account, target_w: float) -> float:
+        """Of a node that comes, or comes back: what it says may be old, so it stays where it says it is only where that
+        is within the budget."""
+        first_w = super()._first_w(account, target_w)
+        return first_w if first_w == target_w or self.room_w >= -ROUNDING_W else account.lowest_w
 
     def _order(self, account: Account, cap_w: float, t_s: float) -> Order:
         order = super()._order(account, cap_w, t_s)

@@ -16,7 +16,7 @@ from autocap.cluster.sharing import Books
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.events import Event
 from autocap.manager.course import Course, require_budget
-from autocap.manager.manager import ASKED, ENDING, Ears, Signals
+from autocap.manager.manager import ASKED, ENDING, LEASHED, Ears, Signals
 from autocap.manager.plan import SITE_STATE, BudgetState, save
 from autocap.records import Reading, Sample
 from autocap.site.chronicle import Chronicle
@@ -94,8 +94,8 @@ class Site:
         self._turn()
         if any(self._parts.is_heard(name) for name in self._nodes.names):
             self._someone_s = now_s
-        elif now_s > self._someone_s + _NOBODY_S:
-            self.end(f"no node was heard for {_NOBODY_S:g} s: {'; '.join(self._nodes.gone.values())}")
+        elif self._nodes.have_all_left or now_s > self._someone_s + _NOBODY_S:
+            self.end(f"no node is left: {'; '.join(dict.fromkeys(self._nodes.gone.values())) or 'nothing was heard'}")
         if now_s >= self._next_record_s:
             self._next_record_s = now_s + _RECORD_S
             self._record(Sample(t_s=now_s, readings=self._readings(now_s)))
@@ -125,7 +125,7 @@ class Site:
             ears.watch(poll)
         ready = {fd for fd, _ in poll.poll(1000 * seconds)}
         if self._leash in ready:
-            self.end("its supervisor is gone")
+            self.end(LEASHED)
         for signum in signals.take():
             self._obey(signum)
         if ears is not None:

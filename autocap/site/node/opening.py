@@ -25,7 +25,7 @@ from autocap.guardian.state_dir import StateDir, default_path
 from autocap.job.processes import boot_id
 from autocap.manager.course import Course
 from autocap.manager.hall import Hall
-from autocap.manager.manager import Manager, Signals
+from autocap.manager.manager import ASKED, Manager, Signals
 from autocap.manager.opening import LOCKED_S, computing, devices_of, guarded_for, listening_at
 from autocap.manager.plan import BudgetPlan, forget, load
 from autocap.manager.steward import Steward
@@ -92,8 +92,10 @@ def _manage(plan: BudgetPlan, number: int, clock: Clock, outbox: Outbox, leash: 
         replaced = _replace_another()
         way = actuation(plan.actuator, device)
         held = guarded_for(way, told, clock, stack, LOCKED_S if resumed or replaced else 0.0)
-        if not resumed:
+        if not (resumed or replaced):
             held.rehearse()
+        if resumed:
+            told.warn(clock.now(), "its manager was killed, and is started again")
         for text in (*notes, *more):
             told.warn(clock.now(), text)
         held.record_notes()
@@ -139,14 +141,14 @@ def _manage(plan: BudgetPlan, number: int, clock: Clock, outbox: Outbox, leash: 
                 why = manager.run(
                     Tie(bond=bond, hall=hall, end=manager.end, clock=clock, inbox=inbox, outbox=outbox), signals
                 )
-            if bond.end is None:
-                outbox.put(Failed(why=f"its manager has ended: {why}"))
+            if bond.end is None and why == ASKED:  # else another end may take its place
+                outbox.put(Failed(why=why))
         finally:
             restored = tuple(held.guardian.restore())
             forget(state_dir)
         if bond.end is not None:
             outbox.put(Did(number=bond.end, restored=restored))
-    return 0
+    return 0 if bond.end is not None or why == ASKED else 1
 
 
 def _replace_another() -> bool:

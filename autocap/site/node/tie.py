@@ -26,7 +26,7 @@ _NEAR_W = 0.01
 
 
 class Bond:
-    """What a node owes its site. number: of this node. lapsed: it holds its floor until its answers are heard again.
+    """What a node owes its site. number: of this node. policy: as the site has said.
     end: the number of the deed that has ended it, `None` before.
 
     It begins without a part, as if nothing had ever been heard.
@@ -37,6 +37,7 @@ class Bond:
         self._lease = Lease(now_s, LEAVE_S)
         self._lease.lapses_at_once()
         self._word, self._serial = 0, 0
+        self.policy = Policy.FAIR
         self.end: int | None = None
 
     def hear(self, t_s: float, message: Message) -> bool:
@@ -50,7 +51,8 @@ class Bond:
         if self._number < len(message.since):
             self._lease.heard(message.number - message.since[self._number])
         self._lease.answer(message.number, t_s)
-        self._steward.ledger.policy(Policy(message.policy))
+        self.policy = Policy(message.policy)
+        self._steward.ledger.policy(self.policy)
         self._hold(t_s, message.serials[self._number], message.parts_w[self._number])
         return True
 
@@ -137,7 +139,7 @@ class NodeControl:
         self._manager.end(why)
 
     def standing(self) -> Standing:
-        return self._manager.standing()
+        return replace(self._manager.standing(), policy=self._bond.policy)
 
 
 def _news(books: Books) -> Books:
