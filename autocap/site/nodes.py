@@ -9,7 +9,6 @@ from itertools import count
 from typing import Protocol
 
 from autocap.budget.shares import Policy
-from autocap.cluster.channel import Channel
 from autocap.cluster.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
 from autocap.cluster.sharing import Books, Share
 from autocap.guardian import Restored
@@ -24,6 +23,21 @@ _FIRST_S, _MOST_S = 2.0, 30.0  # until nodes that are gone are tried again
 _MOST_WORDS = 64  # unanswered
 _LOOK_S = 0.01
 _LONGEST = 300  # characters of a sentence
+
+
+class Channel(Protocol):
+    """As `autocap.cluster.channel` has it."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]: ...
+
+    def send(self, message: Message) -> None: ...
+
+    def receive(self) -> Sequence[tuple[int, Message]]: ...
+
+    def leave(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Reach(Protocol):
@@ -69,6 +83,7 @@ class Nodes:
         self.notes: list[str] = []
         self.restored: dict[str, tuple[Restored, ...]] = {}
         self._ended: set[str] = set()
+        self._complaints: set[str] = set()
         self._failed: set[str] = set()  # of themselves: they are not asked again
 
     @property
@@ -123,7 +138,7 @@ class Nodes:
             line.words[number] = now_s
             if len(line.words) > _MOST_WORDS:
                 del line.words[next(iter(line.words))]
-            parts = [self._parts.part(name) for name in line.names]
+            parts = [self._parts.part(name) if name in line.living else (0, 0.0) for name in line.names]
             line.channel.send(
                 Share(
                     number=number,
@@ -174,7 +189,10 @@ class Nodes:
         try:
             require_sane(books)
         except ValueError as error:
-            self.notes.append(f"{name} said what cannot be: {printable(str(error))[:_LONGEST]}")
+            text = f"{name} said what cannot be: {printable(str(error))[:_LONGEST]}"
+            if text not in self._complaints:
+                self._complaints.add(text)
+                self.notes.append(text)
             return
         answered_s = line.opened_s
         if books.number in line.words:

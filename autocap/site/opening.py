@@ -76,7 +76,7 @@ def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
         )
         why, has_begun = "internal fault", False
         try:
-            site.begin(signals)
+            site.begin(signals, patient=before is not None)
             recorder.event(_started(nodes, clock.now(), watts, policy, plan.schedule, before is not None))
             has_begun = True
             export(plan, lambda: site.latest, stack)

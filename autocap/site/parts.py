@@ -191,6 +191,10 @@ def require_sane(books: Books) -> None:
             raise ValueError(f"{one.name} is {value:g} W")
     for job in books.jobs:
         curve_of(job)
+        numbers = {one.name: getattr(job, one.name) for one in fields(job)}
+        unknown = [name for name, value in numbers.items() if isinstance(value, float) and not math.isfinite(value)]
+        if unknown:
+            raise ValueError(f"{unknown[0]} of a job is no number")
 
 
 def _floor(floor_w: float) -> JobCurve:

@@ -58,17 +58,19 @@ class Site:
         nodes.policy = policy
         self._keep()
 
-    def begin(self, signals: Signals) -> None:
-        """Until all nodes hold their floors. Raises EngineUnavailable where one does not, and UsageError where the
-        budget is less than these."""
+    def begin(self, signals: Signals, *, patient: bool) -> None:
+        """Until all nodes hold their floors. patient: those that cannot be reached are tried again, as their ends of an
+        earlier site may be leaving. Raises EngineUnavailable where a node is not there, and UsageError where the budget
+        is less than all floors."""
         until_s = self._clock.now() + BEGINNING_S
-        self._nodes.open()
         while not self._nodes.are_all_there and self.ended_because is None:
-            for name, why in self._nodes.gone.items():
+            self._nodes.open()
+            for name, why in () if patient else self._nodes.gone.items():
                 raise EngineUnavailable(f"{name} has no part in the budget: {why}")
             if self._clock.now() > until_s:
                 missing = [name for name in self._nodes.names if not self._parts.is_heard(name)]
-                raise EngineUnavailable(f"nothing was heard of {', '.join(missing)} within {BEGINNING_S:g} s")
+                whys = "".join(f"; {why}" for why in dict.fromkeys(self._nodes.gone.values()))
+                raise EngineUnavailable(f"nothing was heard of {', '.join(missing)} within {BEGINNING_S:g} s{whys}")
             self._wait(signals, None, _LOOK_S)
             self._nodes.tend()
         floor_w, budget_w = self._parts.floor_w, self._parts.budget_w

@@ -227,7 +227,8 @@ class Node:
 
     def live(self, t_s: float) -> None:
         for word in self.to.take(t_s):
-            number, known, serial, part_w = word  # type: ignore[misc]
+            assert isinstance(word, tuple)
+            number, known, serial, part_w = word
             self.heard_s = max(self.heard_s, self.answers.get(known, self.heard_s))
             self.answers[number], self.number = t_s, number
             self.hold(t_s, serial, part_w)

@@ -1,6 +1,7 @@
 """Opens what a node's manager needs, and lets it run; what happens is told to the site, which records it."""
 
 import os
+import select
 import sys
 import time
 from contextlib import ExitStack, closing
@@ -89,6 +90,8 @@ def _manage(plan: BudgetPlan, number: int, clock: Clock, outbox: Outbox, leash: 
         if plan.node_power != NODE_POWER:
             node = node_power.open_source(plan.node_power, clock)
             stack.callback(node.close)
+        if _is_alone():
+            return 0
         replaced = _replace_another()
         way = actuation(plan.actuator, device)
         held = guarded_for(way, told, clock, stack, LOCKED_S if resumed or replaced else 0.0)
@@ -149,6 +152,13 @@ def _manage(plan: BudgetPlan, number: int, clock: Clock, outbox: Outbox, leash: 
         if bond.end is not None:
             outbox.put(Did(number=bond.end, restored=restored))
     return 0 if bond.end is not None or why == ASKED else 1
+
+
+def _is_alone() -> bool:
+    """Whether the site has gone before anything was set here."""
+    watch = select.poll()
+    watch.register(sys.stdin.fileno(), select.POLLHUP)
+    return any(event & select.POLLHUP and not event & select.POLLIN for _, event in watch.poll(0))
 
 
 def _replace_another() -> bool:
