@@ -18,7 +18,7 @@ from autocap.version import __version__
 
 WORD_S = 0.4  # between two words to a node
 BEGINNING_S = 60.0  # for a node's end to begin
-_STUCK_S = 5.0  # without a word of any node of a line: it is given up, and another one opened
+_STUCK_S = 10.0  # without a word of any node of a line: it is given up, and another one opened
 _FIRST_S, _MOST_S = 2.0, 30.0  # until nodes that are gone are tried again
 _MOST_WORDS = 64  # unanswered
 _LOOK_S = 0.01
@@ -178,6 +178,7 @@ class Nodes:
             case Failed(why=why) | Lost(why=why):
                 if isinstance(message, Failed) and name in line.answered:
                     self._failed.add(name)
+                    self.restored[name] = message.restored
                 self._lose(line, name, printable(why)[:_LONGEST])
             case Done(restored=restored):
                 self.restored[name] = restored

@@ -74,7 +74,7 @@ def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
             state_dir=state_dir,
             leash=leash,
         )
-        why, has_begun = "internal fault", False
+        status, why, has_begun = 1, "internal fault", False
         try:
             site.begin(signals, patient=before is not None)
             recorder.event(_started(nodes, clock.now(), watts, policy, plan.schedule, before is not None))
@@ -86,7 +86,7 @@ def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
                 count = sum(len(found.gpus) for found in nodes.found.values())
                 of = f"{count} GPUs of {len(nodes.names)} nodes"
                 note(f"{watts:g} W are shared among {of}; the record is {directory.path}")
-                why = site.run(reception, signals)
+                why, status = site.run(reception, signals), 0
         except AutocapError as error:
             why = str(error)
             if not has_begun:
@@ -101,7 +101,7 @@ def hold(plan: BudgetPlan, reached: Reached, leash: int, resumed: bool) -> int:
             if has_begun:
                 _record_end(recorder, nodes, clock.now(), why)
                 report_on(directory, recorder)
-    return 0
+    return status
 
 
 def _started(
@@ -137,5 +137,7 @@ def _record_end(recorder: Recorder, nodes: Nodes, t_s: float, why: str) -> None:
         recorder.warn(t_s, text)
     for name in nodes.names:
         if name not in nodes.restored:
+            for gpu in nodes.found[name].gpus:
+                recorder.event(events.LimitRestored(t_s=t_s, uuid=gpu.uuid, final_w=None, restored=None))
             recorder.warn(t_s, f"{name} has not said that its limits are back; it puts them back by itself")
     recorder.event(events.RunEnded(t_s=t_s, ended_because=why))

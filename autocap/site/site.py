@@ -25,7 +25,7 @@ from autocap.site.parts import Parts
 
 _LOOK_S, _RECORD_S = 0.2, 1.0
 _WAIT_S, _CHANGED_S = 0.02, 3.0  # for the answer to a word, until lower caps hold
-_NOBODY_S = 30.0  # without any node
+_NOBODY_S = 120.0  # without any node
 
 
 class Site:
@@ -78,7 +78,7 @@ class Site:
             raise UsageError(_below(budget_w, floor_w))
 
     def run(self, ears: Ears, signals: Signals) -> str:
-        """Until it is ended; why it was."""
+        """Until it is ended; why it was. Raises EngineUnavailable once no node is left."""
         while self.ended_because is None:
             due_s = min(self._nodes.next_s, self._next_record_s, self._clock.now() + _LOOK_S)
             self._wait(signals, ears, max(0.0, due_s - self._clock.now()))
@@ -86,7 +86,7 @@ class Site:
         return self.ended_because
 
     def pass_time(self) -> None:
-        """Do what is due by now."""
+        """Do what is due by now. Raises as `run`."""
         now_s = self._clock.now()
         if now_s >= self._ends_s:
             self.end("its time was over")
@@ -97,7 +97,8 @@ class Site:
         if any(self._parts.is_heard(name) for name in self._nodes.names):
             self._someone_s = now_s
         elif self._nodes.have_all_left or now_s > self._someone_s + _NOBODY_S:
-            self.end(f"no node is left: {'; '.join(dict.fromkeys(self._nodes.gone.values())) or 'nothing was heard'}")
+            whys = "; ".join(dict.fromkeys(self._nodes.gone.values())) or "nothing was heard of any"
+            raise EngineUnavailable(f"no node is left: {whys}")
         if now_s >= self._next_record_s:
             self._next_record_s = now_s + _RECORD_S
             self._record(Sample(t_s=now_s, readings=self._readings(now_s)))

@@ -107,6 +107,8 @@ class Ground:
         """A budget that is held, by all nodes, on return. Raises Late."""
         held = Held(self, out, self._env)
         self.until(lambda: held.has_ended() or held.is_whole(), "the budget is held")
+        if held.has_ended():
+            raise runs.Late(f"the budget has ended before it was held: {' / '.join(held.said()[-3:])}")
         return held
 
     def until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:

@@ -116,9 +116,9 @@ def test_who_is_gone_comes_back_by_a_line_of_its_own(world: World) -> None:
 
 def test_a_line_on_which_nobody_is_heard_is_given_up(world: World) -> None:
     world.lines[0].silent = {"a", "b"}
-    world.run(4.0)
+    world.run(9.0)
     assert len(world.lines) == 1
-    world.run(6.0)
+    world.run(4.0)
     assert [line.left for line in world.lines] == [True, False]
     assert world.nodes.are_all_there
 
@@ -128,7 +128,7 @@ def test_a_single_node_that_is_silent_is_reached_anew_once_it_has_left_by_itself
     world.run(LEAVE_S + 2.0)
     assert len(world.lines) == 1
     assert standing_w(world)[0] == FOUND_W
-    world.run(6.0)
+    world.run(12.0)
     assert world.lines[1].names == ("a",)
     assert world.nodes.are_all_there
 

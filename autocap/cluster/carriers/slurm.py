@@ -89,9 +89,9 @@ def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
         "--overlap",  # with all other steps: CPUs, memory and GPUs
         "--mem=0",  # of the job's, no share of its own
         f"--nodes={count}",
-        f"--nodelist={','.join(job.nodes)}",
         f"--ntasks={count}",
         "--ntasks-per-node=1",
+        f"--nodelist={','.join(job.nodes)}",
         "--distribution=block",
         "--cpu-bind=none",
         "--mpi=none",

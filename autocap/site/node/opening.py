@@ -42,11 +42,11 @@ _LAST_WORDS_S, _ANOTHER_S, _AGAIN_S = 1.0, 6.0, 0.1
 
 
 class Told:
-    """In place of a record: sentences go to the site, which keeps it."""
+    """In place of a record: sentences go to the site, which keeps it. restored: what became of the limits."""
 
     def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self.restored: list[Restored] = []
+        self.outbox = outbox
+        self.restored: tuple[Restored, ...] = ()
 
     def event(self, event: Event) -> None:
         if isinstance(event, events.Warned):
@@ -56,29 +56,34 @@ class Told:
         """The site has the power by the books."""
 
     def warn(self, t_s: float, text: str) -> None:
-        self._outbox.put(Note(text=text))
+        self.outbox.put(Note(text=text))
+
+    def failed(self, why: str) -> None:
+        """Say why this node leaves, and what became of its limits."""
+        self.outbox.put(Failed(why=why, restored=self.restored))
 
 
 def manage_part(plan: BudgetPlan, number: int, out: int, leash: int, resumed: bool) -> int:
     """The whole life of a node's manager; its exit status. number: of this node. out: the descriptor for lines to the
     site. leash, resumed: as `autocap.manager.opening.manage` has them."""
     clock, outbox = MonotonicClock(), Outbox(out)
+    told = Told(outbox)
     outbox.put(_hello())
     try:
-        status = _manage(plan, number, clock, outbox, leash, resumed)
+        status = _manage(plan, number, clock, told, leash, resumed)
     except AutocapError as error:
-        outbox.put(Failed(why=str(error)))
+        told.failed(str(error))
         status = error.exit_status
     except Exception as error:
-        outbox.put(Failed(why=f"an internal fault: {type(error).__name__}: {error}"))
+        told.failed(f"an internal fault: {type(error).__name__}: {error}")
         raise
     finally:
         outbox.drain(_LAST_WORDS_S)
     return status
 
 
-def _manage(plan: BudgetPlan, number: int, clock: Clock, outbox: Outbox, leash: int, resumed: bool) -> int:
-    state_dir, told = default_path(), Told(outbox)
+def _manage(plan: BudgetPlan, number: int, clock: Clock, told: Told, leash: int, resumed: bool) -> int:
+    state_dir, outbox = default_path(), told.outbox
     StateDir(state_dir).close()
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
@@ -144,13 +149,13 @@ def _manage(plan: BudgetPlan, number: int, clock: Clock, outbox: Outbox, leash: 
                 why = manager.run(
                     Tie(bond=bond, hall=hall, end=manager.end, clock=clock, inbox=inbox, outbox=outbox), signals
                 )
-            if bond.end is None and why == ASKED:  # else another end may take its place
-                outbox.put(Failed(why=why))
         finally:
-            restored = tuple(held.guardian.restore())
+            told.restored = tuple(held.guardian.restore())
             forget(state_dir)
         if bond.end is not None:
-            outbox.put(Did(number=bond.end, restored=restored))
+            outbox.put(Did(number=bond.end, restored=told.restored))
+        elif why == ASKED:  # else another end may take its place
+            told.failed(why)
     return 0 if bond.end is not None or why == ASKED else 1
 
 
