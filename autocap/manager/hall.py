@@ -62,6 +62,12 @@ class Hall(Reception):
                 visitor.say(encode_answer(None, Told(ceiling_w=tenant.ceiling_w)))
                 visitor.flush()
 
+    def _left(self, visitor: Visitor) -> None:
+        if visitor.tenant is not None:
+            self._steward.release(self._now(), visitor.tenant)
+
+    # The requests.
+
     def _join(self, visitor: Visitor, request: Request) -> Joined:
         assert isinstance(request, Join)
         if visitor.tenant is not None:
