@@ -26,7 +26,7 @@ from autocap.helper.connection import error_of
 from autocap.job.invoking_user import privileged
 
 A = TypeVar("A", bound=Answer)
-SOCKET = "budget.sock"
+SOCKET, SITE_SOCKET = "budget.sock", "budget.site.sock"  # of a machine's manager; of a budget over several nodes
 _ANSWER_WITHIN_S = 5.0
 _READ_BYTES = 1 << 16
 
@@ -39,10 +39,15 @@ class ManagerLost(GuardError):
     """The manager has ended the connection, or says nothing any more. The message is a clause."""
 
 
-def socket_paths() -> tuple[Path, ...]:
+def socket_paths(name: str = SOCKET) -> tuple[Path, ...]:
     """Where a budget's manager may listen: our own state directory, and root's."""
     with privileged():
-        return tuple(dict.fromkeys(folder / SOCKET for folder in (default_path(), ROOTS_PATH)))
+        return tuple(dict.fromkeys(folder / name for folder in (default_path(), ROOTS_PATH)))
+
+
+def holder_paths() -> tuple[Path, ...]:
+    """Where who holds the whole budget may listen: one over several nodes goes before this node's part of it."""
+    return (*socket_paths(SITE_SOCKET), *socket_paths())
 
 
 def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S) -> "Call":

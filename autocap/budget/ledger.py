@@ -5,39 +5,23 @@
     for order in ledger.decide(0.0).orders:      # set that cap, read it back, then
         ledger.confirm(order.name, order.serial)
 
-A job is charged with the highest cap that may be in force at its devices: with the cap that it had until a lower one is
-confirmed, with a higher one from the moment at which it is ordered. Nobody is raised while that sum, with what is
-reserved, would leave the budget. So it is kept in whatever order jobs come, go, fall silent and answer, but for the
-moments in which a budget that fell, or a job that came with caps of its own, is being answered by orders to lower.
+The order in which caps are lowered and raised, and what a job is charged with: `autocap.budget.orders`.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from autocap.budget.account import Account, Order
+from autocap.budget.account import Account
 from autocap.budget.curves import Curves, Floats, JobCurve
 from autocap.budget.lending import Loans
-from autocap.budget.shares import Policy, charged_w, settled, share, topped
+from autocap.budget.orders import EVERY_S, LEASE_S, Decision, Orders
+from autocap.budget.shares import Policy, in_steps
 
-EVERY_S = 5.0
-LEASE_S = 3.0
-_AGAIN_S = 1.0  # after which an order that nobody has confirmed is given again
-_ROUNDING_W = 1e-6
+__all__ = ["EVERY_S", "LEASE_S", "Decision", "Ledger"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """orders: to be carried out now, those that lower first. short_w: by how much the lowest caps of all exceed the
-    budget, watts. pause: the jobs that would have to be paused for it to be kept, the latest first."""
-
-    orders: tuple[Order, ...]
-    short_w: float = 0.0
-    pause: tuple[str, ...] = ()
-
-
-class Ledger:
+class Ledger(Orders):
     """budget_w: watts for all. step_w: of caps; less is no reason to disturb a job. slack_w: that a cap stays above the
     draw of a job whom it does not bind. reserved_w: for what is no job, such as the machines themselves, and for the
     sensors' errors. every_s: seconds between two times at which caps are shared
@@ -58,59 +42,13 @@ class Ledger:
         every_s: float = EVERY_S,
         lease_s: float = LEASE_S,
     ) -> None:
-        self._budget_w, self._reserved_w, self._step_w, self._policy = budget_w, reserved_w, step_w, policy
-        self._slack_w, self._every_s, self._lease_s = slack_w, every_s, lease_s
-        self._accounts: dict[str, Account] = {}
-        self._shared_s = -np.inf
-        self._stale = self._urgent = False
-        self._serial = 0
-        self._loans = Loans()
-
-    @property
-    def budget_w(self) -> float:
-        return self._budget_w
-
-    @property
-    def room_w(self) -> float:
-        """What is left of the budget; below 0 while it is exceeded, watts."""
-        return self._budget_w - self._reserved_w - sum(one.charged_w for one in self._accounts.values())
-
-    def __getitem__(self, name: str) -> Account:
-        return self._accounts[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._accounts
-
-    def __iter__(self) -> Iterator[Account]:
-        return iter(self._accounts.values())
-
-    def join(self, t_s: float, name: str, curve: JobCurve, cap_w: float) -> None:
-        """A job has come; a device that nobody uses is one whose curve has its lowest cap alone. cap_w: in force at its
-        devices."""
-        if name in self._accounts:
-            raise ValueError(f"{name} has joined already")
-        self._accounts[name] = Account(name=name, curve=curve, ordered_w=cap_w, standing_w=cap_w)
-        self._stale = self._urgent = True
+        super().__init__(budget_w, policy=policy, reserved_w=reserved_w, every_s=every_s, lease_s=lease_s)
+        self._step_w, self._slack_w, self._loans = step_w, slack_w, Loans()
 
     def leave(self, t_s: float, name: str) -> None:
         """It has ended, and its devices draw nothing of this budget any more."""
-        del self._accounts[name]
+        super().leave(t_s, name)
         self._loans.forget(name)
-        self._stale = self._urgent = True
-
-    def lost(self, t_s: float, name: str) -> None:
-        """Whoever sets its caps is silent, and was last heard of at t_s."""
-        account = self._accounts[name]
-        if account.lost_s is None:
-            account.lost_s = t_s
-
-    def heard(self, name: str, cap_w: float) -> None:
-        """Whoever sets its caps is back. cap_w: in force."""
-        account = self._accounts[name]
-        if account.lost_s is not None:
-            account.lost_s, account.order, account.told = None, None, False
-            account.ordered_w = account.standing_w = cap_w
-            self._stale = self._urgent = True
 
     def curve(self, name: str, curve: JobCurve) -> None:
         """Whoever measures what caps cost a job knows more of it."""
@@ -132,133 +70,28 @@ class Ledger:
         """What one of its devices draws at most, such as the upper quantile of the last seconds, watts."""
         self._stale |= self._accounts[name].drew(watts, self._slack_w)
 
-    def budget(self, t_s: float, watts: float) -> None:
-        """From now on there are so many."""
-        if watts != self._budget_w:
-            self._budget_w, self._stale, self._urgent = watts, True, True
-
-    def reserve(self, watts: float) -> None:
-        """For what is no job."""
-        if watts != self._reserved_w:
-            self._reserved_w, self._stale = watts, True
-            self._urgent |= self.room_w < 0
-
-    def policy(self, policy: Policy) -> None:
-        if policy is not self._policy:
-            self._policy, self._stale, self._urgent = policy, True, True
-
-    def confirm(self, name: str, serial: int) -> None:
-        """An order's cap was read back, and no more than that is drawn. One that another has followed is as good as
-        none."""
-        account = self._accounts.get(name)
-        if account is not None and account.order is not None and account.order.serial == serial:
-            account.standing_w, account.order = account.ordered_w, None
-
     def decide(self, t_s: float) -> Decision:
-        """What is to be ordered now. To be asked often: also whether those were lowered who make room for others."""
-        self._end_leases(t_s)
         self._stale |= self._loans.is_over(t_s)
-        if self._stale and (self._urgent or t_s >= self._shared_s + self._every_s):
-            self._share(t_s)
-        orders = (*self._lower(t_s), *self._raise(t_s), *self._again(t_s))
-        short_w = sum(self._least_w(one) for one in self._accounts.values()) + self._reserved_w - self._budget_w
-        if short_w <= _ROUNDING_W:
-            return Decision(orders=orders)
-        return Decision(orders=orders, short_w=short_w, pause=self._to_pause(short_w))
-
-    def _end_leases(self, t_s: float) -> None:
-        for account in self._accounts.values():
-            if account.lost_s is not None and t_s >= account.lost_s + self._lease_s:
-                if account.standing_w > account.lowest_w:
-                    self._stale = self._urgent = True
-                account.ordered_w = account.standing_w = min(account.standing_w, account.lowest_w)
+        return super().decide(t_s)
 
     def _share(self, t_s: float) -> None:
         there = [one for one in self._accounts.values() if one.lost_s is None]
-        self._shared_s, self._stale, self._urgent = t_s, False, False
         if not there:
             return
         gone_w = sum(one.charged_w for one in self._accounts.values() if one.lost_s is not None)
         budget_w = self._budget_w - self._reserved_w - gone_w
         curves = Curves.of([one.wanted(self._slack_w) for one in there])
-        caps_w = self._shared(there, curves, budget_w)
+        caps_w = self._in_steps(there, curves, budget_w)
         if self._policy is not Policy.ENERGY:
             lent = np.array(self._loans.choose(t_s, there, caps_w, budget_w))
             if lent.any():
                 caps_w[lent] = curves.caps_w[lent, -1]
                 left_w = budget_w - float(curves.devices[lent] @ caps_w[lent])
                 others = [one for one, is_lent in zip(there, lent, strict=True) if not is_lent]
-                caps_w[~lent] = self._shared(others, curves.of_jobs(~lent), left_w)
+                caps_w[~lent] = self._in_steps(others, curves.of_jobs(~lent), left_w)
         for account, cap_w, expected in zip(there, caps_w, curves.slowdown_at(caps_w), strict=True):
             account.target_w, account.expected = float(cap_w), float(expected)
 
-    def _shared(self, jobs: Sequence[Account], curves: Curves, budget_w: float) -> Floats:
-        """The caps of some jobs in whole steps, watts."""
-        ideal_w = share(curves, budget_w, self._policy).caps_w
-        frugal = self._policy is Policy.ENERGY
-        if not frugal and charged_w(curves, curves.caps_w[:, -1]) <= budget_w:
-            return ideal_w.copy()
+    def _in_steps(self, jobs: Sequence[Account], curves: Curves, budget_w: float) -> Floats:
         held_w = np.array([np.nan if one.target_w is None else one.target_w for one in jobs])
-        caps_w = settled(curves, ideal_w, held_w, budget_w, self._step_w)
-        return caps_w if frugal else topped(curves, caps_w, ideal_w, budget_w, self._step_w)
-
-    def _lower(self, t_s: float) -> list[Order]:
-        orders = []
-        for account in self._reachable():
-            target_w = account.target_w
-            assert target_w is not None
-            if not account.told:
-                orders.append(self._order(account, self._first_w(account, target_w), t_s))
-            elif target_w < account.ordered_w:
-                orders.append(self._order(account, target_w, t_s))
-        return orders
-
-    def _first_w(self, account: Account, target_w: float) -> float:
-        """Of a newcomer, which comes with caps of somebody else's: what can be had now, or else the least until others
-        were lowered."""
-        if account.curve.devices * target_w <= self.room_w + account.charged_w + _ROUNDING_W:
-            return target_w
-        return account.ordered_w if account.ordered_w <= target_w else account.lowest_w
-
-    def _raise(self, t_s: float) -> list[Order]:
-        orders, room_w = [], self.room_w
-        waiting = [one for one in self._reachable() if one.target_w is not None and one.target_w > one.ordered_w]
-        for account in sorted(waiting, key=lambda one: one.ordered_w - (one.target_w or 0.0)):
-            assert account.target_w is not None
-            more_w = account.curve.devices * max(0.0, account.target_w - account.standing_w)
-            if more_w <= room_w + _ROUNDING_W:
-                orders.append(self._order(account, account.target_w, t_s))
-                room_w -= more_w
-        return orders
-
-    def _again(self, t_s: float) -> list[Order]:
-        orders = []
-        for account in self._reachable():
-            if account.order is not None and t_s >= account.sent_s + _AGAIN_S:
-                account.sent_s = t_s
-                orders.append(account.order)
-        return orders
-
-    def _order(self, account: Account, cap_w: float, t_s: float) -> Order:
-        self._serial += 1
-        order = Order(name=account.name, cap_w=cap_w, serial=self._serial)
-        account.order, account.ordered_w, account.sent_s, account.told = order, cap_w, t_s, True
-        account.standing_w = max(account.standing_w, cap_w)
-        return order
-
-    def _reachable(self) -> Iterator[Account]:
-        return (one for one in self._accounts.values() if one.lost_s is None and one.target_w is not None)
-
-    def _least_w(self, account: Account) -> float:
-        """What it takes even if all is done to lower it."""
-        return account.charged_w if account.lost_s is not None else account.curve.devices * account.lowest_w
-
-    def _to_pause(self, short_w: float) -> tuple[str, ...]:
-        """The latest first: who came earlier was promised more."""
-        names = []
-        for account in reversed(self._accounts.values()):
-            if short_w <= _ROUNDING_W:
-                break
-            names.append(account.name)
-            short_w -= self._least_w(account)
-        return tuple(names)
+        return in_steps(curves, budget_w, self._policy, held_w, self._step_w)

@@ -68,6 +68,16 @@ def charged_w(curves: Curves, caps_w: Floats) -> float:
     return float(curves.devices @ caps_w)
 
 
+def in_steps(curves: Curves, budget_w: float, policy: Policy, held_w: Floats, step_w: float) -> Floats:
+    """Caps as `share` has them, in whole steps, watts, and held where they would hardly change. held_w: before; NaN for
+    a new job."""
+    ideal_w = share(curves, budget_w, policy).caps_w
+    if policy is not Policy.ENERGY and charged_w(curves, curves.caps_w[:, -1]) <= budget_w:
+        return ideal_w.copy()
+    caps_w = settled(curves, ideal_w, held_w, budget_w, step_w)
+    return caps_w if policy is Policy.ENERGY else topped(curves, caps_w, ideal_w, budget_w, step_w)
+
+
 def _fair(curves: Curves, budget_w: float) -> Floats:
     """With limits on the slowdown of some jobs, first all within theirs, and where that is not enough all equally."""
     limited = np.isfinite(curves.most_slowdown)

@@ -118,7 +118,8 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStanding:
-    """One job. cap_w: ordered. draw_w: of all its devices. slowdown: expected at its cap, with its standard error."""
+    """One job. cap_w: ordered. draw_w: of all its devices. slowdown: expected at its cap, with its standard error.
+    node: of a budget over several."""
 
     name: str
     devices: tuple[str, ...]
@@ -130,6 +131,7 @@ class JobStanding:
     slowdown: float
     slowdown_stderr: float
     weight: float = 1.0
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

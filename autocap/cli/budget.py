@@ -12,6 +12,7 @@ from autocap.job.invoking_user import invoking_user
 from autocap.spelling import did_you_mean
 
 if TYPE_CHECKING:
+    from autocap.manager.plan import BudgetPlan
     from autocap.openadr.source import VtnSource
 
 _WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
@@ -34,6 +35,8 @@ _BEGINS = (
     "openadr_targets",
     "openadr_credentials",
     "openadr_every",
+    "nodes",
+    "job",
 )
 _PLANS = ("budget", "curves", "plots")
 _COMMAND = "command:"
@@ -118,6 +121,11 @@ class Budget:
             "--openadr-every", metavar="S", type=values.positive("seconds"),
             help="ask every so many seconds, 1 to 3600 (default: 10)",
         )  # fmt: skip
+        began.add_argument(
+            "--nodes", metavar="WHERE", type=values.nodes,
+            help="one budget over the GPUs of several nodes: slurm (those of the job around this command, or of --job)",
+        )  # fmt: skip
+        began.add_argument("--job", metavar="ID", type=values.job_id, help="with --nodes slurm: the Slurm job")
         planned = parser.add_argument_group("planned jobs")
         planned.add_argument("--simulate", metavar="JOBS.csv", type=values.path, help="the jobs")
         planned.add_argument(
@@ -274,4 +282,25 @@ def _begin(args: argparse.Namespace, watts: float | None) -> int:
         openadr=openadr,
     )
     require_none()
+    if args.nodes is not None:
+        return _over_nodes(args, plan)
+    if args.job is not None:
+        raise UsageError(f"--job {args.job} is of --nodes slurm; add that, or leave it out")
     return supervised(lambda leash, resumed: manage(plan, leash, resumed))
+
+
+def _over_nodes(args: argparse.Namespace, plan: "BudgetPlan") -> int:
+    """The same over the GPUs of several nodes."""
+    from autocap.blas_threads import one_thread
+
+    if invoking_user() is not None:
+        raise UsageError(
+            f"--nodes {args.nodes} does not work under sudo; run it as the user whose job it is, with the helper on "
+            "each node to set limits"
+        )
+    with one_thread():
+        from autocap.manager.supervising import supervised
+        from autocap.site.opening import hold
+        from autocap.site.reach import reached
+    found = reached(args.nodes, args.job, plan)
+    return supervised(lambda leash, resumed: hold(plan, found, leash, resumed))

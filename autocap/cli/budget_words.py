@@ -5,7 +5,7 @@ import time
 from contextlib import closing
 from dataclasses import asdict
 
-from autocap.budget.calling import ManagerLost, call
+from autocap.budget.calling import ManagerLost, call, holder_paths
 from autocap.budget.words import Ask, Change, Done, End, JobStanding, Standing, Weigh
 from autocap.streams import beneath, note, put, put_json
 
@@ -15,7 +15,7 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
 def change(watts: float | None, policy: str | None) -> None:
     """Another budget, or another policy, at once. Raises AutocapError."""
-    with closing(call()) as there:
+    with closing(call(holder_paths())) as there:
         there.ask(Change(watts=watts, policy=policy), Done)
 
 
@@ -27,13 +27,13 @@ def weigh(pid: int, weight: float) -> None:
 
 def end() -> None:
     """End it. Raises AutocapError."""
-    with closing(call()) as there:
+    with closing(call(holder_paths())) as there:
         there.ask(End(), Done)
 
 
 def show(*, as_json: bool) -> None:
     """How it stands. Raises AutocapError."""
-    with closing(call()) as there:
+    with closing(call(holder_paths())) as there:
         standing = there.ask(Ask(), Standing)
     if as_json:
         put_json(asdict(standing))
@@ -43,7 +43,7 @@ def show(*, as_json: bool) -> None:
 
 def watch() -> None:
     """How it stands, every second, until it ends or somebody presses ^C. Raises AutocapError where none runs."""
-    with closing(call()) as there:
+    with closing(call(holder_paths())) as there:
         while True:
             try:
                 standing = there.ask(Ask(), Standing)
@@ -70,6 +70,10 @@ def lines(standing: Standing) -> list[str]:
             f"the lowest caps exceed the budget by {standing.short_w:.0f} W; pause {names}, or raise the budget"
         )
     rows = [("job", "GPUs", "cap W", "drawn W", "slowdown %", "±", "weight", "tuned"), *map(_row, standing.jobs)]
+    if any(job.node is not None for job in standing.jobs):
+        nodes = ["node", *(job.node or "" for job in standing.jobs)]
+        longest = max(map(len, nodes))
+        rows = [(f"{node.ljust(longest)}  {row[0]}", *row[1:]) for node, row in zip(nodes, rows, strict=True)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     found += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
     found.append(f"{len(standing.free)} GPUs are free, each at its lowest cap")

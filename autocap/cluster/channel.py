@@ -106,6 +106,12 @@ class Channel:
         return self._process.pid
 
     @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Those on which something may be heard still."""
+        pairs = ((self._out, self._output), (self._err, self._errors))
+        return () if self._ending is not None else tuple(pipe.fileno() for pipe, lines in pairs if not lines.ended)
+
+    @property
     def job(self) -> EngineJob | None:
         """Whose agents these are; `None` as long as the child looks for it."""
         return self._job

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from autocap.cluster.rows import Rows, columns, rows_of
+from autocap.cluster.sharing import Books, Share
 from autocap.errors import AutocapError
 from autocap.guardian import Restored
 from autocap.records import GpuInfo, SensorInfo
@@ -197,13 +198,13 @@ class Lost:
     why: str
 
 
-ToAgent = Begin | Word | Do
-FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Listed | Lost
+ToAgent = Begin | Word | Do | Share
+FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Listed | Lost | Books
 Message = ToAgent | FromAgent
 
 _KINDS: dict[str, type[Message]] = {
     kind.__name__.lower(): kind
-    for kind in (Begin, Word, Do, Hello, Found, Rows, Heard, Done, Note, JobEnded, Failed, Listed, Lost)
+    for kind in (Begin, Word, Do, Hello, Found, Rows, Heard, Done, Note, JobEnded, Failed, Listed, Lost, Share, Books)
 }
 
 

@@ -8,7 +8,16 @@ def values_of(standing: Standing | None) -> Values:
     """By metric; nothing before anything is known."""
     if standing is None:
         return {}
-    jobs = [({"job": job.name, "tuned": "true" if job.tuned else "false"}, job) for job in standing.jobs]
+    jobs = [
+        (
+            {
+                "job": job.name if job.node is None else f"{job.node}: {job.name}",
+                "tuned": "true" if job.tuned else "false",
+            },
+            job,
+        )
+        for job in standing.jobs
+    ]
     return {
         "autocap_budget_watts": [({"policy": standing.policy}, standing.budget_w)],
         "autocap_budget_power_watts": [] if standing.power_w is None else [({}, standing.power_w)],

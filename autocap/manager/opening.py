@@ -4,15 +4,16 @@ import grp
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from autocap import events
-from autocap.budget.calling import SOCKET, NoBudget, call
+from autocap.budget.calling import SOCKET, NoBudget, call, holder_paths
 from autocap.budget.ledger import Ledger
 from autocap.budget.schedule import Schedule, read_schedule
+from autocap.budget.words import Standing
 from autocap.clock import Clock, MonotonicClock
 from autocap.config import NODE_POWER
 from autocap.devices import node as node_power
@@ -23,7 +24,7 @@ from autocap.guardian.state_dir import StateDir, default_path
 from autocap.helper import listening
 from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
-from autocap.manager.demand import Demand
+from autocap.manager.course import course_of
 from autocap.manager.hall import Hall
 from autocap.manager.manager import Manager, Signals, ends_at
 from autocap.manager.plan import BudgetPlan, BudgetState, forget, load
@@ -31,24 +32,23 @@ from autocap.manager.spoken import Spoken
 from autocap.manager.steward import Steward
 from autocap.manager.weights import Weights
 from autocap.openadr.credentials import find_credentials
-from autocap.openadr.feed import Feed
 from autocap.reports import html
 from autocap.reports.budget_document import present_budget
 from autocap.runlog.directory import REPORT, RunDirectory
 from autocap.session.actuating import Actuation, actuation
-from autocap.session.guarding import Guarded, guarded
+from autocap.session.guarding import Guarded, Records, guarded
 from autocap.session.preparing import settle_leftovers
 from autocap.session.recorder import Recorder
 from autocap.streams import note
 from autocap.version import __version__
 
-_LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go
+LOCKED_S, _AGAIN_S = 5.0, 0.1  # in which a killed manager's watchdog has put limits back and let go
 
 
 def require_none() -> None:
     """Raises DeviceLocked where a budget runs here already."""
     try:
-        with closing(call()) as there:
+        with closing(call(holder_paths())) as there:
             raise DeviceLocked(f"a budget runs here already, at {there.path}; see `autocap budget status`, or end it")
     except NoBudget:
         return
@@ -69,20 +69,20 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         schedule = None if plan.schedule is None else read_schedule(plan.schedule, began_wall_s)
         if plan.openadr is not None and not resumed:
             find_credentials(plan.openadr.credentials)
-        watts = _first_watts(plan, schedule, before)
+        watts = first_watts(plan, schedule, before)
         notes = settle_leftovers(observe=False)
         with privileged():
             library = stack.enter_context(open_library())
-            device, more = _devices(plan, library, clock)
+            device, more = devices_of(plan, library, clock)
         notes += more
         node = None
         if plan.node_power != NODE_POWER:
             node = node_power.open_source(plan.node_power, clock)
             stack.callback(node.close)
-        directory = _record(plan, resumed, stack)
+        directory = record_of(plan, resumed, stack)
         recorder = Recorder(directory, Spoken())
         way = actuation(plan.actuator, device)
-        held = _guarded(way, recorder, clock, stack, _LOCKED_S if resumed else 0.0)
+        held = guarded_for(way, recorder, clock, stack, LOCKED_S if resumed else 0.0)
         if not resumed:  # of a budget that was held already every moment counts, and its limits were settable
             held.rehearse()
         policy = plan.policy if before is None else before.policy
@@ -125,23 +125,21 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 clock=clock,
                 steward=steward,
                 ledger=ledger,
-                listings=lambda: {gpu.uuid: _computing(library, gpu.uuid) for gpu in device.gpus},
+                listings=lambda: {gpu.uuid: computing(library, gpu.uuid) for gpu in device.gpus},
                 say=recorder.event,
                 record=recorder.sample,
                 directory=str(directory.path.absolute()),
                 policy=policy,
-                asked_w=plan.watts if before is None else before.asked_w,
-                schedule=schedule,
-                source=plan.schedule,
-                demand=_demand(plan, before, recorder, clock, stack),
-                began_wall_s=began_wall_s,
+                course=course_of(
+                    plan, watts, schedule, before, began_wall_s, lambda text: recorder.warn(clock.now(), text), stack
+                ),
                 ends_s=ends_at(plan.for_s, began_wall_s, clock.now()),
                 state_dir=state_dir,
                 leash=leash,
             )
-            _export(plan, manager, stack)
+            export(plan, lambda: manager.latest, stack)
             manager.pass_time()  # the budget is held before anybody is let in
-            with _listening(state_dir, plan.group) as listener:
+            with listening_at(state_dir, plan.group) as listener:
                 hall = Hall(listener, steward, manager, clock.now)
                 steward.tell = hall.tell
                 stack.callback(hall.close)
@@ -158,32 +156,18 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
         finally:
             held.put_back()
             recorder.event(events.RunEnded(t_s=clock.now(), ended_because=why))
-            _report(directory, recorder)
+            report_on(directory, recorder)
     return status
 
 
-def _demand(
-    plan: BudgetPlan, before: BudgetState | None, recorder: Recorder, clock: Clock, stack: ExitStack
-) -> Demand | None:
-    """Events that lower the budget. Raises AutocapError where nobody can ask for them."""
-    if plan.openadr is None:
-        return None
-    try:
-        feed = Feed(plan.openadr)
-    except OSError as error:
-        raise AutocapError(f"no process can be started that asks {plan.openadr.server}: {error.strerror}") from error
-    stack.callback(feed.close)
-    return Demand(feed, () if before is None else before.spans, lambda text: recorder.warn(clock.now(), text))
-
-
-def _computing(library: Library, uuid: str) -> Sequence[int]:
+def computing(library: Library, uuid: str) -> Sequence[int]:
     """Who uses a GPU; nobody one that is lost."""
     with suppress(DeviceError):
         return library.user_pids(uuid) or ()
     return ()
 
 
-def _report(directory: RunDirectory, recorder: Recorder) -> None:
+def report_on(directory: RunDirectory, recorder: Recorder) -> None:
     """What came of it, beside its record."""
     try:
         directory.finish()
@@ -194,7 +178,7 @@ def _report(directory: RunDirectory, recorder: Recorder) -> None:
         note(f"warning: there is no report: {recorder.reason(error)}")
 
 
-def _export(plan: BudgetPlan, manager: Manager, stack: ExitStack) -> None:
+def export(plan: BudgetPlan, latest: Callable[[], Standing | None], stack: ExitStack) -> None:
     """Raises ExporterError."""
     if plan.prometheus is None:
         return
@@ -206,10 +190,10 @@ def _export(plan: BudgetPlan, manager: Manager, stack: ExitStack) -> None:
             f"--prometheus needs the package prometheus-client ({error}); install it with: "
             "pip install 'autocap[prometheus]'"
         ) from error
-    stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(manager.latest)).close)
+    stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(latest())).close)
 
 
-def _first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetState | None) -> float:
+def first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetState | None) -> float:
     """Raises UsageError where neither the command line nor the schedule says how many there are now."""
     step = None if schedule is None else schedule.at(time.time())
     if step is not None:
@@ -221,7 +205,7 @@ def _first_watts(plan: BudgetPlan, schedule: Schedule | None, before: BudgetStat
     return plan.watts
 
 
-def _devices(plan: BudgetPlan, library: Library, clock: Clock) -> tuple[NvmlDevice, list[str]]:
+def devices_of(plan: BudgetPlan, library: Library, clock: Clock) -> tuple[NvmlDevice, list[str]]:
     """The GPUs whose limits the budget sets, and sentences on those that it leaves alone. Raises DeviceError."""
     gpus = library.inventory()
     if not gpus:
@@ -243,7 +227,7 @@ def _devices(plan: BudgetPlan, library: Library, clock: Clock) -> tuple[NvmlDevi
     return NvmlDevice(library, uuids, clock, observe=False, watch_s=0.0), notes
 
 
-def _guarded(way: Actuation, recorder: Recorder, clock: Clock, stack: ExitStack, patience_s: float) -> Guarded:
+def guarded_for(way: Actuation, recorder: Records, clock: Clock, stack: ExitStack, patience_s: float) -> Guarded:
     """Raises as `guarded`; where somebody has a device, tries again for a while."""
     until_s = clock.now() + patience_s
     while True:
@@ -255,7 +239,7 @@ def _guarded(way: Actuation, recorder: Recorder, clock: Clock, stack: ExitStack,
         time.sleep(_AGAIN_S)
 
 
-def _record(plan: BudgetPlan, resumed: bool, stack: ExitStack) -> RunDirectory:
+def record_of(plan: BudgetPlan, resumed: bool, stack: ExitStack) -> RunDirectory:
     """A manager that follows a killed one begins a record of its own."""
     out = plan.out
     if resumed and out is not None:
@@ -264,7 +248,7 @@ def _record(plan: BudgetPlan, resumed: bool, stack: ExitStack) -> RunDirectory:
 
 
 @contextmanager
-def _listening(state_dir: Path, group: str | None) -> Iterator[socket.socket]:
+def listening_at(state_dir: Path, group: str | None, name: str = SOCKET) -> Iterator[socket.socket]:
     """Raises AutocapError where there can be no socket."""
     try:
         gid = None if group is None else grp.getgrnam(group).gr_gid
@@ -275,6 +259,6 @@ def _listening(state_dir: Path, group: str | None) -> Iterator[socket.socket]:
             if gid is not None:
                 state_dir.chmod(0o711)  # its files stay our own
             owned = ExitStack()
-            listener = owned.enter_context(listening.own(state_dir / SOCKET, gid))
+            listener = owned.enter_context(listening.own(state_dir / name, gid))
         stack.callback(privileged()(owned.close))
         yield listener

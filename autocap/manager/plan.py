@@ -14,7 +14,7 @@ from autocap.openadr.spans import Span
 from autocap.printable import printable_json
 from autocap.runlog.codec import decode, encode
 
-STATE = "budget.state"
+STATE, SITE_STATE = "budget.state", "budget.site.state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +54,20 @@ class BudgetState:
     spans: tuple[Span, ...] = ()
 
 
-def save(state_dir: Path, state: BudgetState) -> None:
+def save(state_dir: Path, state: BudgetState, name: str = STATE) -> None:
     """Raises GuardError where it cannot be written."""
     try:
         with privileged(), StateDir(state_dir) as place:
-            place.write(STATE, printable_json(encode(state)).encode())
+            place.write(name, printable_json(encode(state)).encode())
     except OSError as error:
-        raise GuardError(f"{state_dir / STATE} cannot be written: {error.strerror}; free some space") from error
+        raise GuardError(f"{state_dir / name} cannot be written: {error.strerror}; free some space") from error
 
 
-def load(state_dir: Path) -> BudgetState | None:
+def load(state_dir: Path, name: str = STATE) -> BudgetState | None:
     """What a manager that was killed has left; `None` where nothing that can be used is there. Raises GuardError where
     the directory is refused."""
     with privileged(), StateDir(state_dir) as place:
-        data = place.read(STATE)
+        data = place.read(name)
     with suppress(ValueError, TypeError, KeyError):
         found = json.loads(data or b"")
         asked_w = None if found["asked_w"] is None else float(found["asked_w"])
@@ -83,6 +83,6 @@ def load(state_dir: Path) -> BudgetState | None:
     return None
 
 
-def forget(state_dir: Path) -> None:
+def forget(state_dir: Path, name: str = STATE) -> None:
     with suppress(OSError, GuardError), privileged(), StateDir(state_dir) as place:
-        place.unlink(STATE)
+        place.unlink(name)

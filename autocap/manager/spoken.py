@@ -11,10 +11,10 @@ class Spoken(Reporter):
     """Takes what happens; says what a user who watches wants to know."""
 
     def __init__(self) -> None:
-        self._not_back = 0  # limits
+        self._not_back = 0  # limits, as far as is known
 
     def event(self, event: Event) -> None:
-        self._not_back += isinstance(event, events.LimitRestored) and event.restored is False
+        self._not_back += isinstance(event, events.LimitRestored) and event.restored is not True
         text = _sentence(event, self._not_back)
         if text is not None:
             note(text)

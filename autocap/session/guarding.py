@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
 from autocap import events
 from autocap.clock import Clock
+from autocap.events import Event
 from autocap.job.processes import ProcessId
 from autocap.session.actuating import Actuation
-from autocap.session.recorder import Recorder
 from autocap.session.roles import LimitGuard
+
+
+class Records(Protocol):
+    """Takes what becomes of the limits."""
+
+    def event(self, event: Event) -> None: ...
+
+    def warn(self, t_s: float, text: str) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,7 +28,7 @@ class Guarded:
 
     guardian: LimitGuard
     actuation: Actuation
-    recorder: Recorder
+    recorder: Records
     clock: Clock
     _noted: int = 0
 
@@ -52,7 +61,7 @@ class Guarded:
         self.record_notes()
 
 
-def guarded(actuation: Actuation, job: ProcessId | None, recorder: Recorder, clock: Clock, stack: ExitStack) -> Guarded:
+def guarded(actuation: Actuation, job: ProcessId | None, recorder: Records, clock: Clock, stack: ExitStack) -> Guarded:
     """Guard the limits of devices until the stack closes.
 
     Raises AutocapError where they cannot be guarded or set; nothing was set then.

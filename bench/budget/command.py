@@ -2,8 +2,8 @@
 
 fleet: ten to a thousand jobs at a time that come, go and pause, with curves that real searches have found, a tenth of
 them those of other jobs; live: one job of each seed curve, each with its own controller, sensors and cards; plan: the
-pure parts for ten thousand jobs. faults: into budgets of real processes. demo: two trainings under one, as
-`make demo-budget` runs it.
+pure parts for ten thousand jobs. faults: into budgets of real processes. nodes: one over four nodes of Slurm. demo:
+two trainings under one, as `make demo-budget` runs it.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from bench.budget.live import Manager
 from bench.budget.play import RULES, Result, play
 from bench.budget.story import story
 from bench.budget_faults import command as faults
+from bench.budget_nodes import command as nodes
 
 _DROP_S, _END_S = 420.1, 480.0
 
@@ -24,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
     """Print the tables that the command line asks for; the exit status."""
     if argv[:1] == ["faults"]:
         return faults.main(argv[1:])
+    if argv[:1] == ["nodes"]:
+        return nodes.main(argv[1:])
     if argv[:1] == ["demo"]:
         return demo.main(argv[1:])
     parser = _parser()

@@ -97,3 +97,18 @@ def test_what_the_command_line_shows_to_be_wrong(
 ) -> None:
     assert main(["budget", *words]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_over_nodes_what_cannot_be_is_refused_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for words, said in (
+        (["budget", "900", "--nodes", "ray"], "a budget cannot be held over --nodes ray yet; choose slurm"),
+        (["budget", "900", "--nodes", "slurm"], "--nodes slurm: this is not inside a Slurm job; name one with --job"),
+        (["budget", "900", "--job", "12"], "--job 12 is of --nodes slurm; add that, or leave it out"),
+        (["budget", "status", "--nodes", "slurm"], "--nodes has no meaning for `autocap budget status`; leave it out"),
+    ):
+        assert main(words) != 0
+        assert said in capsys.readouterr().err

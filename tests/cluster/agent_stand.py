@@ -7,9 +7,11 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from array import array
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from autocap.cluster.protocol import Begin, Deed, Do, Done, Found, Message, Target, Word, line_of, said
@@ -19,7 +21,7 @@ from bench.nvml_emulation import FileBoard, environment, machine
 PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")
 AGENT = (sys.executable, "-m", "autocap.cluster.agent", "--number", "0")
 CAPS_W = (200.0, 190.5)
-_WORD_S = 0.3
+_WORD_S, _DEED_S = 0.3, 0.2
 _SMALL_BYTES = 4096  # the smallest pipe
 
 
@@ -78,7 +80,7 @@ class Controller:
 
     def __init__(self, agent: "subprocess.Popen[bytes]", *, listens: bool = True) -> None:
         self.agent, self.said = agent, list[Message]()
-        self._listens, self._number = listens, 0
+        self._listens, self._number, self._deeds = listens, 0, count(100)
         if not listens:
             assert agent.stdout is not None
             fcntl.fcntl(agent.stdout, fcntl.F_SETPIPE_SZ, _SMALL_BYTES)
@@ -116,10 +118,12 @@ class Controller:
     def set(self, number: int) -> None:
         self.tell(Do(number=number, what=Deed.SET, caps_w=CAPS_W))
 
-    def set_again(self, number: int) -> Done | None:
-        """`set`, which is left unanswered until the agent knows that it is heard; the answer."""
-        self.set(number)
-        return self.done(number)
+    def caps(self, node: Node) -> bool:
+        """Set what is not set, once more: an agent leaves that undone until it knows that it is heard. Whether it is."""
+        if not node.is_capped:
+            self.set(next(self._deeds))
+            time.sleep(_DEED_S)
+        return node.is_capped
 
     @property
     def found(self) -> Found | None:

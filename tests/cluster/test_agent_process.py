@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -40,8 +40,12 @@ class Stage:
         controller = self.controller(node)
         controller.begin()
         until(lambda: controller.found, WAIT_S)
-        controller.set(1)
-        until(lambda: controller.done(1), WAIT_S)
+
+        def is_done() -> object:
+            controller.set(1)
+            return controller.done(1)
+
+        until(is_done, WAIT_S)
         assert node.is_capped
         return node, controller
 
@@ -106,20 +110,18 @@ def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on(stage: Stage
     until(lambda: node.is_back, WAIT_S)
     controller.agent.send_signal(signal.SIGCONT)
     until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said), WAIT_S)
-    until(lambda: controller.set_again(2), WAIT_S)
-    assert node.is_capped
+    until(lambda: controller.caps(node), WAIT_S)
 
 
 def test_silence_puts_back_and_words_that_return_let_caps_be_set_again(stage: Stage) -> None:
     node, controller = stage.capped()
-    for number in (2, 3):
+    for _ in range(2):
         controller.silent.set()
         until(lambda: node.is_back, WAIT_S)
         before = len(controller.said)
         controller.silent.clear()
         until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said[before:]), WAIT_S)  # noqa: B023
-        until(lambda: controller.set_again(number), WAIT_S)  # noqa: B023
-        assert node.is_capped
+        until(lambda: controller.caps(node), WAIT_S)
 
 
 def test_a_long_silence_ends_it(stage: Stage) -> None:
@@ -155,13 +157,7 @@ def test_one_who_does_not_read_keeps_nothing_from_being_put_back(stage: Stage) -
     node.play()
     stage.controllers.append(controller := Controller(node.agent(), listens=False))
     controller.begin()
-    numbers = count(1)
-
-    def is_capped() -> bool:
-        controller.set(next(numbers))  # until there is something to set
-        return node.is_capped
-
-    until(is_capped, WAIT_S)
+    until(lambda: controller.caps(node), WAIT_S)  # once there is something to set
     until(lambda: controller.is_full, WAIT_S)
     controller.silent.set()
     until(lambda: node.is_back, WAIT_S)

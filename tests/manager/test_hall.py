@@ -257,3 +257,13 @@ def test_of_two_ceilings_the_later_one_counts(tmp_path: Path) -> None:
             there.drain(5.0)
             assert [told.ceiling_w for told in there.told] == [260.0, 100.0]
         there.close()
+
+
+def test_a_tuner_whose_connection_has_ended_has_its_job_no_more(meeting: Meeting) -> None:
+    there = meeting.caller()
+    there.ask(joining(meeting, 0), Joined)
+    there.ask(Set(watts=(120.0,)), Done)
+    tenant = meeting.stage.tenant(0)
+    there.close()
+    eventually(lambda: not tenant.tuned)
+    assert meeting.stage.limits_w()[0] == tenant.ceiling_w > 120.0

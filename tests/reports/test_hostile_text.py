@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from autocap.cli import main
+from autocap.cli.device_inventory import Gpu, Inventory
 from autocap.cli.device_sensors import SensorSeen
 from autocap.cli.device_setters import Setter
-from autocap.cli.devices import _Found, _Gpu, _show
+from autocap.cli.device_tables import show
 from autocap.cli.logging_setup import logged
 from autocap.events import Event, Warned
 from autocap.integrations.tuned import Tuned
@@ -217,14 +218,14 @@ def test_the_command_of_a_run_is_safe_in_all_that_it_leaves(
 
 
 def test_devices_are_safe(capsys: pytest.CaptureFixture[str]) -> None:
-    gpu = _Gpu(
+    gpu = Gpu(
         index=0, uuid=HOSTILE, name=HOSTILE, cap_min_w=100.0, cap_max_w=260.0, cap_default_w=260.0,
         cap_requested_w=260.0, cap_enforced_w=260.0, settable=False, settable_why=HOSTILE, persistence=False, mig=False,
         sensor=SensorSeen(source=HOSTILE, trouble=HOSTILE),
         setters=tuple(Setter(name=HOSTILE, settable=False, why=f"{HOSTILE}{n}") for n in range(2)),
     )  # fmt: skip
-    _show(
-        _Found(
+    show(
+        Inventory(
             driver_version=HOSTILE, unavailable=HOSTILE, gpus=(gpu,), packages=(), packages_unavailable=HOSTILE,
             other_kinds={HOSTILE: HOSTILE},
         )

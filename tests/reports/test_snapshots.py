@@ -11,7 +11,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from autocap.cli import devices as devices_command
+from autocap.cli import device_inventory
+from autocap.cli.device_sensors import SensorSeen
+from autocap.cli.device_setters import Setter
+from autocap.cli.device_tables import show
 from autocap.events import State, StateEntered, TrialStarted
 from autocap.reports import run_list, text
 from autocap.reports.document import Document
@@ -70,8 +73,8 @@ def runs() -> Shown:
 
 def devices() -> Shown:
     limited = {"cap_min_w": 100.0, "cap_max_w": 260.0, "cap_default_w": 260.0, "cap_requested_w": 240.0}
-    sensor = devices_command.SensorSeen(source="instant field 186", update_s=0.1, counter_j=812.0, integrated_j=815.0)
-    gpu = devices_command._Gpu(
+    sensor = SensorSeen(source="instant field 186", update_s=0.1, counter_j=812.0, integrated_j=815.0)
+    gpu = device_inventory.Gpu(
         **limited,
         cap_enforced_w=240.0,
         index=0,
@@ -79,12 +82,12 @@ def devices() -> Shown:
         name="Quadro RTX 6000",
         settable=False,
         settable_why="setting a limit needs root",
-        setters=(devices_command.Setter(name="direct", settable=False, why="setting a limit needs root"),),
+        setters=(Setter(name="direct", settable=False, why="setting a limit needs root"),),
         persistence=True,
         mig=False,
         sensor=sensor,
     )
-    package = devices_command._Package(
+    package = device_inventory.Package(
         **limited,
         cap_enforced_w=None,
         index=0,
@@ -92,13 +95,13 @@ def devices() -> Shown:
         name="package-0",
         settable="unknown",
         settable_why="the kernel does not say",
-        setters=(devices_command.Setter(name="direct", settable="unknown", why="the kernel does not say"),),
+        setters=(Setter(name="direct", settable="unknown", why="the kernel does not say"),),
         zones=("intel-rapl:0",),
         window_s=0.5,
         memory=True,
         trouble=None,
     )
-    found = devices_command._Found(
+    found = device_inventory.Inventory(
         driver_version="570.1",
         unavailable=None,
         gpus=(gpu,),
@@ -111,7 +114,7 @@ def devices() -> Shown:
         written, before = io.BytesIO(), (sys.stdout, os.environ.get("COLUMNS"))
         sys.stdout, os.environ["COLUMNS"] = io.TextIOWrapper(written, encoding), str(width)
         try:
-            devices_command._show(found)
+            show(found)
             return written.getvalue().decode(encoding).splitlines()
         finally:
             sys.stdout = before[0]

@@ -11,13 +11,13 @@ _AT_ONCE = 1 << 16
 class Inbox:
     """Messages for the agent of that number; a line that is none, is too long or is for others is left out.
 
-    has_ended: nothing more will come. speaks: whether the last `read` brought a line that the controller said, to
-    whomever.
+    fd: the descriptor. has_ended: nothing more will come. speaks: whether the last `read` brought a line that the
+    controller said, to whomever.
     """
 
     def __init__(self, fd: int, number: int) -> None:
         os.set_blocking(fd, False)
-        self._fd, self._number = fd, number
+        self.fd, self._number = fd, number
         self._rest = b""
         self._too_long = False  # the line that is being read: left out as far as its end
         self.has_ended = False
@@ -27,7 +27,7 @@ class Inbox:
         """What has come, for us."""
         self.speaks = False
         try:
-            data = os.read(self._fd, _AT_ONCE)
+            data = os.read(self.fd, _AT_ONCE)
         except BlockingIOError:
             return
         except OSError:

@@ -12,13 +12,18 @@ class Lease:
 
     A word alone proves little: it may have been said long ago, or by one that cannot hear us and has given us up. So
     limits hold for as long as our answers are known to have been heard, from when we gave them. `is_lapsed`: they do
-    not hold, and nothing may be set.
+    not hold, and nothing may be set. leave_s: without a word, after which it is over. restore_s: as RESTORE_S.
     """
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, leave_s: float = LEAVE_S, restore_s: float = RESTORE_S) -> None:
         self._word_s = self._heard_s = now_s
+        self._leave_s, self._restore_s = leave_s, restore_s
         self._answers: dict[int, float] = {}
         self._is_put_back = False
+
+    def lapses_at_once(self) -> None:
+        """As if nothing had ever been heard: of one that begins anew, whom old words may still reach."""
+        self._heard_s -= self._restore_s
 
     def word(self, now_s: float) -> None:
         """There is one, of any kind."""
@@ -36,7 +41,7 @@ class Lease:
 
     def is_lapsed(self, now_s: float) -> bool:
         """Whether limits are to be as they were found."""
-        return now_s >= self._heard_s + RESTORE_S
+        return now_s >= self._heard_s + self._restore_s
 
     def lapses(self, now_s: float) -> bool:
         """Whether limits are to be put back now; told once for each silence."""
@@ -45,10 +50,10 @@ class Lease:
 
     def is_over(self, now_s: float) -> bool:
         """Whether to leave."""
-        return now_s >= self._word_s + LEAVE_S
+        return now_s >= self._word_s + self._leave_s
 
     @property
     def next_s(self) -> float:
         """When one of both is due, should there be no word before."""
-        over_s = self._word_s + LEAVE_S
-        return over_s if self._is_put_back else min(self._heard_s + RESTORE_S, over_s)
+        over_s = self._word_s + self._leave_s
+        return over_s if self._is_put_back else min(self._heard_s + self._restore_s, over_s)

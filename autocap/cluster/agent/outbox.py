@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from autocap.cluster.protocol import Heard, Message, line_of
 from autocap.cluster.rows import Rows
+from autocap.cluster.sharing import Books
 
 _MOST_BYTES = 1 << 20  # that wait: hours of what is kept, and minutes of rows
 _AT_ONCE = 1 << 16
@@ -39,7 +40,7 @@ class Outbox:
 
     def put(self, message: Message) -> None:
         """Say something, now or once it is taken. What waits already in the very same words is said once."""
-        line = _Line(line_of(message), not isinstance(message, Rows | Heard))
+        line = _Line(line_of(message), not isinstance(message, Rows | Heard | Books))
         if line in self._waiting:
             return
         self._waiting.append(line)

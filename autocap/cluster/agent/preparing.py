@@ -70,7 +70,7 @@ class Preparation:
         from autocap import devices
         from autocap.cluster.agent.node_job import NodeJob
         from autocap.devices import node as node_power
-        from autocap.session.actuating import actuation, require_actuator
+        from autocap.session.actuating import BUDGET, actuation, require_actuator
         from autocap.session.preparing import settle_leftovers
 
         require_actuator(config)
@@ -100,6 +100,11 @@ class Preparation:
                 raise DeviceError(device.refusal)
             yield now()
             ready.way = actuation(begin.actuator, device)
+            if ready.way.name == BUDGET:
+                raise DeviceError(
+                    f"{ready.way.reason}, under which a job on several nodes is not tuned as one; end the budget, or "
+                    "tune without --nodes"
+                )
             ready.guardian = self._stack.enter_context(ready.way.guardian(roots[0]))
             yield now()
             ready.rehearse()

@@ -80,7 +80,8 @@ def open_channel(job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[
 
 
 def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
-    """The step: an agent a node. It shares what the job has, GPUs as well, and takes nothing from its other steps."""
+    """The step: an agent a node, on the nodes of `job`, which may be some of the job's. It shares what the job has,
+    GPUs as well, and takes nothing from its other steps."""
     count = len(job.nodes)
     return [
         "srun",
@@ -90,6 +91,7 @@ def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
         f"--nodes={count}",
         f"--ntasks={count}",
         "--ntasks-per-node=1",
+        f"--nodelist={','.join(job.nodes)}",
         "--distribution=block",
         "--cpu-bind=none",
         "--mpi=none",

@@ -1,0 +1,187 @@
+"""Where words to a budget are taken: a line in, a line out, from the one thread of whoever holds it. Whatever a client
+does or leaves undone holds up nobody else."""
+
+import logging
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from autocap.budget.words import (
+    Answer,
+    Ask,
+    BadMessage,
+    Change,
+    Code,
+    Done,
+    End,
+    Refusal,
+    Request,
+    Standing,
+    Weigh,
+    decode_request,
+    encode_answer,
+)
+from autocap.errors import AutocapError
+from autocap.helper.who import is_nobody_known, peer_of
+from autocap.manager.visitor import Visitor
+
+log = logging.getLogger(__name__)
+
+_MOST_CLIENTS = 256
+
+
+class Control(Protocol):
+    """What may be asked of the budget itself."""
+
+    def change(self, watts: float | None, policy: str | None, why: str) -> None:
+        """Raises AutocapError for what is no budget."""
+
+    def weigh(self, pid: int, weight: float, why: str) -> None:
+        """Raises AutocapError for a process of no job."""
+
+    def end(self, why: str) -> None:
+        """Raises AutocapError where it is somebody else's to end."""
+
+    def standing(self) -> Standing: ...
+
+
+class Reception:
+    """Clients of a listening socket, who may ask how the budget stands, and change it where it is theirs. now: seconds,
+    on the clock of whoever holds it."""
+
+    def __init__(self, listener: socket.socket, control: Control, now: Callable[[], float]) -> None:
+        self._listener, self._control, self._now = listener, control, now
+        self._visitors: dict[int, Visitor] = {}
+        self._answers: dict[type[Request], Callable[[Visitor, Request], Answer]] = {
+            Change: self._change,
+            Weigh: self._weigh,
+            Ask: lambda visitor, request: self._control.standing(),
+            End: self._end,
+        }
+        listener.setblocking(False)
+
+    def watch(self, poll: "select.poll") -> None:
+        """Have a poll wake up for whoever speaks."""
+        poll.register(self._listener, select.POLLIN)
+        for fd, visitor in self._visitors.items():
+            poll.register(fd, select.POLLIN | (select.POLLOUT if visitor.waiting else 0))
+
+    def serve(self, ready: set[int]) -> None:
+        """Hear those who are ready, by their descriptors. Raises as the steward does where a limit cannot be set."""
+        if self._listener.fileno() in ready:
+            self._accept()
+        for fd in ready:
+            visitor = self._visitors.get(fd)
+            if visitor is not None:
+                self._hear(visitor)
+                visitor.flush()
+        self._dismiss()
+
+    def pass_time(self) -> None:
+        """Nobody is missed."""
+
+    def close(self) -> None:
+        for visitor in self._visitors.values():
+            visitor.flush()
+            visitor.connection.close()
+        self._visitors.clear()
+
+    def _left(self, visitor: Visitor) -> None:
+        """A connection has ended."""
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            log.debug("a connection could not be taken: %s", error)
+            return
+        try:
+            peer = peer_of(connection)
+            connection.setblocking(False)
+            if is_nobody_known(peer.uid) or len(self._visitors) >= _MOST_CLIENTS:
+                connection.close()
+                return
+        except OSError:
+            connection.close()
+            return
+        visitor = Visitor(connection=connection, peer=peer, heard_s=self._now())
+        self._visitors[connection.fileno()] = visitor
+
+    def _hear(self, visitor: Visitor) -> None:
+        visitor.hear(self._now())
+        while not visitor.over:
+            try:
+                line = visitor.lines.take()
+                if line is None:
+                    return
+                id, request = decode_request(line)
+            except BadMessage as error:
+                visitor.over = error.id is None
+                refusal = Refusal(code=Code.BAD_MESSAGE, text=f"not understood: {error}")
+                visitor.say(encode_answer(error.id, refusal))
+                continue
+            answer: Answer | Refusal
+            try:
+                answer = self._asked(visitor, request)
+            except Refused as error:
+                answer = error.refusal
+            visitor.say(encode_answer(id, answer))
+
+    def _dismiss(self) -> None:
+        for fd, visitor in list(self._visitors.items()):
+            if visitor.over:
+                del self._visitors[fd]
+                visitor.connection.close()
+                self._left(visitor)
+
+    # The requests.
+
+    def _asked(self, visitor: Visitor, request: Request) -> Answer:
+        answer = self._answers.get(type(request))
+        if answer is None:
+            raise refused(Code.NO_LEASE, "nothing is lent here; a tuner registers with its node's manager")
+        return answer(visitor, request)
+
+    # The requests.
+
+    def _change(self, visitor: Visitor, request: Request) -> Done:
+        assert isinstance(request, Change)
+        self._require_control(visitor)
+        try:
+            self._control.change(request.watts, request.policy, f"{visitor.peer.name} asked for it")
+        except AutocapError as error:
+            raise refused(Code.BAD_MESSAGE, str(error)) from error
+        return Done()
+
+    def _weigh(self, visitor: Visitor, request: Request) -> Done:
+        assert isinstance(request, Weigh)
+        self._require_control(visitor)
+        try:
+            self._control.weigh(request.pid, request.weight, f"{visitor.peer.name} asked for it")
+        except AutocapError as error:
+            raise refused(Code.BAD_MESSAGE, str(error)) from error
+        return Done()
+
+    def _end(self, visitor: Visitor, request: Request) -> Done:
+        self._require_control(visitor)
+        try:
+            self._control.end(f"{visitor.peer.name} asked for it")
+        except AutocapError as error:
+            raise refused(Code.NOT_ALLOWED, str(error)) from error
+        return Done()
+
+    def _require_control(self, visitor: Visitor) -> None:
+        if visitor.peer.uid not in (0, os.geteuid()):
+            raise refused(Code.NOT_ALLOWED, f"the budget is not {visitor.peer.name}'s to change; ask who started it")
+
+
+class Refused(Exception):
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+def refused(code: Code, text: str) -> Refused:
+    return Refused(Refusal(code=code, text=text))

@@ -1,0 +1,45 @@
+"""How the nodes that `--nodes` names are reached for a budget."""
+
+import sys
+from collections.abc import Sequence
+
+from autocap.cluster.carriers import slurm
+from autocap.cluster.channel import Channel, EngineJob
+from autocap.errors import UsageError
+from autocap.manager.plan import BudgetPlan
+from autocap.site.opening import Reached
+
+_NODE = (sys.executable, "-P", "-m", "autocap.site.node")
+
+
+class SlurmReach:
+    """A `Reach`: one step of the job a line."""
+
+    def __init__(self, job: EngineJob, argv: Sequence[str]) -> None:
+        self._job, self._argv = job, tuple(argv)
+
+    def open(self, names: Sequence[str]) -> Channel:
+        return slurm.open_channel(EngineJob(id=self._job.id, nodes=tuple(names)), self._argv)
+
+
+def reached(where: str, job: str | None, plan: BudgetPlan) -> Reached:
+    """where, job: as --nodes and --job have them. Raises UsageError, and EngineUnavailable where the engine, or the
+    job, is not there."""
+    if where != "slurm":
+        raise UsageError(
+            f"a budget cannot be held over --nodes {where} yet; choose slurm, or hold a budget on each node by itself"
+        )
+    found = slurm.find(job)
+    return Reached(names=found.nodes, reach=SlurmReach(found, node_command(plan)))
+
+
+def node_command(plan: BudgetPlan) -> tuple[str, ...]:
+    """What runs on each node."""
+    options = {
+        "--gpus": None if plan.gpus is None else ",".join(plan.gpus),
+        "--floor": None if plan.floor_w is None else f"{plan.floor_w:g}",
+        "--actuator": plan.actuator,
+        "--node-power": plan.node_power,
+        "--group": plan.group,
+    }
+    return (*_NODE, *(word for option, value in options.items() if value is not None for word in (option, value)))

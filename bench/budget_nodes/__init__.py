@@ -1,0 +1,1 @@
+"""`python -m bench budget nodes`: one budget over four pretended nodes, and what becomes of it."""

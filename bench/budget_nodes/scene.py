@@ -1,0 +1,225 @@
+"""A budget over the pretended nodes of a Slurm cluster: a site, and on each node a manager and a job."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from autocap.budget.calling import SITE_SOCKET, SOCKET, call
+from autocap.budget.words import Ask, Change, Done, End, Standing
+from autocap.errors import AutocapError
+from autocap.job.processes import ProcessId
+from bench.cluster import processes, runs, up
+from bench.cluster.layout import Cluster
+from bench.nvml_emulation import FileBoard, machine
+from bench.nvml_emulation.board import timeline
+from bench.nvml_emulation.install import shared_clock
+from bench.nvml_emulation.physics import Physics
+
+NODES, GPUS = 4, 2
+PROFILES = ("quadro-rtx-6000/resnet50", "quadro-rtx-6000/alexnet", "quadro-rtx-6000/resnet50", "quadro-rtx-6000/vgg19")
+ARRIVALS_MW = ((247_123, 251_007), (260_000, 260_000), (233_333, 233_333), (259_001, 240_500))
+BUDGET_W, LESS_W = 1600.0, 1200.0
+LOOK_S = 0.01
+PATIENCE_S = 90.0
+_MARK = "BUDGET_OVER_NODES"  # in the environment of the site and all that it starts
+_ENDS = "autocap.site.node"
+
+
+@contextmanager
+def ground() -> Iterator["Ground"]:
+    """A cluster with its jobs, for some budgets one after the other."""
+    with TemporaryDirectory(prefix="bn") as folder, ExitStack() as stack:
+        args = Namespace(nodes=NODES, gpus=GPUS, engine="slurm", spread=0.0, profile=PROFILES[0])
+        cluster = up.cluster_of(args, Path(folder, "c"))
+        stack.enter_context(up.started(cluster))
+        yield Ground(cluster, stack.enter_context(runs.allocation(cluster)), stack)
+
+
+class Ground:
+    """cluster: started. environ: of who uses the allocation of all its nodes. stack: ends the jobs."""
+
+    def __init__(self, cluster: Cluster, environ: Mapping[str, str], stack: ExitStack) -> None:
+        self.cluster, self._env = cluster, dict(environ)
+        self.boards = [_board(path, number) for number, path in enumerate(cluster.boards)]
+        origin_s = time.monotonic()
+        for board in self.boards:
+            board.update(lambda state: replace(state, origin_s=origin_s))
+        self._physics = [Physics(shared_clock(board)) for board in self.boards]
+        for name, profile in zip(cluster.names, PROFILES, strict=True):
+            player = ("-m", "bench.nvml_emulation.player", "--gpus", "0,1", "--iterations", "9999999")
+            played = (*player, "--profile", profile)
+            job = subprocess.Popen(
+                ["srun", "-N1", "-n1", f"--nodelist={name}", "--overlap", sys.executable, *played],
+                env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            stack.callback(_ended, job)
+        self.until(lambda: all(len(board.read().jobs) == 1 for board in self.boards), "all jobs compute")
+
+    # What the boards show.
+
+    def limits_mw(self) -> tuple[int, ...]:
+        return tuple(board.requested_mw(gpu) for board in self.boards for gpu in range(GPUS))
+
+    def is_within(self, watts: float) -> bool:
+        return sum(self.limits_mw()) <= 1000 * watts
+
+    def power_w(self) -> float:
+        """What all cards draw, by the boards' own sensors."""
+        total_w = 0.0
+        for board, physics in zip(self.boards, self._physics, strict=True):
+            physics.sync(board.read())
+            total_w += sum(physics.shown(gpu).power_w for gpu in range(GPUS))
+        return total_w
+
+    def now_s(self) -> float:
+        return self.boards[0].now_s()
+
+    def above(self, watts: float, from_s: float, to_s: float) -> float:
+        """The longest time without a break in which all limits together exceeded a budget, seconds."""
+        limits = [mw for found in ARRIVALS_MW for mw in found]
+        changes = sorted(
+            (change.t_s, number * GPUS + change.gpu, change.limit_mw)
+            for number, board in enumerate(self.boards)
+            for change in timeline(board.read())
+            if change.t_s <= to_s
+        )
+        longest_s, began_s = 0.0, None
+        for (t_s, gpu, limit_mw), next_s in zip(changes, [*(one[0] for one in changes[1:]), to_s], strict=True):
+            limits[gpu] = limit_mw
+            if sum(limits) <= 1000 * watts:
+                began_s = None
+            elif next_s > from_s:
+                began_s = max(t_s, from_s) if began_s is None else began_s
+                longest_s = max(longest_s, next_s - began_s)
+        return longest_s
+
+    # The budget.
+
+    def start(self, out: Path) -> "Held":
+        """A budget that is held, by all nodes, on return. Raises Late."""
+        held = Held(self, out, self._env)
+        self.until(lambda: held.has_ended() or held.is_whole(), "the budget is held")
+        if held.has_ended():
+            raise runs.Late(f"the budget has ended before it was held: {' / '.join(held.said()[-3:])}")
+        return held
+
+    def until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
+        """Raises Late."""
+        runs.until(condition, what, within_s, LOOK_S)
+
+
+class Held:
+    """A budget from its start on. supervisor: the process that a user starts."""
+
+    def __init__(self, ground: Ground, out: Path, environ: Mapping[str, str]) -> None:
+        self._ground, self._mark = ground, f"{_MARK}={out}"
+        self._folder = ground.cluster.directory
+        words = ("budget", f"{BUDGET_W:g}", "--nodes", "slurm", "--out", str(out))
+        self.text = out.with_name(f"{out.name}.err")
+        with open(self.text, "wb") as said:
+            self.supervisor = subprocess.Popen(
+                [sys.executable, "-P", "-m", "autocap", *words],
+                env={**environ, _MARK: str(out)}, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def standing(self, node: str | None = None) -> Standing | None:
+        """What the site, or a node's manager, says; `None` while nobody answers."""
+        path = self._folder / "state" / SITE_SOCKET if node is None else self._folder / f"state-{node}" / SOCKET
+        with suppress(AutocapError), closing(call([path])) as there:
+            return there.ask(Ask(), Standing)
+        return None
+
+    def is_whole(self) -> bool:
+        """Whether the site hears all nodes, knows their jobs, and limits are within the budget."""
+        now = self.standing()
+        return now is not None and not now.failed and len(now.jobs) == NODES and self._ground.is_within(now.budget_w)
+
+    def tell(self, watts: float) -> float:
+        """Another budget; when that was said, on the boards' clock. Raises AutocapError."""
+        with closing(call([self._folder / "state" / SITE_SOCKET])) as there:
+            began_s = self._ground.now_s()
+            there.ask(Change(watts=watts), Done)
+        return began_s
+
+    def end(self) -> None:
+        """Raises Late, AutocapError."""
+        with closing(call([self._folder / "state" / SITE_SOCKET])) as there:
+            there.ask(End(), Done)
+        self._ground.until(self.has_ended, "the budget ends")
+
+    def has_ended(self) -> bool:
+        return self.supervisor.poll() is not None
+
+    def site(self) -> int:
+        """Its PID. Raises Late where none answers."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [now.pid for now in (self.standing(),) if now is not None]
+            return bool(found)
+
+        self._ground.until(look, "a site answers")
+        return found[0]
+
+    def node(self, name: str) -> tuple[int, int]:
+        """The PIDs of a node's end, and of its manager. Raises Late."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [now.pid for now in (self.standing(name),) if now is not None]
+            return bool(found)
+
+        self._ground.until(look, f"the manager of {name} answers")
+        stat = Path(f"/proc/{found[0]}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1]), found[0]
+
+    def sruns(self) -> list[int]:
+        """Of the lines to the nodes."""
+        return [
+            one.pid
+            for one in self.everyone()
+            if processes.command(one).startswith("srun ") and _ENDS in processes.command(one)
+        ]
+
+    def everyone(self) -> list[ProcessId]:
+        """All that it has started, on whatever node."""
+        return list(processes.found(self._mark))
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(self.text.read_text(errors="replace").splitlines())
+
+    def entries(self) -> list[str]:
+        """What of devices lies in the nodes' state directories."""
+        return [
+            name
+            for node in self._ground.cluster.names
+            for name in sorted(os.listdir(self._folder / f"state-{node}"))
+            if not name.startswith("budget.")
+        ]
+
+    def abandon(self) -> None:
+        """Kill what is left of it."""
+        for one in self.everyone():
+            processes.send(one, signal.SIGCONT)
+            processes.send(one, signal.SIGKILL)
+        self.supervisor.wait()
+
+
+def _board(path: Path, number: int) -> FileBoard:
+    made = machine(PROFILES[number], gpus=GPUS, arrivals_mw=ARRIVALS_MW[number])
+    path.unlink()
+    return FileBoard.create(path, replace(made, sensor="v100", start_s=None))
+
+
+def _ended(job: "subprocess.Popen[bytes]") -> None:
+    job.kill()
+    job.wait()

@@ -1,0 +1,44 @@
+"""A program that carries lines as `srun --label --input=all` does, to a node's end on each of some pretended nodes.
+
+python carrier.py FOLDER NODE,NODE -- COMMAND…    with the board of a node in FOLDER/NODE.json
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from bench.nvml_emulation import environment
+
+
+def main(folder: str, names: str, *command: str) -> int:
+    ends = []
+    for number, name in enumerate(names.split(",")):
+        own = {"AUTOCAP_STATE_DIR": f"{folder}/state-{name}", "SLURMD_NODENAME": name, "SLURM_PROCID": str(number)}
+        env = environment(Path(folder, f"{name}.json"), {**os.environ, **own})
+        ends.append(subprocess.Popen(command[1:], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0))
+    for number, end in enumerate(ends):
+        threading.Thread(target=label, args=(number, end)).start()
+    while data := os.read(0, 1 << 16):
+        for end in ends:
+            if end.poll() is None and end.stdin is not None:
+                end.stdin.write(data)
+    for end in ends:
+        if end.stdin is not None:
+            end.stdin.close()
+        end.wait()
+    return 0
+
+
+def label(number: int, end: "subprocess.Popen[bytes]") -> None:
+    """Each of its lines, in one write; and what srun's task says of one that ended otherwise."""
+    assert end.stdout is not None
+    for line in end.stdout:
+        os.write(1, b"%d: %s" % (number, line))
+    if status := end.wait():
+        os.write(1, b'%d: {"says":"lost","with":{"why":"its agent ended with status %d"}}\n' % (number, status))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
