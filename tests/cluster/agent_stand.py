@@ -119,7 +119,7 @@ class Controller:
         self.tell(Do(number=number, what=Deed.SET, caps_w=CAPS_W))
 
     def caps(self, node: Node) -> bool:
-        """Set what is not set, once more: an agent leaves that undone until it knows that it is heard. Whether it is."""
+        """Set once more what is not: an agent leaves it undone until it knows that it is heard. Whether it is."""
         if not node.is_capped:
             self.set(next(self._deeds))
             time.sleep(_DEED_S)
