@@ -106,9 +106,13 @@ class Ground:
     def start(self, out: Path) -> "Held":
         """A budget that is held, by all nodes, on return. Raises Late."""
         held = Held(self, out, self._env)
-        self.until(lambda: held.has_ended() or held.is_whole(), "the budget is held")
+        try:
+            self.until(lambda: held.has_ended() or held.is_whole(), "the budget is held")
+        except runs.Late as error:
+            held.abandon()
+            raise runs.Late(f"{error}: {held.told()}") from None
         if held.has_ended():
-            raise runs.Late(f"the budget has ended before it was held: {' / '.join(held.said()[-3:])}")
+            raise runs.Late(f"the budget has ended before it was held: {held.told()}")
         return held
 
     def until(self, condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
@@ -196,6 +200,10 @@ class Held:
 
     def said(self) -> tuple[str, ...]:
         return tuple(self.text.read_text(errors="replace").splitlines())
+
+    def told(self) -> str:
+        """The last that it has said."""
+        return " / ".join(self.said()[-4:]) or "it has said nothing"
 
     def entries(self) -> list[str]:
         """What of devices lies in the nodes' state directories."""
