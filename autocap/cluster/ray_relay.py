@@ -27,7 +27,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 from autocap.cluster import ray_actor
 from autocap.cluster.carriers import NO_RAY
-from autocap.cluster.protocol import BadLine, Do, Lost, Word, addressed, line_of
+from autocap.cluster.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
 from autocap.job.processes import import_path
 
 try:
@@ -118,16 +118,18 @@ class Relay:
 
     def _pass(self, lines: Sequence[bytes]) -> None:
         """Start a call of each group that is spoken to."""
+        read: list[tuple[bytes, Message, tuple[int, ...] | None]] = []
+        for line in lines:
+            with suppress(BadLine):
+                read.append((line, *addressed(line)))
         living = sorted(set(self._actors) - self._said_lost)
         for start in range(0, len(living), GROUP):
             group = living[start : start + GROUP]
             ours, answers = [], 0
-            for line in lines:
-                with suppress(BadLine):
-                    message, to = addressed(line)
-                    if to is None or set(to) & set(group):
-                        ours.append(line + b"\n")
-                        answers += isinstance(message, Word | Do) and (to is None or set(group) <= set(to))
+            for line, message, to in read:
+                if to is None or set(to) & set(group):
+                    ours.append(line + b"\n")
+                    answers += isinstance(message, Word | Do) and (to is None or set(group) <= set(to))
             if ours and self._in_flight.get(group[0], 0) < ray_actor.CALLS_AT_ONCE:
                 call = asyncio.create_task(self._call(group, b"".join(ours), answers))
                 self._calls.add(call)

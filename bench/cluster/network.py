@@ -274,10 +274,10 @@ class VirtualChannel:
         self._clock.at(self._clock.now(), agent.hello)
 
     def send(self, message: Message, to: Sequence[int] | None = None) -> None:
-        """As Channel has it; the line is written once."""
-        line = line_of(message, to)
+        """As Channel has it; the line is written once, and read for all."""
+        heard = said(line_of(message, to))
         for agent in self._agents if to is None else [self._agents[one] for one in to]:
-            self._carry("to", agent.number, message, lambda agent=agent: agent.hear(said(line)))  # type: ignore[misc]
+            self._carry("to", agent.number, message, lambda agent=agent: agent.hear(heard))  # type: ignore[misc]
 
     def receive(self) -> list[tuple[int, Message]]:
         """As Channel has it."""
