@@ -136,8 +136,6 @@ class Reception:
                 visitor.connection.close()
                 self._left(visitor)
 
-    # The requests.
-
     def _asked(self, visitor: Visitor, request: Request) -> Answer:
         answer = self._answers.get(type(request))
         if answer is None:
