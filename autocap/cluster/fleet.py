@@ -264,7 +264,7 @@ class Fleet:
     def _say_word(self, now_s: float) -> None:
         number = next(self._numbers)
         self._last_word = (self.interval_s, self.counted)
-        self._next_word_s = now_s + _WORD_S
+        self._next_word_s = max(self._next_word_s + _WORD_S, now_s + _WORD_S / 2)  # who looks as often misses none
         self._words[number] = now_s
         if len(self._words) > _MOST_WORDS:
             del self._words[next(iter(self._words))]
