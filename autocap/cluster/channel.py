@@ -152,7 +152,7 @@ class Channel:
             self._ending.start()
 
     def close(self) -> None:
-        """`leave`, and wait until nothing is left of it."""
+        """`leave`, and wait until the child has ended and all it left has been sent SIGKILL."""
         self.leave()
         assert self._ending is not None
         self._ending.join()

@@ -113,7 +113,7 @@ def test_a_child_that_does_not_leave_gets_the_signals_of_its_engine_alone(
     channel = Channel(["sh", "-c", script, "sh", str(tmp_path / "log")], job=_job(1), ending=ending)
     until(lambda: channel._output.read(channel._out.fileno()), "its traps are set")
     channel.close()
-    assert not _in_session(channel.pid)
+    until(lambda: not _in_session(channel.pid), "the end of who was sent SIGKILL")
     assert (tmp_path / "log").exists() == (signal.SIGTERM in ending)
 
 
