@@ -22,6 +22,7 @@ WORDS = (
     "clock",
     "records",
     "metrics",
+    "scaling",
     "config",
     "events",
 )  # each of them those left of it
@@ -59,7 +60,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(printable|spelling|distributions|errors|records|metrics|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series)|openadr\.(durations|events|spans)|site\.(parts|chronicle)|recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
+    r"(printable|spelling|distributions|errors|records|metrics|scaling|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series)|openadr\.(durations|events|spans)|site\.(parts|chronicle)|recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"

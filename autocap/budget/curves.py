@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.scaling import OFF, exponent_below
+
 Floats = NDArray[np.float64]
 
 POINTS = 64  # of a job's curve
+_BELOW = 8  # points, where it goes on below the lowest cap that is known
 _COMPUTE_BOUND = 1 / 3  # the exponent of time against power that a job without a curve is taken to have: power ∝ clock³
 
 
@@ -76,8 +79,8 @@ class JobCurve:
         )
 
     def down_to(self, cap_w: float) -> "JobCurve":
-        """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, the
-        job is taken to work in proportion to its cap below, as one that computes all the time would, at worst."""
+        """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, it
+        goes on as it came (`autocap.scaling`)."""
         low_w = float(self.caps_w[0])
         if cap_w == low_w:
             return self
@@ -86,10 +89,11 @@ class JobCurve:
             inside = self.caps_w > cap_w
             at = [np.insert(column[inside], 0, np.interp(cap_w, self.caps_w, column)) for column in self._columns()]
             return self._of(at) if top_w > cap_w else self._of([column[:1] for column in at])
-        ratio = low_w / cap_w
-        slower = (1 + self.slowdown[0]) * ratio - 1
-        below = (cap_w, slower, self.energy[0], slower - self.slowdown[0], 0.2)
-        return self._of([np.insert(column, 0, value) for column, value in zip(self._columns(), below, strict=True)])
+        caps_w = np.geomspace(cap_w, low_w, _BELOW, endpoint=False)
+        far = np.log(low_w / caps_w)
+        time = (1 + self.slowdown[0]) * np.exp(exponent_below(self.caps_w.tolist(), (1 + self.slowdown).tolist()) * far)
+        below = (caps_w, time - 1, np.full(_BELOW, self.energy[0]), OFF * far * time, np.full(_BELOW, 0.2))
+        return self._of([np.concatenate(columns) for columns in zip(below, self._columns(), strict=True)])
 
     def _columns(self) -> tuple[Floats, ...]:
         errors = (np.broadcast_to(error, self.caps_w.shape) for error in (self.slowdown_stderr, self.energy_stderr))

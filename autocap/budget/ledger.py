@@ -16,7 +16,7 @@ from autocap.budget.account import Account
 from autocap.budget.curves import Curves, Floats, JobCurve
 from autocap.budget.lending import Loans
 from autocap.budget.orders import EVERY_S, LEASE_S, Decision, Orders
-from autocap.budget.shares import Policy, in_steps
+from autocap.budget.shares import STEP_W, Policy, in_steps
 
 __all__ = ["EVERY_S", "LEASE_S", "Decision", "Ledger"]
 
@@ -35,7 +35,7 @@ class Ledger(Orders):
         self,
         budget_w: float,
         *,
-        step_w: float = 0.5,
+        step_w: float = STEP_W,
         slack_w: float = 5.0,
         policy: Policy = Policy.FAIR,
         reserved_w: float = 0.0,

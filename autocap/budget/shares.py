@@ -21,6 +21,7 @@ from scipy.optimize import brentq
 
 from autocap.budget.curves import Curves, Floats
 
+STEP_W = 0.25  # of caps; on the steep end of a curve 0.2 points of slowdown
 _CLOSE = 1e-9  # of the slowdown
 _PRICES = 60  # halvings of the price of a watt, at most
 _SPENT = 1e-4  # of the budget that may be left before those who are content with either of two caps are raised

@@ -2,8 +2,9 @@
 
 How far the curve is off at one cap says how far it is at others, the less the farther they are: in ln time and ln
 energy, what it is off by is taken as a Gaussian process over the logarithm of the cap (Rasmussen and Williams 2006,
-section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over the
-caps: that one cap was measured and the next one was not is no reason to bend between them.
+section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over caps
+near each other: that one was measured and the next one was not is no reason to bend between them. Where most of what is
+held is off by more than they allow, as by a curve that another job has left, they are as much larger.
 """
 
 import math
@@ -17,9 +18,10 @@ from autocap.records import Prediction
 
 Floats = NDArray[np.float64]
 
-_LENGTH = 0.2  # of ln cap, over which errors go together
+_LENGTH, _NEAR = 0.15, 0.03  # of ln cap, over which errors go together, and are evened out
 _LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
 _FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
+_FEW = 3  # held: of fewer, one that is wrong could say that the curve is
 
 
 def bent(
@@ -37,7 +39,8 @@ def bent(
     place = {one.cap_w: number for number, one in enumerate(before)}
     places = np.array([place[one.cap_w] for one in (*held, top)], dtype=np.intp)
     log_w = np.log([one.cap_w for one in before])
-    alike = np.exp(-0.5 * ((log_w[:, None] - log_w[None, :]) / _LENGTH) ** 2)
+    apart = log_w[:, None] - log_w[None, :]
+    alike, near = (np.exp(-0.5 * (apart / length) ** 2) for length in (_LENGTH, _NEAR))
     inner = np.array([one is not top for one in before])
     if not inner.any():
         return tuple(points)
@@ -48,9 +51,11 @@ def bent(
         shown, noise = np.array([of(one) for one in (*held, top)]).T
         noise = np.append(np.hypot(noise[:-1], _LEAST), 1e-6)
         own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
-        even = np.exp(alike[:, inner] @ own[inner] / alike[:, inner].sum(axis=1))
-        prior = even[:, None] * even[None, :] * alike
+        even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
+        if len(held) >= _FEW:
+            even *= max(1.0, float(np.median(np.abs(away[:-1]) / np.hypot(noise[:-1], even[places[:-1]]))))
+        prior = even[:, None] * even[None, :] * alike
         noise = np.maximum(noise, np.where(np.abs(away) > _FAR * np.hypot(noise, even[places]), np.abs(away) / _FAR, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
         off = gain @ away

@@ -1,8 +1,8 @@
 """What a search has shown of a job's whole curve, and the cap that it says is best where the best one may not be held.
 
 A cap that was measured counts as measured; one that the strategy predicts, as predicted. Between such caps, ln time and
-ln energy per iteration are straight lines in the logarithm of the cap; below the lowest, time grows with 1/cap, as that
-of compute-bound work does, and energy stays. Above the highest nothing is known. To what caps have shown while they
+ln energy per iteration are straight lines in the logarithm of the cap; below the lowest, ln time goes on as it came
+(`autocap.scaling`), and energy stays. Above the highest nothing is known. To what caps have shown while they
 were held, all that is bent.
 """
 
@@ -15,6 +15,7 @@ from autocap.controller.bent import bent, own_error
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, same_limit
+from autocap.scaling import OFF, exponent_below
 
 _UNKNOWN = 0.2  # relative error outside of the caps that are known
 _BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle
@@ -135,8 +136,15 @@ class KnownCurve:
         if cap_w > highest.cap_w:
             return replace(highest, cap_w=cap_w, period_rel_stderr=_UNKNOWN, energy_rel_stderr=_UNKNOWN)
         if cap_w < lowest.cap_w:
-            longer = lowest.time * lowest.cap_w / cap_w
-            return replace(lowest, cap_w=cap_w, time=longer, period_rel_stderr=_UNKNOWN, energy_rel_stderr=_UNKNOWN)
+            far = math.log(lowest.cap_w / cap_w)
+            exponent = exponent_below([one.cap_w for one in self.points], [one.time for one in self.points])
+            return replace(
+                lowest,
+                cap_w=cap_w,
+                time=lowest.time * math.exp(exponent * far),
+                period_rel_stderr=math.hypot(lowest.period_rel_stderr, OFF * far),
+                energy_rel_stderr=_UNKNOWN,
+            )
         exact = next((one for one in self.points if one.cap_w == cap_w), None)
         return exact or next(_between(a, b, cap_w) for a, b in pairwise(self.points) if a.cap_w < cap_w < b.cap_w)
 

@@ -13,7 +13,7 @@ import numpy as np
 from autocap.budget.account import Account, Order
 from autocap.budget.curves import Curves, JobCurve
 from autocap.budget.orders import EVERY_S, LEASE_S, ROUNDING_W, Orders
-from autocap.budget.shares import Policy, in_steps
+from autocap.budget.shares import STEP_W, Policy, in_steps
 from autocap.cluster.sharing import Books, JobBooks
 
 SILENT_S = 1.0  # a node that was not heard for so long has no part in what is shared anew
@@ -33,7 +33,7 @@ class Parts(Orders):
         budget_w: float,
         *,
         policy: Policy = Policy.FAIR,
-        step_w: float = 0.5,
+        step_w: float = STEP_W,
         every_s: float = EVERY_S,
         lease_s: float = LEASE_S,
     ) -> None:

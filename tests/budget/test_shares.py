@@ -178,6 +178,19 @@ def test_a_prior_is_near_published_curves_in_the_upper_half_of_their_range_but_n
     assert np.all(np.interp(caps_w, guess.caps_w, guess.slowdown) <= truth + 0.15)
 
 
+@pytest.mark.parametrize("name", ["tesla-v100/resnet50", "quadro-rtx-6000/vgg19", "tesla-v100/alexnet"])
+def test_below_what_is_known_a_curve_goes_on_as_it_came(name: str) -> None:
+    true = of_profile(name)
+    known = true.down_to(0.4 * float(true.caps_w[0]) + 0.6 * float(true.caps_w[-1]))
+    down = known.down_to(float(true.caps_w[0]))
+    below = down.caps_w < known.caps_w[0]
+    off = down.slowdown[below] - np.interp(down.caps_w[below], true.caps_w, true.slowdown)
+    assert np.all(np.abs(off) < 2 * np.asarray(down.slowdown_stderr)[below])
+    assert np.all(np.diff(down.slowdown[below]) < 0)
+    assert down.caps_w[below].size > 2  # a chord would be far above
+    assert np.array_equal(down.slowdown[~below], known.slowdown)
+
+
 def test_a_curve_ends_at_what_the_job_draws() -> None:
     whole = of_profile("tesla-v100/resnet50")
     cut = whole.up_to(203.0)

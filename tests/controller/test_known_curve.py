@@ -1,5 +1,6 @@
 """What is known of a job's whole curve: between what was measured, beyond it, and for whoever shares a budget."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -36,10 +37,17 @@ def test_what_was_measured_is_as_it_was_and_repeats_are_pooled() -> None:
     assert twice.expected(150.0).period_rel_stderr < curve(150.0).expected(150.0).period_rel_stderr
 
 
-def test_below_the_lowest_time_grows_with_the_inverse_of_the_cap_and_hardly_anything_is_known() -> None:
-    low, lower = curve(150.0).expected(150.0), curve(150.0).expected(120.0)
-    assert lower.period_s == pytest.approx(low.period_s * 150 / 120)
-    assert lower.period_rel_stderr == 0.2
+@pytest.mark.parametrize("caps_w", [(150.0,), (150.0, 160.0, 200.0), (130.0, 140.0)])
+@pytest.mark.parametrize("cap_w", [105.0, 120.0])
+def test_below_the_lowest_the_truth_lies_within_two_errors_which_grow(caps_w: tuple[float, ...], cap_w: float) -> None:
+    known, truth = curve(*caps_w), exact(RESNET50, cap_w)
+    lower = known.expected(cap_w)
+    assert abs(math.log(lower.period_s / truth.period_s)) < 2 * lower.period_rel_stderr
+    assert lower.period_rel_stderr > known.expected(cap_w + 5).period_rel_stderr > 0.01
+
+
+def test_below_a_baseline_alone_time_grows_with_the_inverse_of_the_cap() -> None:
+    assert curve().expected(200.0).period_s == pytest.approx(RESNET50.time_s(260.0) * 260 / 200)
 
 
 def test_a_cap_that_was_measured_counts_as_measured_even_where_one_was_predicted() -> None:
@@ -130,6 +138,17 @@ def test_a_few_caps_held_mend_a_curve_that_is_another_jobs() -> None:
     assert after.expected(150.0).period_s / after.baseline.period_s == pytest.approx(
         float(RESNET50.slowdown(150.0)), abs=0.05
     )
+
+
+def test_a_curve_that_is_another_jobs_and_sure_of_itself_gives_way_to_what_several_caps_show() -> None:
+    points = curve(110.0, 150.0, 190.0, 230.0).points
+    sure = tuple(replace(one, time=1 + (one.time - 1) / 4, period_rel_stderr=0.01) for one in points)
+    before = replace(curve(110.0), points=sure)
+    caps_w = (120.0, 122.0, 126.0, 131.0)
+    after = before.bent_to([held(cap_w, float(RESNET50.slowdown(cap_w))) for cap_w in caps_w])
+    for cap_w in (120.0, 124.0, 131.0):
+        expected = after.expected(cap_w).period_s / after.baseline.period_s
+        assert expected == pytest.approx(float(RESNET50.slowdown(cap_w)), abs=0.01)
 
 
 @pytest.mark.parametrize("time", [0.3, 12.0])

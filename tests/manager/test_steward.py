@@ -157,7 +157,7 @@ def test_a_ceiling_that_falls_is_in_force_before_the_tuner_does_anything(tmp_pat
         there.steward.set_caps(there.now_s, tenant, (240.0, 120.0))
         there.steward.ledger.budget(there.now_s, 302.0)
         there.steward.act(there.now_s)
-        assert there.limits_w() == [150.0, 120.0]
+        assert there.limits_w() == [150.25, 120.0]
 
 
 def test_a_silent_tuners_devices_get_what_the_budget_gives_them_until_it_is_heard(tmp_path: Path) -> None:
