@@ -24,7 +24,7 @@ LEAVE_S = 3.0
 _REPLY_S = 0.3  # for our last answer to leave
 _LOOK_S = 0.3  # between two looks at the raylet
 _TELL_S = 1.0  # for a call to come that is told why this process ends
-_ANSWERS = (b'{"says":"heard"', b'{"says":"done"')
+_ANSWERS = (b'{"says":"heard"', b'{"says":"done"', b'{"says":"books"')
 _MOST_BYTES = 1 << 20  # of lines, at one call
 _READ_BYTES = 1 << 16
 # Ray kills the children of a worker that ends, but not theirs: so the agent can still put back.
