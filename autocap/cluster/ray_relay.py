@@ -22,7 +22,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -48,18 +48,20 @@ _CONNECT_EVERY_S, _LOOK_EVERY_S = 1.0, 0.25
 _STEADY_S = 2.0  # for which the job's nodes stay the same: workers start one after the other
 _HEAD_EVERY_S, _HEAD_ANSWERS_S = 0.5, 1.5  # calls go on without it for a minute, then Ray ends this process
 _MOST_BYTES = 1 << 20
+_LATE_S = 1.2  # of a call, which takes 0.6 s where another node of its group does not answer
 
 
 class Relay:
-    """actors: of nodes, by their numbers. out: the descriptor that the protocol has to itself."""
+    """actors: of nodes, by their numbers. out: the descriptor that the protocol has to itself. apart: a node that keeps
+    its group waiting is called alone, as the others do not depend on it."""
 
-    def __init__(self, actors: Mapping[int, Any], out: int) -> None:
-        self._actors, self._out = dict(actors), out
+    def __init__(self, actors: Mapping[int, Any], out: int, *, apart: bool = False) -> None:
+        self._actors, self._out, self._apart = dict(actors), out, apart
         self._said_lost: set[int] = set()
         self._held = b""
         self.ended = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
-        self._in_flight: dict[int, int] = {}
+        self._in_flight: dict[int, list[float]] = {}  # when they began, by the group's first
 
     def add(self, number: int, actor: Any) -> None:
         """Speak to that node as well from now on."""
@@ -80,30 +82,37 @@ class Relay:
         for line in lines:
             with suppress(BadLine):
                 read.append((line, *addressed(line)))
-        living = sorted(set(self._actors) - self._said_lost)
-        for start in range(0, len(living), GROUP):
-            group = living[start : start + GROUP]
+        for group in self._groups():
             ours, answers = [], 0
             for line, message, to in read:
                 if to is None or set(to) & set(group):
                     ours.append(line + b"\n")
                     answers += isinstance(message, Word | Do | Share) and (to is None or set(group) <= set(to))
-            if ours and self._in_flight.get(group[0], 0) < ray_actor.CALLS_AT_ONCE:
+            if ours and len(self._in_flight.get(group[0], ())) < ray_actor.CALLS_AT_ONCE:
                 call = asyncio.create_task(self._call(group, b"".join(ours), answers))
                 self._calls.add(call)
                 call.add_done_callback(self._calls.discard)
 
+    def _groups(self) -> Iterator[list[int]]:
+        living, now_s = sorted(set(self._actors) - self._said_lost), time.monotonic()
+        late = {one for one in living if self._apart and now_s > min(self._in_flight.get(one) or [now_s]) + _LATE_S}
+        prompt = [one for one in living if one not in late]
+        for start in range(0, len(prompt), GROUP):
+            yield prompt[start : start + GROUP]
+        yield from ([one] for one in late)
+
     async def _call(self, group: list[int], lines: bytes, answers: int) -> None:
         first = group[0]
         others = [(number, self._actors[number]) for number in group[1:]]
-        self._in_flight[first] = self._in_flight.get(first, 0) + 1
+        calls, began_s = self._in_flight.setdefault(first, []), time.monotonic()
+        calls.append(began_s)
         try:
             said: ray_actor.Said = await self._actors[first].exchange.remote(lines, answers, others)
         except RayError as error:
             self.lost(first, f"Ray says: {_first_line(error)}")
             return
         finally:
-            self._in_flight[first] -= 1
+            calls.remove(began_s)
         for number, heard, gone in said:
             for line in heard:
                 self._say(number, line)
@@ -219,7 +228,7 @@ async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | Non
 
 async def _carry_to(names: Sequence[str], agent: Sequence[str], out: int) -> None:
     """As `_carry`, to these nodes, each by itself."""
-    ends, relay = Ends(agent), Relay({}, out)
+    ends, relay = Ends(agent), Relay({}, out, apart=True)
     joining = asyncio.gather(*(_join(ends, relay, number, name) for number, name in enumerate(names)))
     try:
         await _pass_on(relay)
