@@ -28,3 +28,5 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EngineUnavailable, match=r"has no Ray; install it.*: pip install 'autocap\[ray\]'"):
         carrier.command("auto")
+    with pytest.raises(EngineUnavailable, match="has no Ray; install it"):
+        carrier.find("auto")
