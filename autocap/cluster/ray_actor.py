@@ -5,7 +5,7 @@ The agent is there, with all that it imports, before its number is: which of the
 It is sent to Ray's workers by value, so that autocap need not be installed in their environment: only the standard
 library is imported here. The agent trusts none of it. Where nobody has called for `SILENCE_S`, or the raylet that has
 started this process does not run any more, it ends by itself, which ends the agent's input; Ray leaves an actor of a
-dead raylet alone for minutes.
+dead raylet alone for minutes. An agent leaves then; a budget's manager waits for another line to its site.
 """
 
 import asyncio
