@@ -6,7 +6,6 @@ from autocap.config.values import shown
 from autocap.job.command_output import CommandFailed, output_of
 from autocap.prices.quote import CARBON, PRICE
 from autocap.prices.series import MOST_BYTES, WANTED, Series, SourceRefused, parse
-from autocap.prices.services import electricity_maps, entsoe, great_britain
 from autocap.runlog.input_file import InputRefused, read_input
 
 FILE, COMMAND, ENTSOE, GREAT_BRITAIN, ELECTRICITY_MAPS = "file:", "command:", "entsoe:", "gb", "electricitymaps:"
@@ -23,11 +22,18 @@ def read_source(source: str, kind: str, wall_s: float) -> Series:
         except CommandFailed as error:
             raise SourceRefused(f"{error}; {WANTED[kind]}") from error
         return parse(said, f"the output of {shown(source)}", kind)
+    # What speaks to servers takes longer to import than anything else here, and most runs ask none.
     if kind == PRICE and source.startswith(ENTSOE):
+        from autocap.prices.services import entsoe
+
         return entsoe.price(source.removeprefix(ENTSOE), wall_s)
     if kind == CARBON and source == GREAT_BRITAIN:
+        from autocap.prices.services import great_britain
+
         return great_britain.carbon(wall_s)
     if kind == CARBON and source.startswith(ELECTRICITY_MAPS):
+        from autocap.prices.services import electricity_maps
+
         return electricity_maps.carbon(source.removeprefix(ELECTRICITY_MAPS))
     raise SourceRefused(f"{shown(source)} is no source of {kind}")
 
@@ -47,7 +53,14 @@ def require(source: str, kind: str) -> None:
     something here. What has to be asked first is not asked."""
     if source.startswith(FILE):
         read_file(Path(source.removeprefix(FILE)), kind)
-    for name, service in ((ENTSOE, entsoe), (ELECTRICITY_MAPS, electricity_maps)):
-        why_not = service.missing() if source.startswith(name) else None
-        if why_not is not None:
-            raise SourceRefused(why_not)
+    why_not = None
+    if source.startswith(ENTSOE):
+        from autocap.prices.services import entsoe
+
+        why_not = entsoe.missing()
+    elif source.startswith(ELECTRICITY_MAPS):
+        from autocap.prices.services import electricity_maps
+
+        why_not = electricity_maps.missing()
+    if why_not is not None:
+        raise SourceRefused(why_not)

@@ -30,6 +30,7 @@ _MOST_PARSED = 100_000  # lines, besides tallies: of a search every ten minutes 
 _FIRST = 1 << 16  # bytes, in which the first line has room as a rule
 _TALLY = b'{"event": "tally"'
 _MOST_AT_ONCE = 64 * MIB  # of what was added to a log that is followed
+_FREE_WITHIN_S, _LOOK_S = 1.0, 0.02  # of a lock that is held for a moment
 _LOOKS_AT_AN_ORPHAN = 2  # its writer takes the lock only after it has made the file
 
 logger = logging.getLogger(__name__)
@@ -181,18 +182,24 @@ def is_being_written(run_dir: Path) -> bool | None:
 def locked(log: FileIO, run_dir: Path) -> FileIO:
     """The log, locked for as long as it is open, so that nobody else writes to it.
 
-    Raises RunDirectoryError, and closes it, where another autocap has locked it.
+    Raises RunDirectoryError, and closes it, where another autocap has locked it. Who only looks has it for a moment,
+    and so has a child of one that was killed, until it becomes another program: that is waited for.
     """
-    try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.close()
-        raise RunDirectoryError(
-            f"{run_dir} is being written by another autocap; wait for it, or choose another with --out"
-        ) from None
-    except OSError:  # a file system without locks: whether it is written is not known there
-        logger.debug("%s is not locked", run_dir, exc_info=True)
-    return log
+    until_s = time.monotonic() + _FREE_WITHIN_S
+    while True:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                log.close()
+                raise RunDirectoryError(
+                    f"{run_dir} is being written by another autocap; wait for it, or choose another with --out"
+                ) from None
+            time.sleep(_LOOK_S)
+            continue
+        except OSError:  # a file system without locks: whether it is written is not known there
+            logger.debug("%s is not locked", run_dir, exc_info=True)
+        return log
 
 
 def has_ended(events: Sequence[Event]) -> bool:

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import fcntl
 import io
 import json
 import logging
@@ -675,6 +676,18 @@ def test_a_reopened_run_goes_on_after_its_last_whole_line(tmp_path: Path) -> Non
 def test_a_run_that_is_being_written_cannot_be_reopened(tmp_path: Path) -> None:
     with created(tmp_path), pytest.raises(RunDirectoryError, match="is being written by another autocap; wait for it"):
         RunDirectory.reopen(tmp_path)
+
+
+def test_a_lock_held_for_a_moment_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_run(tmp_path)
+    another = (tmp_path / "events.jsonl").open("rb")  # who looks whether it is written, or a killed writer's child
+    fcntl.flock(another, fcntl.LOCK_SH)
+    monkeypatch.setattr("autocap.runlog.event_log.time.sleep", lambda seconds: another.close())
+
+    with RunDirectory.reopen(tmp_path):
+        pass
+
+    assert another.closed
 
 
 def test_a_directory_without_a_run_cannot_be_reopened(tmp_path: Path) -> None:

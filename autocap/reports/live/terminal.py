@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from rich.console import Console
-
 from autocap.events import (
     ActuatorChosen,
     Decided,
@@ -29,7 +27,6 @@ from autocap.events.search import PerGpuDecided
 from autocap.records import Sample
 from autocap.reports.live.plain import PlainLines, Reporter
 from autocap.reports.live.status import Status
-from autocap.reports.live.view import View
 from autocap.streams import PREFIX, beneath
 from autocap.streams.queued import settle
 from autocap.streams.terminal import columns, fresh_line
@@ -47,6 +44,10 @@ class LiveView(PlainLines):
     """State, cap, draw, progress, trials and savings, redrawn in place; above them what is worth keeping."""
 
     def __init__(self, stream: TextIO, prefix: str = PREFIX) -> None:
+        from rich.console import Console  # which only a terminal needs, and takes long to import
+
+        from autocap.reports.live.view import View
+
         super().__init__(stream, prefix)
         self._status = Status()
         self._footer = Footer(beneath(stream))
