@@ -10,6 +10,7 @@ Nothing listens for it beside what the Ray cluster has anyway, and who may join 
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,8 @@ from autocap.errors import EngineUnavailable
 from autocap.job.processes import import_path
 
 _FOUND_S, _LOOK_S = 60.0, 0.05
-_NAME_IT = "start the cluster, or name it: --nodes ray:HOST:6379 (-v shows what Ray says)"
+_NAME_IT = "start the cluster, or name it: --nodes ray:HOST:6379"
+_LOGGED = re.compile(r"\[[^\]]*\] \S+:\d+: ")  # before each line of Ray's log
 _JOB_CONFIG, _OVERRIDE = "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 
 
@@ -51,10 +53,16 @@ def find(address: str, environ: Mapping[str, str] = os.environ) -> EngineJob:
                 channel.receive()
                 time.sleep(_LOOK_S)
         except EngineUnavailable as error:
-            raise EngineUnavailable(f"{str(error).split(' | ')[-1]}; {_NAME_IT}") from None  # Ray says a lot before
+            raise EngineUnavailable(f"--nodes ray: {_briefly(str(error))}; {_NAME_IT}") from None
     if channel.job is None:
         raise EngineUnavailable(f"Ray at {address} has not said within {_FOUND_S:g} s which nodes it has; {_NAME_IT}")
     return channel.job
+
+
+def _briefly(why: str) -> str:
+    """Why a relay has ended, without what Ray says again and again."""
+    said = why.partition(": ")[2] or why
+    return " | ".join(dict.fromkeys(_LOGGED.sub("", line) for line in said.split(" | ")))
 
 
 def command(
