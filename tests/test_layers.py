@@ -89,6 +89,7 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "prices": "pandas",  # which entsoe-py takes its times from
     "cluster.ray_relay": "ray",
     "cluster.ray_jobs": "ray",
+    "cluster.ray_ends": "ray",
     "integrations.huggingface": "transformers",
     "integrations.lightning": "lightning",
     "cli": "rich",

@@ -123,7 +123,8 @@ class Budget:
         )  # fmt: skip
         began.add_argument(
             "--nodes", metavar="WHERE", type=values.nodes,
-            help="one budget over the GPUs of several nodes: slurm (those of the job around this command, or of --job)",
+            help="one budget over the GPUs of several nodes: slurm (those of the job around this command, or of "
+            "--job), or ray[:ADDRESS] (all of a cluster's that have GPUs)",
         )  # fmt: skip
         began.add_argument("--job", metavar="ID", type=values.job_id, help="with --nodes slurm: the Slurm job")
         planned = parser.add_argument_group("planned jobs")
@@ -302,5 +303,7 @@ def _over_nodes(args: argparse.Namespace, plan: "BudgetPlan") -> int:
         from autocap.manager.supervising import supervised
         from autocap.site.opening import hold
         from autocap.site.reach import reached
+    if args.job is not None and args.nodes != "slurm":
+        raise UsageError(f"--job {args.job} names a Slurm job; use --nodes slurm, or drop it")
     found = reached(args.nodes, args.job, plan)
     return supervised(lambda leash, resumed: hold(plan, found, leash, resumed))

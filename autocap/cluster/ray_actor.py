@@ -5,7 +5,7 @@ The agent is there, with all that it imports, before its number is: which of the
 It is sent to Ray's workers by value, so that autocap need not be installed in their environment: only the standard
 library is imported here. The agent trusts none of it. Where nobody has called for `SILENCE_S`, or the raylet that has
 started this process does not run any more, it ends by itself, which ends the agent's input; Ray leaves an actor of a
-dead raylet alone for minutes.
+dead raylet alone for minutes. An agent leaves then; a budget's manager waits for another line to its site.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ LEAVE_S = 3.0
 _REPLY_S = 0.3  # for our last answer to leave
 _LOOK_S = 0.3  # between two looks at the raylet
 _TELL_S = 1.0  # for a call to come that is told why this process ends
-_ANSWERS = (b'{"says":"heard"', b'{"says":"done"')
+_ANSWERS = (b'{"says":"heard"', b'{"says":"done"', b'{"says":"books"')
 _MOST_BYTES = 1 << 20  # of lines, at one call
 _READ_BYTES = 1 << 16
 # Ray kills the children of a worker that ends, but not theirs: so the agent can still put back.

@@ -41,6 +41,22 @@ def all_nodes() -> RayJob:
     return _named("", {node["NodeID"]: [] for node in ray.nodes() if node["Alive"]}, is_everywhere=True)
 
 
+def offering() -> RayJob:
+    """Of the living nodes those that offer GPUs, or where none does, all."""
+    there = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+    gpus = [each for each, node in there.items() if node["Resources"].get("GPU", 0) > 0]
+    return _named("", {each: [] for each in gpus or there}, is_everywhere=True)
+
+
+def living(name: str) -> list[str]:
+    """The ids of the living nodes that have a name, as RayJob has them."""
+    return [
+        node["NodeID"]
+        for node in ray.nodes()
+        if node["Alive"] and name in (_host(node), _apart(_host(node), node["NodeID"]))
+    ]
+
+
 def job_of(driver: int | None, name: str | None) -> RayJob | None:
     """The job of a driver process, or of what it has started, or with a name, once all of its actors live; `None`
     until then. Its nodes are those where it was given GPUs, or else CPUs, or else has any actor."""
@@ -98,7 +114,7 @@ def _named(job: str, pids: Mapping[str, Sequence[int]], *, is_everywhere: bool) 
     nodes = {node["NodeID"]: node for node in ray.nodes()}
     hosts = {each: _host(nodes[each]) for each in pids}
     shared = [host for host in hosts.values() if list(hosts.values()).count(host) > 1]
-    names = {each: f"{host}-{each[:6]}" if host in shared else host for each, host in hosts.items()}
+    names = {each: _apart(host, each) if host in shared else host for each, host in hosts.items()}
     order = sorted(pids, key=lambda each: names[each])
     return RayJob(
         id=job,
@@ -107,6 +123,10 @@ def _named(job: str, pids: Mapping[str, Sequence[int]], *, is_everywhere: bool) 
         pids=tuple(tuple(sorted(pids[each])) for each in order),
         is_everywhere=is_everywhere,
     )
+
+
+def _apart(host: str, node_id: str) -> str:
+    return f"{host}-{node_id[:6]}"
 
 
 def _host(node: dict[str, str]) -> str:

@@ -4,6 +4,9 @@ It finds the nodes on which a job's workers run, has an actor with an agent on e
 standard input to the agents, the agents' as `N: {json}` to its standard output, as srun would. Its first line is
 `job: {"id": …, "nodes": […]}`. When its input ends it takes the actors down and leaves.
 
+Without an agent that line, of the nodes that offer GPUs, is all it says. With `--on` the nodes are told, and each is
+spoken to as soon as it can be, or lost: those that cannot be reached keep no other one waiting.
+
 An actor takes seconds to start, and so do a job's workers. So both start at the same time: there is an actor on every
 node of a cluster that is not large before it is known which of them the job has.
 
@@ -19,7 +22,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,14 +31,14 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 from autocap.cluster import ray_actor
 from autocap.cluster.carriers import NO_RAY
 from autocap.cluster.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
-from autocap.job.processes import import_path
+from autocap.cluster.sharing import Share
 
 try:
     import ray
     from ray.exceptions import RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from autocap.cluster.ray_jobs import RayJob, all_nodes, head_answers, job_of
+    from autocap.cluster.ray_ends import Ends
+    from autocap.cluster.ray_jobs import RayJob, all_nodes, head_answers, job_of, living, offering
 except ImportError as error:
     raise ImportError(NO_RAY) from error
 
@@ -43,69 +46,26 @@ GROUP = 8
 _MOST_AHEAD = 32  # nodes that get an actor before it is known which of them the job has
 _CONNECT_EVERY_S, _LOOK_EVERY_S = 1.0, 0.25
 _STEADY_S = 2.0  # for which the job's nodes stay the same: workers start one after the other
-_WAIT_EVERY_S = 2.0  # an actor that is not called for 6 s ends
 _HEAD_EVERY_S, _HEAD_ANSWERS_S = 0.5, 1.5  # calls go on without it for a minute, then Ray ends this process
 _MOST_BYTES = 1 << 20
-
-
-class Ends:
-    """The actors on nodes that the job has or may have, by their node's id. agent: its command line."""
-
-    def __init__(self, agent: Sequence[str]) -> None:
-        ray.cloudpickle.register_pickle_by_value(ray_actor)
-        self._remote: Any = ray.remote(ray_actor.Actor)
-        self._given = ([*agent, "--spare"], {"PYTHONPATH": os.pathsep.join(import_path())})
-        self._actors: dict[str, Any] = {}
-        self._waits: dict[str, asyncio.Task[None]] = {}
-
-    def make(self, nodes: Collection[str]) -> None:
-        """Start one on each of these nodes, unless it is there."""
-        for node in nodes:
-            if node not in self._actors or self._waits[node].done():
-                on = NodeAffinitySchedulingStrategy(node, soft=False)
-                actor = self._remote.options(num_cpus=0, max_restarts=0, scheduling_strategy=on).remote(*self._given)
-                self._actors[node], self._waits[node] = actor, asyncio.create_task(_needed(actor))
-
-    async def take(self, job: RayJob) -> list[Any]:
-        """Those of a job's nodes, once all are there and know which they are; the others are ended. Raises RayError."""
-        self.make(job.node_ids)
-        self.end(set(self._actors) - set(job.node_ids))
-        actors = [self._actors[node] for node in job.node_ids]
-        await asyncio.gather(*(actor.wait.remote() for actor in actors))
-        for wait in self._waits.values():
-            wait.cancel()
-        told = enumerate(zip(actors, job.names, job.pids, strict=True))
-        await asyncio.gather(*(actor.begin.remote(number, name, pids) for number, (actor, name, pids) in told))
-        return actors
-
-    def end(self, nodes: Collection[str]) -> None:
-        """Have no actor on these nodes any more. Its agent's input ends."""
-        for node in nodes:
-            self._waits.pop(node).cancel()
-            ray.kill(self._actors.pop(node))
-
-    def end_all(self) -> None:
-        """Have none at all."""
-        self.end(list(self._actors))
-
-
-async def _needed(actor: Any) -> None:
-    with suppress(RayError):  # it, or its node, is gone
-        while True:
-            await actor.wait.remote()
-            await asyncio.sleep(_WAIT_EVERY_S)
+_LATE_S = 1.2  # of a call, which takes 0.6 s where another node of its group does not answer
 
 
 class Relay:
-    """actors: of a job's nodes, by their numbers. out: the descriptor that the protocol has to itself."""
+    """actors: of nodes, by their numbers. out: the descriptor that the protocol has to itself. apart: a node that keeps
+    its group waiting is called alone, as the others do not depend on it."""
 
-    def __init__(self, actors: Sequence[Any], out: int) -> None:
-        self._actors, self._out = dict(enumerate(actors)), out
+    def __init__(self, actors: Mapping[int, Any], out: int, *, apart: bool = False) -> None:
+        self._actors, self._out, self._apart = dict(actors), out, apart
         self._said_lost: set[int] = set()
         self._held = b""
         self.ended = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
-        self._in_flight: dict[int, int] = {}
+        self._in_flight: dict[int, list[float]] = {}  # when they began, by the group's first
+
+    def add(self, number: int, actor: Any) -> None:
+        """Speak to that node as well from now on."""
+        self._actors[number] = actor
 
     def read(self) -> None:
         """Take what stands on our standard input."""
@@ -122,35 +82,42 @@ class Relay:
         for line in lines:
             with suppress(BadLine):
                 read.append((line, *addressed(line)))
-        living = sorted(set(self._actors) - self._said_lost)
-        for start in range(0, len(living), GROUP):
-            group = living[start : start + GROUP]
+        for group in self._groups():
             ours, answers = [], 0
             for line, message, to in read:
                 if to is None or set(to) & set(group):
                     ours.append(line + b"\n")
-                    answers += isinstance(message, Word | Do) and (to is None or set(group) <= set(to))
-            if ours and self._in_flight.get(group[0], 0) < ray_actor.CALLS_AT_ONCE:
+                    answers += isinstance(message, Word | Do | Share) and (to is None or set(group) <= set(to))
+            if ours and len(self._in_flight.get(group[0], ())) < ray_actor.CALLS_AT_ONCE:
                 call = asyncio.create_task(self._call(group, b"".join(ours), answers))
                 self._calls.add(call)
                 call.add_done_callback(self._calls.discard)
 
+    def _groups(self) -> Iterator[list[int]]:
+        living, now_s = sorted(set(self._actors) - self._said_lost), time.monotonic()
+        late = {one for one in living if self._apart and now_s > min(self._in_flight.get(one) or [now_s]) + _LATE_S}
+        prompt = [one for one in living if one not in late]
+        for start in range(0, len(prompt), GROUP):
+            yield prompt[start : start + GROUP]
+        yield from ([one] for one in late)
+
     async def _call(self, group: list[int], lines: bytes, answers: int) -> None:
         first = group[0]
         others = [(number, self._actors[number]) for number in group[1:]]
-        self._in_flight[first] = self._in_flight.get(first, 0) + 1
+        calls, began_s = self._in_flight.setdefault(first, []), time.monotonic()
+        calls.append(began_s)
         try:
             said: ray_actor.Said = await self._actors[first].exchange.remote(lines, answers, others)
         except RayError as error:
-            self._lost(first, f"Ray says: {_first_line(error)}")
+            self.lost(first, f"Ray says: {_first_line(error)}")
             return
         finally:
-            self._in_flight[first] -= 1
+            calls.remove(began_s)
         for number, heard, gone in said:
             for line in heard:
                 self._say(number, line)
             if gone is not None:
-                self._lost(number, gone)
+                self.lost(number, gone)
 
     async def leave(self, within_s: float) -> None:
         """End all agents, and give their last words."""
@@ -162,7 +129,8 @@ class Relay:
 
         await asyncio.gather(*(one(number, actor) for number, actor in self._actors.items()))
 
-    def _lost(self, number: int, why: str) -> None:
+    def lost(self, number: int, why: str) -> None:
+        """Say that nobody is there, once."""
         if number not in self._said_lost:
             self._said_lost.add(number)
             self._say(number, line_of(Lost(why=why)).strip())
@@ -178,15 +146,17 @@ def main(argv: Sequence[str]) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--driver-pid", type=int, help="the job whose driver that is, or descends from it")
     which.add_argument("--job", help="a Ray job's id, or its submission id")
-    parser.add_argument("agent", nargs="+", help="its command line")
+    which.add_argument("--on", type=lambda text: text.split(","), help="the names of the nodes, by comma")
+    parser.add_argument("agent", nargs="*", help="its command line")
     given = parser.parse_args(argv)
     out = os.dup(1)
     os.dup2(2, 1)  # whatever Ray prints is not for whoever reads the lines
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda *_: sys.exit(0))
-    _connect(given.address)
+    if not _connect(given.address, again=bool(given.agent)):
+        return 1
     try:
-        asyncio.run(_carry(given.agent, out, lambda: _nodes(given.driver_pid, given.job)))
+        asyncio.run(_as_told(given, out))
     except RayError as error:
         print(f"Ray says: {_first_line(error)}", file=sys.stderr, flush=True)
         return 1
@@ -195,17 +165,26 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _connect(address: str) -> None:
-    """Wait for the cluster: the job that is started together with us may be what starts it."""
+def _connect(address: str, *, again: bool) -> bool:
+    """Whether the cluster was reached. again: it is waited for; the job that is started together with us may be what
+    starts it."""
     while True:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="autocap")
-            return
+            return True
         except (ConnectionError, RuntimeError) as error:
             print(f"Ray cannot be reached at {address}: {error}", file=sys.stderr, flush=True)
-        if _has_ended():
-            sys.exit(0)
+        if not again or _has_ended():
+            return False
         time.sleep(_CONNECT_EVERY_S)
+
+
+def _as_told(given: argparse.Namespace, out: int) -> Coroutine[None, None, None]:
+    if not given.agent:
+        return _tell(out)
+    if given.on:
+        return _carry_to(given.on, given.agent, out)
+    return _carry(given.agent, out, lambda: _nodes(given.driver_pid, given.job))
 
 
 def _nodes(driver: int | None, name: str | None) -> RayJob | None:
@@ -227,10 +206,10 @@ async def _job(look: Callable[[], RayJob | None]) -> RayJob | None:
 
 
 def _has_ended() -> bool:
-    """Whether nobody holds the other end of our input any more; what stands in it is left there."""
+    """Whether nobody holds the other end of our input any more; what stands in it is for nobody either."""
     watch = select.poll()
     watch.register(0, select.POLLHUP)
-    return any(event & select.POLLHUP and not event & select.POLLIN for _, event in watch.poll(0))
+    return any(event & select.POLLHUP for _, event in watch.poll(0))
 
 
 async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | None]) -> None:
@@ -240,11 +219,41 @@ async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | Non
     try:
         job = await _job(look)
         if job is not None:
-            relay = Relay(await ends.take(job), out)
-            _write(out, b"job: " + json.dumps({"id": job.id, "nodes": job.names}).encode() + b"\n")
+            relay = Relay(dict(enumerate(await ends.take(job))), out)
+            _write(out, _first(job))
             await _pass_on(relay)
     finally:
         ends.end_all()
+
+
+async def _carry_to(names: Sequence[str], agent: Sequence[str], out: int) -> None:
+    """As `_carry`, to these nodes, each by itself."""
+    ends, relay = Ends(agent), Relay({}, out, apart=True)
+    joining = asyncio.gather(*(_join(ends, relay, number, name) for number, name in enumerate(names)))
+    try:
+        await _pass_on(relay)
+    finally:
+        joining.cancel()
+        ends.end_all()
+
+
+async def _join(ends: Ends, relay: Relay, number: int, name: str) -> None:
+    there = living(name)
+    if len(there) != 1:  # for a while after it was started anew Ray knows it twice
+        relay.lost(number, f"Ray has {len(there) or 'no'} nodes of that name")
+        return
+    try:
+        relay.add(number, await ends.take_one(there[0], number, name))
+    except RayError as error:
+        relay.lost(number, f"Ray says: {_first_line(error)}")
+
+
+async def _tell(out: int) -> None:
+    _write(out, _first(offering()))
+
+
+def _first(job: RayJob) -> bytes:
+    return b"job: " + json.dumps({"id": job.id, "nodes": job.names}).encode() + b"\n"
 
 
 async def _pass_on(relay: Relay) -> None:

@@ -2,7 +2,8 @@
 
 On each node runs a manager as `autocap budget` has it on one machine: it finds jobs, lends devices to tuners, guards
 all limits, and shares its *part* of the budget among its jobs. The site, where the user typed the command, gives each
-node its part. Both speak lines of `autocap.cluster.protocol` over the engine's step, as the agents of `run --nodes` do.
+node its part. Both speak lines of `autocap.cluster.protocol` over the engine's step, or its actors, as the agents of
+`run --nodes` do.
 
     node -> site   Hello, Found      it is there, with these devices; all are at their floor, the lowest caps
     site -> node   Share             every 0.4 s and whenever a part changes: each node's part, with its order's serial

@@ -152,10 +152,11 @@ class Nodes:
     def end(self, within_s: float) -> None:
         """Have all put back and leave; those that do not say so in time do it by themselves."""
         until_s = self._now() + within_s
-        for line in self._lines:
-            line.channel.send(Do(number=1, what=Deed.END))
+        next_s = self._say_end()
         waited = {name for line in self._lines for name in line.living}
         while waited - self._ended - set(self.gone) and self._now() < until_s:
+            if self._now() >= next_s:
+                next_s = self._say_end()
             self._pause(_LOOK_S)
             for line in self._lines:
                 for number, message in line.channel.receive():
@@ -164,6 +165,12 @@ class Nodes:
             line.channel.leave()
         for line in (*self._lines, *self._left):
             line.channel.close()
+
+    def _say_end(self) -> float:
+        """When it is to be said again: over Ray, answers that took a while come with the next word."""
+        for line in self._lines:
+            line.channel.send(Do(number=1, what=Deed.END))
+        return self._now() + WORD_S
 
     def _take(self, line: Line, name: str, message: Message) -> None:
         match message:

@@ -3,9 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-from autocap.cluster.carriers import slurm
+from autocap.cluster.carriers import ray, slurm
 from autocap.cluster.channel import Channel, EngineJob
-from autocap.errors import UsageError
 from autocap.manager.plan import BudgetPlan
 from autocap.site.opening import Reached
 
@@ -22,13 +21,23 @@ class SlurmReach:
         return slurm.open_channel(EngineJob(id=self._job.id, nodes=tuple(names)), self._argv)
 
 
+class RayReach:
+    """A `Reach`: one relay a line."""
+
+    def __init__(self, address: str, argv: Sequence[str]) -> None:
+        self._address, self._argv = address, tuple(argv)
+
+    def open(self, names: Sequence[str]) -> Channel:
+        return ray.open_channel(self._address, on=names, agent=self._argv)
+
+
 def reached(where: str, job: str | None, plan: BudgetPlan) -> Reached:
     """where, job: as --nodes and --job have them. Raises UsageError, and EngineUnavailable where the engine, or the
     job, is not there."""
-    if where != "slurm":
-        raise UsageError(
-            f"a budget cannot be held over --nodes {where} yet; choose slurm, or hold a budget on each node by itself"
-        )
+    engine, _, address = where.partition(":")
+    if engine == "ray":
+        address = address or "auto"
+        return Reached(names=ray.find(address).nodes, reach=RayReach(address, node_command(plan)))
     found = slurm.find(job)
     return Reached(names=found.nodes, reach=SlurmReach(found, node_command(plan)))
 

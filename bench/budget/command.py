@@ -2,8 +2,8 @@
 
 fleet: ten to a thousand jobs at a time that come, go and pause, with curves that real searches have found, a tenth of
 them those of other jobs; live: one job of each seed curve, each with its own controller, sensors and cards; plan: the
-pure parts for ten thousand jobs. faults: into budgets of real processes. nodes: one over four nodes of Slurm. demo:
-two trainings under one, as `make demo-budget` runs it.
+pure parts for ten thousand jobs. faults: into budgets of real processes. nodes: one over four nodes of Slurm or Ray.
+demo: two trainings under one, as `make demo-budget` runs it.
 """
 
 import argparse

@@ -3,15 +3,16 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from autocap.errors import AutocapError
 from bench.budget_nodes.scene import ARRIVALS_MW, BUDGET_W, LESS_W, Ground, Held
+from bench.cluster import ray_nodes
 from bench.cluster.runs import Late
 from bench.faults.outcome import Outcome, difference
 
@@ -19,7 +20,16 @@ LEASE_S = 3.0
 _RANDOM_S, _SETTLES_S = 3.0, 4.0  # a random moment; after a fault, before the budget is ended
 _STOPPED_S = (4.0, 12.0)
 _BACK_S, _GONE_S = 30.0, 30.0  # within which all limits are back, and nothing of it is left
+_NOBODY_S = 150.0  # the latter, where a site looks for its nodes before
 FOUND_MW = tuple(mw for found in ARRIVALS_MW for mw in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """act: what is done; whether the budget goes on. ruins: the cluster is of no use any more."""
+
+    act: "Callable[[Held, Random], bool]"
+    ruins: bool = False
 
 
 def injected(ground: Ground, out: Path, kind: str, seed: int) -> Outcome:
@@ -28,7 +38,7 @@ def injected(ground: Ground, out: Path, kind: str, seed: int) -> Outcome:
     held: Held | None = None
     try:
         held = ground.start(out)
-        result = _played(ground, held, rng, KINDS[kind], result)
+        result = _played(ground, held, rng, kinds_of(ground.cluster.engine)[kind], result)
     except (Late, AutocapError) as error:
         result = replace(result, hung=str(error))
     finally:
@@ -38,10 +48,10 @@ def injected(ground: Ground, out: Path, kind: str, seed: int) -> Outcome:
     return result
 
 
-def _played(ground: Ground, held: Held, rng: Random, act: Callable[[Held, Random], bool], result: Outcome) -> Outcome:
+def _played(ground: Ground, held: Held, rng: Random, kind: Kind, result: Outcome) -> Outcome:
     begun_s = ground.now_s()
     time.sleep(rng.uniform(0, _RANDOM_S))
-    goes_on = act(held, rng)
+    goes_on = kind.act(held, rng)
     changed = None
     if goes_on:
         time.sleep(_SETTLES_S)
@@ -61,7 +71,7 @@ def _played(ground: Ground, held: Held, rng: Random, act: Callable[[Held, Random
     changed = changed or (f"{', '.join(left)} lies in a state directory" if left else None)
     harmed = None if all(len(board.read().jobs) == 1 for board in ground.boards) else "a job has ended"
     with suppress(Late):
-        ground.until(lambda: not held.everyone(), "nothing of it is left", _GONE_S)
+        ground.until(lambda: not held.everyone(), "nothing of it is left", _NOBODY_S if kind.ruins else _GONE_S)
     stays = len(held.everyone())
     hung = f"{stays} processes of it are left" if stays else None
     return replace(result, changed=changed, harmed=harmed, hung=hung)
@@ -124,21 +134,51 @@ def _terminate(held: Held, rng: Random) -> bool:
     return False
 
 
-def _kill_srun(held: Held, rng: Random) -> bool:
-    for pid in held.sruns():
+def _kill_carrier(held: Held, rng: Random) -> bool:
+    for pid in held.carriers():
         os.kill(pid, signal.SIGKILL)
     return True
 
 
-def _stop_srun(held: Held, rng: Random) -> bool:
-    stopped = held.sruns()
-    for pid in stopped:
+def _stop_carrier(held: Held, rng: Random) -> bool:
+    return _stopped(held.carriers(), rng)
+
+
+def _stopped(pids: Sequence[int], rng: Random) -> bool:
+    """For a while."""
+    for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(rng.uniform(*_STOPPED_S))
-    for pid in stopped:
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     return True
+
+
+def _kill_actor(held: Held, rng: Random) -> bool:
+    for pid in held.on(f"node{rng.randint(1, 4)}", "ray::Actor"):
+        os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def _kill_raylet(held: Held, rng: Random) -> bool:
+    """It is started anew, as whoever looks after the cluster would."""
+    name = f"node{rng.randint(2, 4)}"
+    for pid in held.on(name, "raylet/raylet"):
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(rng.uniform(0, _RANDOM_S))
+    ray_nodes.start_node(held.cluster, name)
+    return True
+
+
+def _stop_raylet(held: Held, rng: Random) -> bool:
+    return _stopped(held.on(f"node{rng.randint(1, 4)}", "raylet/raylet"), rng)
+
+
+def _kill_head(held: Held, rng: Random) -> bool:
+    for pid in held.on("node1", "gcs_server"):
+        os.kill(pid, signal.SIGKILL)
+    return False
 
 
 def _kill_end(held: Held, rng: Random) -> bool:
@@ -157,7 +197,7 @@ def _stop_manager(held: Held, rng: Random) -> bool:
 
 
 def _drop_and_kill(held: Held, rng: Random) -> bool:
-    victim = rng.choice([held.site(), held.node(f"node{rng.randint(1, 4)}")[1], *held.sruns()])
+    victim = rng.choice([held.site(), held.node(f"node{rng.randint(1, 4)}")[1], *held.carriers()])
     with ThreadPoolExecutor(1) as beside:
         word = beside.submit(held.tell, LESS_W)
         time.sleep(rng.uniform(0, 0.5))
@@ -168,16 +208,35 @@ def _drop_and_kill(held: Held, rng: Random) -> bool:
     return True
 
 
-KINDS: dict[str, Callable[[Held, Random], bool]] = {
-    "SIGKILL to the site": _kill_site,
-    "SIGSTOP to the site": _stop_site,
-    "SIGKILL to its supervisor": _kill_supervisor,
-    "SIGKILL to both": _kill_both,
-    "SIGTERM, SIGINT or SIGQUIT": _terminate,
-    "SIGKILL to srun": _kill_srun,
-    "srun stopped for a while": _stop_srun,
-    "SIGKILL to a node's end": _kill_end,
-    "SIGKILL to a node's manager": _kill_manager,
-    "SIGSTOP to a node's manager": _stop_manager,
-    "a drop, and SIGKILL meanwhile": _drop_and_kill,
+def kinds_of(engine: str) -> dict[str, Kind]:
+    """By their names, those that there are under an engine."""
+    carrier = "srun" if engine == "slurm" else "the relay"
+    return _SITE | _lines(carrier) | _NODE | (_RAY if engine == "ray" else {})
+
+
+_SITE = {
+    "SIGKILL to the site": Kind(_kill_site),
+    "SIGSTOP to the site": Kind(_stop_site),
+    "SIGKILL to its supervisor": Kind(_kill_supervisor),
+    "SIGKILL to both": Kind(_kill_both),
+    "SIGTERM, SIGINT or SIGQUIT": Kind(_terminate),
 }
+_NODE = {
+    "SIGKILL to a node's end": Kind(_kill_end),
+    "SIGKILL to a node's manager": Kind(_kill_manager),
+    "SIGSTOP to a node's manager": Kind(_stop_manager),
+    "a drop, and SIGKILL meanwhile": Kind(_drop_and_kill),
+}
+_RAY = {
+    "SIGKILL to an actor": Kind(_kill_actor),
+    "SIGKILL to a raylet": Kind(_kill_raylet),
+    "a raylet stopped for a while": Kind(_stop_raylet),
+    "SIGKILL to Ray's head": Kind(_kill_head, ruins=True),
+}
+
+
+def _lines(carrier: str) -> dict[str, Kind]:
+    return {
+        f"SIGKILL to {carrier}": Kind(_kill_carrier),
+        f"{carrier} stopped for a while": Kind(_stop_carrier),
+    }

@@ -1,4 +1,4 @@
-"""A budget over the pretended nodes of a Slurm cluster: a site, and on each node a manager and a job."""
+"""A budget over the pretended nodes of a Slurm or Ray cluster: a site, and on each node a manager and a job."""
 
 import os
 import signal
@@ -30,14 +30,16 @@ BUDGET_W, LESS_W = 1600.0, 1200.0
 LOOK_S = 0.01
 PATIENCE_S = 90.0
 _MARK = "BUDGET_OVER_NODES"  # in the environment of the site and all that it starts
-_ENDS = "autocap.site.node"
+_ENDS, _RELAY = "autocap.site.node", "autocap.cluster.ray_relay"
+# What runs on Ray's nodes for it, which has the environment of their raylets.
+_OVER_RAY = (_ENDS, "autocap.guardian.watchdog", "ray::Actor")
 
 
 @contextmanager
-def ground() -> Iterator["Ground"]:
+def ground(engine: str) -> Iterator["Ground"]:
     """A cluster with its jobs, for some budgets one after the other."""
     with TemporaryDirectory(prefix="bn") as folder, ExitStack() as stack:
-        args = Namespace(nodes=NODES, gpus=GPUS, engine="slurm", spread=0.0, profile=PROFILES[0])
+        args = Namespace(nodes=NODES, gpus=GPUS, engine=engine, spread=0.0, profile=PROFILES[0])
         cluster = up.cluster_of(args, Path(folder, "c"))
         stack.enter_context(up.started(cluster))
         yield Ground(cluster, stack.enter_context(runs.allocation(cluster)), stack)
@@ -54,14 +56,17 @@ class Ground:
             board.update(lambda state: replace(state, origin_s=origin_s))
         self._physics = [Physics(shared_clock(board)) for board in self.boards]
         for name, profile in zip(cluster.names, PROFILES, strict=True):
-            player = ("-m", "bench.nvml_emulation.player", "--gpus", "0,1", "--iterations", "9999999")
-            played = (*player, "--profile", profile)
-            job = subprocess.Popen(
-                ["srun", "-N1", "-n1", f"--nodelist={name}", "--overlap", sys.executable, *played],
-                env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            stack.callback(_ended, job)
+            stack.callback(_ended, self._job(name, profile))
         self.until(lambda: all(len(board.read().jobs) == 1 for board in self.boards), "all jobs compute")
+
+    def _job(self, name: str, profile: str) -> "subprocess.Popen[bytes]":
+        """On a node; over Ray beside it, in the environment that its processes have."""
+        player = ("-m", "bench.nvml_emulation.player", "--gpus", "0,1", "--iterations", "9999999")
+        is_slurm, quiet = self.cluster.engine == "slurm", subprocess.DEVNULL
+        step = ("srun", "-N1", "-n1", f"--nodelist={name}", "--overlap") if is_slurm else ()
+        env = self._env if is_slurm else self._env | self.cluster.on_node(name)
+        command = [*step, sys.executable, *player, "--profile", profile]
+        return subprocess.Popen(command, env=env, stdin=quiet, stdout=quiet, stderr=quiet)
 
     # What the boards show.
 
@@ -126,7 +131,7 @@ class Held:
     def __init__(self, ground: Ground, out: Path, environ: Mapping[str, str]) -> None:
         self._ground, self._mark = ground, f"{_MARK}={out}"
         self._folder = ground.cluster.directory
-        words = ("budget", f"{BUDGET_W:g}", "--nodes", "slurm", "--out", str(out))
+        words = ("budget", f"{BUDGET_W:g}", "--nodes", ground.cluster.engine, "--out", str(out))
         self.text = out.with_name(f"{out.name}.err")
         with open(self.text, "wb") as said:
             self.supervisor = subprocess.Popen(
@@ -186,17 +191,27 @@ class Held:
         stat = Path(f"/proc/{found[0]}/stat").read_text()
         return int(stat.rpartition(")")[2].split()[1]), found[0]
 
-    def sruns(self) -> list[int]:
-        """Of the lines to the nodes."""
+    @property
+    def cluster(self) -> Cluster:
+        return self._ground.cluster
+
+    def carriers(self) -> list[int]:
+        """The PIDs of what carries the lines to the nodes: srun, or the relay."""
+        begins, holds = ("srun ", _ENDS) if self.cluster.engine == "slurm" else (sys.executable, _RELAY)
+        there = ((one.pid, processes.command(one)) for one in self.everyone())
+        return [pid for pid, command in there if command.startswith(begins) and holds in command]
+
+    def on(self, name: str, word: str) -> list[int]:
+        """The PIDs of the processes of a node that were started with a word."""
         return [
-            one.pid
-            for one in self.everyone()
-            if processes.command(one).startswith("srun ") and _ENDS in processes.command(one)
+            one.pid for one in processes.of_node(self.cluster, name) if word in processes.command(one).split(" ")[0]
         ]
 
     def everyone(self) -> list[ProcessId]:
         """All that it has started, on whatever node."""
-        return list(processes.found(self._mark))
+        there = processes.of_cluster(self.cluster) if self.cluster.engine == "ray" else ()
+        over_ray = [one for one in there if any(word in processes.command(one) for word in _OVER_RAY)]
+        return list({*processes.found(self._mark), *over_ray})
 
     def said(self) -> tuple[str, ...]:
         return tuple(self.text.read_text(errors="replace").splitlines())

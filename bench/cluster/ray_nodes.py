@@ -29,14 +29,18 @@ def start(cluster: Cluster) -> None:
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
     for name in cluster.names:
-        for _ in range(_TRIES):
-            told = _started(cluster, name)
-            if told is None:
-                break
-            for left in processes.of_node(cluster, name):
-                processes.send(left, signal.SIGKILL)
-        else:
-            raise ClusterError(f"Ray's {name} was not started in {_TRIES} tries; {told}")
+        start_node(cluster, name)
+
+
+def start_node(cluster: Cluster, name: str) -> None:
+    """Start one, also again. Raises ClusterError."""
+    for _ in range(_TRIES):
+        told = _started(cluster, name)
+        if told is None:
+            return
+        for left in processes.of_node(cluster, name):
+            processes.send(left, signal.SIGKILL)
+    raise ClusterError(f"Ray's {name} was not started in {_TRIES} tries; {told}")
 
 
 def _started(cluster: Cluster, name: str) -> str | None:

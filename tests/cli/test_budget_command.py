@@ -1,6 +1,7 @@
 """`autocap budget --simulate`: what a budget would do, said before anybody promises it."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,13 @@ def test_over_nodes_what_cannot_be_is_refused_before_anything_is_started(
 ) -> None:
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
     for words, said in (
-        (["budget", "900", "--nodes", "ray"], "a budget cannot be held over --nodes ray yet; choose slurm"),
+        (["budget", "900", "--nodes", "ray"], "has no Ray; install it, in the version of the cluster"),
+        (
+            ["budget", "900", "--nodes", "ray", "--job", "12"],
+            "--job 12 names a Slurm job; use --nodes slurm",
+        ),
         (["budget", "900", "--nodes", "slurm"], "--nodes slurm: this is not inside a Slurm job; name one with --job"),
         (["budget", "900", "--job", "12"], "--job 12 is of --nodes slurm; add that, or leave it out"),
         (["budget", "status", "--nodes", "slurm"], "--nodes has no meaning for `autocap budget status`; leave it out"),

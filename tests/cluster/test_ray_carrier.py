@@ -28,3 +28,17 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EngineUnavailable, match=r"has no Ray; install it.*: pip install 'autocap\[ray\]'"):
         carrier.command("auto")
+    with pytest.raises(EngineUnavailable, match="has no Ray; install it"):
+        carrier.find("auto")
+
+
+def test_why_no_cluster_is_reached_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "for second in range(3): print(f'[2026-01-01 00:00:0{second} W 1 1] client.cc:210: no token')"
+    relay = [sys.executable, "-c", f"{says}\nraise SystemExit('Ray cannot be reached at here: no answer')"]
+    monkeypatch.setattr(carrier, "command", lambda *args, **options: ["sh", "-c", '"$@" 1>&2', "sh", *relay])
+    with pytest.raises(EngineUnavailable) as refusal:
+        carrier.find("here")
+    assert str(refusal.value) == (
+        "--nodes ray: no token | Ray cannot be reached at here: no answer; "
+        "start the cluster, or name it: --nodes ray:HOST:6379"
+    )

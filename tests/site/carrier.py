@@ -1,6 +1,8 @@
 """A program that carries lines as `srun --label --input=all` does, to a node's end on each of some pretended nodes.
 
 python carrier.py FOLDER NODE,NODE -- COMMAND…    with the board of a node in FOLDER/NODE.json
+
+Every second node's end is told which node's it is by a line, as over Ray.
 """
 
 import os
@@ -15,9 +17,15 @@ from bench.nvml_emulation import environment
 def main(folder: str, names: str, *command: str) -> int:
     ends = []
     for number, name in enumerate(names.split(",")):
-        own = {"AUTOCAP_STATE_DIR": f"{folder}/state-{name}", "SLURMD_NODENAME": name, "SLURM_PROCID": str(number)}
+        own = {"AUTOCAP_STATE_DIR": f"{folder}/state-{name}"}
+        if not (spare := number % 2):
+            own |= {"SLURMD_NODENAME": name, "SLURM_PROCID": str(number)}
         env = environment(Path(folder, f"{name}.json"), {**os.environ, **own})
-        ends.append(subprocess.Popen(command[1:], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0))
+        argv = [*command[1:], *["--spare"] * spare]
+        end = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        if spare and end.stdin is not None:
+            end.stdin.write(f"{number} {name} \n".encode())
+        ends.append(end)
     for number, end in enumerate(ends):
         threading.Thread(target=label, args=(number, end)).start()
     while data := os.read(0, 1 << 16):

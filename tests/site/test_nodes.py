@@ -155,6 +155,22 @@ def test_another_version_has_no_part() -> None:
     assert world.nodes.gone["a"] == f"it has autocap 0.0.1, and we {__version__}"
 
 
+def test_the_end_is_said_again_as_an_answer_may_come_with_the_next_word(world: World) -> None:
+    (line,), late = world.lines, list[Message]()
+    hears = line.send
+
+    def send(message: Message) -> None:
+        late.append(message)
+        if len(late) > 1:
+            hears(late[-2])
+
+    line.send = send  # type: ignore[method-assign]
+    began_s = world.now_s
+    world.nodes.end(10.0)
+    assert set(world.nodes.restored) == {"a", "b"}
+    assert world.now_s < began_s + 1.0
+
+
 def test_at_the_end_all_say_what_became_of_their_limits(world: World) -> None:
     world.lines[0].silent = {"b"}
     began_s = world.now_s

@@ -14,6 +14,7 @@ from autocap.cluster.agent.agent import Agent
 from autocap.cluster.agent.inbox import Inbox
 from autocap.cluster.agent.outbox import Outbox
 from autocap.cluster.agent.preparing import HEAVY, Preparation
+from autocap.cluster.agent.spare import awaited
 from autocap.cluster.protocol import VERSION, Hello
 from autocap.job.processes import ProcessId, boot_id, identify
 from autocap.version import __version__
@@ -32,11 +33,12 @@ def main(argv: Sequence[str]) -> int:
     number, node = given.number, os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     workers: tuple[ProcessId, ...] = ()
     if given.spare:
-        if (told := _awaited_line()) is None:
+        for module in HEAVY:
+            import_module(module)
+        if (told := awaited(sys.stdin.fileno())) is None:
             return 0
-        first, node, *pids = told.decode().split()
-        number = int(first)
-        workers = tuple(worker for pid in pids if (worker := identify(int(pid))) is not None)
+        number, node = told.number, told.node
+        workers = tuple(worker for pid in told.pids if (worker := identify(pid)) is not None)
     woken, waker = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(waker, False)
@@ -52,19 +54,6 @@ def main(argv: Sequence[str]) -> int:
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
     outbox.drain(_LAST_WORDS_S)
     return 0
-
-
-def _awaited_line() -> bytes | None:
-    """The first line of our input, no byte beyond it, once all there is to import is; `None` where it ends before."""
-    for module in HEAVY:
-        import_module(module)
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(sys.stdin.fileno(), 1)
-        if not byte:
-            return None
-        line += byte
-    return line
 
 
 def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) -> None:

@@ -10,15 +10,21 @@ Nothing listens for it beside what the Ray cluster has anyway, and who may join 
 
 import json
 import os
+import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from importlib.util import find_spec
 
 from autocap.cluster.carriers import AGENT, NO_RAY
-from autocap.cluster.channel import Channel
+from autocap.cluster.channel import Channel, EngineJob
 from autocap.errors import EngineUnavailable
 from autocap.job.processes import import_path
 
+_FOUND_S, _LOOK_S = 60.0, 0.05
+_NAME_IT = "start the cluster, or name it: --nodes ray:HOST:6379"
+_LOGGED = re.compile(r"\[[^\]]*\] \S+:\d+: ")  # before each line of Ray's log
 _JOB_CONFIG, _OVERRIDE = "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 
 
@@ -27,22 +33,54 @@ def open_channel(
     *,
     driver: int | None = None,
     job: str | None = None,
+    on: Sequence[str] = (),
     agent: Sequence[str] = AGENT,
     environ: Mapping[str, str] = os.environ,
 ) -> Channel:
     """The way to an agent on each node, as `command` has them. Raises EngineUnavailable where Ray is not installed."""
-    return Channel(command(address, driver=driver, job=job, agent=agent), env=environment(environ))
+    known = EngineJob(id="", nodes=tuple(on)) if on else None
+    argv = command(address, driver=driver, job=job, on=on, agent=agent)
+    return Channel(argv, job=known, env=environment(environ))
+
+
+def find(address: str, environ: Mapping[str, str] = os.environ) -> EngineJob:
+    """All nodes of a cluster that offer GPUs to Ray, or where none does, all of its nodes; waits for it. Raises
+    EngineUnavailable with what to do where Ray, or the cluster, is not there."""
+    end_s = time.monotonic() + _FOUND_S
+    with closing(Channel(command(address, agent=()), env=environment(environ))) as channel:
+        try:
+            while channel.job is None and time.monotonic() < end_s:
+                channel.receive()
+                time.sleep(_LOOK_S)
+        except EngineUnavailable as error:
+            raise EngineUnavailable(f"--nodes ray: {_briefly(str(error))}; {_NAME_IT}") from None
+    if channel.job is None:
+        raise EngineUnavailable(f"Ray at {address} has not said within {_FOUND_S:g} s which nodes it has; {_NAME_IT}")
+    return channel.job
+
+
+def _briefly(why: str) -> str:
+    """Why a relay has ended, without what Ray says again and again."""
+    said = why.partition(": ")[2] or why
+    return " | ".join(dict.fromkeys(_LOGGED.sub("", line) for line in said.split(" | ")))
 
 
 def command(
-    address: str, *, driver: int | None = None, job: str | None = None, agent: Sequence[str] = AGENT
+    address: str,
+    *,
+    driver: int | None = None,
+    job: str | None = None,
+    on: Sequence[str] = (),
+    agent: Sequence[str] = AGENT,
 ) -> list[str]:
     """The relay. address: of the cluster, `auto` for the one that RAY_ADDRESS names or that runs here. driver: the
-    process that is the job's driver, or an ancestor of it; job: the job's id instead; with neither, all nodes are
-    meant. Raises EngineUnavailable where Ray is not installed."""
+    process that is the job's driver, or an ancestor of it; job: the job's id instead; on: the names of nodes; with
+    none of these, all nodes are meant. agent: without one, it only says which nodes there are. Raises EngineUnavailable
+    where Ray is not installed."""
     if find_spec("ray") is None:
         raise EngineUnavailable(f"--nodes ray: {NO_RAY}")
     which = [f"--driver-pid={driver}"] if driver is not None else [f"--job={job}"] if job is not None else []
+    which += [f"--on={','.join(on)}"] if on else []
     return [sys.executable, "-P", "-m", "autocap.cluster.ray_relay", f"--address={address}", *which, "--", *agent]
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from autocap.blas_threads import one_thread
+from autocap.cluster.agent.spare import awaited
 from autocap.config import ACTUATOR, NODE_POWER, values
 from autocap.manager.supervising import supervised
 
@@ -13,15 +14,21 @@ from autocap.manager.supervising import supervised
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m autocap.site.node", description=__doc__)
     parser.add_argument("--number", type=int, default=int(os.environ.get("SLURM_PROCID", "0")))
+    parser.add_argument("--spare", action="store_true", help="be ready, and begin once a line says number and node")
     parser.add_argument("--gpus", type=values.gpu_list)
     parser.add_argument("--floor", type=values.positive("watts"))
     parser.add_argument("--actuator", type=values.actuator, default=ACTUATOR)
     parser.add_argument("--node-power", type=values.node_power, default=NODE_POWER)
     parser.add_argument("--group", type=values.word)
     given = parser.parse_args(argv)
+    number, node = given.number, os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     with one_thread():
         from autocap.manager.plan import BudgetPlan
         from autocap.site.node.opening import manage_part
+    if given.spare:
+        if (told := awaited(sys.stdin.fileno())) is None:
+            return 0
+        number, node = told.number, told.node
     plan = BudgetPlan(
         watts=None,
         gpus=given.gpus,
@@ -32,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     )
     out = os.dup(sys.stdout.fileno())  # for lines of the protocol alone: whatever else is printed goes elsewhere
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return supervised(lambda leash, resumed: manage_part(plan, given.number, out, leash, resumed))
+    return supervised(lambda leash, resumed: manage_part(plan, number, node, out, leash, resumed))
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ class Told:
         self.outbox.put(Failed(why=why, restored=self.restored))
 
 
-def manage_part(plan: BudgetPlan, number: int, out: int, leash: int, resumed: bool) -> int:
-    """The whole life of a node's manager; its exit status. number: of this node. out: the descriptor for lines to the
-    site. leash, resumed: as `autocap.manager.opening.manage` has them."""
+def manage_part(plan: BudgetPlan, number: int, node: str, out: int, leash: int, resumed: bool) -> int:
+    """The whole life of a node's manager; its exit status. number, node: of this node, and its name. out: the
+    descriptor for lines to the site. leash, resumed: as `autocap.manager.opening.manage` has them."""
     clock, outbox = MonotonicClock(), Outbox(out)
     told = Told(outbox)
-    outbox.put(_hello())
+    outbox.put(_hello(node))
     try:
         status = _manage(plan, number, clock, told, leash, resumed)
     except AutocapError as error:
@@ -188,11 +188,11 @@ def _replace_another() -> bool:
     raise DeviceLocked(f"a budget runs on this node already: {refusal or 'it does not end'}")
 
 
-def _hello() -> Hello:
+def _hello(node: str) -> Hello:
     return Hello(
         version=VERSION,
         autocap_version=__version__,
-        node=os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        node=node,
         pid=os.getpid(),
         boot_id=boot_id(),
         clock_id="",
