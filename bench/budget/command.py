@@ -11,12 +11,15 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from autocap.budget.shares import Policy
+from autocap.errors import UsageError
 from bench.budget import demo, planning
+from bench.budget.curves import Kinds, kinds_of, seed_kinds
 from bench.budget.live import Manager
 from bench.budget.play import RULES, Result, play
 from bench.budget.story import story
 from bench.budget_faults import command as faults
 from bench.budget_nodes import command as nodes
+from bench.strategies.curve_set import named
 
 _DROP_S, _END_S = 420.1, 480.0
 
@@ -41,6 +44,10 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(
                 f"there is no rule {unknown[0]!r}" if unknown else "budgets are above 0 %, places 2 or more"
             )
+        curves = seed_kinds() if args.families is None else kinds_of(named(args.families.split(",")))
+    except UsageError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
     except ValueError as error:
         print(f"bench: {error}; --rules takes of {'; '.join(RULES)}, by semicolon", file=sys.stderr)
         return 2
@@ -48,13 +55,16 @@ def main(argv: Sequence[str]) -> int:
         lines = live(1 if args.quick else args.seeds, args.seed_base)
     else:
         places, shares = ([10], [0.8]) if args.quick else (places, shares)
-        lines = fleet(places, shares, args.rules.split(";"), 1 if args.quick else args.seeds, args.seed_base)
+        seeds = 1 if args.quick else args.seeds
+        lines = fleet(curves, places, shares, args.rules.split(";"), seeds, args.seed_base)
     for line in lines:
         print(line, flush=True)
     return 0
 
 
-def fleet(places: Sequence[int], shares: Sequence[float], rules: Sequence[str], seeds: int, base: int) -> Iterator[str]:
+def fleet(
+    curves: Kinds, places: Sequence[int], shares: Sequence[float], rules: Sequence[str], seeds: int, base: int
+) -> Iterator[str]:
     """A line for each rule, number of places and budget, the mean over seeds; of times and joules the largest."""
     yield (
         "| jobs | budget | rule | spread, median / 95 % | worst slowdown | of the optimum | work | above, J | "
@@ -63,7 +73,7 @@ def fleet(places: Sequence[int], shares: Sequence[float], rules: Sequence[str], 
     yield "|" + "---|" * 11
     for count in places:
         for share in shares:
-            stories = [story(count, share, base + seed, drop_s=_DROP_S, end_s=_END_S) for seed in range(seeds)]
+            stories = [story(curves, count, share, base + seed, drop_s=_DROP_S, end_s=_END_S) for seed in range(seeds)]
             for name in rules:
                 came = [play(one, name, base + seed) for seed, one in enumerate(stories)]
                 yield f"| {count} | {100 * share:.0f} % | {name} | {_cells(came)} |"
@@ -117,6 +127,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--budgets", default="60,70,80,95", metavar="LIST", help="percent of the draw (default 60,70,80,95)"
     )
+    parser.add_argument(
+        "--families", metavar="LIST",
+        help="of a fleet's curves: those of bench strategies, or their sets, as knees (default: the published twelve)",
+    )  # fmt: skip
     parser.add_argument("--rules", default=";".join(RULES), metavar="LIST", help="by semicolon (default: all)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="stories of each kind (default 1)")
     parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")

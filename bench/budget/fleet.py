@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocap.devices.simulated.job import DEEP
-from bench.budget.curves import profiles, true_tables
+from bench.budget.curves import Kinds
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -32,18 +32,20 @@ class Readings:
 
 
 class Fleet:
-    """kinds: of each job, the number of its curve. devices: of each. Arrays have shape (jobs,); jobs that have not come
-    yet, or are gone, draw nothing here."""
+    """curves: that there are. kinds: of each job, the number of its curve. devices: of each. Arrays have shape (jobs,);
+    jobs that have not come yet, or are gone, draw nothing here."""
 
-    def __init__(self, kinds: Indices, devices: Floats, seed: int) -> None:
+    def __init__(self, curves: Kinds, kinds: Indices, devices: Floats, seed: int) -> None:
         self._rng = np.random.default_rng([seed, 1])
-        self._tables = true_tables()
-        ranges = [profile.cap_range for profile in profiles()]
+        self.curves, self._tables = curves, curves.tables
+        ranges = [profile.cap_range for profile in curves.profiles]
         self.kinds, self.devices = kinds, devices
         self.lowest_w = np.array([one.min_w for one in ranges])[kinds]
         self.found_w = np.array([one.default_w for one in ranges])[kinds]
-        self._idle_w = np.array([profile.idle_w for profile in profiles()])[kinds]
-        self._powers_w = np.stack([profile.power_w(self._tables.caps_w[row]) for row, profile in enumerate(profiles())])
+        self._idle_w = np.array([profile.idle_w for profile in curves.profiles])[kinds]
+        self._powers_w = np.stack(
+            [profile.power_w(self._tables.caps_w[row]) for row, profile in enumerate(curves.profiles)]
+        )
         jobs = len(kinds)
         self.there, self.paused = np.zeros(jobs, dtype=bool), np.zeros(jobs, dtype=bool)
         self.caps_w = self.lowest_w.copy()  # as set; of a device that nobody uses the lowest

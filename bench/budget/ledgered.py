@@ -11,7 +11,7 @@ from autocap.budget.ledger import Ledger
 from autocap.budget.shares import Policy
 from autocap.controller.known_curve import KnownCurve
 from autocap.records import Prediction
-from bench.budget.curves import Searched, job_curve, profiles, searched
+from bench.budget.curves import Searched, job_curve
 from bench.budget.fleet import Fleet, Floats, Indices
 from bench.budget.rules import Seen
 from bench.budget.story import Story
@@ -109,7 +109,7 @@ class Ledgered:
         for job in seen.jobs[still[seen.jobs]].tolist():
             if job in self._known:
                 slowed = 1 + float(self._slowed[:, job].mean())
-                iterations = _WINDOW / 2 / (slowed * profiles()[self._story.kinds[job]].default_time_s)
+                iterations = _WINDOW / 2 / (slowed * self._story.curves.profiles[self._story.kinds[job]].default_time_s)
                 error = _JITTER / float(np.sqrt(iterations))
                 off = 1.0 if self._exact else self._search(job).baseline
                 held = Prediction(
@@ -140,13 +140,16 @@ class Ledgered:
 
     def _tell(self, job: int) -> None:
         """What is known of a job by now."""
-        known, profile = self._known[job].bent_to(list(self._held[job])), profiles()[int(self._story.kinds[job])]
+        known, profile = (
+            self._known[job].bent_to(list(self._held[job])),
+            self._story.curves.profiles[int(self._story.kinds[job])],
+        )
         self._ledger.curve(str(job), job_curve(known.points, profile, int(self._fleet.devices[job])))
 
     def _search(self, job: int, kind: int | None = None) -> Searched:
         """One of those that were done of its kind, or of another."""
         kind = int(self._story.kinds[job]) if kind is None else kind
-        return searched(kind, _SEARCHES * self._seed + job % _SEARCHES)
+        return self._story.curves.searched(kind, _SEARCHES * self._seed + job % _SEARCHES)
 
     def _remembered(self, job: int) -> KnownCurve:
         """Of its own search, or of another job's that is taken for it: stretched to its card, and believed less."""
@@ -154,7 +157,7 @@ class Ledgered:
         known = self._search(job, believed).known
         if believed == kind:
             return known
-        card, other = profiles()[kind].cap_range, profiles()[believed].cap_range
+        card, other = self._story.curves.profiles[kind].cap_range, self._story.curves.profiles[believed].cap_range
         wide = (card.default_w - card.min_w) / (other.default_w - other.min_w)
 
         def doubted(one: Prediction) -> Prediction:

@@ -24,7 +24,7 @@ from autocap.session.caps import cap_grid
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
-from bench.budget.curves import job_curve, profiles
+from bench.budget.curves import job_curve, seed_kinds
 from bench.simulation.jobs import SimulatedActuator
 
 METRIC = Metric(name="eds", k=1.2)  # time above all, so that a budget is felt
@@ -117,7 +117,9 @@ class Manager:
     """What the manager of a budget does, without processes. cold: the budget holds from the first second."""
 
     def __init__(self, policy: Policy, seed: int, *, cold: bool) -> None:
-        self.jobs = {profile.name: LiveJob(profile, seed + number) for number, profile in enumerate(profiles())}
+        self.jobs = {
+            profile.name: LiveJob(profile, seed + number) for number, profile in enumerate(seed_kinds().profiles)
+        }
         self._ledger = Ledger(sum(job.found_w for job in self.jobs.values()), policy=policy)
         self._cold, self._t_s = cold, 0.0
         self._known: dict[str, KnownCurve] = {}

@@ -8,7 +8,7 @@ import numpy as np
 from autocap.budget.curves import Curves
 from autocap.budget.plan import Plan, PlannedCurve, PlannedJob
 from autocap.budget.shares import Policy, share
-from bench.budget.curves import draws_w, profiles, true_tables, truth
+from bench.budget.curves import seed_kinds, truth
 
 _DAY_S = 86400.0
 _REPEATS = 5
@@ -25,8 +25,8 @@ def main(jobs: int) -> int:
 
 def fleet_of(jobs: int, seed: int = 0) -> Curves:
     """Jobs of the seed curves."""
-    kinds = np.random.default_rng(seed).integers(len(profiles()), size=jobs)
-    tables, ones = true_tables(), np.ones(jobs)
+    kinds = np.random.default_rng(seed).integers(len(seed_kinds()), size=jobs)
+    tables, ones = seed_kinds().tables, np.ones(jobs)
     return Curves(
         caps_w=tables.caps_w[kinds][:, ::3],
         slowdown=tables.slowdown[kinds][:, ::3],
@@ -55,8 +55,8 @@ def solved(jobs: int) -> Iterator[str]:
 def planned(jobs: int) -> Iterator[str]:
     """A line a policy: a day in which so many jobs arrive, each for an hour or two."""
     curves = {
-        profile.name: PlannedCurve(curve=truth(profile), draw_w=float(draws_w(np.array([row]))[0]))
-        for row, profile in enumerate(profiles())
+        profile.name: PlannedCurve(curve=truth(profile), draw_w=float(seed_kinds().draws_w(np.array([row]))[0]))
+        for row, profile in enumerate(seed_kinds().profiles)
     }
     rng, names = np.random.default_rng(0), list(curves)
     plan = Plan(

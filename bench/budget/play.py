@@ -6,7 +6,6 @@ import numpy as np
 
 from autocap.budget.curves import Curves
 from autocap.budget.shares import Policy, share
-from bench.budget.curves import true_tables
 from bench.budget.fleet import GAIN_ERROR, STEP_S, Fleet, Floats, Indices
 from bench.budget.ledgered import Ledgered
 from bench.budget.rules import Periodic, Rule, Seen, Shared
@@ -76,7 +75,7 @@ def rule_of(name: str, fleet: Fleet, story: Story, seed: int) -> Rule:
 
 def play(story: Story, name: str, seed: int) -> Result:
     """Every tenth of a second what the jobs do, every second what it is worth."""
-    fleet = Fleet(story.kinds, story.devices, seed)
+    fleet = Fleet(story.curves, story.kinds, story.devices, seed)
     rule = rule_of(name, fleet, story, seed)
     policy = Policy(name) if name in set(Policy) else Policy.FAIR
     before, over, book = np.zeros(len(story.kinds), dtype=bool), _Over(), _Book()
@@ -146,7 +145,7 @@ def _note(book: _Book, fleet: Fleet, story: Story, t_s: float, awake_s: Floats, 
 
 
 def _true(fleet: Fleet, jobs: Indices) -> Curves:
-    tables, kinds = true_tables(), fleet.kinds[jobs]
+    tables, kinds = fleet.curves.tables, fleet.kinds[jobs]
     ones = np.ones(len(jobs))
     return Curves(
         caps_w=tables.caps_w[kinds],

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.budget.curves import draws_w, profiles
+from bench.budget.curves import Kinds
 from bench.budget.fleet import Bools, Floats, Indices
 
 SEARCH_S = 60.0  # after which a job that came has a curve
@@ -17,10 +17,12 @@ _DEVICES = (1, 1, 2, 4, 8)  # of a place, all of which its job takes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """Arrays have shape (jobs,). come_s, go_s: seconds. known_s: from when on a curve is known, infinite for a job that
-    nobody tunes. believed: the number of the curve that it is remembered by; another than its own where that is wrong.
-    pauses: begin and end of each, by job. budget_w, drop_s: watts, a quarter less from then on. end_s: of it all."""
+    """curves: that there are. Arrays have shape (jobs,). come_s, go_s: seconds. known_s: from when on a curve is known,
+    infinite for a job that nobody tunes. believed: the number of the curve that it is remembered by; another than its
+    own where that is wrong. pauses: begin and end of each, by job. budget_w, drop_s: watts, a quarter less from then.
+    end_s: of it all."""
 
+    curves: Kinds
     kinds: Indices
     believed: Indices
     devices: Floats
@@ -43,7 +45,7 @@ class Story:
         return self.budget_w if t_s < self.drop_s else 0.75 * self.budget_w
 
 
-def story(places: int, share: float, seed: int, *, drop_s: float, end_s: float) -> Story:
+def story(curves: Kinds, places: int, share: float, seed: int, *, drop_s: float, end_s: float) -> Story:
     """As many jobs at a time as there are places, at most; they come and go. share: the budget over what the first of
     them draw at their default caps."""
     rng = np.random.default_rng([seed, places])
@@ -56,7 +58,7 @@ def story(places: int, share: float, seed: int, *, drop_s: float, end_s: float) 
             t_s += float(rng.exponential(_STAY_S))
             go_s.append(t_s)
             t_s += float(rng.exponential(_GAP_S))
-    jobs, count = len(come_s), len(profiles())
+    jobs, count = len(come_s), len(curves)
     kinds = rng.integers(count, size=jobs)
     wrong, untuned = np.split(rng.permutation(jobs)[: round((_WRONG + _UNTUNED) * jobs)], [round(_WRONG * jobs)])
     believed = kinds.copy()
@@ -68,6 +70,7 @@ def story(places: int, share: float, seed: int, *, drop_s: float, end_s: float) 
     devices = np.array(devices_of, dtype=float)
     first = came == 0
     return Story(
+        curves=curves,
         kinds=kinds,
         believed=believed,
         devices=devices,
@@ -75,7 +78,7 @@ def story(places: int, share: float, seed: int, *, drop_s: float, end_s: float) 
         go_s=np.array(go_s),
         known_s=known_s,
         pauses=tuple(_pauses(rng, come, go) for come, go in zip(come_s, go_s, strict=True)),
-        budget_w=share * float(devices[first] @ draws_w(kinds[first])),
+        budget_w=share * float(devices[first] @ curves.draws_w(kinds[first])),
         drop_s=drop_s,
         end_s=end_s,
     )

@@ -7,7 +7,7 @@ import pytest
 
 from autocap.budget.shares import Policy
 from bench.budget.command import main
-from bench.budget.curves import draws_w, job_curve, profiles, searched, truth
+from bench.budget.curves import job_curve, seed_kinds, truth
 from bench.budget.fleet import Fleet
 from bench.budget.live import Manager
 from bench.budget.planning import planned, solved
@@ -16,11 +16,12 @@ from bench.budget.rules import Seen
 from bench.budget.story import Story, story
 
 KINDS = np.arange(12)
-ONE_DAY = story(4, 0.8, 1, drop_s=100.1, end_s=130.0)
+SEED = seed_kinds()
+ONE_DAY = story(SEED, 4, 0.8, 1, drop_s=100.1, end_s=130.0)
 
 
 def fleet(there: int = 12) -> Fleet:
-    made = Fleet(KINDS, np.ones(12), 0)
+    made = Fleet(SEED, KINDS, np.ones(12), 0)
     made.there[:there] = True
     return made
 
@@ -33,7 +34,7 @@ def held(made: Fleet, caps_w: np.ndarray) -> None:
 def test_a_fleet_draws_and_slows_down_as_the_published_curves_say() -> None:
     made = fleet()
     held(made, (made.lowest_w + made.found_w) / 2)
-    for row, profile in enumerate(profiles()):
+    for row, profile in enumerate(SEED.profiles):
         cap_w = float(made.caps_w[row])
         assert made.power_w()[row] == pytest.approx(profile.power_w(cap_w), rel=1e-3)
         assert made.slowdown()[row] == pytest.approx(float(profile.slowdown(cap_w)) - 1, abs=1e-3)
@@ -49,7 +50,7 @@ def test_a_cap_takes_a_call_and_a_lag_to_hold_and_who_is_gone_or_pauses_draws_ne
     assert np.all(made.acting_w == made.lowest_w)
     made.paused[0] = True
     assert np.all(made.power_w()[6:] == 0)
-    assert made.power_w()[0] == profiles()[0].idle_w
+    assert made.power_w()[0] == SEED.profiles[0].idle_w
 
 
 def test_readings_are_off_by_a_gain_and_by_the_waveform_but_right_in_the_mean() -> None:
@@ -109,8 +110,8 @@ def test_the_ledger_makes_all_equally_slow_with_what_searches_have_found() -> No
 
 
 def test_a_search_finds_a_curve_near_the_truth_and_its_baseline_is_a_little_off() -> None:
-    found, true = searched(4, 0), truth(profiles()[4])
-    curve = job_curve(found.known.points, profiles()[4])
+    found, true = SEED.searched(4, 0), truth(SEED.profiles[4])
+    curve = job_curve(found.known.points, SEED.profiles[4])
     assert np.interp(180.0, curve.caps_w, curve.slowdown) == pytest.approx(
         np.interp(180.0, true.caps_w, true.slowdown), abs=0.02
     )
@@ -129,12 +130,12 @@ def test_a_story_is_played_and_judged() -> None:
 
 
 def test_a_story_has_jobs_that_come_go_pause_and_are_taken_for_others() -> None:
-    one = story(200, 0.8, 0, drop_s=400.0, end_s=600.0)
+    one = story(SEED, 200, 0.8, 0, drop_s=400.0, end_s=600.0)
     assert one.there(0.0).sum() == 200
     assert 150 < one.there(500.0).sum() < 200
     assert any(one.paused(300.0)[one.there(300.0)])
     assert 0.05 < np.mean(one.believed != one.kinds) < 0.15
-    assert one.budget_w == pytest.approx(0.8 * float((one.devices * draws_w(one.kinds))[one.come_s == 0].sum()))
+    assert one.budget_w == pytest.approx(0.8 * float((one.devices * SEED.draws_w(one.kinds))[one.come_s == 0].sum()))
     assert one.budget_at(401.0) == 0.75 * one.budget_w
 
 
