@@ -3,8 +3,9 @@
 How far the curve is off at one cap says how far it is at others, the less the farther they are: in ln time and ln
 energy, what it is off by is taken as a Gaussian process over the logarithm of the cap (Rasmussen and Williams 2006,
 section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over caps
-near each other: that one was measured and the next one was not is no reason to bend between them. Where most of what is
-held is off by more than they allow, as by a curve that another job has left, they are as much larger.
+near each other: that one was measured and the next one was not is no reason to bend between them. Where two caps held
+near each other agree that it is off by more, as by a curve that another job has left, they are as much larger there.
+No lower cap takes less time than a higher one, as far as is known.
 """
 
 import math
@@ -21,7 +22,7 @@ Floats = NDArray[np.float64]
 _LENGTH, _NEAR = 0.15, 0.03  # of ln cap, over which errors go together, and are evened out
 _LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
 _FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
-_FEW = 3  # held: of fewer, one that is wrong could say that the curve is
+_AGREE_WITHIN, _AGREE = 0.05, 2.0  # of ln cap, and the ratio of what two caps held are off by
 
 
 def bent(
@@ -53,8 +54,7 @@ def bent(
         own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
         even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
-        if len(held) >= _FEW:
-            even *= max(1.0, float(np.median(np.abs(away[:-1]) / np.hypot(noise[:-1], even[places[:-1]]))))
+        even = np.maximum(even, np.max(alike[:, places] * _agreed(away, log_w[places]), axis=1))
         prior = even[:, None] * even[None, :] * alike
         noise = np.maximum(noise, np.where(np.abs(away) > _FAR * np.hypot(noise, even[places]), np.abs(away) / _FAR, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
@@ -62,7 +62,7 @@ def bent(
         left = np.maximum(even**2 - np.sum(gain * prior[:, places], axis=1), 0.0)
         return np.column_stack([value * np.exp(off), np.where(inner, np.sqrt(left + error**2), stated)])
 
-    times = after(lambda one: (one.time, one.period_rel_stderr), common[0])
+    times = _falling(after(lambda one: (one.time, one.period_rel_stderr), common[0]))
     energies = after(lambda one: (one.energy, one.energy_rel_stderr), common[1])
     return tuple(
         replace(one, time=time, period_rel_stderr=time_error, energy=energy, energy_rel_stderr=energy_error)
@@ -70,6 +70,25 @@ def bent(
             before, times.tolist(), energies.tolist(), strict=True
         )
     )
+
+
+def _agreed(away: Floats, log_w: Floats) -> Floats:
+    """By how much the curve is off at each cap held, as far as another one near it has shown about the same; shape
+    (caps held,), as both."""
+    off, other = np.abs(away)[:, None], np.abs(away)[None, :]
+    agree = (away[:, None] * away[None, :] > 0) & (np.maximum(off, other) <= _AGREE * np.minimum(off, other))
+    agree &= np.abs(log_w[:, None] - log_w[None, :]) <= _AGREE_WITHIN
+    np.fill_diagonal(agree, val=False)
+    return np.where(agree.any(axis=1), np.abs(away), 0.0)
+
+
+def _falling(times: Floats) -> Floats:
+    """Values and relative errors, shape (caps, 2), caps ascending: no time above what a lower cap takes, nor below what
+    a higher one does, each within its error. So what is known well has the say, as where a curve is another job's."""
+    time, error = times[:, 0], times[:, 0] * times[:, 1]
+    most = np.minimum.accumulate(time + error)
+    least = np.maximum.accumulate((time - error)[::-1])[::-1]
+    return np.column_stack([np.clip(time, np.minimum(least, most), most), times[:, 1]])
 
 
 def own_error(stated: float, common: float) -> float:

@@ -86,7 +86,8 @@ def _cells(came: Sequence[Result]) -> str:
     def worst(values: Sequence[float | None], digits: int) -> str:
         return "–" if None in values else f"{max(value for value in values if value is not None):.{digits}f}"
 
-    spread = f"{mean([one.spread_pct[0] for one in came]):.1f} / {mean([one.spread_pct[1] for one in came]):.1f}"
+    spreads = [one.spread_pct for one in came if one.spread_pct is not None]
+    spread = " / ".join(f"{mean(some):.1f}" for some in zip(*spreads, strict=True)) or "–"
     optima = [one.optimum for one in came if one.optimum is not None]
     optimum = f"{100 * mean(optima):.1f} %" if optima else "–"
     return " | ".join(

@@ -37,13 +37,13 @@ class _Over:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """spread_pct: highest less lowest slowdown of the jobs that are judged, in points, median and 95th percentile over
-    time. worst_pct: the highest slowdown, the mean over time. optimum: the work, over what the policy allows with the
-    true curves, `fair` for rules that are no policy; `None` for energy. work: of what would be done without a budget.
-    over_j, over_s: power above the budget and the sensors' error.
+    time; `None` where there never were two. worst_pct: the highest slowdown, the mean over time. optimum: the work, over
+    what the policy allows with the true curves, `fair` for rules that are no policy; `None` for energy. work: of what
+    would be done without a budget. over_j, over_s: power above the budget and the sensors' error.
     lowered_s, below_s: from the drop to caps that fit, and to power that does; `None` where it did not within the
     story, or the lowest caps are above it."""
 
-    spread_pct: tuple[float, float]
+    spread_pct: tuple[float, float] | None
     worst_pct: float
     optimum: float | None
     work: float
@@ -112,7 +112,7 @@ def play(story: Story, name: str, seed: int) -> Result:
             if step % 10 == 0:
                 _note(book, fleet, story, t_s, awake_s, policy)
     return Result(
-        spread_pct=(float(np.median(book.spreads)), float(np.quantile(book.spreads, 0.95))),
+        spread_pct=(float(np.median(book.spreads)), float(np.quantile(book.spreads, 0.95))) if book.spreads else None,
         worst_pct=float(np.mean(book.worst)),
         optimum=None if policy is Policy.ENERGY else float(np.mean(book.ratios)),
         work=float(np.mean(book.works)),

@@ -151,6 +151,32 @@ def test_a_curve_that_is_another_jobs_and_sure_of_itself_gives_way_to_what_sever
         assert expected == pytest.approx(float(RESNET50.slowdown(cap_w)), abs=0.01)
 
 
+def cliff(cap_w: float) -> float:
+    """The time of a job that loses nothing down to 130 W, and half as much again with each 10 W below."""
+    return 1.5 ** max(0.0, (130 - cap_w) / 10)
+
+
+def test_held_caps_say_where_the_cliff_is_of_a_curve_that_knows_none_beside_others_that_fit() -> None:
+    points = tuple(replace(one, time=1.0, period_rel_stderr=0.01) for one in curve(100.0, 120.0, 140.0, 200.0).points)
+    before = replace(curve(100.0), points=points)
+    caps_w = (180.0, 170.0, 160.0, 150.0, 112.0, 110.0)
+    after = before.bent_to([held(cap_w, cliff(cap_w)) for cap_w in caps_w])
+    for cap_w in (150.0, 111.0, 110.0):
+        assert after.expected(cap_w).period_s / after.baseline.period_s == pytest.approx(cliff(cap_w), rel=0.02)
+
+
+def test_what_a_lower_cap_takes_is_enough_for_a_higher_one_where_the_curve_is_another_jobs() -> None:
+    wrong = tuple(
+        replace(one, time=1 + 4 * (one.time - 1), period_rel_stderr=max(0.001, 0.75 * (1 - 1 / (4 * one.time - 3))))
+        for one in curve(120.0, 150.0, 190.0, 210.0, 230.0).points
+    )
+    before = replace(curve(120.0), points=wrong)
+    after = before.bent_to([held(cap_w, 1.02) for cap_w in (120.0, 121.0, 122.0)])
+    for cap_w in (150.0, 190.0, 210.0):
+        assert before.expected(cap_w).period_s > 1.05 * after.baseline.period_s
+        assert after.expected(cap_w).period_s < 1.03 * after.baseline.period_s
+
+
 @pytest.mark.parametrize("time", [0.3, 12.0])
 def test_one_wild_measurement_moves_a_curve_by_little(time: float) -> None:
     before = curve(120.0, 150.0, 200.0)
