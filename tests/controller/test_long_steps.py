@@ -58,7 +58,7 @@ def test_a_search_that_takes_long_says_so_once_before_it_begins() -> None:
 def test_what_a_cap_per_gpu_takes_is_said_with_it_where_there_are_several() -> None:
     config, several = TuneConfig(metric=EDS, per_gpu=True), replace(SLOW_NODE, gpus=2)
     for node, more in ((several, "; a cap per GPU takes about 97 min more, 6.3 h at most"), (SLOW_NODE, "")):
-        outcome = tune(job(20.0, jitter=0.0), config, "model", node=node, end_s=600.0)
+        outcome = tune(job(20.0, jitter=0.0), config, "model", node=node, end_s=400.0)
         (said,) = warnings(outcome)
         assert said.endswith(f"the search up to about 44 min{more}")
 
