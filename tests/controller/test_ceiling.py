@@ -63,7 +63,7 @@ WITHIN_10_PCT = Metric(name="energy", max_slowdown=0.1)
 def test_no_cap_is_set_above_the_ceiling_and_a_lower_one_is_met_with_the_next_sample(
     grants: Grants, metric: Metric, strategy: str
 ) -> None:
-    outcome = under(grants, metric, strategy=strategy, end_s=200.0)
+    outcome = under(grants, metric, strategy=strategy, end_s=max(120.0, grants[-1][0] + 30.0))
     for event in outcome.log.events:
         if isinstance(event, events.CapSet):
             assert event.cap_w[0] <= ceiling_at(grants, event.t_s)

@@ -134,7 +134,7 @@ BRISK_NODE = SimulatedNode(sensor=SensorModel(update_s=0.25, window_s=0.1))
 def test_attach_waits_for_a_long_cycle_that_shows_and_says_how_long() -> None:
     progress = BestProgress(PeriodProgress(BRISK_NODE.sensor.info()), SpeedProgress(), PERIOD_WITHIN_SECONDS)  # type: ignore[union-attr]
     config = TuneConfig(metric=EDS, wait_s=60.0)
-    outcome = tune(job(9.0, jitter=0.001), config, "model", node=BRISK_NODE, progress=progress, end_s=600.0)
+    outcome = tune(job(9.0, jitter=0.001), config, "model", node=BRISK_NODE, progress=progress, end_s=450.0)
     assert warnings(outcome)[0] == (
         "a period of about 9 s shows in the power; 12 cycles are needed to count by it, about 55 s more, which are "
         "waited for (600 s at most)"
