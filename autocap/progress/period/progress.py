@@ -61,6 +61,7 @@ class PeriodProgress:
         self._learned_clock_hz: float | None = None
         self._mistakes = 0  # looks that speak against what was learned
         self._refuted: str | None = None  # for good
+        self._look_at_s, self._glimpse_at_s = _FIRST_LOOK_S, _GLIMPSE_S  # seconds of readings before the next one
         self._first_s: float | None = None  # the first sample
         self._looked_s = 0.0  # seconds of readings at the last look
         self._shows_s: float | None = None  # the period of a pattern that shows, and is not known well enough yet
@@ -150,7 +151,7 @@ class PeriodProgress:
         self._marked_here = False
         self._begun_s, self._caps = begun_s, caps
         self._signals = CapSignals(self._sensor, settled_s)
-        self._glimpse_at_s = _GLIMPSE_S  # seconds of readings before the next glimpse; below, before the next look
+        self._glimpse_at_s = _GLIMPSE_S
         # Once the period is known, a look before there are enough cycles could only say so.
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
