@@ -84,6 +84,7 @@ class Strategy(ABC):
         self.findings: dict[float, Finding] = {}
         self.failures: Counter[float] = Counter()
         self._trials: list[Trial] = []  # of this search, oldest first
+        self._tried_w = set[float]()  # their caps
         self._done = False
         self._set_up()
 
@@ -125,6 +126,7 @@ class Strategy(ABC):
         if trial.state is TrialState.FAILED:
             self.failures[trial.cap_w] += 1
         self._trials.append(trial)
+        self._tried_w.add(trial.cap_w)
         finding = find_out([one for one in self._trials if one.cap_w == trial.cap_w], self.metric, self.baseline)
         if finding is not None:
             self.findings[trial.cap_w] = finding
@@ -191,7 +193,7 @@ class Strategy(ABC):
 
     def tried(self, cap_w: float) -> bool:
         """Whether any trial of that cap was told, a failed one included."""
-        return any(trial.cap_w == cap_w for trial in self._trials)
+        return cap_w in self._tried_w
 
     def _doubtful(self) -> float | None:
         """The next cap to measure again: the likeliest of those that could still be the best; `None` if settled.

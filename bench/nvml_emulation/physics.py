@@ -67,6 +67,7 @@ class Physics:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._state: State | None = None  # the last one that was taken in
         self._players: list[_Player] = []
         self._places: dict[int, tuple[_Player, int]] = {}  # by card: who plays it, and which of its cards that is
         self._known = 0  # how many of the limits that were set the simulation has
@@ -74,6 +75,13 @@ class Physics:
 
     def sync(self, state: State) -> None:
         """Take in the limits that were set and the jobs that began since."""
+        if state is not self._state:
+            self._take_in(state)
+            self._state = state
+        for player in self._players:
+            self._look_for_the_job(player)
+
+    def _take_in(self, state: State) -> None:
         groups = _groups(state)
         known = {player.group: player for player in self._players}
         self._schedule(state)
@@ -85,8 +93,6 @@ class Physics:
                         self._samples[gpu] = deque(maxlen=_BUFFER)
                     self._places[gpu] = (player, card)
             self._known = len(state.changes)
-        for player in self._players:
-            self._look_for_the_job(player)
 
     def steps(self, gpu: int | None = None) -> StepReading | None:
         """The iterations done so far by the job on a card, by the largest one unless given."""

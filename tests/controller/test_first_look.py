@@ -1,6 +1,7 @@
 """The beginning of a search: from a few iterations, or at the cap that an earlier run kept."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 
@@ -24,6 +25,12 @@ from tests.doubles.feeds import measurement, metered, samples
 RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
 ENERGY, EDP = Metric(name="energy"), Metric(name="edp")
 SENSOR = SensorInfo(update_s=0.1, window_s=0.02, settle_s=0.5)
+
+
+@cache
+def searched(metric: Metric) -> Outcome:
+    """A whole job of 600 iterations, without anything in its way."""
+    return tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=metric), "model")
 
 
 def looked(*, kind: str = "steps", power_w: float = 200.0, seconds: float = 10.0) -> Measurement | None:
@@ -85,15 +92,14 @@ def test_a_first_iteration_that_takes_long_is_not_taken_for_the_usual_one() -> N
 
 @pytest.mark.parametrize("metric", [ENERGY, EDP], ids=["energy", "edp"])
 def test_the_limit_found_on_arrival_holds_for_seconds_only_and_the_cap_kept_is_as_good(metric: Metric) -> None:
-    job = SimulatedJob(profile=RESNET50, iterations=600)
-    outcome = tune(job, TuneConfig(metric=metric), "model", stop_when_held=True)
+    outcome = searched(metric)
     assert states(outcome)[:4] == [State.WAITING, State.BASELINE, State.SEARCHING, State.CONFIRMING]
     assert at_top_s(outcome) < 10.0
     assert regret_pct(RESNET50, metric, outcome.grid, outcome.final_cap_w, 260.0) < 0.5
 
 
 def test_all_that_is_stated_in_the_end_rests_on_the_baseline_that_was_measured_in_turn() -> None:
-    outcome = tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=ENERGY), "model")
+    outcome = searched(ENERGY)
     (refined,) = (event for event in outcome.log.events if isinstance(event, events.BaselineRefined))
     decided = outcome.decided
     assert decided is not None
@@ -187,10 +193,8 @@ def test_a_short_window_scatters_no_less_than_a_long_one_beside_it() -> None:
 # What an earlier run kept.
 
 
-def remembered_run(metric: Metric, seed: int = 0) -> Earlier:
-    curve = curve_of(
-        tune(SimulatedJob(profile=RESNET50, iterations=600), TuneConfig(metric=metric), "model", seed=seed).log.events
-    )
+def remembered_run(metric: Metric) -> Earlier:
+    curve = curve_of(searched(metric).log.events)
     assert curve is not None
     return Earlier(curves=(curve,))
 

@@ -21,6 +21,7 @@ from tests.doubles.feeds import samples
 VGG19 = profiles.load("tesla-v100/vgg19")
 FOUND_W = 300.0
 INTERVAL_S = 200.0
+JITTER = 0.002  # so little that what is held is soon known closely
 COST = Metric(name="cost", hour_price=0.1, moving=True)
 Told = Sequence[tuple[float, str, Quote | None]]
 
@@ -36,7 +37,7 @@ def prices(*values: float, kind: str = PRICE) -> list[tuple[float, str, Quote | 
 
 
 def followed(quotes: Told, metric: Metric = COST, *, intervals: float) -> Outcome:
-    job, config = SimulatedJob(profile=VGG19), TuneConfig(metric=metric)
+    job, config = SimulatedJob(profile=VGG19, jitter=JITTER), TuneConfig(metric=metric)
     return tune(job, config, "model", quotes=quotes, end_s=intervals * INTERVAL_S, seed=1)
 
 
@@ -120,7 +121,8 @@ def test_a_job_is_done_in_time_and_uses_the_time_where_energy_is_cheap() -> None
     values = (0.3, 0.45, 0.15, 0.45, 0.15, 0.15)
     iterations = round(5.4 * INTERVAL_S / VGG19.time_s(FOUND_W))
     metric = Metric(name="cost", moving=True)
-    job, config = SimulatedJob(profile=VGG19, iterations=iterations), TuneConfig(metric=metric, iterations=iterations)
+    job = SimulatedJob(profile=VGG19, jitter=JITTER, iterations=iterations)
+    config = TuneConfig(metric=metric, iterations=iterations)
     outcome = tune(job, config, "model", quotes=prices(*values), seed=1, finish_s=6 * INTERVAL_S)
     assert outcome.device.job_ended
     assert 5.5 * INTERVAL_S < outcome.wall_s <= 6 * INTERVAL_S

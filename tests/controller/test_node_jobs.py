@@ -84,7 +84,7 @@ def test_what_burns_around_the_gpu_asks_for_a_higher_cap() -> None:
 
 
 def test_a_meter_that_is_too_slow_for_a_trial_ends_with_the_reason() -> None:
-    outcome = tune(SimulatedJob(profile=PROFILE), ENERGY, "model", meter=metered(20.0), end_s=1200.0)
+    outcome = tune(SimulatedJob(profile=PROFILE), ENERGY, "model", meter=metered(20.0), end_s=600.0)
     assert measurements(outcome) == []
     assert any("readings of the node's power within 60 s, 8 are needed" in text for text in warnings(outcome))
 
@@ -98,7 +98,7 @@ def test_a_gap_costs_a_trial_a_new_window_and_no_number() -> None:
 
 
 def test_a_meter_that_dies_ends_the_search_at_the_limit_found_on_arrival() -> None:
-    job = SimulatedJob(profile=PROFILE, iterations=1500)
+    job = SimulatedJob(profile=PROFILE, iterations=1000)
     outcome = tune(job, ENERGY, "model", meter=faulty(20.0))
     failed = [event.trial for event in outcome.trials if event.trial.state is TrialState.FAILED]
     assert failed

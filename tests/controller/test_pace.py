@@ -120,7 +120,7 @@ def test_windows_seen_less_often_show_the_same_within_the_errors_that_they_state
     interval_s = pace(0.02, counter_s=counter_s).interval_s(held=False, follows_power=False, iteration_s=0.5)
     assert interval_s >= 0.05
     for seed in range(8):
-        dense, sparse = windows(seed, (0.01, interval_s), counter_s)
+        dense, sparse = windows(seed, (0.02, interval_s), counter_s)
         time = sparse.period_s / dense.period_s - 1
         energy = sparse.energy_per_iteration_j / dense.energy_per_iteration_j - 1
         assert abs(time) < sparse.period_rel_stderr

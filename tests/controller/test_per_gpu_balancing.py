@@ -60,12 +60,12 @@ def warnings(outcome: Outcome) -> list[str]:
 
 
 def test_cards_that_differ_save_energy_in_the_same_time() -> None:
-    case = Case(metric="eds", seed=3, profile="quadro-rtx-6000/resnet50", gpus=8, spread=0.05, jitter=QUIET.jitter)
+    case = Case(metric="eds", seed=2, profile="quadro-rtx-6000/resnet50", gpus=4, spread=0.05, jitter=QUIET.jitter)
     outcome = tune(case.job, PER_GPU, "model", node=case.node, seed=case.seed, stop_when_held=True)
     (end,) = decisions(outcome)
     assert end.kept
     assert caps_set(outcome)[-1] == end.cap_w
-    common, held = truth(case, (outcome.final_cap_w,) * 8), truth(case, end.cap_w)
+    common, held = truth(case, (outcome.final_cap_w,) * 4), truth(case, end.cap_w)
     assert held.energy_per_iteration_j < 0.995 * common.energy_per_iteration_j
     assert held.period_s <= 1.003 * common.period_s
     assert end.measurement is not None
@@ -181,7 +181,7 @@ def test_a_job_that_ends_meanwhile_keeps_the_common_cap_on_record(end_s: float) 
 
 
 def test_a_workload_that_changes_meanwhile_is_searched_anew_from_the_common_cap_on() -> None:
-    job = replace(QUIET, iterations=900, change=WorkloadChange(at=300, time=1.3))
+    job = replace(QUIET, iterations=600, change=WorkloadChange(at=300, time=1.3))
     outcome = play(job)
     first, *_ = decisions(outcome)
     assert not first.kept

@@ -35,6 +35,22 @@ def test_a_signal_that_does_not_repeat_is_not_waited_for_longer() -> None:
         assert "--wait" not in progress.advice
 
 
+class Glimpsing(PeriodProgress):
+    """Counts how often a long cycle is looked for, which takes tens of milliseconds each time."""
+
+    glimpses = 0
+
+    def _glimpse(self) -> float | None:
+        self.glimpses += 1
+        return super()._glimpse()
+
+
+def test_in_a_signal_that_does_not_repeat_a_long_cycle_is_looked_for_twice_before_something_else_is_taken() -> None:
+    progress = Glimpsing(SENSOR)
+    fed(progress, 60.0)
+    assert progress.glimpses == 2
+
+
 def test_a_signal_that_is_still_too_short_is() -> None:
     progress = fed(PeriodProgress(SENSOR), 1.0)
     assert progress.trouble == "the power signal is still too short to tell a period"

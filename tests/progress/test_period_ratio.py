@@ -1,5 +1,7 @@
 """The period at another cap against the baseline's: precise, the same multiple, or "cannot tell"."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from autocap.progress.period import Template, Verdict, detect, lock, ratio
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record, record_noise
 
 
+@cache
 def heard(waveform: str, sensor: str, slowdown: float, *, period_s: float = 0.9, seed: int = 0) -> Signal:
     load = Load(
         waveform=WAVEFORMS[waveform],
@@ -18,8 +21,10 @@ def heard(waveform: str, sensor: str, slowdown: float, *, period_s: float = 0.9,
     return record(load, SENSORS[sensor], max(20.0, 12.3 * period_s * slowdown), np.random.default_rng([seed, 8]))
 
 
-def locked(before: Signal, sensor: str) -> Template:
-    case = SENSORS[sensor]
+@cache
+def locked(waveform: str, sensor: str) -> Template:
+    """What is known of a job at the limit found on arrival."""
+    before, case = heard(waveform, sensor, 1.0), SENSORS[sensor]
     estimate = detect(before.t_s, before.power_w, update_s=case.update_s, window_s=case.window_s)
     assert estimate.verdict is Verdict.PERIODIC
     template = lock(before.t_s, before.power_w, estimate, update_s=case.update_s, window_s=case.window_s)
@@ -31,7 +36,7 @@ def locked(before: Signal, sensor: str) -> Template:
 @pytest.mark.parametrize(("waveform", "sensor"), [("cnn", "100/25"), ("accumulate4", "20/10"), ("cnn", "counter")])
 def test_the_ratio_of_two_caps_is_the_realised_one(waveform: str, sensor: str, slowdown: float) -> None:
     before, after = heard(waveform, sensor, 1.0), heard(waveform, sensor, slowdown, seed=1)
-    found = ratio(locked(before, sensor), after.t_s, after.power_w, slowest=2.3)
+    found = ratio(locked(waveform, sensor), after.t_s, after.power_w, slowest=2.3)
     ends = [float(signal.t_s[place]) for signal in (before, after) for place in (0, -1)]
     true = after.mean_iteration_s(*ends[2:]) / before.mean_iteration_s(*ends[:2])
     assert found.ok, found.reason
@@ -41,7 +46,7 @@ def test_the_ratio_of_two_caps_is_the_realised_one(waveform: str, sensor: str, s
 
 
 def test_the_same_cap_has_ratio_one() -> None:
-    template = locked(heard("cnn", "20/10", 1.0), "20/10")
+    template = locked("cnn", "20/10")
     again = heard("cnn", "20/10", 1.0, seed=4)
     found = ratio(template, again.t_s, again.power_w, slowest=2.0)
     assert found.ok
@@ -49,13 +54,13 @@ def test_the_same_cap_has_ratio_one() -> None:
 
 
 def test_noise_has_no_ratio() -> None:
-    template = locked(heard("cnn", "20/10", 1.0), "20/10")
+    template = locked("cnn", "20/10")
     noise = record_noise("telegraph", SENSORS["20/10"], 20.0, np.random.default_rng(1))
     assert not ratio(template, noise.t_s, noise.power_w, slowest=2.0).ok
 
 
 def test_a_constant_signal_has_no_ratio() -> None:
-    template = locked(heard("cnn", "20/10", 1.0), "20/10")
+    template = locked("cnn", "20/10")
     t_s = np.arange(0.0, 20.0, 0.02)
     found = ratio(template, t_s, np.full(len(t_s), 120.0), slowest=2.0)
     assert not found.ok
@@ -64,7 +69,7 @@ def test_a_constant_signal_has_no_ratio() -> None:
 
 
 def test_another_waveform_is_not_taken_for_the_same_job() -> None:
-    template = locked(heard("accumulate4", "20/10", 1.0), "20/10")
+    template = locked("accumulate4", "20/10")
     other = heard("cnn", "20/10", 1.0, period_s=1.3, seed=5)
     found = ratio(template, other.t_s, other.power_w, slowest=2.0)
     assert not found.ok

@@ -95,14 +95,14 @@ def test_after_a_restart_of_the_machine_nothing_runs_any_more(store: RecurStore)
 
 def test_several_at_once_choose_one_after_the_other(store: RecurStore) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_ten_recurrences, args=(store.place,)) for _ in range(3)]
+    workers = [context.Process(target=_ten_recurrences, args=(store.place,)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert [worker.exitcode for worker in workers] == [0, 0]
     found = store.read("nightly")[1]
-    assert [one.number for one in found] == list(range(30))
+    assert [one.number for one in found] == list(range(20))
     assert {one.outcome for one in found} == {Outcome.REACHED}
 
 

@@ -2,6 +2,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -55,9 +56,15 @@ class TestContract(StrategyContract):
         return model(metric, baseline, grid, history)
 
 
+@cache
+def physical(metric: Metric) -> list[tuple[Curve, Search]]:
+    """A search on every physical curve, with half a percent of noise."""
+    return [(curve, fit(curve, metric, noise=0.005, seed=3)) for curve in PHYSICAL]
+
+
 @pytest.mark.parametrize("metric", [ENERGY, ED2P, EDS], ids=lambda metric: metric.name)
 def test_half_a_percent_of_noise_costs_little_in_a_handful_of_trials(metric: Metric) -> None:
-    searches = [(curve, fit(curve, metric, noise=0.005, seed=3)) for curve in PHYSICAL]
+    searches = physical(metric)
     regrets = [curve.regret(metric, found.kept_w or GRID[-1]) for curve, found in searches]
     assert np.mean(regrets) < 0.004
     assert max(regrets) < 0.03
@@ -70,10 +77,9 @@ def test_no_cap_above_the_draw_is_tried_where_lower_ones_are_cheaper() -> None:
 
 
 def test_it_never_goes_a_long_step_below_the_lowest_cap_measured() -> None:
-    for curve in PHYSICAL:
-        asks = fit(curve, ENERGY, noise=0.005).asks
-        for count in range(1, len(asks)):
-            assert asks[count] >= 0.85 * min(asks[:count])
+    for _, found in physical(ENERGY):
+        for count in range(1, len(found.asks)):
+            assert found.asks[count] >= 0.85 * min(found.asks[:count])
 
 
 def test_a_flat_curve_takes_few_trials() -> None:

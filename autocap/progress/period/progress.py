@@ -26,6 +26,7 @@ _FIRST_LOOK_S = 4.0
 _GROWTH_BLIND, _GROWTH, _GROWTH_SURE = 1.6, 1.4, 1.2
 _KEPT_S, _KEPT_CYCLES = 90.0, 30.0  # of readings, whichever is longer, at a cap that is held for long
 _GLIMPSE_S = 0.95 * PERIOD_WITHIN_SECONDS  # of readings: just before something else may be taken instead
+_GLIMPSE_AGAIN = 1.05  # times as many: once more before that; a glimpse at each sample would take half a core
 # Cycles at which a pattern that shows is looked at: when it may be seen, be learned, and be learned from more. No look
 # sees much of what the one before saw, so that two of them say more than one.
 _LOOKS, _LEAST_GROWTH = (8.6, 12.8, 20.0), 1.3
@@ -60,7 +61,7 @@ class PeriodProgress:
         self._learned_clock_hz: float | None = None
         self._mistakes = 0  # looks that speak against what was learned
         self._refuted: str | None = None  # for good
-        self._look_at_s = _FIRST_LOOK_S  # seconds of readings before the next look
+        self._look_at_s, self._glimpse_at_s = _FIRST_LOOK_S, _GLIMPSE_S  # seconds of readings before the next one
         self._first_s: float | None = None  # the first sample
         self._looked_s = 0.0  # seconds of readings at the last look
         self._shows_s: float | None = None  # the period of a pattern that shows, and is not known well enough yet
@@ -90,6 +91,7 @@ class PeriodProgress:
         self._signals.take(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s
         marks: tuple[Mark, ...] = ()
+        blind = self._template is None and self._shows_s is None
         if self._signals.span_s >= self._look_at_s:
             marks = self._look()
             period_s = max(self._period_s, self._shows_s or 0.0)
@@ -98,7 +100,8 @@ class PeriodProgress:
             self._looked_s = self._signals.span_s
             self._look_at_s = max(self._looked_s * self._growth, _FIRST_LOOK_S)
             self._await_more(sample.t_s)
-        elif self._looked_s < _GLIMPSE_S <= self._signals.span_s and self._template is None and self._shows_s is None:
+        elif blind and self._looked_s < _GLIMPSE_S and self._signals.span_s >= self._glimpse_at_s:
+            self._glimpse_at_s = _GLIMPSE_AGAIN * self._signals.span_s
             self._shows_s = self._glimpse()
             self._await_more(sample.t_s)
         self._tell(sample.t_s)
@@ -148,6 +151,7 @@ class PeriodProgress:
         self._marked_here = False
         self._begun_s, self._caps = begun_s, caps
         self._signals = CapSignals(self._sensor, settled_s)
+        self._glimpse_at_s = _GLIMPSE_S
         # Once the period is known, a look before there are enough cycles could only say so.
         enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
