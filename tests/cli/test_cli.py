@@ -18,8 +18,8 @@ from bench.nvml_emulation import FileBoard, Machine, environment
 from tests.doubles import warm
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
-# A job that steps by hand, for so many seconds or until it is stopped. Most of each iteration it waits, as for a GPU, so
-# that the tests beside it get on.
+# A job that steps by hand, for so many seconds or until it is stopped. Most of each iteration it waits, as for a GPU,
+# so that the tests beside it get on.
 JOB = """
 import os, sys, time, autocap
 end = time.monotonic() + float(sys.argv[1])
@@ -88,9 +88,7 @@ class Cli:
 
     def start(self, *words: str) -> warm.WarmProcess:
         with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
-            run = warm.start(
-                self.argv(*words), cwd=self.folder, env=self.env, stdout=out.fileno(), stderr=err.fileno()
-            )
+            run = warm.start(self.argv(*words), cwd=self.folder, env=self.env, stdout=out.fileno(), stderr=err.fileno())
         self.started.append(run)
         return run
 

@@ -65,9 +65,7 @@ class LentNode:
         argv = [sys.executable, "-m", "autocap", "helper", "serve", "--socket", str(self.socket), "--group", "nogroup"]
         env = {**self._env, "AUTOCAP_STATE_DIR": str(self.state)}
         with (self.folder / "helper.log").open("ab") as log:
-            self.helper = warm.start(
-                argv, env=env, stdout=log.fileno(), stderr=log.fileno(), start_new_session=True
-            )
+            self.helper = warm.start(argv, env=env, stdout=log.fileno(), stderr=log.fileno(), start_new_session=True)
         until(self._answers)
 
     def kill_helper(self) -> None:

@@ -3,8 +3,8 @@
 An interpreter that imports what a session needs computes for half a second before it does anything; such a fork begins
 at once. It is a process like any other: it has a PID of its own, the streams, the directory and the environment that it
 is given, signals do to it what they do to any, it ends as any interpreter does, and is a zombie until it is waited for.
-Only its parent and its command line are those of the process that waits. How autocap starts from nothing is seen where
-tests use `subprocess`.
+Only its parent, its command line and what it does of signals from its start are those of the process that waits. How
+autocap starts from nothing is seen where tests use `subprocess`.
 """
 
 import atexit
@@ -86,8 +86,8 @@ def start(
     *,
     env: Mapping[str, str],
     cwd: Path | str = _ROOT,
-    stdout: int = subprocess.DEVNULL,
-    stderr: int = subprocess.DEVNULL,
+    stdout: int = 1,
+    stderr: int = 2,
     start_new_session: bool = False,
 ) -> WarmProcess:
     """What `Popen` does with text, for `[PREFIX] python -m MODULE …` and `[PREFIX] python -c CODE …`. A prefix, such as
@@ -103,7 +103,7 @@ def start(
 
 
 def run(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 60.0
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | str = _ROOT, timeout: float = 60.0
 ) -> "subprocess.CompletedProcess[str]":
     """What `subprocess.run` does where it captures text; here it goes to files."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -155,8 +155,8 @@ class Program:
         """In the fork, for good."""
         from bench.nvml_emulation.install import STATE_VARIABLE, install
 
-        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
-        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+        sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
         if self.new_session:
             os.setsid()
         os.chdir(self.cwd)
@@ -172,7 +172,7 @@ class Program:
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         else:
             main = sys.modules["__main__"] = types.ModuleType("__main__")
-            exec(compile(what, "<string>", "exec"), vars(main))  # noqa: S102 - as `-c` does
+            exec(compile(what, "<string>", "exec"), vars(main))
 
 
 class Nursery:
@@ -197,7 +197,7 @@ class Nursery:
                     if not message:
                         return None
                     if self._fork(given):
-                        program: Program = pickle.loads(message)  # noqa: S301 - our own
+                        program: Program = pickle.loads(message)
                         return program
 
     def _fork(self, given: list[int]) -> bool:
