@@ -33,6 +33,7 @@ IMPORTED = (
     "autocap.sweep.session", "bench.nvml_emulation.install",
 )  # fmt: skip
 _ROOT = str(Path(__file__).resolve().parents[2])
+WAITING: set[int] = set()  # the PIDs of those that wait
 _REQUEST_BYTES, _NUMBER_BYTES = 1 << 17, 16
 
 
@@ -137,6 +138,7 @@ def _waiting(prefix: tuple[str, ...]) -> socket.socket:
         words, nothing = [*prefix, sys.executable, "-m", __name__, str(its.fileno())], subprocess.DEVNULL
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(words, cwd=_ROOT, env=env, pass_fds=[its.fileno()], stdin=nothing, stdout=nothing)
+    WAITING.add(process.pid)
     atexit.register(process.wait)
     atexit.register(ours.close)
     return ours

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitNotEnforced, LimitRefused
@@ -18,6 +17,7 @@ from autocap.job.processes import ProcessId, boot_id, identify, own_identity
 from autocap.records import GpuInfo
 from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
+from tests.doubles.children import children
 from tests.doubles.file_device import FileLimits
 
 NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID
@@ -43,7 +43,7 @@ def limit_w(gpu: GpuInfo) -> float | None:
 
 def left_behind(state_dir: Path) -> list[str]:
     """What must not outlive a run: files of the journal and processes."""
-    return os.listdir(state_dir) + [str(child) for child in psutil.Process().children(recursive=True)]
+    return [*os.listdir(state_dir), *map(str, children())]
 
 
 def leave_entry(state_dir: Path, gpu: GpuInfo, **changes: object) -> None:
