@@ -101,7 +101,7 @@ def test_an_installed_wheel_runs_beside_a_strategies_folder_of_somebody_elses(wh
     (tmp_path / "workloads" / "__init__.py").write_text("raise RuntimeError('not ours')")
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
     run(*pip, "--no-deps", "--no-index", wheel, cwd=tmp_path)
     assert "Finds the best power cap" in run(tmp_path / "env" / "bin" / "autocap", "--help", cwd=tmp_path)
     assert "--max-slowdown" in run(python, "-m", "autocap", "run", "--help", cwd=tmp_path)

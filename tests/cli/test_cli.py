@@ -15,18 +15,19 @@ import pytest
 
 from autocap.cli import main
 from bench.nvml_emulation import FileBoard, Machine, environment
+from tests.doubles import warm
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
-# A job that steps by hand, for so many seconds or until it is stopped. Half of each iteration it waits, as for a GPU,
+# A job that steps by hand, for so many seconds or until it is stopped. Most of each iteration it waits, as for a GPU,
 # so that the tests beside it get on.
 JOB = """
 import os, sys, time, autocap
 end = time.monotonic() + float(sys.argv[1])
 done = 0
 while time.monotonic() < end and not os.path.exists("stop"):
-    for _ in range(50_000):
+    for _ in range(20_000):
         pass
-    time.sleep(0.002)
+    time.sleep(0.004)
     autocap.step()
     done += 1
     print(done, flush=True)
@@ -67,7 +68,7 @@ class Cli:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "state"
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[warm.WarmProcess] = []
         self.job = folder / "job.py"
         self.job.write_text(JOB)
         self.env = {**os.environ, "AUTOCAP_STATE_DIR": str(self.state), "NO_COLOR": "1"}
@@ -83,22 +84,11 @@ class Cli:
         return [sys.executable, "-m", "autocap", *words]
 
     def __call__(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(*words),
-            cwd=self.folder,
-            env={**self.env, **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return warm.run(self.argv(*words), cwd=self.folder, env={**self.env, **env})
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
+    def start(self, *words: str) -> warm.WarmProcess:
         with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
-            run = subprocess.Popen(
-                self.argv(*words), cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                text=True,
-            )  # fmt: skip
+            run = warm.start(self.argv(*words), cwd=self.folder, env=self.env, stdout=out.fileno(), stderr=err.fileno())
         self.started.append(run)
         return run
 

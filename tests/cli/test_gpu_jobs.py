@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from bench.nvml_emulation import FileBoard, Limits, Machine, environment, machine
 from tests.cli.test_cli import Cli, until
+from tests.doubles import warm
 
 PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")
 QUICK = ("--strategy", "fixed", "--strategy-option", "cap=150", "--target-stderr", "20%", "--trial-seconds", "20")
@@ -30,14 +30,14 @@ class Node(Cli):
         self.gpus = range(len(made.cards))
         self.arrival_mw = self.limits_mw()
         self.env = environment(folder / "machine.json", self.env)
-        self.jobs: list[subprocess.Popen[bytes]] = []
+        self.jobs: list[warm.WarmProcess] = []
 
     def limits_mw(self) -> list[int]:
         return [self.board.requested_mw(gpu) for gpu in self.gpus]
 
-    def play(self, *words: str) -> "subprocess.Popen[bytes]":
+    def play(self, *words: str) -> warm.WarmProcess:
         """Start a job that autocap is to attach to, and wait until it computes."""
-        self.jobs.append(subprocess.Popen([*PLAYER, *words], env=self.env, start_new_session=True))
+        self.jobs.append(warm.start([*PLAYER, *words], env=self.env, start_new_session=True))
         until(lambda: self.board.read().job_pid)
         return self.jobs[-1]
 

@@ -4,6 +4,7 @@ import argparse
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -26,6 +27,7 @@ COMMANDS = {
 }
 
 
+@cache
 def parser_of(command: str) -> Parser:
     module, _, name = COMMANDS[command].partition(":")
     made: Command = getattr(import_module(f"autocap.cli.{module}"), name)()

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from autocap.progress.period import PeriodEstimate, Verdict
 from autocap.reports import period_plots, plots
 from autocap.runlog.traces import Trace
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record, record_noise
+from tests.doubles import warm
 
 SENSOR = SENSORS["100/100"]
 KEYS = ["start_s", "end_s", "verdict", "period_s", "rel_stderr", "confidence", "verified", "reason"]
@@ -93,14 +93,12 @@ def test_the_whole_trace_gives_a_verdict_and_its_reason_on_stdout(
 
 
 def test_on_one_pipe_what_is_said_and_what_is_found_come_in_their_order(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
     path = tmp_path / "short.csv"
     path.write_text("\n".join(["t_s,power_w", *(f"{0.1 * n:.1f},{200 + n % 7}" for n in range(40))]))
-    done = subprocess.run(
-        [sys.executable, "-m", "autocap", "period", str(path), "--window", "2"],
-        env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    first, *found = done.stdout.splitlines()
+    words = [sys.executable, "-m", "autocap", "period", str(path), "--window", "2"]
+    with (tmp_path / "said").open("w") as pipe:
+        assert warm.start(words, env=os.environ, stdout=pipe.fileno(), stderr=pipe.fileno()).wait(60) == 0
+    first, *found = (tmp_path / "said").read_text().splitlines()
     assert first == f"autocap: {path}: 40 readings over 3.9 s, one every 0.1 s"
     assert [line[:7] for line in found[::2]] == ["0.0–2.0", "2.0–3.9"]
     assert all(line.startswith("  ") for line in found[1::2])
@@ -197,10 +195,7 @@ def test_a_long_trace_without_a_period_is_answered_with_the_option_to_try(
 
 
 def test_a_real_process_exits_1_with_one_line_where_the_trace_cannot_be_read(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-m", "autocap", "period", str(tmp_path / "none.csv")],
-        env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True,
-    )  # fmt: skip
+    words = [sys.executable, "-m", "autocap", "period", str(tmp_path / "none.csv")]
+    done = warm.run(words, cwd=tmp_path, env=os.environ)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"autocap: there is no file {tmp_path}/none.csv; pass a CSV file with columns t_s,power_w\n"

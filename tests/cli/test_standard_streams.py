@@ -15,6 +15,7 @@ import pytest
 
 from autocap.cli import main
 from tests.cli.test_cli import EMULATED, Cli, until
+from tests.doubles import warm
 from tests.doubles.recorded import record
 
 NO_SPACE = "autocap: standard output cannot be written: No space left on device; check where it goes\n"
@@ -45,7 +46,7 @@ def closed(cli: Cli, closing: str, *words: str) -> subprocess.CompletedProcess[b
     )
 
 
-@pytest.mark.parametrize("closing", ["2>&-", ">&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closing", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_with_closed_streams_a_job_is_tuned_as_ever_and_its_status_is_given(cli: Cli, closing: str) -> None:
     job = "for fd in 0 1 2; do name=$(readlink /proc/$$/fd/$fd); echo $name >> fds; done"
     # The command is recorded beside the events, and must not be what is found.
@@ -175,7 +176,7 @@ def unread_pipe() -> Iterator[int]:
 def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its_job(cli: Cli) -> None:
     script = "trap 'exit 7' TERM; touch ready; while :; do sleep 0.05; done"
     with unread_pipe() as pipe:
-        run = subprocess.Popen(
+        run = warm.start(
             cli.argv("run", *EMULATED, "-v", "--json", "--out", "run", "--", "sh", "-c", script),
             cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=pipe,
         )  # fmt: skip
@@ -194,7 +195,7 @@ def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its
 
 def test_nobody_reads_stdout_either_and_a_signal_ends_the_wait_for_it(cli: Cli) -> None:
     with unread_pipe() as pipe:
-        run = subprocess.Popen(
+        run = warm.start(
             cli.argv("run", "--json", "--out", "run", "--", "sh", "-c", "exit 3"),
             cwd=cli.folder, env=cli.env, stdout=pipe, stderr=pipe,
         )  # fmt: skip
@@ -208,10 +209,9 @@ def test_nobody_reads_stdout_either_and_a_signal_ends_the_wait_for_it(cli: Cli) 
 def test_stderr_of_the_child_is_what_it_was(cli: Cli) -> None:
     """A pipe is one description for all who have it: were ours not to block, the job's would not either."""
     reading, writing = os.pipe()
-    done = subprocess.run(
-        cli.argv("run", "--quiet", "--", sys.executable, "-c", "import os; print(os.get_blocking(2))"),
-        cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=writing, timeout=60,
-    )  # fmt: skip
+    words = ("run", "--quiet", "--", sys.executable, "-S", "-c", "import os; print(os.get_blocking(2))")
+    with warm.start(cli.argv(*words), cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=writing) as run:
+        assert run.stdout is not None
+        assert run.stdout.read() == "True\n"
     os.close(reading)
     os.close(writing)
-    assert done.stdout == b"True\n"

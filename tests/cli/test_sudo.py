@@ -24,6 +24,7 @@ from autocap.devices.node.rapl import RaplPower
 from autocap.devices.powercap import Sysfs
 from autocap.job.invoking_user import InvokingUser, acting_as, privileged
 from autocap.job.processes import package_root
+from autocap.session import modes as _of_a_session  # noqa: F401 - once, and not by each fork
 from tests.cli.test_cli import until
 from tests.doubles import file_device
 from tests.doubles.rapl_tree import RaplTree

@@ -1,7 +1,6 @@
 """Jobs whose limits zeusd sets: it puts nothing back, so the guardian, its watchdog and `autocap restore` do, by it."""
 
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 from bench.nvml_emulation import Limits
 from tests.cli.test_cli import until
 from tests.cli.test_gpu_jobs import Node, alike
+from tests.doubles import warm
 from tests.doubles.zeusd_stand import ZeusdStand, serving
 
 # A controller that holds a cap until it is ended, without the seconds of a baseline.
@@ -45,9 +45,9 @@ def zeusd(node: Node) -> ZeusdStand:
     return ZeusdStand(pci={0: "0000:3b:00.0", 1: "0000:1b:00.0"}, set_mw=lambda id, mw: node.board.request(1 - id, mw))
 
 
-def hold(node: Node) -> "subprocess.Popen[bytes]":
+def hold(node: Node) -> warm.WarmProcess:
     kind, uuid = f"zeusd:{node.folder / 'zeusd.sock'}", node.board.read().machine.cards[0].uuid
-    node.jobs.append(subprocess.Popen([sys.executable, "-c", HOLDER, kind, uuid], env=node.env, start_new_session=True))
+    node.jobs.append(warm.start([sys.executable, "-c", HOLDER, kind, uuid], env=node.env, start_new_session=True))
     until(lambda: node.limits_mw()[0] == 150_000)
     return node.jobs[-1]
 

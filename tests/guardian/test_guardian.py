@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitNotEnforced, LimitRefused
@@ -16,7 +15,9 @@ from autocap.guardian.restore import put_back
 from autocap.guardian.state_dir import StateDir
 from autocap.job.processes import ProcessId, boot_id, identify, own_identity
 from autocap.records import GpuInfo
+from bench.faults.virtual import Unwatched
 from tests.doubles import file_device
+from tests.doubles.children import children
 from tests.doubles.file_device import FileLimits
 
 NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID
@@ -31,13 +32,18 @@ def guard(state_dir: Path, *gpus: GpuInfo, limits: FileLimits | None = None, **k
     return Guardian(kind="file", gpus=gpus, limits=limits or FileLimits(), job=None, state_dir=state_dir, **kwargs)
 
 
+def unwatched(state_dir: Path, *gpus: GpuInfo, **kwargs: object) -> Guardian:
+    """Without the process that watches, for what is seen without it."""
+    return guard(state_dir, *gpus, start_watch=Unwatched, **kwargs)
+
+
 def limit_w(gpu: GpuInfo) -> float | None:
     return FileLimits().requested_w(gpu.uuid)
 
 
 def left_behind(state_dir: Path) -> list[str]:
     """What must not outlive a run: files of the journal and processes."""
-    return os.listdir(state_dir) + [str(child) for child in psutil.Process().children(recursive=True)]
+    return [*os.listdir(state_dir), *map(str, children())]
 
 
 def leave_entry(state_dir: Path, gpu: GpuInfo, **changes: object) -> None:
@@ -87,7 +93,7 @@ def test_each_set_is_durable_in_the_journal_before_it_is_made(state_dir, gpu):
             story.append(f"{entry['original_w']} {entry['last_w']} {entry['next_w']} -> {cap_w}")
             super().set_limit_w(uuid, cap_w)
 
-    with guard(state_dir, gpu, limits=Telling(), sync=lambda _fd: story.append("sync")) as guardian:
+    with unwatched(state_dir, gpu, limits=Telling(), sync=lambda _fd: story.append("sync")) as guardian:
         story.clear()
         guardian.set_caps([200.0])
         guardian.set_caps([190.0])
@@ -108,11 +114,11 @@ def test_the_journal_names_boot_owner_and_job(state_dir, gpu):
 
 
 def test_a_second_guardian_on_the_device_is_refused_with_the_pid_of_the_first(state_dir, gpu):
-    with guard(state_dir, gpu) as first:
+    with unwatched(state_dir, gpu) as first:
         first.set_caps([200.0])
         with (
             pytest.raises(DeviceLocked, match=f"is controlled by autocap with PID {os.getpid()}"),
-            guard(state_dir, gpu),
+            unwatched(state_dir, gpu),
         ):
             pass
         assert limit_w(gpu) == 200.0
@@ -129,7 +135,7 @@ def test_of_several_devices_all_are_locked_or_none(state_dir, two_gpus):
 
 
 def test_somebody_elses_limit_is_left_alone_and_said(state_dir, gpu):
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         guardian.set_caps([200.0])
         file_device.put(gpu.uuid, 220.0)
         for _ in range(2):  # it stays so: nothing more is set for that device
@@ -144,7 +150,7 @@ def test_somebody_elses_limit_is_left_alone_and_said(state_dir, gpu):
 
 
 def test_a_limit_that_somebody_changed_before_the_first_set_is_noticed(state_dir, gpu):
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         file_device.put(gpu.uuid, 220.0)
         with pytest.raises(ForeignLimit, match="is 220 W, where 260 W is ours"):
             guardian.set_caps([200.0])
@@ -155,7 +161,7 @@ def test_a_limit_that_somebody_changed_before_the_first_set_is_noticed(state_dir
 
 @pytest.mark.parametrize("by_another_w", [260.0, 200.0])
 def test_somebody_who_sets_the_original_or_an_earlier_cap_of_ours_is_noticed(state_dir, gpu, by_another_w):
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         guardian.set_caps([200.0])
         guardian.set_caps([180.0])
         file_device.put(gpu.uuid, by_another_w)
@@ -168,7 +174,7 @@ def test_a_rounded_limit_is_still_ours(state_dir, gpu):
         def set_limit_w(self, uuid: str, cap_w: float) -> None:
             super().set_limit_w(uuid, round(cap_w * 8) / 8)
 
-    with guard(state_dir, gpu, limits=Rounding()) as guardian:
+    with unwatched(state_dir, gpu, limits=Rounding()) as guardian:
         guardian.set_caps([200.06])
         guardian.set_caps([190.06])
     assert limit_w(gpu) == 260.0
@@ -182,7 +188,7 @@ def test_a_device_whose_limit_cannot_be_told_is_taken_as_ours(state_dir, gpu):
             return super().requested_w(uuid) if self.told else None
 
     limits = Blind()
-    with guard(state_dir, gpu, limits=limits) as guardian:
+    with unwatched(state_dir, gpu, limits=limits) as guardian:
         limits.told = False
         guardian.set_caps([200.0])
         guardian.set_caps([180.0])
@@ -193,7 +199,7 @@ def test_a_device_whose_limit_cannot_be_told_is_taken_as_ours(state_dir, gpu):
 
 def test_no_cap_is_set_where_the_limit_found_on_arrival_is_unknown(state_dir, gpu):
     file_device.put(gpu.uuid, None)
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         assert guardian.original_w == (None,)
         with pytest.raises(GuardError, match="cannot be read, so it could not be put back; no cap is set"):
             guardian.set_caps([200.0])
@@ -238,7 +244,7 @@ def test_what_a_device_took_instead_of_the_cap_is_put_back_as_well(state_dir, gp
             if cap_w < 150.0:
                 raise LimitRefused("clamped")
 
-    with guard(state_dir, gpu, limits=Clamping()) as guardian:
+    with unwatched(state_dir, gpu, limits=Clamping()) as guardian:
         with pytest.raises(LimitRefused):
             guardian.set_caps([120.0])
         assert limit_w(gpu) == 150.0
@@ -247,7 +253,7 @@ def test_what_a_device_took_instead_of_the_cap_is_put_back_as_well(state_dir, gp
 
 def test_a_cap_next_to_the_original_is_put_back_to_the_milliwatt(state_dir, tmp_path):
     gpu = file_device.make(tmp_path, 260.123)
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         guardian.set_caps([260.0])
         (restored,) = guardian.restore()
         assert (restored.final_w, restored.restored) == (260.123, True)
@@ -264,7 +270,7 @@ class Outside(FileLimits):
 
 
 def test_a_limit_that_was_not_enforced_when_we_came_is_put_back_as_it_was(state_dir, gpu):
-    with guard(state_dir, gpu, limits=Outside()) as guardian:
+    with unwatched(state_dir, gpu, limits=Outside()) as guardian:
         guardian.rehearse()
         guardian.set_caps([180.0])
         guardian.set_caps([260.0])  # the baseline again
@@ -277,7 +283,7 @@ def test_a_limit_that_was_not_enforced_when_we_came_is_put_back_as_it_was(state_
 
 
 def test_a_rehearsal_writes_the_limit_that_is_there_and_finds_out_what_is_not_permitted(state_dir, two_gpus):
-    with guard(state_dir, *two_gpus) as guardian:
+    with unwatched(state_dir, *two_gpus) as guardian:
         guardian.rehearse()
         assert [file_device.sets(gpu.uuid) for gpu in two_gpus] == [[(os.getpid(), 260.0)], [(os.getpid(), 250.0)]]
         Path(two_gpus[1].uuid + ".refuse").touch()
@@ -287,7 +293,7 @@ def test_a_rehearsal_writes_the_limit_that_is_there_and_finds_out_what_is_not_pe
 
 
 def test_a_rehearsal_does_not_write_over_what_somebody_has_set_since(state_dir, gpu):
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         file_device.put(gpu.uuid, 210.0)
         with pytest.raises(ForeignLimit, match="210 W, where 260 W is ours: somebody else has changed it"):
             guardian.rehearse()
@@ -295,7 +301,7 @@ def test_a_rehearsal_does_not_write_over_what_somebody_has_set_since(state_dir, 
 
 
 def test_a_rehearsal_after_a_cap_leaves_the_limit_found_and_caps_can_be_set_again(state_dir, gpu):
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         guardian.set_caps([200.0])
         guardian.rehearse()
         assert limit_w(gpu) == 260.0
@@ -333,7 +339,7 @@ def test_a_device_that_is_busy_for_a_moment_is_put_back(state_dir, gpu):
                 raise DeviceError("busy")
             super().set_limit_w(uuid, cap_w)
 
-    with guard(state_dir, gpu, limits=Busy()) as guardian:
+    with unwatched(state_dir, gpu, limits=Busy()) as guardian:
         guardian.set_caps([200.0])
         assert [restored.restored for restored in guardian.restore()] == [True]
 
@@ -404,7 +410,7 @@ def test_a_start_does_not_guard_a_limit_that_a_dead_run_left_and_that_cannot_be_
     Path(gpu.uuid + ".refuse").touch()
     with (
         pytest.raises(GuardError, match=r"earlier run left a limit behind; .*260 W could not be put back"),
-        guard(state_dir, gpu),
+        unwatched(state_dir, gpu),
     ):
         pass
     assert len(left_behind(state_dir)) == 1  # the entry, which alone knows of the 260 W
@@ -413,7 +419,7 @@ def test_a_start_does_not_guard_a_limit_that_a_dead_run_left_and_that_cannot_be_
 def test_a_start_leaves_alone_what_somebody_set_after_a_run_was_killed(state_dir, gpu):
     leave_entry(state_dir, gpu)
     file_device.put(gpu.uuid, 230.0)
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         assert guardian.original_w == (230.0,)
         assert "230 W was set by somebody else since" in guardian.notes[0]
 
@@ -421,7 +427,7 @@ def test_a_start_leaves_alone_what_somebody_set_after_a_run_was_killed(state_dir
 def test_an_entry_from_before_a_reboot_is_dropped_and_said(state_dir, gpu):
     leave_entry(state_dir, gpu, boot_id="another boot")
     file_device.put(gpu.uuid, 200.0)  # perhaps the very value, but nothing of ours outlives a reboot
-    with guard(state_dir, gpu) as guardian:
+    with unwatched(state_dir, gpu) as guardian:
         assert guardian.original_w == (200.0,)
         assert guardian.notes == (f"{gpu.uuid}: the entry is from before a reboot, dropped",)
     assert limit_w(gpu) == 200.0
@@ -433,7 +439,7 @@ def test_an_owner_that_lives_is_respected_even_if_its_lock_file_was_removed(stat
     leave_entry(state_dir, gpu, owner=parent)
     with (
         pytest.raises(DeviceLocked, match=f"is in use by PID {parent.pid}, whose lock was removed"),
-        guard(state_dir, gpu),
+        unwatched(state_dir, gpu),
     ):
         pass
 

@@ -22,7 +22,7 @@ from autocap.guardian.watchdog import Duty, Watchdog
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.job.shared_files import SharedFile
 from autocap.records import GpuInfo
-from tests.doubles import file_device
+from tests.doubles import file_device, warm
 from tests.doubles.file_device import FileLimits
 
 ROOT = Path(__file__).parents[2]
@@ -34,11 +34,11 @@ LOADED_S = 1.0  # what a test machine that is busy with something else may add
 @contextmanager
 def controller(
     state_dir: Path, *gpus: GpuInfo, caps: str = "200,180", options: tuple[str, ...] = ()
-) -> Iterator["subprocess.Popen[str]"]:
+) -> Iterator[warm.WarmProcess]:
     """A controller in a process of its own; its watchdog is waited for at the end."""
     uuids = ",".join(gpu.uuid for gpu in gpus)
     command = [sys.executable, "-m", "tests.doubles.file_device.holder", str(state_dir), uuids, caps, *options]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with warm.start(command, env=os.environ, stdout=subprocess.PIPE) as process:
         try:
             yield process
         finally:
@@ -47,7 +47,7 @@ def controller(
             eventually(lambda: not watchdogs(process.pid), 10.0)
 
 
-def wait_for(process: "subprocess.Popen[str]", line: str) -> None:
+def wait_for(process: warm.WarmProcess, line: str) -> None:
     """Read the controller's words up to some line; one that does not say it is killed, and the test fails."""
     assert process.stdout is not None
     patience = threading.Timer(20.0, process.kill)

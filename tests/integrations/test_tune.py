@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,10 @@ import pytest
 
 import autocap
 from autocap.errors import UsageError
+from autocap.integrations.tuned import _job, _words
 from autocap.job.processes import identify
 from tests.cli.test_cli import EMULATED, Cli, is_never_stopped, until
+from tests.doubles import warm
 
 # What a script needs to train for so many seconds, and to say what came of it.
 TRAINING = """
@@ -70,7 +71,9 @@ def is_over(cli: Cli) -> bool:
     return bool(cli.events("run_ended")) and cli.leftovers() == []
 
 
-def test_a_block_is_tuned_by_its_steps_and_tells_its_result(cli: Scripts) -> None:
+def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_before_it_was_measured(
+    cli: Scripts,
+) -> None:
     script = cli.start(BLOCK)
     cli.counts()
     (started,) = cli.events("run_started")
@@ -80,7 +83,14 @@ def test_a_block_is_tuned_by_its_steps_and_tells_its_result(cli: Scripts) -> Non
     assert cli.said() == ENDED
     assert is_over(cli)
     assert cli.events("limit_restored")[0]["restored"] is True
-    assert "autocap: tuning Quadro RTX 6000 (emulated)" in (cli.folder / "err").read_text()
+    said = (cli.folder / "err").read_text().splitlines()
+    assert any("autocap: tuning Quadro RTX 6000 (emulated)" in line for line in said)
+    (untuned,) = [line for line in said if "nothing was tuned" in line]
+    assert re.fullmatch(
+        r"autocap: nothing was tuned: the block ended after \d+\.\d s, before the job was measured; put more of the "
+        "training into it",
+        untuned,
+    )
 
 
 def test_a_script_that_moves_about_and_ignores_sigterm_is_tuned_like_any_other(cli: Scripts) -> None:
@@ -175,21 +185,6 @@ def test_a_block_that_is_too_short_has_a_result_and_one_warning_that_says_so(cli
     assert not (cli.folder / "run").exists()
 
 
-def test_a_block_that_ends_before_a_baseline_is_measured_says_so_too(cli: Scripts) -> None:
-    script = cli.start(BLOCK)
-    cli.counts()
-    cli.stop()
-    assert script.wait(20) == 0
-    assert cli.said() == ENDED
-    said = [line for line in (cli.folder / "err").read_text().splitlines() if "nothing was tuned" in line]
-    assert len(said) == 1
-    assert re.fullmatch(
-        r"autocap: nothing was tuned: the block ended after \d+\.\d s, before the job was measured; put more of the "
-        "training into it",
-        said[0],
-    )
-
-
 def test_readmes_own_lines_print_a_result_where_nothing_can_be_tuned(cli: Scripts) -> None:
     done = cli("with autocap.tune(metric='eds', k=2) as run:\n    pass\nprint(run.result.chosen)\n")
     assert (done.returncode, done.stdout) == (0, "None\n")
@@ -223,15 +218,23 @@ def test_of_a_job_on_several_nodes_only_the_first_rank_of_all_starts_anything(cl
 
 
 @pytest.mark.parametrize(
-    "variables",
+    ("variable", "value", "is_launched"),
     [
-        {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
-        {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
-        {"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"},
+        ("LOCAL_WORLD_SIZE", "2", True),
+        ("LOCAL_WORLD_SIZE", "1", False),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "2", True),
+        ("SLURM_STEP_TASKS_PER_NODE", "2(x3)", True),
     ],
-    ids=["torchrun", "mpirun", "srun"],
 )
-def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Scripts, variables: dict[str, str]) -> None:
+def test_a_launcher_is_known_by_the_ranks_that_it_has_started(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, is_launched: bool
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert _job() == (os.getppid() if is_launched else os.getpid())
+
+
+def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Scripts) -> None:
+    variables = {"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"}
     rank = f"subprocess.call({cli.argv(BLOCK)!r}, env={{**os.environ, **{variables!r}}})"
     launcher = cli.start(f"import subprocess; sys.exit({rank})")
     cli.counts()
@@ -267,9 +270,7 @@ def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts)
 def test_a_block_within_a_tuned_job_is_left_to_whoever_tunes_it(cli: Scripts) -> None:
     inner = BLOCK.replace("60", "0.1")
     words = ["run", *EMULATED, "--", *cli.argv(inner)]
-    done = subprocess.run(
-        [sys.executable, "-m", "autocap", *words], cwd=cli.folder, env=cli.env, capture_output=True, text=True
-    )
+    done = warm.run([sys.executable, "-m", "autocap", *words], cwd=cli.folder, env=cli.env)
     assert (done.returncode, json.loads(done.stdout)) == (0, untuned("the job is being tuned already"))
     assert "autocap: this block is not tuned: the job is being tuned already" in done.stderr
 
@@ -337,8 +338,6 @@ def test_wrong_options_are_an_error_at_once(options: dict[str, bool | str | floa
 
 
 def test_options_are_written_as_on_the_command_line() -> None:
-    from autocap.integrations.tuned import _words
-
     options = {"max_slowdown": "5%", "gpus": [0, 1], "observe": True, "per_gpu": False, "k": None, "out": Path("a b")}
     assert (_words({"memory": False}), _words({"memory": True}), _words({"memory": None})) == (["--no-memory"], [], [])
     assert _words({**options, "strategy_option": {"trials": 5, "gain": 1}}) == [

@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
 from autocap.job import child as child_job
 from autocap.job.invoking_user import InvokingUser, acting_as, become, invoking_user
+from tests.doubles import warm
 
+Process = warm.WarmProcess | subprocess.Popen[bytes]
 PATIENCE_S = 30.0  # bounds a failure; nothing below takes as long
 
 # What the session does with the parts, small. Arguments: REPORT KILL_AFTER|- CMD…; it writes "began PID" to REPORT.
@@ -72,12 +75,19 @@ def state(pid: int) -> str:
 
 
 class Job:
-    """A driver process with its child, which reports into a file."""
+    """A driver process with its child, which reports into a file. start: how it is started."""
 
-    def __init__(self, tmp_path: Path, *command: str, kill_after: str = "-", tty: str | None = None) -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        *command: str,
+        kill_after: str = "-",
+        tty: str | None = None,
+        start: Callable[..., Process] = warm.start,
+    ) -> None:
         self.report = tmp_path / "report"
         environ = {**os.environ, "REPORT": str(self.report), **({"TTY": tty} if tty else {})}
-        self.driver = subprocess.Popen(
+        self.driver = start(
             [sys.executable, "-c", DRIVER, str(self.report), kill_after, *command],
             env=environ,
             start_new_session=True,
@@ -102,8 +112,8 @@ class Job:
 def job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     started: list[Job] = []
 
-    def begin(*command: str, kill_after: str = "-", tty: str | None = None) -> Job:
-        started.append(Job(tmp_path, *command, kill_after=kill_after, tty=tty))
+    def begin(*command: str, **how: Any) -> Job:
+        started.append(Job(tmp_path, *command, **how))
         return started[-1]
 
     yield begin
@@ -132,13 +142,13 @@ for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sig
     signal.signal(signum, note)
 if sys.argv[1] == "child" and len(sys.argv) > 2:
     import subprocess
-    grandchild = subprocess.Popen([sys.executable, "-c", sys.argv[2], "grandchild"])
+    grandchild = subprocess.Popen([sys.executable, "-S", "-c", sys.argv[2], "grandchild"])
 with open(os.environ["REPORT"], "a") as file:
     file.write(f"{sys.argv[1]}-ready {os.getpid()}\\n")
 while True:
     time.sleep(60)
 """
-CHILD = (sys.executable, "-c", NOTING, "child")
+CHILD = (sys.executable, "-S", "-c", NOTING, "child")
 FAMILY = (*CHILD, NOTING)
 
 
@@ -148,8 +158,9 @@ def printed(body: str) -> str:
         "import os, signal, sys\nfrom autocap.job import child as child_job\nfrom autocap.errors import *\n"
         + textwrap.dedent(body)
     )
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True).stdout
+    done = warm.run([sys.executable, "-c", program], env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run(*command: str) -> int:
@@ -457,7 +468,8 @@ def test_the_child_blocks_no_signal(job: Callable[..., Job]) -> None:
 def test_under_nohup_the_child_survives_a_hangup_too(tmp_path: Path, job: Callable[..., Job]) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        one = job("sh", "-c", 'grep SigIgn /proc/self/status >> "$REPORT"; echo ready >> "$REPORT"; exec sleep 100')
+        script = 'grep SigIgn /proc/self/status >> "$REPORT"; echo ready >> "$REPORT"; exec sleep 100'
+        one = job("sh", "-c", script, start=subprocess.Popen)  # which has our handlers
     finally:
         signal.signal(signal.SIGHUP, before)
     one.ready("ready")
