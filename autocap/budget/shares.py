@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.optimize import brentq
 
 from autocap.budget.curves import Curves, Floats
+from autocap.budget.root import root
 
 _CLOSE = 1e-9  # of the slowdown
 _PRICES = 60  # halvings of the price of a watt, at most
@@ -101,7 +101,7 @@ def _within(curves: Curves, rule: Callable[[float], Floats], budget_w: float, mo
 
     if over_w(0.0) <= 0:
         return rule(0.0)
-    common = float(brentq(over_w, 0.0, most, xtol=_CLOSE, rtol=1e-12))
+    common = root(over_w, 0.0, most, close=_CLOSE, relative=1e-12)
     while over_w(common) > 0:  # a root is met from either side
         common = min(most, common + _CLOSE * (1 + common))
     return rule(common)
