@@ -1,6 +1,7 @@
 """What holds for every test and the processes that it starts; before any test loads numpy."""
 
 import atexit
+import fcntl
 import gc
 import os
 import shutil
@@ -8,6 +9,8 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 # With more threads than free cores they spin while they wait for each other, and the suite takes many times as long.
 for _library in ("OPENBLAS", "OMP", "MKL"):
@@ -61,7 +64,23 @@ def pytest_collection() -> Iterator[None]:
     again took two fifths of the time that every worker needs before its first test, and some of that of every test."""
     gc.disable()
     try:
-        yield
+        with _compiled_once():
+            yield
         gc.freeze()
     finally:
         gc.enable()
+
+
+@contextmanager
+def _compiled_once() -> Iterator[None]:
+    """Where nothing is compiled yet, the first of several workers does it and the others wait: each of them would
+    compile all of it, which takes three times as long as the collection itself."""
+    if (Path(__file__).parent / "workloads" / "__pycache__").exists():  # the last that is collected
+        yield
+        return
+    with open(__file__, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.optimize import brentq
 
 from autocap.budget.curves import Curves, Floats
 
 STEP_W = 0.25  # of caps; on the steep end of a curve 0.2 points of slowdown
 _CLOSE = 1e-9  # of the slowdown
+_LEFT, _LEAST_STEP = 1e-7, 0.01  # of the budget, and of the way between two slowdowns
 _PRICES = 60  # halvings of the price of a watt, at most
 _SPENT = 1e-4  # of the budget that may be left before those who are content with either of two caps are raised
 
@@ -95,17 +95,28 @@ def _fair(curves: Curves, budget_w: float) -> Floats:
 
 
 def _within(curves: Curves, rule: Callable[[float], Floats], budget_w: float, most: float) -> Floats:
-    """The caps of the smallest common slowdown at which they are within the budget. most: where they are surely."""
+    """The caps of the smallest common slowdown at which they are within the budget, by false position (the Illinois
+    rule, Dowell and Jarratt 1971). most: where they are surely."""
 
     def over_w(common: float) -> float:
         return charged_w(curves, rule(common)) - budget_w
 
-    if over_w(0.0) <= 0:
-        return rule(0.0)
-    common = float(brentq(over_w, 0.0, most, xtol=_CLOSE, rtol=1e-12))
-    while over_w(common) > 0:  # a root is met from either side
-        common = min(most, common + _CLOSE * (1 + common))
-    return rule(common)
+    low, high, over_low, over_high = 0.0, most, over_w(0.0), over_w(most)
+    if over_low <= 0:
+        return rule(low)
+    left_w, was_over = -over_high, None
+    while left_w > _LEFT * budget_w and high - low > _CLOSE * (1 + high):
+        step = min(max(over_low / (over_low - over_high), _LEAST_STEP), 1 - _LEAST_STEP)
+        middle = low + step * (high - low)
+        over = over_w(middle)
+        if over > 0:
+            low, over_low = middle, over
+            over_high = over_high / 2 if was_over is True else -left_w
+        else:
+            high, over_high, left_w = middle, over, -over
+            over_low = over_low / 2 if was_over is False else over_low
+        was_over = over > 0
+    return rule(high)
 
 
 def _needed_w(curves: Curves, allowed: Floats) -> Floats:

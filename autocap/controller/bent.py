@@ -4,7 +4,7 @@ How far the curve is off at one cap says how far it is at others, the less the f
 energy, what it is off by is taken as a Gaussian process over the logarithm of the cap (Rasmussen and Williams 2006,
 section 2.2), nothing at the baseline's. Its standard deviations are those that the curve states, evened out over caps
 near each other: that one was measured and the next one was not is no reason to bend between them. Where two caps held
-near each other agree that it is off by more, as by a curve that another job has left, they are as much larger there.
+near each other agree that it is off by far more, as where another job has left it, they are as much larger there.
 No lower cap takes less time than a higher one, as far as is known.
 """
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 _LENGTH, _NEAR = 0.15, 0.03  # of ln cap, over which errors go together, and are evened out
 _LEAST = 1e-3  # of what a curve may be off by, and of what is held: some of it is more than noise
 _FAR = 4.0  # standard errors: what is farther off counts as if it were so much less certain
-_AGREE_WITHIN, _AGREE = 0.05, 2.0  # of ln cap, and the ratio of what two caps held are off by
+_BESIDE, _ALIKE = 0.05, 2.0  # caps held that agree: so near, of ln cap, and off by no more than so many times as much
 
 
 def bent(
@@ -54,7 +54,9 @@ def bent(
         own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
         even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
-        even = np.maximum(even, np.max(alike[:, places] * _agreed(away, log_w[places]), axis=1))
+        far = np.abs(away) > _FAR * np.hypot(noise, even[places])
+        sure = np.where(far & _agree(away, log_w[places]), np.abs(away), 0.0)
+        even = np.maximum(even, np.max(sure * alike[:, places], axis=1))
         prior = even[:, None] * even[None, :] * alike
         noise = np.maximum(noise, np.where(np.abs(away) > _FAR * np.hypot(noise, even[places]), np.abs(away) / _FAR, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
@@ -72,14 +74,13 @@ def bent(
     )
 
 
-def _agreed(away: Floats, log_w: Floats) -> Floats:
-    """By how much the curve is off at each cap held, as far as another one near it has shown about the same; shape
-    (caps held,), as both."""
+def _agree(away: Floats, log_w: Floats) -> NDArray[np.bool_]:
+    """Whether the curve is off at a cap held about as much as at another one near it; shape (caps held,), as both."""
     off, other = np.abs(away)[:, None], np.abs(away)[None, :]
-    agree = (away[:, None] * away[None, :] > 0) & (np.maximum(off, other) <= _AGREE * np.minimum(off, other))
-    agree &= np.abs(log_w[:, None] - log_w[None, :]) <= _AGREE_WITHIN
+    agree = (away[:, None] * away[None, :] > 0) & (np.maximum(off, other) <= _ALIKE * np.minimum(off, other))
+    agree &= np.abs(log_w[:, None] - log_w[None, :]) <= _BESIDE
     np.fill_diagonal(agree, val=False)
-    return np.where(agree.any(axis=1), np.abs(away), 0.0)
+    return np.asarray(agree.any(axis=1))
 
 
 def _falling(times: Floats) -> Floats:

@@ -38,8 +38,8 @@ class _Over:
 class Result:
     """spread_pct: highest less lowest slowdown of the jobs that are judged, in points, median and 95th percentile over
     time; `None` where there never were two. worst_pct: the highest slowdown, the mean over time. optimum: the work,
-    over what the policy allows with the true curves, `fair` for rules that are no policy; `None` for energy. work: of what
-    would be done without a budget. over_j, over_s: power above the budget and the sensors' error.
+    over what the policy allows with the true curves, `fair` for rules that are no policy; `None` for energy. work: of
+    what would be done without a budget. over_j, over_s: power above the budget and the sensors' error.
     lowered_s, below_s: from the drop to caps that fit, and to power that does; `None` where it did not within the
     story, or the lowest caps are above it."""
 

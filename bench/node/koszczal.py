@@ -21,7 +21,6 @@ from typing import TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from autocap.devices.model.profiles import Profile
 from autocap.records import CapRange
@@ -171,6 +170,8 @@ def case_gains_pct(case: NodeCase) -> Mapping[str, Floats]:
 @cache
 def fit() -> tuple[NodeCase, ...]:
     """The node with each number of GPUs, fewest first."""
+    from scipy.optimize import least_squares
+
     paper = published()
     solution = least_squares(_residuals, _START, bounds=(_LOW, _HIGH), diff_step=_STEPS, max_nfev=100, args=(paper,))
     return tuple(_cases(solution.x, paper))

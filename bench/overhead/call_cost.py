@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import trim_mean
 
 from autocap.progress.calls.host import Host
 from autocap.progress.calls.target import CallsUnavailable, call_target
@@ -230,5 +229,7 @@ def _process(mine: int, others: int) -> "Iterator[subprocess.Popen[bytes]]":
 
 def _mean(values: Floats) -> tuple[float, float]:
     """Without what is trimmed, and its standard error by resampling."""
+    from scipy.stats import trim_mean
+
     drawn = np.random.default_rng(0).choice(values, (400, len(values)))
     return float(trim_mean(values, _TRIMMED)), float(np.std(trim_mean(drawn, _TRIMMED, axis=1)))

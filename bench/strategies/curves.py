@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
 
 from autocap.config import TuneConfig
 from autocap.config.spacing import MOST_CAPS
@@ -78,6 +77,8 @@ class CapCurve:
 
     def at(self, caps_w: Sequence[float]) -> tuple[Floats, Floats]:
         """Power in watts and time in seconds at some caps, shape (caps,) each."""
+        from scipy.interpolate import PchipInterpolator
+
         where = np.asarray(caps_w, dtype=np.float64)
         power_w = PchipInterpolator(self.caps_w, self.powers_w)(where)
         time_s = PchipInterpolator(self.caps_w, self.times_s)(where)

@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
-from scipy import special
 
 from autocap.distributions import chi_square_above, normal_below, student_above
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _scipy() -> None:
+    """Not above: every process that collects the tests would wait for it."""
+    global special
+    from scipy import special
 
 
 def test_the_normal_is_right_from_one_tail_to_the_other() -> None:

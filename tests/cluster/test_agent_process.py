@@ -83,9 +83,9 @@ def test_an_agent_finds_measures_sets_and_says_what_it_put_back(stage: Stage) ->
     assert node.is_back
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_puts_back_and_ends(stage: Stage, signum: signal.Signals) -> None:
-    node, controller = stage.capped()
+def ends_by(signum: signal.Signals, node: Node, controller: Controller) -> None:
+    """A signal ends it, and its limits are back."""
+    assert node.is_capped
     controller.agent.send_signal(signum)
     assert controller.agent.wait(WAIT_S) == 0
     assert node.is_back
@@ -104,16 +104,17 @@ def test_a_killed_agent_is_put_back_by_its_watchdog(stage: Stage) -> None:
     until(lambda: node.is_back, WAIT_S)
 
 
-def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on(stage: Stage) -> None:
+def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint(stage: Stage) -> None:
     node, controller = stage.capped()
     controller.agent.send_signal(signal.SIGSTOP)
     until(lambda: node.is_back, WAIT_S)
     controller.agent.send_signal(signal.SIGCONT)
     until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said), WAIT_S)
     until(lambda: controller.caps(node), WAIT_S)
+    ends_by(signal.SIGINT, node, controller)
 
 
-def test_silence_puts_back_and_words_that_return_let_caps_be_set_again(stage: Stage) -> None:
+def test_silence_puts_back_words_that_return_let_caps_be_set_again_and_a_long_one_ends_it(stage: Stage) -> None:
     node, controller = stage.capped()
     for _ in range(2):
         controller.silent.set()
@@ -122,10 +123,6 @@ def test_silence_puts_back_and_words_that_return_let_caps_be_set_again(stage: St
         controller.silent.clear()
         until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said[before:]), WAIT_S)  # noqa: B023
         until(lambda: controller.caps(node), WAIT_S)
-
-
-def test_a_long_silence_ends_it(stage: Stage) -> None:
-    node, controller = stage.capped()
     controller.silent.set()
     assert controller.agent.wait(WAIT_S) == 0
     assert node.is_back
@@ -150,6 +147,8 @@ def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:
     assert done.why is not None
     assert "has ended" in done.why
     assert node.is_back
+    controller.agent.send_signal(signal.SIGHUP)
+    assert controller.agent.wait(WAIT_S) == 0
 
 
 def test_one_who_does_not_read_keeps_nothing_from_being_put_back(stage: Stage) -> None:
@@ -164,7 +163,7 @@ def test_one_who_does_not_read_keeps_nothing_from_being_put_back(stage: Stage) -
     assert controller.agent.wait(WAIT_S) == 0
 
 
-def test_garbage_changes_nothing(stage: Stage) -> None:
+def test_garbage_changes_nothing_and_sigterm_ends_it(stage: Stage) -> None:
     node, controller = stage.capped()
     for line in (
         b"\0\xff garbage\n",
@@ -180,8 +179,8 @@ def test_garbage_changes_nothing(stage: Stage) -> None:
     assert "below the 100 W minimum" in done.why
     controller.set(4)
     until(lambda: controller.done(4), WAIT_S)
-    assert node.is_capped
     assert not any(isinstance(each, Failed) for each in controller.said)
+    ends_by(signal.SIGTERM, node, controller)
 
 
 def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: Stage) -> None:

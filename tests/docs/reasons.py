@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 
 from autocap import errors
@@ -23,6 +24,7 @@ _BY_NAME = {"Hopeless": "why"}  # the same, with the reason as an argument of th
 _KEPT_IN = {"trouble", "_refuted", "why", "_why_not"}
 _JUDGES = ("controller", "integrations", "progress", "session")
 _OR_NOTHING = ("str | None", ", str]")  # of what is returned
+_DOTTED = (ast.Name, ast.Attribute)
 # Functions that say something else than why nothing is kept, in a sentence or nothing.
 _OTHER = {
     "controller/outlook.py notice",  # a search takes long
@@ -60,7 +62,12 @@ def _fatal() -> frozenset[str]:
     return frozenset(one.__name__ for one in declared if issubclass(one, kinds))
 
 
-def reasons() -> Iterator[Reason]:
+@cache
+def reasons() -> tuple[Reason, ...]:
+    return tuple(_read())
+
+
+def _read() -> Iterator[Reason]:
     fatal = _fatal()
     for room in _ROOMS:
         for path in sorted((ROOT / "autocap" / room).rglob("*.py")):
@@ -150,4 +157,4 @@ def _calls(tree: ast.AST) -> list[ast.Call]:
 
 def _names(nodes: list[ast.expr]) -> set[str]:
     """The last word of each dotted name."""
-    return {ast.unparse(node).rpartition(".")[2] for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
+    return {node.id if isinstance(node, ast.Name) else node.attr for node in nodes if isinstance(node, _DOTTED)}

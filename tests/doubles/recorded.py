@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from autocap.config import TuneConfig
@@ -10,7 +11,7 @@ from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import DeviceFound, Event, LimitRestored, MetricInfo, RunEnded, RunStarted, Sourced
 from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.prices.quote import PRICE, Quote
-from autocap.records import Sample
+from autocap.records import GpuInfo, Sample
 from autocap.runlog.directory import RunDirectory
 from bench.simulation.jobs import Log, tune
 
@@ -43,11 +44,7 @@ def record(
 ) -> Path:
     """Tune a job on the simulated device and keep what it said in a run directory. quotes: of prices in EUR and of
     carbon, as `tune` takes them."""
-    config = TuneConfig(metric=metric, observe=observe)
-    log = _Kept()
-    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=iterations)
-    outcome = tune(job, config, strategy, log=log, quotes=quotes)
-    gpus = outcome.device.gpus
+    log, gpus, wall_s = _tuned(observe, strategy, metric, tuple(quotes), iterations)
     start: list[Event] = [
         RunStarted(
             t_s=0.0,
@@ -69,8 +66,8 @@ def record(
         ),
     ]
     end: list[Event] = [
-        LimitRestored(t_s=outcome.wall_s, uuid=gpus[0].uuid, final_w=260.0, restored=True),
-        RunEnded(t_s=outcome.wall_s, ended_because="the job ended", exit_status=0),
+        LimitRestored(t_s=wall_s, uuid=gpus[0].uuid, final_w=260.0, restored=True),
+        RunEnded(t_s=wall_s, ended_because="the job ended", exit_status=0),
     ]
     with RunDirectory.create(path, False, datetime(2026, 1, 1, tzinfo=UTC)) as directory:
         for event in (*start, *log.events, *end):
@@ -78,3 +75,14 @@ def record(
         for sample in log.samples:
             directory.sample(sample)
     return path
+
+
+@cache
+def _tuned(
+    observe: bool, strategy: str, metric: Metric, quotes: tuple[tuple[float, str, Quote | None], ...], iterations: int
+) -> tuple[_Kept, tuple[GpuInfo, ...], float]:
+    """What was kept of it, on which devices, and how long it took, seconds; many tests look at the same run."""
+    log = _Kept()
+    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), iterations=iterations)
+    outcome = tune(job, TuneConfig(metric=metric, observe=observe), strategy, log=log, quotes=quotes)
+    return log, outcome.device.gpus, outcome.wall_s

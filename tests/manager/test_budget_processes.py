@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autocap.cli import main
 from bench.budget_faults.demand import credentials
 from bench.budget_faults.scene import ARRIVALS_MW, BUDGET_W, LESS_W, Floor, is_alive
 from bench.budget_faults.vtn import CLIENT_SECRET, StandInVtn, event, in_seconds
@@ -47,17 +48,26 @@ def test_four_jobs_on_eight_gpus_share_a_budget_that_falls(floor: Floor) -> None
     assert "limits found that are back: 8 of 8" in report
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it(floor: Floor, signum: int) -> None:
+def test_a_second_budget_is_refused_and_sigterm_ends_the_first(floor: Floor) -> None:
     floor.start_jobs(1)
     floor.start_budget(LESS_W)
-    assert floor.supervisor is not None
-    os.kill(floor.supervisor.pid, signum)
-    floor.until(floor.has_ended, "the budget ends")
+    second = floor.autocap("budget", "500")
+    assert second.returncode == 1
+    assert "a budget runs here already" in second.stderr
+    signalled(floor, signal.SIGTERM)
     assert is_as_found(floor)
 
 
-def test_a_manager_that_is_killed_is_started_again(floor: Floor) -> None:
+def signalled(floor: Floor, signum: int) -> None:
+    """The budget has ended by a signal to its supervisor."""
+    assert floor.supervisor is not None
+    os.kill(floor.supervisor.pid, signum)
+    floor.until(floor.has_ended, "the budget ends")
+
+
+def test_a_manager_that_is_killed_or_stopped_is_followed_by_another_and_without_the_supervisor_by_none(
+    floor: Floor,
+) -> None:
     floor.start_jobs(1)
     floor.start_budget(LESS_W)
     floor.autocap("budget", "set", "1100", "--policy", "throughput")
@@ -76,29 +86,15 @@ def test_a_manager_that_is_killed_is_started_again(floor: Floor) -> None:
     found = floor.standing()
     assert found is not None
     assert [job.weight for job in found.jobs] == [2.5]
-    floor.end()
-    assert is_as_found(floor)
-
-
-def test_a_manager_that_is_stopped_is_followed_by_another(floor: Floor) -> None:
-    floor.start_jobs(1)
-    floor.start_budget(LESS_W)
-    first = floor.manager_pid()
-    os.kill(first, signal.SIGSTOP)
-    floor.until(lambda: not is_alive(first), "the stopped one is killed")
-    floor.until(lambda: floor.manager_pid() != first, "another manager answers")
-    assert floor.is_within(LESS_W)
-    floor.end()
-    assert is_as_found(floor)
-
-
-def test_without_its_supervisor_a_budget_ends(floor: Floor) -> None:
-    floor.start_jobs(1)
-    floor.start_budget(LESS_W)
-    manager = floor.manager_pid()
+    second = found.pid
+    os.kill(second, signal.SIGSTOP)
+    floor.until(lambda: not is_alive(second), "the stopped one is killed")
+    floor.until(lambda: floor.manager_pid() != second, "another manager answers")
+    assert floor.is_within(1100.0)
+    third = floor.manager_pid()
     assert floor.supervisor is not None
     os.kill(floor.supervisor.pid, signal.SIGKILL)
-    floor.until(lambda: not is_alive(manager), "the manager ends")
+    floor.until(lambda: not is_alive(third), "the manager ends")
     assert is_as_found(floor)
 
 
@@ -112,21 +108,9 @@ def test_when_both_are_killed_the_limits_are_back_all_the_same(floor: Floor) -> 
     floor.until(floor.are_back, "the watchdog puts the limits back")
 
 
-def test_a_tuner_is_lent_its_devices_and_what_it_leaves_is_the_budgets(floor: Floor) -> None:
-    floor.start_jobs(1)
-    floor.start_budget(BUDGET_W)
-    floor.start_tuner(1)
-    floor.until(lambda: len(set(floor.limits_mw()[2:4]) & {130_000, 170_000, 200_000}) == 1, "it tries a cap")
-    assert floor.tuner is not None
-    os.kill(floor.tuner.pid, signal.SIGKILL)
-    floor.until(lambda: floor.joined(tuned=True) == 0, "the manager takes it back")
-    floor.until(lambda: floor.limits_mw()[2] not in (130_000, 170_000, 200_000), "the budget's cap holds")
-    assert floor.is_within(BUDGET_W)
-    floor.end()
-    assert is_as_found(floor)
-
-
-def test_a_tuner_follows_a_ceiling_that_falls(floor: Floor) -> None:
+def test_a_tuner_is_lent_its_devices_follows_a_ceiling_that_falls_and_what_it_leaves_is_the_budgets(
+    floor: Floor,
+) -> None:
     floor.start_jobs(1)
     floor.start_budget(BUDGET_W)
     floor.start_tuner(1)
@@ -138,6 +122,12 @@ def test_a_tuner_follows_a_ceiling_that_falls(floor: Floor) -> None:
     floor.until(lambda: ceilings(floor)[-1] > 200.0, "it hears of more")
     assert floor.joined(tuned=True) == 1
     assert not any("tuning ended" in line for line in floor.said())
+    floor.until(lambda: len(set(floor.limits_mw()[2:4]) & {130_000, 170_000, 200_000}) == 1, "it tries a cap")
+    assert floor.tuner is not None
+    os.kill(floor.tuner.pid, signal.SIGKILL)
+    floor.until(lambda: floor.joined(tuned=True) == 0, "the manager takes it back")
+    floor.until(lambda: floor.limits_mw()[2] not in (130_000, 170_000, 200_000), "the budget's cap holds")
+    assert floor.is_within(BUDGET_W)
     floor.end()
     assert is_as_found(floor)
 
@@ -149,23 +139,16 @@ def ceilings(floor: Floor) -> list[float]:
     return [event["ceiling_w"] for event in found]
 
 
-def test_a_second_budget_is_refused(floor: Floor) -> None:
-    floor.start_jobs(1)
-    floor.start_budget(LESS_W)
-    second = floor.autocap("budget", "500")
-    assert second.returncode == 1
-    assert "a budget runs here already" in second.stderr
-    floor.end()
+@pytest.mark.parametrize("words", [("set", "100"), ("status",), ("watch",), ("end",)])
+def test_words_to_a_budget_that_does_not_run(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path))
+    assert main(["budget", *words]) == 1
+    assert "no budget runs here; start one with `autocap budget WATTS`" in capsys.readouterr().err
 
 
-def test_words_to_a_budget_that_does_not_run(floor: Floor) -> None:
-    for words in (("set", "100"), ("status",), ("watch",), ("end",)):
-        asked = floor.autocap("budget", *words)
-        assert asked.returncode == 1
-        assert "no budget runs here; start one with `autocap budget WATTS`" in asked.stderr
-
-
-def test_a_schedule_is_read_again_at_sighup(floor: Floor) -> None:
+def test_a_schedule_is_read_again_at_sighup_and_sigint_ends_it(floor: Floor) -> None:
     rows = floor.folder / "rows.csv"
     rows.write_text("time,watts\n0,1500\n")
     floor.start_jobs(1)
@@ -177,7 +160,7 @@ def test_a_schedule_is_read_again_at_sighup(floor: Floor) -> None:
     rows.write_text("time,watts\n0,1150\n")
     os.kill(floor.supervisor.pid, signal.SIGHUP)
     floor.until(lambda: floor.is_within(1150.0), "the new one is followed")
-    floor.end()
+    signalled(floor, signal.SIGINT)
     assert is_as_found(floor)
     assert floor.limits_mw() == ARRIVALS_MW
 

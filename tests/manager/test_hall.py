@@ -3,7 +3,6 @@
 import os
 import select
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -215,8 +214,7 @@ def test_a_silent_tuner_hears_that_others_caps_were_set(meeting: Meeting) -> Non
     with guardian(meeting, 0) as held:
         held.set_caps((110.0,))
         meeting.stage.stand.advance(SILENT_S)
-        while meeting.stage.limits_w()[0] != held.ceiling_w:
-            time.sleep(0.01)
+        assert eventually(lambda: meeting.stage.limits_w()[0] == held.ceiling_w)
         assert eventually(held.beat)
         assert not held.beat()
 
@@ -265,5 +263,5 @@ def test_a_tuner_whose_connection_has_ended_has_its_job_no_more(meeting: Meeting
     there.ask(Set(watts=(120.0,)), Done)
     tenant = meeting.stage.tenant(0)
     there.close()
-    eventually(lambda: not tenant.tuned)
-    assert meeting.stage.limits_w()[0] == tenant.ceiling_w > 120.0
+    # Another thread takes it back, and a moment later sets what it leaves.
+    assert eventually(lambda: not tenant.tuned and meeting.stage.limits_w()[0] == tenant.ceiling_w > 120.0)

@@ -4,10 +4,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import TypeVar
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.ft2font import FT2Font
 
 from autocap.events import Event, Warned
 from autocap.records import Cost
@@ -24,7 +22,6 @@ from autocap.runlog.event_log import read_events
 from tests.doubles.recorded import record
 
 _M = TypeVar("_M", bound=Mark)
-FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +174,12 @@ def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_
 
 def extent(element: ElementTree.Element) -> tuple[float, float]:
     """Where a text begins and ends, pixels, in DejaVu Sans: the widest font that a browser is likely to take."""
+    import matplotlib  # not above: every process that collects the tests would wait for it
+    from matplotlib.ft2font import FT2Font
+
     bold = element.attrib.get("class") in ("head", "note")
-    font = FT2Font(str(FONTS / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")))
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    font = FT2Font(str(fonts / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")))
     font.set_size(ink.FONT_PX, 72)
     font.set_text(element.text or "", 0)
     width = font.get_width_height()[0] / 64

@@ -101,17 +101,24 @@ class Summary:
 def summarise(network: Network) -> Summary:
     """Count a network's parameters and operations on the meta device: nothing is allocated or computed."""
     import torch
+    from torch import nn
     from torch.utils.flop_counter import FlopCounterMode
 
+    hours = network.image_size if network.classes is None else 1  # of which each takes as many operations
     with torch.device("meta"):
         model = network.build().eval()
-        sample = torch.empty(sample_shape(network, network.image_size))
+        sample = torch.empty(sample_shape(network, network.image_size // hours))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    for module in list(model.modules()):  # no operations are counted of these, and on this device they take the longest
+        for name, child in module.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(module, name, nn.Identity())
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(sample.unsqueeze(0))
     return Summary(
         name=network.name,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        flops_per_image=counter.get_total_flops(),
+        parameters=parameters,
+        flops_per_image=hours * counter.get_total_flops(),
         batch_size=network.batch_size,
         image_size=network.image_size,
     )

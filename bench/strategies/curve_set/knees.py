@@ -24,7 +24,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
 
 from bench.strategies.curves import CapCurve
 
@@ -217,6 +216,8 @@ class _Slower:
     """ln time against ln draw, both over the uncapped run's: through points, and a power law below the lowest."""
 
     def __init__(self, draws: Floats, times: Floats, power: float) -> None:
+        from scipy.interpolate import PchipInterpolator
+
         self._lowest, self._slowest, self._power = np.log(draws[0]), np.log(times[0]), power
         self._above = PchipInterpolator(np.log(draws), np.log(times))
 
