@@ -16,7 +16,6 @@ import pytest
 from autocap.helper.offers import offers_at
 from bench.nvml_emulation import FileBoard, Limits, Machine, environment
 from tests.cli.test_cli import until
-from tests.doubles import warm
 
 USER = 65534  # without rights, but to read files: Python's own may lie where only root can
 _SETPRIV = shutil.which("setpriv")
@@ -57,15 +56,15 @@ class LentNode:
             env.pop(name, None)
         self._env = environment(state, env)
         self.env = {**self._env, "AUTOCAP_HELPER": str(self.socket), "XDG_STATE_HOME": str(self.home)}
-        self.helper: warm.WarmProcess | None = None
-        self._started: list[warm.WarmProcess] = []
+        self.helper: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[str]] = []
 
     def serve(self) -> None:
         """Start the helper, and wait until it answers."""
         argv = [sys.executable, "-m", "autocap", "helper", "serve", "--socket", str(self.socket), "--group", "nogroup"]
         env = {**self._env, "AUTOCAP_STATE_DIR": str(self.state)}
         with (self.folder / "helper.log").open("ab") as log:
-            self.helper = warm.start(argv, env=env, stdout=log.fileno(), stderr=log.fileno(), start_new_session=True)
+            self.helper = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
         until(self._answers)
 
     def kill_helper(self) -> None:
@@ -82,19 +81,22 @@ class LentNode:
     def argv(self, *words: str) -> list[str]:
         return [*_AS_USER, sys.executable, *words]
 
-    def start(self, *words: str, out: str = "out") -> warm.WarmProcess:
+    def start(self, *words: str, out: str = "out") -> "subprocess.Popen[str]":
         """Python, as the user, in a session of its own, with words for it."""
         with (self.home / out).open("w") as text, (self.home / f"{out}.err").open("w") as errors:
-            made = warm.start(
-                self.argv(*words), cwd=self.home, env=self.env, stdout=text.fileno(), stderr=errors.fileno(),
-                start_new_session=True,
+            made = subprocess.Popen(
+                self.argv(*words), cwd=self.home, env=self.env, stdin=subprocess.DEVNULL, stdout=text, stderr=errors,
+                text=True, start_new_session=True,
             )  # fmt: skip
         self._started.append(made)
         return made
 
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         """Python, as the user, to its end."""
-        return warm.run(self.argv(*words), cwd=self.home, env={**self.env, **env})
+        return subprocess.run(
+            self.argv(*words), cwd=self.home, env={**self.env, **env}, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
 
     def said(self, out: str = "out") -> str:
         return (self.home / out).read_text() + (self.home / f"{out}.err").read_text()

@@ -116,7 +116,8 @@ def test_attached_and_killed_with_everything_of_the_users_the_limits_are_back(no
 
 
 def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
-    script = (
+    script = node.home / "script.py"
+    script.write_text(
         "import sys, subprocess, time, autocap\n"
         "from pathlib import Path\n"
         "log = Path('block/events.jsonl')\n"
@@ -128,7 +129,7 @@ def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
         "    player.kill(); player.wait()\n"
         "print(run.result.ended_because)\n"
     )
-    done = node.run("-c", script)
+    done = node.run(str(script))
     assert done.returncode == 0, done.stderr
     assert [event["name"] for event in events(node, "actuator_chosen", "block")] == ["helper"]
     assert node.are_back()

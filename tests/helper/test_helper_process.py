@@ -9,10 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -25,9 +24,7 @@ from autocap.job.invoking_user import file_rights_of
 from bench.helper.served import fork_servers_of, watchdogs_of
 from bench.nvml_emulation import FileBoard, environment, machine
 from tests.cli.test_cli import until
-from tests.doubles import warm
 
-Process = warm.WarmProcess | subprocess.Popen[str]
 FOUND_MW = (237_123, 241_007)
 # Has both devices, sets caps and beats; and once more when it is told that limits were put back.
 CLIENT = """
@@ -59,9 +56,9 @@ os.execv(sys.executable, [sys.executable, "-P", "-m", "autocap", "helper", "serv
 
 
 class Service:
-    """A helper of ours. folder: which other users reach as well. begin: how its process is started."""
+    """A helper of ours. folder: which other users reach as well."""
 
-    def __init__(self, folder: Path, *words: str, begin: Callable[..., Process] = warm.start) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         made = replace(machine("quadro-rtx-6000/resnet50", gpus=2, arrivals_mw=FOUND_MW), start_s=None)
         first = replace(made.cards[0], pids=(os.getpid(),))  # we compute on it
         self.board = FileBoard.create(folder / "machine.json", made.with_card(0, first))
@@ -71,13 +68,13 @@ class Service:
         self.env = environment(folder / "machine.json") | {"AUTOCAP_STATE_DIR": str(self.state_dir)}
         self.env["AUTOCAP_HELPER"] = str(self.path)
         self.env.pop("AUTOCAP_OBSERVE", None)
-        self._words, self._begin = words, begin
-        self._processes: list[Process] = []
+        self._words = words
+        self._processes: list[subprocess.Popen[str]] = []
         self.process = self.start()
 
-    def start(self) -> Process:
-        words = [sys.executable, "-m", "autocap", "helper", "serve", *self._words]
-        self.process = self._begin(words, env=self.env, stderr=subprocess.PIPE)
+    def start(self) -> "subprocess.Popen[str]":
+        words = [sys.executable, "-P", "-m", "autocap", "helper", "serve", *self._words]
+        self.process = subprocess.Popen(words, env=self.env, stderr=subprocess.PIPE, text=True)
         self._processes.append(self.process)
         assert self.process.stderr is not None
         self.said = []
@@ -89,10 +86,10 @@ class Service:
             pytest.fail("".join(self.said))
         return self.process
 
-    def client(self) -> Process:
+    def client(self) -> "subprocess.Popen[str]":
         """One that has set its caps."""
-        words = [sys.executable, "-c", CLIENT, str(self.path), *self.uuids]
-        made = warm.start(words, env=self.env, stdout=subprocess.PIPE, start_new_session=True)
+        words = [sys.executable, "-P", "-c", CLIENT, str(self.path), *self.uuids]
+        made = subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self._processes.append(made)
         assert made.stdout is not None
         assert made.stdout.readline() == "set\n"
@@ -127,16 +124,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.end()
 
 
-@pytest.fixture
-def service_from_nothing(tmp_path: Path) -> Iterator[Service]:
-    """In an interpreter of its own, which has imported no more than the helper needs."""
-    made = Service(tmp_path, begin=partial(subprocess.Popen, text=True))
-    yield made
-    made.end()
-
-
-def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service_from_nothing):
-    service = service_from_nothing
+def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service):
     client = service.client()
     client.kill()
     until(service.are_back)
@@ -255,8 +243,8 @@ def test_another_users_devices_cannot_be_had_and_no_other_group_connects(reachab
             helper.ask(Op.LEND, Lent, devices=service.uuids[1:])
             helper.ask(Op.SET, Done, watts=(160.0,))
             assert service.limits_mw() == (FOUND_MW[0], 160_000)
-            words = [sys.executable, "-m", "autocap", "helper", "status", "--json"]
-            shown = json.loads(warm.run(words, env=service.env).stdout)
+            words = [sys.executable, "-P", "-m", "autocap", "helper", "status", "--json"]
+            shown = json.loads(subprocess.run(words, env=service.env, check=True, capture_output=True).stdout)
             assert [lease["uid"] for lease in shown["leases"]] == [20_001]
             assert [device["lent_to"] is None for device in shown["devices"]] == [True, False]
         until(service.are_back)
