@@ -153,8 +153,8 @@ class FileBoard:
     def _write(self, state: State) -> None:
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         temporary.write_text(json.dumps(encode(state)))
-        # The kernel's own time has a grain of milliseconds, within which a number of a file comes again: whoever has read
-        # the one before the last would take the last for it.
+        # The kernel's own time may have a grain of milliseconds, within which a file's number comes again: whoever has
+        # read the one before the last would take the last for it.
         now_ns = time.time_ns()
         os.utime(temporary, ns=(now_ns, now_ns))
         temporary.rename(self._path)
