@@ -33,7 +33,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_why_no_cluster_is_reached_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    says = "for second in range(3): print(f'[2026-01-01 00:00:0{second} W 1 1] client.cc:210: no token')"
+    says = "for second in range(3): print(f'[2026-01-01 00:00:0{second} W 1 1] client.cc:210: no token', flush=True)"
     relay = [sys.executable, "-c", f"{says}\nraise SystemExit('Ray cannot be reached at here: no answer')"]
     monkeypatch.setattr(carrier, "command", lambda *args, **options: ["sh", "-c", '"$@" 1>&2', "sh", *relay])
     with pytest.raises(EngineUnavailable) as refusal:
