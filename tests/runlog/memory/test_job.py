@@ -173,7 +173,7 @@ def test_what_a_running_job_was_started_with_gives_the_same_key(folder: Path) ->
 def test_of_another_users_process_and_of_one_that_is_gone_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     us = os.geteuid()
     with job(SLEEPING) as process:
-        eventually(lambda: Job.running(process.pid) is not None)  # in the middle of its exec it has no command line
+        assert eventually(lambda: Job.running(process.pid) is not None)  # amid its exec it has no command line
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
         assert Job.running(process.pid) is None
         monkeypatch.undo()
