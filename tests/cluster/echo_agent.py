@@ -22,7 +22,9 @@ def say(message: FromAgent) -> None:
 
 def leave(number: int, why: str) -> NoReturn:
     time.sleep(0.5)  # as putting a limit back takes
-    (Path(sys.argv[1]) / f"left-{number}").write_text(why)
+    leaving = Path(sys.argv[1]) / f"leaving-{number}"
+    leaving.write_text(why)
+    leaving.rename(leaving.with_name(f"left-{number}"))  # who sees it sees all of it
     os._exit(0)
 
 
