@@ -61,13 +61,15 @@ test: venv
 	$(VENV)/bin/python -m pytest -n 4 --dist worksteal
 
 # Apart, as importing them takes longer than all the other tests together. Where they cannot be installed, as without a
-# network, what needs them is skipped.
+# network, what needs them is skipped. Those of Ray come last, as a cluster takes all of a small machine and trainings
+# beside it are too uneven to be tuned.
 test-frameworks: venv
 	@test $(FRAMEWORKS) -nt $(INSTALLED) || { \
 	    $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	        -e '.[workloads,dev,frameworks]' && touch $(FRAMEWORKS) || \
 	    echo "the frameworks cannot be installed here; their tests are skipped" >&2; }
-	$(VENV)/bin/python -m pytest tests/frameworks -rs -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest tests/frameworks -rs -n 2 --dist loadfile --ignore-glob='*/test_ray*'
+	$(VENV)/bin/python -m pytest tests/frameworks/test_ray*.py -rs -n 2 --dist loadfile
 
 lint: venv
 	$(VENV)/bin/ruff format --check .
