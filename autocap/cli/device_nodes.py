@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from autocap.cli.device_inventory import Inventory, here, inventory_of
+from autocap.cluster.agent.spare import awaited
 from autocap.cluster.protocol import Listed, Lost, Word, line_of
 from autocap.errors import EngineUnavailable
 
@@ -67,7 +68,7 @@ def _inventory(devices: str) -> Inventory | str:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m autocap.cli.device_nodes", description=__doc__)
     parser.add_argument("--spare", action="store_true", help="begin once a line has come")
-    if parser.parse_args(argv).spare and not sys.stdin.buffer.readline():
+    if parser.parse_args(argv).spare and awaited(sys.stdin.fileno()) is None:
         return 0
     out = os.dup(1)
     os.dup2(2, 1)  # for protocol lines alone

@@ -32,6 +32,7 @@ from autocap.cluster import ray_actor
 from autocap.cluster.carriers import NO_RAY
 from autocap.cluster.protocol import BadLine, Do, Lost, Message, Word, addressed, line_of
 from autocap.cluster.sharing import Share
+from autocap.job.lines import write_whole
 
 try:
     import ray
@@ -137,7 +138,7 @@ class Relay:
 
     def _say(self, number: int, line: bytes) -> None:
         with suppress(BrokenPipeError):  # nobody hears any more: our input ends next
-            _write(self._out, b"%d: %s\n" % (number, line))
+            write_whole(self._out, b"%d: %s\n" % (number, line))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -220,7 +221,7 @@ async def _carry(agent: Sequence[str], out: int, look: Callable[[], RayJob | Non
         job = await _job(look)
         if job is not None:
             relay = Relay(dict(enumerate(await ends.take(job))), out)
-            _write(out, _first(job))
+            write_whole(out, _first(job))
             await _pass_on(relay)
     finally:
         ends.end_all()
@@ -249,7 +250,7 @@ async def _join(ends: Ends, relay: Relay, number: int, name: str) -> None:
 
 
 async def _tell(out: int) -> None:
-    _write(out, _first(offering()))
+    write_whole(out, _first(offering()))
 
 
 def _first(job: RayJob) -> bytes:
@@ -280,11 +281,6 @@ async def _headless() -> None:
 
 def _first_line(error: RayError) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _write(out: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(out, data) :]
 
 
 if __name__ == "__main__":

@@ -54,11 +54,12 @@ def bent(
         own = np.log(np.sqrt(np.maximum(stated**2 - error**2, _LEAST**2)))
         even = np.exp(near[:, inner] @ own[inner] / near[:, inner].sum(axis=1))
         away = np.log(shown / value[places])
-        far = np.abs(away) > _FAR * np.hypot(noise, even[places])
-        sure = np.where(far & _agree(away, log_w[places]), np.abs(away), 0.0)
+        size = np.abs(away)
+        far = size > _FAR * np.hypot(noise, even[places])
+        sure = np.where(far & _agree(away, log_w[places]), size, 0.0)
         even = np.maximum(even, np.max(sure * alike[:, places], axis=1))
         prior = even[:, None] * even[None, :] * alike
-        noise = np.maximum(noise, np.where(np.abs(away) > _FAR * np.hypot(noise, even[places]), np.abs(away) / _FAR, 0))
+        noise = np.maximum(noise, np.where(size > _FAR * np.hypot(noise, even[places]), size / _FAR, 0))
         gain = prior[:, places] @ np.linalg.inv(prior[np.ix_(places, places)] + np.diag(noise**2))
         off = gain @ away
         left = np.maximum(even**2 - np.sum(gain * prior[:, places], axis=1), 0.0)

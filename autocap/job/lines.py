@@ -1,6 +1,7 @@
-"""A process of ours beside us that prints lines, as whoever started it hears them: a look takes no longer than there is
-something to read."""
+"""A process of ours beside us that prints lines: `write_whole` is its end, and `Lines` that of whoever started it,
+where a look takes no longer than there is something to read."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -40,3 +41,9 @@ class Lines:
     def close(self) -> None:
         """End it with all that it started."""
         self._child.close()
+
+
+def write_whole(fd: int, data: bytes) -> None:
+    """Write all of it, whatever the reader takes at once. Raises OSError."""
+    while data:
+        data = data[os.write(fd, data) :]

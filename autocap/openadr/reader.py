@@ -4,12 +4,12 @@ It is told whom to ask as JSON, and prints a line of JSON whenever there is some
 once a second while it is not waiting for an answer.
 """
 
-import os
 import socket
 import sys
 import time
 from collections.abc import Sequence
 
+from autocap.job.lines import write_whole
 from autocap.openadr.credentials import find_credentials
 from autocap.openadr.source import VtnSource
 from autocap.openadr.vtn import Vtn
@@ -31,11 +31,6 @@ def main(words: Sequence[str]) -> None:
     while True:
         said = watched.look(time.time(), time.monotonic())
         is_news = said is not None and said != before
-        _write(f"{printable_json(encode(said)) if is_news else ''}\n".encode())
+        write_whole(sys.stdout.fileno(), f"{printable_json(encode(said)) if is_news else ''}\n".encode())
         before = said or before
         time.sleep(_LOOK_S)
-
-
-def _write(line: bytes) -> None:
-    while line:
-        line = line[os.write(sys.stdout.fileno(), line) :]

@@ -3,12 +3,12 @@
 It is told its sources as words, KIND SOURCE each, and prints a line of JSON whenever there is something to say.
 """
 
-import os
 import sys
 import threading
 import time
 from collections.abc import Sequence
 
+from autocap.job.lines import write_whole
 from autocap.prices.watching import LOOK_S, Watched
 from autocap.printable import printable_json
 from autocap.runlog.codec import encode
@@ -33,10 +33,5 @@ def _watch(watched: Watched) -> None:
         if said is not None:
             line = f"{printable_json(encode(said))}\n".encode()
             with _printing:
-                _write(line)
+                write_whole(sys.stdout.fileno(), line)
         time.sleep(LOOK_S)
-
-
-def _write(line: bytes) -> None:
-    while line:
-        line = line[os.write(sys.stdout.fileno(), line) :]
