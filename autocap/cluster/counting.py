@@ -88,5 +88,5 @@ class ClusterCounter:
         """What turns samples into marks: as on one machine, but whether calls can be counted only the agents know."""
         if self._ours or self._kind != "auto":
             return self._inner.progress(sensor)
-        rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS)
+        rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS, late=True)
         return BestProgress(StepProgress(CALLS, call_target(CALLS).what), rest, CALLS_WITHIN_SECONDS, late=True)

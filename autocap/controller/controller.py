@@ -29,6 +29,7 @@ from autocap.controller.known_curve import KnownCurve
 from autocap.controller.outset import Outset
 from autocap.controller.pace import Pace
 from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
+from autocap.controller.proving import Proving
 from autocap.controller.remembered import Remembered
 from autocap.controller.search import NewStrategy, Search
 from autocap.controller.waiting import Hopeless, Ready, Rough, Steady, Waiting
@@ -76,7 +77,8 @@ class Controller:
         self.ended_because: str | None = None  # why the tuning ended before the job did
         self._started = False
         self._out = Outbox(original_w)
-        self._phase: Phase = Waiting.first(config, progress, self._out, sensor, remembered)
+        self._proving = Proving(config, progress, self._out, sensor, grid)
+        self._phase: Phase = Waiting.first(config, progress, self._out, self._proving, sensor, remembered)
         self._intake, self._pace = Intake(progress, self._out, idle or IdleWatch()), Pace(sensor)
         self._prober = Prober(config, sensor)
         deadline = Deadline(config, finish_s, self._intake, self._out)
@@ -255,7 +257,8 @@ class Controller:
         self._await_steadiness()
 
     def _await_steadiness(self) -> None:
-        self._phase = Waiting(self._config, self._progress, self._out)
+        self._proving.end()
+        self._phase = Waiting(self._config, self._progress, self._out, self._proving)
         self._out.enter(State.WAITING)
 
     # The phases, in their order.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from autocap.config import TuneConfig
 from autocap.controller.actions import Outbox
 from autocap.controller.first_look import FirstLook, rough
+from autocap.controller.proving import Proving
 from autocap.controller.remembered import Remembered
 from autocap.measurement.metering import Metered
 from autocap.measurement.steadiness import SteadinessWatch
@@ -46,8 +47,8 @@ Ready = Rough | Steady | Hopeless
 class Waiting:
     """Takes samples until it is known how to go on.
 
-    look: for a rough baseline, with which a search need not wait; `None` where it has to. remembered: whose cap holds
-    meanwhile; `None` where the limits found on arrival do.
+    proving: of a period that only a trial proves. look: for a rough baseline, with which a search need not wait; `None`
+    where it has to. remembered: whose cap holds meanwhile; `None` where the limits found on arrival do.
     """
 
     def __init__(
@@ -55,13 +56,14 @@ class Waiting:
         config: TuneConfig,
         progress: Progress,
         outbox: Outbox,
+        proving: Proving,
         *,
         look: FirstLook | None = None,
         remembered: Remembered | None = None,
     ) -> None:
         self._config, self._progress, self._out = config, progress, outbox
         self._since_s, self._until_s = outbox.now_s, outbox.now_s + config.wait_s
-        self._look, self._remembered = look, remembered
+        self._proving, self._look, self._remembered = proving, look, remembered
         self._watch = SteadinessWatch(outbox.original_w)
 
     @classmethod
@@ -70,15 +72,17 @@ class Waiting:
         config: TuneConfig,
         progress: Progress,
         outbox: Outbox,
+        proving: Proving,
         sensor: SensorInfo,
         remembered: Remembered | None,
     ) -> "Waiting":
         """That of a run. Under a limit on slowdown nothing has been saved up yet that another cap could cost, and who
         only observes loses nothing."""
         if config.observe or config.metric.max_slowdown is not None:
-            return cls(config, progress, outbox)
+            return cls(config, progress, outbox, proving)
         look = FirstLook(outbox.original_w, sensor, config.min_batches)
-        return cls(config, progress, outbox, look=look, remembered=remembered if progress.kind in COUNTED else None)
+        known = remembered if progress.kind in COUNTED else None
+        return cls(config, progress, outbox, proving, look=look, remembered=known)
 
     def begin(self) -> None:
         """The first sample has come."""
@@ -92,6 +96,7 @@ class Waiting:
 
     def limited(self) -> None:
         """Other limits hold where no cap is tried."""
+        self._proving.end()
         if self._remembered is not None and not self._out.allows(self._remembered.cap_w):
             self._remembered = None
         if self._remembered is None:
@@ -111,6 +116,8 @@ class Waiting:
         """Take in a sample; how to go on, once that is known."""
         if self._remembered is not None:
             return self._at_remembered(self._remembered, metered)
+        if self._is_proving(metered):
+            return None
         steady = self._watch.add(metered)  # also where a rough baseline is found: it may not do
         found = None if self._look is None else self._look.add(metered, self._progress.kind)
         if found is not None:
@@ -129,6 +136,17 @@ class Waiting:
         if steady is None:
             self._out.warn(f"activity was not steady within {waited_s:g} s; measuring it all the same")
         return Steady(window=steady, iteration_s=self._watch.iteration_s)
+
+    def _is_proving(self, metered: Metered) -> bool:
+        """Whether a trial for a period is under way, or just ended: nothing of it counts, and the wait begins anew."""
+        before = self._proving.is_under_way
+        self._proving.take(metered)
+        if before and not self._proving.is_under_way:
+            self._since_s, self._until_s = metered.t_s, metered.t_s + self._config.wait_s
+            if self._look is not None:
+                self._look.begin(self._out.original_w)
+            self.again()
+        return before or self._proving.is_under_way
 
     @property
     def _longer_s(self) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from autocap.config import PERIOD_AWAITED_SECONDS
 from autocap.records import Sample
 
 COUNTED = ("steps", "calls", "regex")  # kinds that say at once when an iteration has ended
@@ -56,6 +57,11 @@ class Progress(Protocol):
         """Until when, on the run's clock, it is worth waiting for marks, as something shows; `NEVER_S` otherwise."""
 
     @property
+    def unproven_s(self) -> float | None:
+        """The period, seconds, of a pattern in the power that only a trial at another cap can prove to be the job's own;
+        `None` where there is none."""
+
+    @property
     def is_over(self) -> bool:
         """Whether no mark will come any more, whatever the job does."""
 
@@ -85,6 +91,7 @@ class StepProgress:
     confidence = "high"
     follows_power = False
     worth_until_s = NEVER_S
+    unproven_s: float | None = None
     notice: str | None = None
 
     def __init__(
@@ -137,6 +144,7 @@ class SpeedProgress:
     is_over = False
     advice = HAVE_COUNTED
     worth_until_s = NEVER_S
+    unproven_s: float | None = None
     notice: str | None = None
 
     def __init__(self) -> None:
@@ -190,7 +198,8 @@ class BestProgress:
         self._chosen: Progress | None = None if within_s > 0 else other
         if math.isinf(within_s):
             self._chosen = better
-        self._awaited = _LATE_MARKS if late else 0  # of the better one, until it takes the other's place
+        late_marks = 1 if better.follows_power else _LATE_MARKS
+        self._awaited = late_marks if late else 0  # of the better one, until it takes the other's place
         self._made_do: str | None = None  # why the other one was taken, where it is a proxy
 
     @property
@@ -220,6 +229,12 @@ class BestProgress:
         return max(self._better.worth_until_s, self._other.worth_until_s)
 
     @property
+    def unproven_s(self) -> float | None:
+        if self._chosen is not None:
+            return self._chosen.unproven_s
+        return self._better.unproven_s or self._other.unproven_s
+
+    @property
     def is_over(self) -> bool:
         return self._chosen is not None and self._chosen.is_over
 
@@ -232,12 +247,14 @@ class BestProgress:
     @property
     def follows_power(self) -> bool:
         if self._chosen is not None:
-            return self._chosen.follows_power
+            return self._chosen.follows_power or (self._awaited > 0 and self._better.follows_power)
         return self._better.follows_power or self._other.follows_power
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         if self._better.is_over and self._chosen is not self._other:
             self._chosen, self._awaited = self._other, 0
+        if self._better.follows_power and self._first_s is not None:  # that takes a sample for each reading
+            self._awaited *= sample.t_s < self._first_s + PERIOD_AWAITED_SECONDS
         if self._chosen is self._other and self._awaited:
             counted = self._better.marks(sample)
             self._awaited -= bool(counted)

@@ -189,7 +189,7 @@ class IterationCounter:
                 rest = BestProgress(self._call_progress(), PeriodProgress(sensor), STEPS_WITHIN_SECONDS, late=True)
                 return BestProgress(StepProgress(), rest, STEPS_WITHIN_SECONDS, late=True)
             case "outside":
-                rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS)
+                rest = BestProgress(PeriodProgress(sensor), SpeedProgress(), PERIOD_WITHIN_SECONDS, late=True)
                 if self._calls is None or self._calls.hopeless:
                     return rest
                 within_s = CALLS_WITHIN_SECONDS if self._calls.is_watching else 0.0

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 _MEAN_W = 200.0
 _IDLE_W = 60.0
 _HOST_POWER = 0.7  # phases that draw less wait for the host: a cap neither slows nor flattens them
-_LEAD_S = 1.5  # true power before the first reading that is kept, so that every window of the sensor is full
+LEAD_S = 1.5  # true power before the first reading that is kept, so that every window of the sensor is full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,9 @@ class Load:
 
 def record(load: Load, sensor: SensorCase, span_s: float, rng: np.random.Generator) -> Signal:
     """A training job seen through a sensor for span_s seconds."""
-    edges_s, power_w, progress_t_s, progress = _truth(load, span_s + _LEAD_S, rng)
+    edges_s, power_w, progress_t_s, progress = truth(load, span_s + LEAD_S, rng)
     t_s, read_w = read(edges_s, power_w, sensor, rng)
-    keep = t_s >= _LEAD_S
+    keep = t_s >= LEAD_S
     return Signal(
         t_s=t_s[keep],
         power_w=read_w[keep],
@@ -111,7 +111,7 @@ def read(edges_s: Floats, power_w: Floats, sensor: SensorCase, rng: np.random.Ge
     return readings.t_s, readings.power_w
 
 
-def _truth(load: Load, span_s: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
+def truth(load: Load, span_s: float, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
     """Edges and powers of true power; moments and counts of progress."""
     shares, powers = _at_cap(load)
     period_s = load.period_s * load.slowdown
@@ -221,9 +221,9 @@ NULLS = tuple(_NOISES)
 
 def record_noise(kind: str, sensor: SensorCase, span_s: float, rng: np.random.Generator) -> Signal:
     """A load of that kind, which repeats nothing, seen through a sensor."""
-    edges_s = np.arange(0.0, span_s + _LEAD_S + 0.005, 0.01)
+    edges_s = np.arange(0.0, span_s + LEAD_S + 0.005, 0.01)
     watts = _MEAN_W + 10.0 * _NOISES[kind](edges_s[:-1], rng)
     t_s, read_w = read(edges_s, np.maximum(watts, 1.0), sensor, rng)
-    keep = t_s >= _LEAD_S
+    keep = t_s >= LEAD_S
     empty = np.empty(0)
     return Signal(t_s=t_s[keep], power_w=read_w[keep], progress_t_s=empty, progress=empty)

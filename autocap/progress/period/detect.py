@@ -1,12 +1,12 @@
 """The absolute question: does the power signal repeat, and how long is a cycle?"""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from autocap.progress.period import candidates
-from autocap.progress.period.beat import Seen, Witness, counter_says, unlike_a_beat
+from autocap.progress.period.beat import Beat, Seeing, Witness, beat
+from autocap.progress.period.bound import Draw
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
@@ -22,6 +22,7 @@ _FEWEST_CYCLES_OF_HALF = 5.0
 _HALVES = ((0.0, 0.4), (0.0, 0.5), (0.5, 1.0), (0.6, 1.0))
 _GOOD = 0.97
 _MULTIPLES = (2, 3, 4, 5)
+_HOLDS = 0.9  # of the waveform's power, in the multiples of an order: it is made of so many parts alike
 _ALIKE = 0.5  # of the waveform's power, in the multiples of an order: so many parts that may each be an iteration
 _LYING, _LONG_LYING_S = 0.2, 1.5  # of a cycle, and seconds: a checkpoint as likely as a wait within an iteration
 _WELL_EXPLAINED = 0.985
@@ -36,6 +37,7 @@ _SENSOR_NOISE = 0.008
 _BETTER = 0.10
 _MUCH_BETTER = 0.50
 _WITNESS_REPEATS = 0.10
+_FORESEEN = Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
 _EDGE = 9  # readings about a pause, with the way into it and out of it
 _BETWEEN_PAUSES = 0.9  # share of the variation there that a pattern must explain
 
@@ -48,14 +50,15 @@ def detect(
     window_s: float = 0.0,
     counted: Witness | None = None,
     witnesses: Sequence[Witness] = (),
+    draw: Draw | None = None,
 ) -> PeriodEstimate:
     """Look for a period in readings with their own stamps.
 
     t_s, power_w: fresh readings only, ascending, shape (n,), seconds and watts. update_s, window_s: of the sensor; 0
     for a window that is not known. counted: mean power between two moves of the energy counter, as (stamps, values),
-    each at the later move. witnesses: other signals of the same job: utilisation, PCIe traffic. A period is verified
-    where a beat with a faster load is excluded, by the counter or by the readings of a known sensor, and the counter or
-    a witness repeats with it; a witness alone verifies nothing, since it may be sampled along with the power.
+    each at the later move. witnesses: other signals of the same job, as utilisation: that they repeat as well shows that
+    something does, and nothing of a beat, as they are sampled along with the power. draw: what the card can draw. A
+    period is verified where no load faster than the sensor can look like it.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
     if series is None:
@@ -68,7 +71,8 @@ def detect(
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, "no stretch of the signal repeats the one before it")
-    return _judged(refined(fit, series, period_of(fit)), series, _Seeing(update_s, window_s, counted, witnesses))
+    seeing = Seeing(update_s=update_s, window_s=window_s, counted=counted, draw=draw)
+    return _judged(_one_period(refined(fit, series, period_of(fit)), series, update_s), series, seeing, witnesses)
 
 
 def search(series: Series, *, shortest_s: float) -> Fit | None:
@@ -117,33 +121,39 @@ def _fitted(series: Series, periods: Iterable[float]) -> list[Fit]:
     return [fit for period in periods if (fit := locate(series, period)) is not None]
 
 
+def _one_period(fit: Fit, series: Series, update_s: float) -> Fit:
+    """The fit to one of many parts alike, where what was found is made of so many that they are one period each; or to
+    twice the period, where the half of it leaves more than it does."""
+    period_s = period_of(fit)
+    if fit.explained < _WELL_EXPLAINED and 2 * period_s < series.span_s / _FEWEST_CYCLES:
+        two = locate(series, 2 * period_s)
+        if two is not None and two.evidence > fit.evidence + _ALIAS_COST and doubt(two, series) is None:
+            return two
+    parts = [n for n in fit.parts(_HOLDS) if n >= max(_MULTIPLES) and period_s >= n * _RESOLVED_UPDATES * update_s]
+    for number in reversed(parts):
+        one = locate(series, period_s / number)
+        if one is not None and doubt(one, series) is None:
+            return one
+    return fit
+
+
 def period_of(fit: Fit) -> float:
     """The mean period over what belongs to the pattern, seconds."""
     return kept_spans(fit).period_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Seeing:
-    """The sensor, and what there is beside its readings."""
-
-    update_s: float
-    window_s: float
-    counted: Witness | None
-    witnesses: Sequence[Witness]
-
-
-def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
+def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witness]) -> PeriodEstimate:
     spans = kept_spans(fit)
     start_s, end_s = fit.time_s(np.array([spans.spans_u[0][0], spans.spans_u[-1][1]]))
-    found = doubt(fit, series)
-    counter = Seen.UNCLEAR if found is not None else _counter(fit, series, spans.period_s, seeing)
-    found = found or _alias(fit, series, spans.period_s, seeing, counter)
-    excluded = found is None and (counter is Seen.YES or seeing.window_s > 0)  # a beat
-    verified = excluded and _confirmed(spans.period_s, seeing)
-    verdict, reason = found or (Verdict.PERIODIC, "the signal repeats")
-    if found is None and not verified:
-        unknown = "what a reading averages over is not known, so a beat is not excluded"
-        reason = f"the signal repeats; {'no second witness confirms it' if excluded else unknown}"
+    others = [*witnesses, *([] if seeing.counted is None else [seeing.counted])]
+    found, may_be = doubt(fit, series), None
+    if found is _FORESEEN and any(_agrees(other, spans.period_s) for other in others):
+        found = doubt(fit, series, borne_out=True)
+    if found is None and spans.period_s < _RESOLVED_UPDATES * seeing.update_s:
+        found = Verdict.UNRESOLVABLE, f"{spans.period_s:.3f} s is under three updates of the sensor: it may be an alias"
+    elif found is None:
+        may_be = beat(fit, series, spans.period_s, seeing)
+    verdict, reason = found or _said(may_be, spans.period_s, seeing)
     return PeriodEstimate(
         start_s=float(start_s),
         end_s=float(end_s),
@@ -152,45 +162,46 @@ def _judged(fit: Fit, series: Series, seeing: _Seeing) -> PeriodEstimate:
         rel_stderr=spans.rel_stderr,
         cycles=spans.cycles,
         confidence=float(np.clip(repetition(fit, series), 0.0, 1.0)),
-        verified=verified,
-        multiples=_multiples(fit, spans.period_s, seeing.update_s) if found is None else (),
+        verified=may_be is Beat.EXCLUDED,
+        open=may_be in (Beat.UNLIKELY, Beat.POSSIBLE),
+        multiples=_multiples(fit, spans.period_s, seeing.update_s) if verdict is Verdict.PERIODIC else (),
         reason=reason,
     )
 
 
-def _counter(fit: Fit, series: Series, period_s: float, seeing: _Seeing) -> Seen:
-    if seeing.counted is None:
-        return Seen.UNCLEAR
-    kept = series.t_s[fit.keep], series.y[fit.keep] * series.spread_w
-    return counter_says(period_s, *kept, *seeing.counted, window_s=seeing.window_s)
-
-
-def _alias(fit: Fit, series: Series, period_s: float, seeing: _Seeing, counter: Seen) -> tuple[Verdict, str] | None:
-    """Why what repeats may be something faster, folded by the sampling; `None` where that is excluded, or for a sensor
-    that is not known unlikely."""
-    update_s = seeing.update_s
-    if period_s < _RESOLVED_UPDATES * update_s:
-        return Verdict.UNRESOLVABLE, f"{period_s:.3f} s is under three updates of the sensor: it may be an alias"
-    if counter is Seen.NO:
-        return Verdict.UNRESOLVABLE, f"the energy counter does not see the period of {period_s:.3f} s: it is an alias"
-    if counter is Seen.YES or unlike_a_beat(fit, series, period_s, update_s=update_s, window_s=seeing.window_s):
-        return None
-    why = f"it may be a beat: a load faster than the sensor, sampled every {update_s:.3g} s, would look the same"
-    return Verdict.AMBIGUOUS, why
+def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict, str]:
+    """The verdict on what repeats, and the reason."""
+    decides = (
+        "one trial at another cap" if seeing.counted is not None else "an energy counter, or one trial at another cap"
+    )
+    match may_be:
+        case Beat.SHOWN:
+            return (
+                Verdict.UNRESOLVABLE,
+                f"the energy counter does not see the period of {period_s:.3f} s: it is an alias",
+            )
+        case Beat.POSSIBLE:
+            return (
+                Verdict.AMBIGUOUS,
+                f"it may be a beat: a load faster than the sensor, sampled every {seeing.update_s:.3g} s, would look the "
+                f"same; {decides} would decide it",
+            )
+        case Beat.UNLIKELY:
+            return (
+                Verdict.PERIODIC,
+                "the signal repeats; what a reading averages over is not known, so a beat is not excluded; "
+                f"{decides} would decide it",
+            )
+        case _:
+            return Verdict.PERIODIC, "the signal repeats, and no load faster than the sensor can look like this"
 
 
 def _multiples(fit: Fit, period_s: float, update_s: float) -> tuple[int, ...]:
-    return tuple(n for n in fit.parts(_ALIKE) if period_s >= n * _RESOLVED_UPDATES * update_s)
+    return tuple(n for n in fit.parts(_ALIKE) if n <= max(_MULTIPLES) and period_s >= n * _RESOLVED_UPDATES * update_s)
 
 
-def _confirmed(period_s: float, seeing: _Seeing) -> bool:
-    """Whether a second signal repeats at the period as well."""
-    others = seeing.witnesses if seeing.counted is None else [seeing.counted, *seeing.witnesses]
-    return any(_agrees(other, period_s) for other in others)
-
-
-def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
-    """Why a fit does not count as a period; `None` when it does."""
+def doubt(fit: Fit, series: Series, *, borne_out: bool = False) -> tuple[Verdict, str] | None:
+    """Why a fit does not count as a period; `None` when it does. borne_out: another signal repeats with it."""
     spans, repeats, better = kept_spans(fit), repetition(fit, series), surprise(fit, series)
     if spans.cycles < _FEWEST_CYCLES:
         return Verdict.UNRESOLVABLE, f"only {spans.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
@@ -210,8 +221,8 @@ def doubt(fit: Fit, series: Series) -> tuple[Verdict, str] | None:
     lying = longest_low(fit)
     if lying > _LYING and lying * spans.period_s > _LONG_LYING_S:
         return Verdict.AMBIGUOUS, "the job lies still for long in what repeats: it may be the cycle of checkpoints"
-    if better < (_BETTER if dense and noise <= _SENSOR_NOISE else _MUCH_BETTER):
-        return Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
+    if better < (_BETTER if borne_out or (dense and noise <= _SENSOR_NOISE) else _MUCH_BETTER):
+        return _FORESEEN
     return None
 
 

@@ -25,7 +25,7 @@ _CYCLES_PER_LEVEL = 3.0
 _WALK = (2e-4, 0.12)  # smallest and largest standard deviation of the phase per cycle
 _FREE = 1.0  # of the phase across what is left out
 _OFFSET = 0.5
-_PARTS = (2, 3, 4, 5)
+_CLEAR = 4.5  # times its variance: a harmonic's power that is more than noise
 _OUTSIDE = 3.5  # what a reading that is left out costs the evidence
 
 
@@ -79,9 +79,11 @@ class Fit:
 
     def parts(self, share: float) -> list[int]:
         """Of how many parts alike the cycle may be made: the numbers whose multiples, among the harmonics, have more
-        than this share of the waveform's power."""
-        power = np.abs(self.coefficients) ** 2
-        return [n for n in _PARTS if len(power) >= n and power[n - 1 :: n].sum() > share * power.sum()]
+        than this share of the waveform's power that is no noise."""
+        size = len(self.coefficients)
+        noise = np.diag(self.posterior)[-2 * size :].reshape(2, size).sum(axis=0)
+        power = np.maximum(np.abs(self.coefficients) ** 2 - _CLEAR * noise, 0.0)
+        return [n for n in range(2, size + 1) if power[n - 1 :: n].sum() > share * power.sum()]
 
     def time_s(self, u: Floats) -> Floats:
         """When each of some nominal phases was reached, on the readings' own clock; shape (n,)."""

@@ -13,11 +13,14 @@ from autocap.config import PERIOD_AWAITED_SECONDS, PERIOD_WITHIN_SECONDS
 from autocap.progress import HAVE_COUNTED, LONGER, NEVER_S, Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
 from autocap.progress.period.estimate import Floats
+from autocap.progress.period.bound import Draw
 from autocap.progress.period.glimpse import glimpse
+from autocap.progress.period.proof import Tried, tried
 from autocap.progress.period.signals import CapSignals
 from autocap.records import Sample, SensorInfo
 
 _FEWEST_CYCLES = 12.0
+_MANY_CYCLES = 24.0  # in which twice and three times the period were looked for as well, so that one look will do
 _LOCK_ERROR = 0.01
 _FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
 _FIRST_LOOK_S = 4.0
@@ -35,6 +38,8 @@ _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four ti
 _SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.15
+_PEAK = 1.5  # times the power limit: what a card draws for moments
+_CONSIDERED_S = 2 * PERIOD_WITHIN_SECONDS  # that a pattern which is not proven yet is worth waiting for
 _MOST_MISTAKES = 3
 _MORE_MAY_HELP = (" yet", " are needed", " to tell a period")  # how troubles end that a longer signal may cure
 _NOT_FOLLOWED = "the pattern cannot be followed through the readings"
@@ -55,7 +60,11 @@ class PeriodProgress:
         self._sensor = sensor
         self._template: Template | None = None
         self._device: int | None = None  # on which it was learned
-        self._seen_s: float | None = None
+        self._seen_s: float | None = None  # the period that was seen last, proven or not
+        self._candidate: Template | None = None  # a waveform that repeats, and may be a beat's
+        self._candidate_clock_hz: float | None = None
+        self._found_twice = False  # the candidate
+        self._tried = False  # at another cap, whether the candidate is one
         self._learned_at: tuple[float | None, ...] = ()
         self._arrival: tuple[float | None, ...] | None = None  # limits
         self._learned_clock_hz: float | None = None
@@ -81,12 +90,54 @@ class PeriodProgress:
             return f"{LONGER}, or {HAVE_COUNTED}"
         return HAVE_COUNTED if self._signals.clock_hz is None else f"pass --progress speed, or {HAVE_COUNTED}"
 
+    @property
+    def unproven_s(self) -> float | None:
+        """The period of a pattern that was found twice, and that only a trial at another cap can prove, seconds."""
+        if self._template is not None or self._tried or self._refuted is not None or not self._found_twice:
+            return None
+        return None if self._candidate is None else self._candidate.period_s
+
+    @property
+    def _at_first(self) -> bool:
+        """Whether the limits are those found on arrival."""
+        return self._caps == self._arrival
+
+    @property
+    def _draw(self) -> Draw | None:
+        """What the card can draw, at most: more than its limit, which holds on average."""
+        limits_w = [limit_w for limit_w in self._arrival or () if limit_w]
+        return Draw(least_w=0.0, most_w=_PEAK * max(limits_w)) if limits_w else None
+
+    def _consider(self, candidate: Template | None, device: int) -> None:
+        """Keep a pattern that is not proven, for the next look and a trial. One that is not found in a disturbed window
+        is not given up."""
+        if candidate is None or candidate.cycles < _FEWEST_CYCLES or candidate.rel_stderr > _LOCK_ERROR:
+            return
+        before = self._candidate
+        self._found_twice = before is not None and _agree(candidate.period_s, before.period_s)
+        self._candidate, self._candidate_clock_hz, self._device = candidate, self._signals.clock_hz, device
+
+    def _try(self, candidate: Template, t_s: Floats, power_w: Floats) -> None:
+        """See at another cap whether a candidate is a cycle of the job's own."""
+        clock_hz, before_hz = self._signals.clock_hz, self._candidate_clock_hz
+        found, times = tried(candidate, t_s, power_w, clock_hz=clock_hz, before_hz=before_hz)
+        if found is Tried.PROVEN:
+            self._template, self._learned_at = candidate, self._arrival or ()
+            self._learned_clock_hz = before_hz
+        elif found is Tried.REFUTED:
+            self._refuted = (
+                f"the period of {candidate.period_s:.3f} s went to {times or 0.0:.2f} times its length with the cap: it "
+                "is not the job's own cycle"
+            )
+            self.trouble = self._refuted
+
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)
         self._arrival = caps if self._arrival is None else self._arrival
         if caps != self._caps:
             if caps == self._arrival != self._learned_at:
                 self._template = self._device = self._seen_s = None  # a cap flattens the waveform: it is learned anew
+            self._tried |= self.unproven_s is not None and caps == self._arrival
             self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
         self._signals.take(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s
@@ -110,6 +161,8 @@ class PeriodProgress:
     def _await_more(self, now_s: float) -> None:
         """Where a pattern shows, look again when that may tell more, and let that be waited for."""
         self.worth_until_s = NEVER_S
+        if self._first_s is not None and self._candidate is not None and not self._tried and self._refuted is None:
+            self.worth_until_s = min(now_s + self._looked_s, self._first_s + _CONSIDERED_S)
         if self._shows_s is None or self._first_s is None:
             return
         looks_s = [cycles * self._shows_s for cycles in _LOOKS]
@@ -142,7 +195,7 @@ class PeriodProgress:
     @property
     def _growth(self) -> float:
         if self._template is None:
-            return _GROWTH_BLIND
+            return _GROWTH_BLIND if self._candidate is None else _GROWTH
         return _GROWTH if self._sure is None else _GROWTH_SURE
 
     def _begin(self, caps: tuple[float | None, ...], begun_s: float, settled_s: float) -> None:
@@ -153,7 +206,8 @@ class PeriodProgress:
         self._signals = CapSignals(self._sensor, settled_s)
         self._glimpse_at_s = _GLIMPSE_S
         # Once the period is known, a look before there are enough cycles could only say so.
-        enough_s = 0.0 if self._template is None else 1.1 * _FEWEST_CYCLES * self._template.period_s
+        known = self._template or self._candidate
+        enough_s = 0.0 if known is None else 1.1 * _FEWEST_CYCLES * known.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
         self._seen: Template | None = None  # the waveform at this cap, as of the look before
         self._sure: Template | None = None  # two looks agreed on its period
@@ -168,8 +222,10 @@ class PeriodProgress:
             self.trouble = f"the power sensor averages over {self._sensor.window_s:g} s, and there is no energy counter"
             return ()
         t_s, power_w, update_s, window_s = signal
+        if self._template is None and self._candidate is not None and not self._at_first:
+            self._try(self._candidate, t_s, power_w)
         if self._template is None:
-            if len(t_s) < _FEWEST_READINGS:
+            if len(t_s) < _FEWEST_READINGS or self._refuted is not None:
                 return ()
             estimate = detect(
                 t_s,
@@ -178,13 +234,17 @@ class PeriodProgress:
                 window_s=window_s,
                 counted=self._signals.counter(device),
                 witnesses=self._signals.witnesses(device),
+                draw=self._draw,
             )
             before_s, self._shows_s = self._seen_s, None
-            self._seen_s = estimate.period_s if estimate.verdict is Verdict.PERIODIC else None
+            if estimate.verdict is Verdict.PERIODIC:  # a disturbed window does not undo what one before it showed
+                self._seen_s = estimate.period_s
             self.trouble = _doubt(estimate, before_s)
             if self.trouble is None:
                 self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
                 self.trouble = _NOT_FOLLOWED if self._template is None else None
+            elif estimate.open and self._at_first:
+                self._consider(lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s), device)
             if self._template is None:
                 if self._signals.span_s >= _GLIMPSE_S:
                     may_do = (self.trouble or "").endswith(_MORE_MAY_HELP)
@@ -284,10 +344,10 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
     if estimate.verdict is not Verdict.PERIODIC:
         return f"no period in the power signal ({estimate.verdict.value}): {estimate.reason}"
     if not estimate.verified:
-        return f"the period of {estimate.period_s:.3f} s is not verified: {estimate.reason}"
+        return f"the period of {estimate.period_s:.3f} s is not proven: {estimate.reason}"
     if estimate.cycles < _FEWEST_CYCLES or (estimate.rel_stderr or 1.0) > _LOCK_ERROR:
         return f"the period of {estimate.period_s:.3f} s is not known well enough yet"
-    if before_s is None or not _agree(estimate.period_s or 0.0, before_s):
+    if estimate.cycles < _MANY_CYCLES and (before_s is None or not _agree(estimate.period_s or 0.0, before_s)):
         return f"the period of {estimate.period_s:.3f} s was not found a second time yet"
     return None
 

@@ -6,7 +6,7 @@ a sum of held readings is smeared over an update. Energy is still summed where i
 
 import numpy as np
 
-from autocap.progress.period.beat import Seen, Witness, counter_says
+from autocap.progress.period.beat import Witness, counter_misses
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.series import ascending
 from autocap.records import Sample, SensorInfo
@@ -65,11 +65,7 @@ class CapSignals:
     def counted(self, device: int) -> tuple[Floats, Floats] | None:
         """Mean power between two moves of the energy counter, with the time of the later one, each of shape (n,)."""
         energy_j = np.array([sample.readings[device].energy_j for sample in self._samples], dtype=np.float64)
-        moved = np.flatnonzero(np.diff(energy_j) > 0) + 1
-        if len(moved) < 3:
-            return None
-        stamps_s = _evened(self._sampled_s[moved])
-        return stamps_s[1:], np.diff(energy_j[moved]) / np.diff(stamps_s)
+        return moves(self._sampled_s, energy_j)
 
     def counter(self, device: int) -> Witness | None:
         """The energy counter as a second view of the readings; `None` where there is none, or it is the signal."""
@@ -87,9 +83,7 @@ class CapSignals:
         """Whether the energy counter does not see a period that the readings show: a beat."""
         counted = self.counter(device)
         window_s = self._sensor.window_s
-        return counted is not None and (
-            counter_says(period_s, *self._fresh(device), *counted, window_s=window_s) is Seen.NO
-        )
+        return counted is not None and counter_misses(period_s, *self._fresh(device), *counted, window_s=window_s)
 
     def shorten(self) -> None:
         """Forget the older half."""
@@ -106,6 +100,18 @@ class CapSignals:
         watts = np.array([reading.power_w for reading in readings], dtype=np.float64)
         fresh = ascending(stamps_s) & (stamps_s >= self._settled_s)
         return stamps_s[fresh], watts[fresh]
+
+
+def moves(t_s: Floats, energy_j: Floats) -> tuple[Floats, Floats] | None:
+    """Mean power between two moves of an energy counter, with the time of the later one, each of shape (n,).
+
+    t_s, energy_j: when it was looked at, and what it showed, each of shape (n,), seconds and joules.
+    """
+    moved = np.flatnonzero(np.diff(energy_j) > 0) + 1
+    if len(moved) < 3:
+        return None
+    stamps_s = _evened(t_s[moved])
+    return stamps_s[1:], np.diff(energy_j[moved]) / np.diff(stamps_s)
 
 
 def _evened(t_s: Floats) -> Floats:

@@ -1,0 +1,77 @@
+"""A trial at another cap, before anything is measured, for a period in the power that nothing else can prove.
+
+It is set once, a little below the draw, for as long as some cycles take, and the limits found on arrival are back before
+anything is measured. What the period does there proves it, or ends it (`autocap.progress.period.proof`).
+"""
+
+from autocap.config import TuneConfig
+from autocap.controller.actions import Outbox
+from autocap.measurement.metering import Metered
+from autocap.progress import Progress
+from autocap.records import SensorInfo
+from autocap.strategies.grid import CapGrid
+
+_BELOW_DRAW = 0.85  # the cap, of the mean draw: the clock falls by some per cent
+_SMOOTHED_S = 5.0  # of the draw
+_CYCLES, _LEAST_S, _MOST_S = 40.0, 10.0, 90.0  # of the period, and how long it may take
+
+
+class Proving:
+    """Takes samples while the limits found on arrival hold. grid: the caps that may be set."""
+
+    def __init__(
+        self, config: TuneConfig, progress: Progress, outbox: Outbox, sensor: SensorInfo, grid: CapGrid
+    ) -> None:
+        self._progress, self._out, self._grid, self._sensor = progress, outbox, grid, sensor
+        # Who only observes sets nothing, and under a limit on slowdown nothing has been saved up that it could cost.
+        self._may = not config.observe and config.metric.max_slowdown is None
+        self._until_s: float | None = None
+        self._draw_w: float | None = None
+        self._drawn_s = 0.0
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._until_s is not None
+
+    def take(self, metered: Metered) -> None:
+        """Take in a sample: the trial begins, goes on, or ends."""
+        self._see(metered)
+        period_s = self._progress.unproven_s
+        if self._until_s is not None:
+            if period_s is None or metered.t_s >= self._until_s or metered.long_pause:
+                self.end()
+            return
+        cap_w = self._cap_w()
+        if not self._may or period_s is None or cap_w is None or metered.paused:
+            return
+        self._may = False
+        self._until_s = metered.t_s + self._sensor.settle_s + min(max(_CYCLES * period_s, _LEAST_S), _MOST_S)
+        self._out.warn(
+            f"a period of {period_s:.3g} s shows in the power that a faster load could feign: a trial at {cap_w:g} W, "
+            f"of {self._until_s - metered.t_s:.0f} s at most, tells them apart"
+        )
+        self._out.set(self._out.every(cap_w))
+
+    def end(self) -> None:
+        """Have the limits found on arrival hold again."""
+        if self._until_s is not None:
+            self._until_s = None
+            self._out.set(self._out.original_w)
+
+    def _see(self, metered: Metered) -> None:
+        """Follow the mean draw of the device that draws most, watts."""
+        watts = [reading.power_w for reading in metered.sample.readings]
+        known = [power_w for power_w in watts if power_w is not None]
+        if not known:
+            return
+        since_s, self._drawn_s = metered.t_s - self._drawn_s, metered.t_s
+        share = 1.0 if self._draw_w is None else min(1.0, since_s / _SMOOTHED_S)
+        before_w = self._draw_w or 0.0
+        self._draw_w = before_w + share * (max(known) - before_w)
+
+    def _cap_w(self) -> float | None:
+        """The highest cap clearly below the draw, watts; `None` where there is none."""
+        if self._draw_w is None:
+            return None
+        below = [cap_w for cap_w in self._grid if cap_w <= _BELOW_DRAW * self._draw_w and self._out.allows(cap_w)]
+        return max(below, default=None)

@@ -1,0 +1,278 @@
+"""How many windows are called, by what the detector is given: power alone, the sensor's window, an energy counter.
+
+Two sets of waveforms and sensors: thresholds are set on the first, and judged on the second. Fast loads, of 1 to 200 ms,
+go through the same sensors: what repeats there is a beat of the load with the sensor's sampling, and whatever is called
+is wrong.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from autocap.devices.model.sensor import PowerSensor, SensorModel
+from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
+from autocap.progress.period import PeriodEstimate, Verdict, detect
+from bench.period.signals import LEAD_S, Floats, Load, Signal, truth
+
+_WINDOWS_S = (20.0, 40.0)
+_PERIODS_S = (0.33, 1.9)
+_FAST_S = (0.001, 0.2)
+_RESOLVED_UPDATES = 3.0
+_NEAR = 0.03
+_MULTIPLES = 4
+_POLL_S, _POLL_JITTER_S = 0.020, 0.0007
+_QUANTUM_J = 0.001
+_JITTERS = (0.002, 0.01, 0.03)
+_RANGE_W = (40.0, 300.0)  # what the card can draw
+
+COLUMNS = ("alone", "window", "counter", "20 ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Waveforms by name, each with the share of its shortest feature that makes the period; and sensors."""
+
+    waveforms: dict[str, tuple[tuple[Phase, ...], float]]
+    sensors: dict[str, SensorModel]
+
+
+_CLOSING = (Phase(share=0.30, power=0.55),)
+SET = Family(
+    waveforms={
+        "cnn": (DEEP, 0.08),
+        "accumulation of 4": (DEEP * 4 + _CLOSING, 0.07),
+        "shallow": (SHALLOW, 0.10),
+        "near-flat": (NEARLY_FLAT, 0.35),
+    },
+    sensors={
+        "20 ms": SensorModel(update_s=0.020, window_s=0.010),
+        "25 of 100 ms": SensorModel(update_s=0.100, window_s=0.025),
+        "100 ms": SensorModel(update_s=0.100, window_s=0.100),
+    },
+)
+_FORWARD = (Phase(share=0.06, power=0.45), Phase(share=0.34, power=0.98), Phase(share=0.60, power=1.14))
+JUDGED = Family(
+    waveforms={
+        "forward and backward": (_FORWARD, 0.06),
+        "a wait for data": ((Phase(share=0.20, power=0.40), Phase(share=0.80, power=1.15)), 0.20),
+        "all-reduce at the end": ((Phase(share=0.72, power=1.12), Phase(share=0.28, power=0.62)), 0.28),
+        "accumulation of 3": (_FORWARD * 3 + (Phase(share=0.40, power=0.50),), 0.12),
+        "near-flat": ((Phase(share=0.45, power=0.975), Phase(share=0.55, power=1.02)), 0.45),
+    },
+    sensors={
+        "20 ms": SensorModel(update_s=0.0201, window_s=0.012, update_jitter=0.005, noise=0.002),
+        "25 of 100 ms": SensorModel(
+            update_s=0.1012, window_s=0.025, update_jitter=0.004, noise=0.003, noise_correlation=0.6
+        ),
+        "100 ms": SensorModel(update_s=0.0998, window_s=0.100, update_jitter=0.001, noise=0.002, noise_correlation=0.8),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One window to look at. fast: a load faster than the sensor; resolved: the period can be seen."""
+
+    family: str
+    waveform: str
+    sensor: str
+    column: str
+    period_s: float
+    fast: bool
+    resolved: bool
+    seed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the detector said. error: relative, against the nearest multiple of the mean iteration."""
+
+    window: Window
+    called: bool
+    proven: bool
+    error: float | None
+    rel_stderr: float | None
+    cpu_s: float
+    verdict: str
+    reason: str
+    candidate: bool = False
+
+    @property
+    def wrong(self) -> bool:
+        return self.called and (self.error is None or abs(self.error) >= _NEAR)
+
+
+def windows(name: str, family: Family, seed: int, repeats: int, columns: Sequence[str]) -> Iterator[Window]:
+    for number, (waveform, sensor, repeat) in enumerate(product(family.waveforms, family.sensors, range(repeats))):
+        rng = np.random.default_rng([seed, 5, number])
+        step = (repeat + rng.random()) / repeats
+        period_s = _PERIODS_S[0] * (_PERIODS_S[1] / _PERIODS_S[0]) ** step
+        update_s = family.sensors[sensor].update_s
+        feature_s = family.waveforms[waveform][1] * period_s
+        resolved = period_s >= _RESOLVED_UPDATES * update_s and feature_s >= 0.5 * update_s
+        for column in columns:
+            yield Window(
+                family=name,
+                waveform=waveform,
+                sensor=sensor,
+                column=column,
+                period_s=period_s,
+                fast=False,
+                resolved=resolved,
+                seed=(seed, 5, number, repeat),
+            )
+
+
+def beats(name: str, family: Family, seed: int, repeats: int, columns: Sequence[str]) -> Iterator[Window]:
+    """Fast loads; every second one so close to a multiple of the sensor's rate that its beat takes 3 to 100 updates."""
+    for number, (sensor, repeat) in enumerate(product(family.sensors, range(repeats))):
+        rng = np.random.default_rng([seed, 6, number])
+        update_s = family.sensors[sensor].update_s
+        slowest_s = min(_FAST_S[1], _RESOLVED_UPDATES * update_s)
+        period_s = _FAST_S[0] * (slowest_s / _FAST_S[0]) ** rng.random()
+        if repeat % 2:
+            most = max(1, int(update_s / _FAST_S[0]))
+            order = int(np.exp(rng.uniform(0.0, np.log(most + 1))))
+            updates = np.exp(rng.uniform(np.log(3.0), np.log(100.0)))
+            period_s = update_s / (order + rng.choice([-1.0, 1.0]) / updates)
+        for column in columns:
+            yield Window(
+                family=name,
+                waveform="fast",
+                sensor=sensor,
+                column=column,
+                period_s=float(period_s),
+                fast=True,
+                resolved=False,
+                seed=(seed, 6, number, repeat),
+            )
+
+
+def look(window: Window) -> Found:
+    import time
+
+    family = SET if window.family == "set" else JUDGED
+    rng = np.random.default_rng(list(window.seed))
+    model = family.sensors[window.sensor]
+    counter_s = 0.020 if window.column == "20 ms" else model.update_s
+    model = replace(model, energy_update_s=counter_s)
+    span_s = float(rng.choice(_WINDOWS_S))
+    if window.fast:
+        low, high = rng.uniform(0.3, 0.8), rng.uniform(1.05, 1.5)
+        duty = rng.uniform(0.2, 0.8)
+        waveform: tuple[Phase, ...] = (Phase(share=duty, power=high), Phase(share=1 - duty, power=low))
+        jitter = float(np.exp(rng.uniform(np.log(0.0005), np.log(0.02))))
+    else:
+        waveform = family.waveforms[window.waveform][0]
+        jitter = float(rng.choice(_JITTERS))
+    load = Load(waveform=waveform, period_s=window.period_s, jitter=jitter)
+    edges_s, power_w, progress_t_s, progress = truth(load, span_s + LEAD_S, rng)
+    readings = PowerSensor(model, rng).advance(edges_s, power_w)
+    keep = readings.t_s >= LEAD_S
+    signal = Signal(
+        t_s=readings.t_s[keep], power_w=readings.power_w[keep], progress_t_s=progress_t_s, progress=progress
+    )
+    polls_s = signal.t_s
+    if window.column == "20 ms":
+        polls_s = np.arange(LEAD_S, float(edges_s[-1]), _POLL_S)
+        polls_s = polls_s + np.abs(rng.normal(0.0, _POLL_JITTER_S, len(polls_s)))
+    counted = _counted(polls_s, readings.energy_t_s, readings.energy_j) if window.column in COLUMNS[2:] else None
+    begin_s = time.process_time()
+    estimate = detect(
+        signal.t_s,
+        signal.power_w,
+        update_s=model.update_s,
+        window_s=0.0 if window.column == "alone" else model.window_s,
+        counted=counted,
+    )
+    cpu_s = time.process_time() - begin_s
+    return _found(window, signal, estimate, cpu_s)
+
+
+def _counted(polls_s: Floats, moved_s: Floats, energy_j: Floats) -> tuple[Floats, Floats]:
+    from autocap.progress.period.signals import moves
+
+    seen = np.maximum(np.searchsorted(moved_s, polls_s, side="right") - 1, 0)
+    shown = _QUANTUM_J * np.round(energy_j[seen] / _QUANTUM_J)
+    found = moves(polls_s, shown)
+    assert found is not None
+    return found
+
+
+def _found(window: Window, signal: Signal, estimate: PeriodEstimate, cpu_s: float) -> Found:
+    called = estimate.verdict is Verdict.PERIODIC
+    error = None
+    if estimate.period_s is not None:
+        true_s = signal.mean_iteration_s(estimate.start_s, estimate.end_s)
+        multiple = min(max(1, round(estimate.period_s / true_s)), _MULTIPLES)
+        error = estimate.period_s / (multiple * true_s) - 1.0
+    return Found(
+        window=window,
+        called=called,
+        proven=called and estimate.verified,
+        error=error,
+        rel_stderr=estimate.rel_stderr if called else None,
+        cpu_s=cpu_s,
+        verdict=estimate.verdict.value,
+        reason=estimate.reason,
+    )
+
+
+def table(found: Sequence[Found]) -> list[str]:
+    lines = []
+    families = dict.fromkeys(one.window.family for one in found)
+    for family in families:
+        part = [one for one in found if one.window.family == family]
+        lines.append(f"{family:10}" + "".join(f"{column:>34}" for column in COLUMNS))
+        lines.append(f"{'':28}" + "   n called% proven% wrong in2s" * len(COLUMNS))
+        keys = [("sensor", name) for name in dict.fromkeys(o.window.sensor for o in part)]
+        keys += [("waveform", name) for name in dict.fromkeys(o.window.waveform for o in part)] + [("all", "all")]
+        for kind, name in keys:
+            cells = ""
+            for column in COLUMNS:
+                rows = [
+                    o for o in part if o.window.column == column and (kind == "all" or getattr(o.window, kind) == name)
+                ]
+                rows = [o for o in rows if o.window.fast == (name == "fast")]
+                rows = [o for o in rows if o.window.fast or o.window.resolved]
+                cells += _cell(rows)
+            lines.append(f"{name:28}{cells}")
+    cpu = [o.cpu_s for o in found]
+    lines.append(f"CPU mean {1000 * np.mean(cpu):.0f} ms worst {1000 * max(cpu):.0f} ms")
+    return lines
+
+
+def _cell(rows: Sequence[Found]) -> str:
+    if not rows:
+        return f"{'-':>30}"
+    called = [o for o in rows if o.called]
+    share = 100 * len(called) / len(rows)
+    proven = 100 * sum(o.proven for o in rows) / len(rows)
+    if rows[0].window.fast:
+        wrong = [o for o in called if o.wrong]
+        return f"{len(rows):>5}{len(called):>8}{sum(o.proven for o in wrong):>8}{len(wrong):>5}{'':>6}"
+    right = [o for o in called if not o.wrong]
+    within = (
+        100 * float(np.mean([abs(o.error or 0) <= 2 * (o.rel_stderr or 0) for o in right])) if right else float("nan")
+    )
+    return f"{len(rows):>5}{share:>8.1f}{proven:>8.1f}{sum(o.wrong for o in rows):>5}{within:>6.0f}"
+
+
+def main():
+    import sys, pickle
+
+    names = sys.argv[1].split(",")
+    seed, repeats, fast = int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    columns = sys.argv[5].split(",") if len(sys.argv) > 5 else COLUMNS
+    todo = []
+    for name in names:
+        family = SET if name == "set" else JUDGED
+        todo += list(windows(name, family, seed, repeats, columns)) + list(beats(name, family, seed, fast, columns))
+    with ProcessPoolExecutor(2) as pool:
+        found = list(pool.map(look, todo, chunksize=8))
+    print("\n".join(table(found)))
+    pickle.dump(found, open("/tmp/found.pkl", "wb"))
