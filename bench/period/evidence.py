@@ -5,17 +5,19 @@ go through the same sensors: what repeats there is a beat of the load with the s
 is wrong.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 
 import numpy as np
 
 from autocap.devices.model.sensor import PowerSensor, SensorModel
 from autocap.devices.simulated.job import DEEP, NEARLY_FLAT, SHALLOW, Phase
-from autocap.progress.period import PeriodEstimate, Verdict, detect
+from autocap.progress.period import PeriodEstimate, Verdict, detect, lock
+from autocap.progress.period.proof import Tried, tried
+from autocap.progress.period.signals import moves
 from bench.period.signals import LEAD_S, Floats, Load, Signal, truth
 
 _WINDOWS_S = (20.0, 40.0)
@@ -27,9 +29,11 @@ _MULTIPLES = 4
 _POLL_S, _POLL_JITTER_S = 0.020, 0.0007
 _QUANTUM_J = 0.001
 _JITTERS = (0.002, 0.01, 0.03)
-_RANGE_W = (40.0, 300.0)  # what the card can draw
+# A trial: the clock falls by a tenth; of that an iteration feels a part, and a fast load another, or nothing.
+_CLOCK_HZ, _CLOCK_LOST, _FLATTEN = 1.7e9, 1.10, 0.9
+_FELT, _FELT_FAST, _FEELS_NOTHING = (0.4, 1.0), (0.2, 1.0), 0.2
 
-COLUMNS = ("alone", "window", "counter", "20 ms")
+COLUMNS = ("alone", "window", "counter", "20 ms", "trial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +157,11 @@ def beats(name: str, family: Family, seed: int, repeats: int, columns: Sequence[
 
 
 def look(window: Window) -> Found:
-    import time
-
     family = SET if window.family == "set" else JUDGED
     rng = np.random.default_rng(list(window.seed))
     model = family.sensors[window.sensor]
-    counter_s = 0.020 if window.column == "20 ms" else model.update_s
+    fast_counter = window.column in COLUMNS[3:]
+    counter_s = _POLL_S if fast_counter else model.update_s
     model = replace(model, energy_update_s=counter_s)
     span_s = float(rng.choice(_WINDOWS_S))
     if window.fast:
@@ -170,6 +173,25 @@ def look(window: Window) -> Found:
         waveform = family.waveforms[window.waveform][0]
         jitter = float(rng.choice(_JITTERS))
     load = Load(waveform=waveform, period_s=window.period_s, jitter=jitter)
+    signal, counted = _seen(load, model, span_s, rng, fast_counter=fast_counter)
+    begin_s = time.process_time()
+    estimate = detect(
+        signal.t_s,
+        signal.power_w,
+        update_s=model.update_s,
+        window_s=0.0 if window.column == "alone" else model.window_s,
+        counted=counted if window.column in COLUMNS[2:] else None,
+    )
+    if window.column == "trial" and estimate.open:
+        estimate = _tried(estimate, signal, load, model, span_s, rng, fast=window.fast)
+    cpu_s = time.process_time() - begin_s
+    return _found(window, signal, estimate, cpu_s)
+
+
+def _seen(
+    load: Load, model: SensorModel, span_s: float, rng: np.random.Generator, *, fast_counter: bool
+) -> tuple[Signal, tuple[Floats, Floats]]:
+    """The readings of a load, and its counter, looked at with each of them or every 20 ms."""
     edges_s, power_w, progress_t_s, progress = truth(load, span_s + LEAD_S, rng)
     readings = PowerSensor(model, rng).advance(edges_s, power_w)
     keep = readings.t_s >= LEAD_S
@@ -177,25 +199,37 @@ def look(window: Window) -> Found:
         t_s=readings.t_s[keep], power_w=readings.power_w[keep], progress_t_s=progress_t_s, progress=progress
     )
     polls_s = signal.t_s
-    if window.column == "20 ms":
+    if fast_counter:
         polls_s = np.arange(LEAD_S, float(edges_s[-1]), _POLL_S)
         polls_s = polls_s + np.abs(rng.normal(0.0, _POLL_JITTER_S, len(polls_s)))
-    counted = _counted(polls_s, readings.energy_t_s, readings.energy_j) if window.column in COLUMNS[2:] else None
-    begin_s = time.process_time()
-    estimate = detect(
-        signal.t_s,
-        signal.power_w,
-        update_s=model.update_s,
-        window_s=0.0 if window.column == "alone" else model.window_s,
-        counted=counted,
-    )
-    cpu_s = time.process_time() - begin_s
-    return _found(window, signal, estimate, cpu_s)
+    return signal, _counted(polls_s, readings.energy_t_s, readings.energy_j)
+
+
+def _tried(
+    estimate: PeriodEstimate,
+    signal: Signal,
+    load: Load,
+    model: SensorModel,
+    span_s: float,
+    rng: np.random.Generator,
+    *,
+    fast: bool,
+) -> PeriodEstimate:
+    """The estimate after a trial at a lower cap: proven, or as it was."""
+    felt = rng.uniform(*_FELT_FAST) * (rng.random() > _FEELS_NOTHING) if fast else rng.uniform(*_FELT)
+    capped = replace(load, slowdown=1.0 + (_CLOCK_LOST - 1.0) * felt, flatten=_FLATTEN)
+    after, _ = _seen(capped, model, span_s, rng, fast_counter=False)
+    template = lock(signal.t_s, signal.power_w, estimate, update_s=model.update_s, window_s=model.window_s)
+    if template is None:
+        return estimate
+    clock_hz = _CLOCK_HZ / _CLOCK_LOST
+    found, _ = tried(template, after.t_s, after.power_w, clock_hz=clock_hz, before_hz=_CLOCK_HZ)
+    proven = found is Tried.PROVEN
+    verdict = Verdict.PERIODIC if proven else Verdict.AMBIGUOUS
+    return replace(estimate, verdict=verdict, verified=proven)
 
 
 def _counted(polls_s: Floats, moved_s: Floats, energy_j: Floats) -> tuple[Floats, Floats]:
-    from autocap.progress.period.signals import moves
-
     seen = np.maximum(np.searchsorted(moved_s, polls_s, side="right") - 1, 0)
     shown = _QUANTUM_J * np.round(energy_j[seen] / _QUANTUM_J)
     found = moves(polls_s, shown)

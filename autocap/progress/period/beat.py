@@ -49,6 +49,7 @@ _UNKNOWN = np.geomspace(0.2, 1.1, 12)  # windows, in updates, that sensors have 
 _BETWEEN_UNKNOWN = 0.08
 # How far apart two frequencies must be to be told apart: in lines of the window, and as a share, since no clock is exact.
 _LINES, _CLOCK_OFF = 3.0, 0.01
+_FINEST = 40  # harmonics
 _PARTS, _FEW_PARTS = 6, 1.3  # of a window, whose scatter is the error; what so few of them make of three sigmas
 _THROUGH, _KEPT, _MOST_OF_A_CYCLE, _RIDGE, _LARGEST_W = 0.45, 0.99, 0.5, 1e-6, 1e12
 _COUNTER_OFF = 0.03
@@ -174,11 +175,32 @@ def _loads_behind(cycle_s: float, update_s: float) -> Floats:
 
 
 def _waveform(fit: Fit, series: Series) -> tuple[Floats, Floats]:
-    """What was fitted, drawn, and its deviations, watts."""
+    """What was fitted, drawn, and its deviations, watts; where there are readings enough with finer edges than the fit
+    has, which is made for speed."""
     size = 2 * len(fit.coefficients)
+    finer = min(_FINEST, (int(fit.keep.sum()) // _PARTS - 4) // 2, int(_THROUGH * fit.period_s / series.step_s))
+    if 2 * finer > size:
+        values = (series.y - fit.level)[fit.keep] * series.spread_w
+        mean, off = _folded(fit.phase[fit.keep], values, np.ones(len(values)), finer)
+        return drawn(mean[None])[0], drawn(off)
     amplitudes = np.concatenate((fit.coefficients.real, fit.coefficients.imag))[None]
     errors = np.asarray(np.linalg.cholesky(fit.posterior[-size:, -size:] + 1e-12 * np.eye(size)), dtype=np.float64).T
     return drawn(amplitudes)[0] * series.spread_w, drawn(errors) * series.spread_w
+
+
+def _folded(phase: Floats, values: Floats, weights: Floats, harmonics: int) -> tuple[Floats, Floats]:
+    """Cosines and sines of a waveform along a phase, shape (2·harmonics,), and the deviations of some parts from it, of
+    shape (parts, 2·harmonics), whose squares add up to the variance: of whatever colour the noise is."""
+    design = np.column_stack((np.ones(len(phase)), phase - phase.mean(), fourier(phase, harmonics)))
+    found = []
+    for part in np.array_split(np.arange(len(phase)), _PARTS):
+        columns, weighed = design[part], design[part].T * weights[part]
+        square = weighed @ columns
+        ridge = _RIDGE * float(np.trace(square)) / len(square) * np.eye(len(square))
+        found.append(np.linalg.solve(square + ridge, weighed @ values[part])[2:])
+    waves = np.array(found)
+    mean: Floats = waves.mean(axis=0)
+    return mean, (waves - mean) * _FEW_PARTS / math.sqrt(_PARTS * (_PARTS - 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,17 +237,7 @@ class _View:
         if len(middle_s) < _PARTS * (2 * harmonics + 4):
             return None
         phase = fit.phase_at(np.interp(middle_s, series.t_s, fit.u))
-        design = np.column_stack((np.ones(len(phase)), phase - phase.mean(), fourier(phase, harmonics)))
-        found = []
-        for part in np.array_split(np.arange(len(phase)), _PARTS):
-            columns, weighed = design[part], design[part].T * weights[part]
-            size = columns.shape[1]
-            square = weighed @ columns
-            found.append(
-                np.linalg.solve(square + _RIDGE * np.trace(square) / size * np.eye(size), weighed @ power_w[part])
-            )
-        waves = np.array(found)[:, 2:]
-        mean, off = waves.mean(axis=0), (waves - waves.mean(axis=0)) * _FEW_PARTS / math.sqrt(_PARTS * (_PARTS - 1))
+        mean, off = _folded(phase, power_w, weights, harmonics)
         place = int(np.argmax(np.abs(fit.coefficients[:harmonics])))
         both = [place, harmonics + place]
         return cls(

@@ -40,7 +40,7 @@ _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.15
 _PEAK = 1.5  # times the power limit: what a card draws for moments
 _CONSIDERED_S = 2 * PERIOD_WITHIN_SECONDS  # that a pattern which is not proven yet is worth waiting for
-_MOST_MISTAKES = 3
+_MOST_MISTAKES, _MOST_LOSSES = 3, 2
 _MORE_MAY_HELP = (" yet", " are needed", " to tell a period")  # how troubles end that a longer signal may cure
 _NOT_FOLLOWED = "the pattern cannot be followed through the readings"
 
@@ -68,11 +68,13 @@ class PeriodProgress:
         self._learned_at: tuple[float | None, ...] = ()
         self._arrival: tuple[float | None, ...] | None = None  # limits
         self._learned_clock_hz: float | None = None
+        self._losses = 0  # looks in a row that did not find it where it was learned
         self._mistakes = 0  # looks that speak against what was learned
         self._refuted: str | None = None  # for good
         self._look_at_s, self._glimpse_at_s = _FIRST_LOOK_S, _GLIMPSE_S  # seconds of readings before the next one
         self._first_s: float | None = None  # the first sample
         self._looked_s = 0.0  # seconds of readings at the last look
+        self._looked_at_s = 0.0  # when that was
         self._shows_s: float | None = None  # the period of a pattern that shows, and is not known well enough yet
         self.worth_until_s = NEVER_S
         self.notice: str | None = None
@@ -144,6 +146,7 @@ class PeriodProgress:
         marks: tuple[Mark, ...] = ()
         blind = self._template is None and self._shows_s is None
         if self._signals.span_s >= self._look_at_s:
+            self._looked_at_s = sample.t_s
             marks = self._look()
             period_s = max(self._period_s, self._shows_s or 0.0)
             if self._signals.span_s > max(_KEPT_S, _KEPT_CYCLES * period_s):
@@ -268,6 +271,7 @@ class PeriodProgress:
         self.trouble = self._mistaken(found)
         if self.trouble is None and not found.ok:
             self.trouble = f"the period is lost: {found.reason}"
+            self._heed_loss()
         elif self.trouble is None and found.cycles < _FEWEST_CYCLES:
             self.trouble = f"only {found.cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
         if self.trouble is not None or found.seen is None:
@@ -276,11 +280,19 @@ class PeriodProgress:
         if cycles is None:
             self.trouble = _NOT_FOLLOWED
             return ()
-        self._seen = found.seen
+        self._seen, self._losses = found.seen, 0
         if self._at_arrival:  # the same period from more readings, so its waveform is better known
             self._template = found.seen
         self._sure = found.seen if before is not None and _agree(found.seen.period_s, before.period_s) else None
         return self._marks(cycles)
+
+    def _heed_loss(self) -> None:
+        """Where the limits hold at which the period was learned, a job that lost it for good has another one by now."""
+        self._losses += self._at_arrival
+        if self._losses >= _MOST_LOSSES:
+            self._losses = 0
+            self._template = self._device = self._seen_s = None
+            self._begin(self._caps, self._looked_at_s, self._looked_at_s)
 
     @property
     def _at_arrival(self) -> bool:
