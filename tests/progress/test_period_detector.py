@@ -35,7 +35,7 @@ def relative_error(estimate: PeriodEstimate, heard: Signal) -> float:
 
 
 @pytest.mark.parametrize("sensor", SENSORS)
-@pytest.mark.parametrize("waveform", ["cnn", "accumulate4", "shallow"])
+@pytest.mark.parametrize("waveform", ["cnn", "accumulate4"])
 def test_the_period_is_the_mean_iteration_time_of_its_window(waveform: str, sensor: str) -> None:
     heard = signal(waveform, sensor, 2.3)
     estimate = found(heard, sensor)
@@ -106,24 +106,17 @@ def test_too_few_readings_are_no_period() -> None:
     assert detect(t_s, 200 + 50 * np.sin(t_s), update_s=0.1).verdict is not Verdict.PERIODIC
 
 
-def test_without_a_witness_a_period_stays_unverified() -> None:
+def test_what_no_fast_load_can_look_like_is_verified_by_itself() -> None:
     estimate = found(signal("cnn", "20/10", 0.5), "20/10")
     assert estimate.verdict is Verdict.PERIODIC
-    assert not estimate.verified
-    assert "witness" in estimate.reason
+    assert (estimate.verified, estimate.open) == (True, False)
 
 
-def test_a_second_signal_with_the_same_period_verifies_it() -> None:
-    heard = signal("cnn", "20/10", 0.5)
-    other = signal("cnn", "counter", 0.5)
-    estimate = found(heard, "20/10", (other.t_s, other.power_w))
-    assert estimate.verified
-
-
-def test_a_witness_that_repeats_nothing_verifies_nothing() -> None:
-    heard = signal("cnn", "20/10", 0.5)
-    noise = record_noise("white", SENSORS["100/100"], 20.0, np.random.default_rng(3))
-    assert not found(heard, "20/10", (noise.t_s, noise.power_w)).verified
+def test_what_may_be_a_beat_stays_open_and_says_what_would_decide_it() -> None:
+    estimate = found(signal("shallow", "100/100", 0.83), "100/100")
+    assert estimate.verdict is Verdict.AMBIGUOUS
+    assert (estimate.verified, estimate.open) == (False, True)
+    assert estimate.reason.endswith("; an energy counter, or one trial at another cap would decide it")
 
 
 def test_a_period_under_three_updates_is_never_verified() -> None:

@@ -23,8 +23,9 @@ _PHASES = 128  # at which a waveform is drawn
 _APART = (2, 4, 8, 16)  # phases between two values whose difference says how steep it is
 _SIGMAS = 3.0
 _LEAST_ERROR = 0.01  # of the waveform's own size: what stamps, and a gain that is not 1, leave unknown
-# An average over less than half a cycle shows the longer of a load's two levels as it is, and the shorter one somewhat.
-_SHORT, _SEEN, _HARDLY_SEEN = 0.5, 0.1, 0.4
+# An average over less than half a cycle shows the longer of a load's two levels as it is; and the shorter one, where it
+# lasts a twentieth of the cycle, as a part of that in the window.
+_SHORT, _SEEN, _SHORTEST = 0.5, 0.1, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +78,12 @@ def may_pass(swing: Swing, cycles: Floats, off: float, draw: Draw) -> Bools:
     highest_w, lowest_w = swing.mean + swing.above, swing.mean - swing.below
     above, below = draw.most_w - swing.mean, swing.mean - draw.least_w
     range_w = draw.most_w - draw.least_w
-    short_w = max(
-        (1 + _SEEN) * highest_w - draw.least_w,
-        min((1 + _HARDLY_SEEN) * highest_w, draw.most_w) - (1 - _SEEN) * lowest_w,
-    )
+    shown_w = max((1 + _SEEN) * highest_w - draw.least_w, draw.most_w - (1 - _SEEN) * lowest_w)
+    whole_w = (1 + _SEEN) * (highest_w - lowest_w) * np.maximum(cycles / _SHORTEST, 1.0)
     whole = np.round(cycles)
     slack = off * cycles
-    most_w = np.where(cycles + slack < _SHORT, min(short_w, range_w), range_w)
+    short_w = np.minimum(np.minimum(whole_w, shown_w), range_w)
+    most_w = np.where(cycles + slack < _SHORT, short_w, range_w)
     flat = swing.steep * (cycles - slack) <= most_w
     more = np.clip(cycles + slack - whole, 1e-9, 0.5)
     less = np.clip(whole - (cycles - slack), 1e-9, 0.5)

@@ -164,7 +164,7 @@ class PeriodProgress:
     def _await_more(self, now_s: float) -> None:
         """Where a pattern shows, look again when that may tell more, and let that be waited for."""
         self.worth_until_s = NEVER_S
-        if self._first_s is not None and self._candidate is not None and not self._tried and self._refuted is None:
+        if self._first_s is not None and self._candidate is not None and not (self._found_twice or self._tried):
             self.worth_until_s = min(now_s + self._looked_s, self._first_s + _CONSIDERED_S)
         if self._shows_s is None or self._first_s is None:
             return
