@@ -68,7 +68,8 @@ class GpuInfo:
 class SensorInfo:
     """How a device's power sensor behaves.
 
-    update_s: seconds between two fresh readings. window_s: the trailing average each reading covers.
+    update_s: seconds between two fresh readings. window_s: the trailing average each reading covers; window_known:
+    whether that was measured on such a card, and is not only taken to be so.
     settle_s: seconds after a cap change until readings describe the new cap alone. counter_s: seconds between two moves
     of the energy counter, `None` where that is not known, or there is none.
     """
@@ -77,6 +78,7 @@ class SensorInfo:
     window_s: float
     settle_s: float
     counter_s: float | None = None
+    window_known: bool = True
 
     def __post_init__(self) -> None:
         positive = self.update_s > 0 and (self.counter_s is None or self.counter_s > 0)

@@ -58,7 +58,7 @@ class Progress(Protocol):
 
     @property
     def unproven_s(self) -> float | None:
-        """The period, seconds, of a pattern in the power that only a trial at another cap can prove to be the job's own;
+        """The period, seconds, of a pattern in the power that only a trial at another cap can prove to be the job's;
         `None` where there is none."""
 
     @property

@@ -61,7 +61,7 @@ def test_nothing_is_tried_where_nothing_may_be_set_or_no_time_was_saved_up(confi
 def test_a_trial_that_proves_nothing_leaves_the_limit_found_and_no_count(
     says: Tried, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autocap.progress.period.progress.tried", lambda *_, **__: (says, 0.7))
+    monkeypatch.setattr("autocap.progress.period.proof.tried", lambda *_, **__: (says, 0.7))
     outcome = tuned(TuneConfig(metric=EDP), end_s=600.0)
     assert [event.cap_w for event in caps(outcome)][1:] == [(PROFILE.cap_range.default_w,)]
     assert not [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]

@@ -13,7 +13,7 @@ from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS, SensorModel
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.metrics import Metric
-from autocap.progress.period.beat import counter_misses
+from autocap.progress.period.counted import counter_misses
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import Outcome, regret_pct, tune

@@ -97,7 +97,12 @@ _BY_NAME = (
 
 def for_gpu(gpu_name: str) -> SensorModel:
     """The sensor of a card of that name; the slow average of recent cards where the card was not measured."""
-    return next((PRESETS[preset] for part, preset in _BY_NAME if part in gpu_name), PRESETS["average-1s"])
+    return measured(gpu_name) or PRESETS["average-1s"]
+
+
+def measured(gpu_name: str) -> SensorModel | None:
+    """The sensor of a card of that name, as it was measured; `None` where none was."""
+    return next((PRESETS[preset] for part, preset in _BY_NAME if part in gpu_name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

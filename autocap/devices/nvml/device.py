@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
+from autocap.devices.model.sensor import measured
 from autocap.devices.nvml.calls import NvmlError
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.held import HeldLimits
@@ -129,10 +130,15 @@ class NvmlDevice:
                 )
         update_s = max(card.power_trace.update_s for card in self._cards)
         counter_s = max((probe.counter_s for probe in probes if probe.counter_s is not None), default=None)
-        window_s, settle_s = min(_INSTANT_WINDOW_S, update_s), max(_INSTANT_SETTLE_S, 2 * update_s)
+        windows_s = [model.window_s for gpu in self._found if (model := measured(gpu.name)) is not None]
+        known = len(windows_s) == len(self._found)
+        window_s = max(windows_s) if known else min(_INSTANT_WINDOW_S, update_s)
+        settle_s = max(_INSTANT_SETTLE_S, 2 * update_s)
         if any(card.source is PowerQuery.USAGE for card in self._cards):
-            window_s, settle_s = _USAGE_WINDOW_S, _USAGE_SETTLE_S
-        return SensorInfo(update_s=update_s, window_s=window_s, settle_s=settle_s, counter_s=counter_s)
+            known, window_s, settle_s = True, _USAGE_WINDOW_S, _USAGE_SETTLE_S
+        return SensorInfo(
+            update_s=update_s, window_s=window_s, settle_s=settle_s, counter_s=counter_s, window_known=known
+        )
 
     def _note_state(self) -> None:
         """What is worth knowing about limits before one is set."""

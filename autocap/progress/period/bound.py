@@ -12,6 +12,7 @@ phase to the next by (h(φ) - h(φ - L))/L per cycle at most: an average over L 
 range over L. Both are proofs where the window is known, and so is what the card can draw.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,14 +43,16 @@ class Swing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What a card can draw, watts."""
+    """What a card can draw, watts. times_shown: and times the most that an average over less than half of a cycle
+    shows, where its limit is not known."""
 
     least_w: float
     most_w: float
+    times_shown: float = math.inf
 
 
 def drawn(cosines_and_sines: Floats) -> Floats:
-    """Waveforms at evenly spaced phases of a cycle, from their amplitudes, shape (m, 2·harmonics); shape (m, phases)."""
+    """Waveforms at evenly spaced phases of a cycle, shape (m, phases), from amplitudes of shape (m, 2·harmonics)."""
     waves: Floats = cosines_and_sines @ fourier(np.arange(_PHASES) / _PHASES, cosines_and_sines.shape[1] // 2).T
     return waves
 
@@ -76,20 +79,22 @@ def may_pass(swing: Swing, cycles: Floats, off: float, draw: Draw) -> Bools:
     off: by which share the window may be longer or shorter than it is said to be.
     """
     highest_w, lowest_w = swing.mean + swing.above, swing.mean - swing.below
-    above, below = draw.most_w - swing.mean, swing.mean - draw.least_w
-    range_w = draw.most_w - draw.least_w
-    shown_w = max((1 + _SEEN) * highest_w - draw.least_w, draw.most_w - (1 - _SEEN) * lowest_w)
-    whole_w = (1 + _SEEN) * (highest_w - lowest_w) * np.maximum(cycles / _SHORTEST, 1.0)
-    whole = np.round(cycles)
-    slack = off * cycles
-    short_w = np.minimum(np.minimum(whole_w, shown_w), range_w)
-    most_w = np.where(cycles + slack < _SHORT, short_w, range_w)
+    slack, range_w = off * cycles, draw.most_w - draw.least_w
+    whole_w = (highest_w - lowest_w) * np.maximum(
+        cycles / _SHORTEST, 1.0
+    )  # at most, where the shorter level hardly shows
+    top_w = np.minimum(lowest_w + whole_w, min(draw.most_w, draw.times_shown * highest_w))
+    bottom_w = np.maximum(highest_w - whole_w, draw.least_w)
+    short_w = np.maximum((1 + _SEEN) * highest_w - bottom_w, top_w - (1 - _SEEN) * lowest_w)
+    most_w = np.where(cycles + slack < _SHORT, np.minimum(short_w, range_w), range_w)
     flat = swing.steep * (cycles - slack) <= most_w
+    whole = np.round(cycles)
     more = np.clip(cycles + slack - whole, 1e-9, 0.5)
     less = np.clip(whole - (cycles - slack), 1e-9, 0.5)
     longer, shorter = (whole + more) / more, (whole - less) / less
-    with_more = (swing.above * longer <= above) & (swing.below * longer <= below)
-    with_less = (swing.below * shorter <= above) & (swing.above * shorter <= below)
+    above_w, below_w = draw.most_w - swing.mean, swing.mean - draw.least_w
+    with_more = (swing.above * longer <= above_w) & (swing.below * longer <= below_w)
+    with_less = (swing.below * shorter <= above_w) & (swing.above * shorter <= below_w)
     may_be_more, may_be_less = cycles + slack > whole, cycles - slack < whole
     passes: Bools = flat & ((whole == 0) | (may_be_more & with_more) | (may_be_less & with_less))
     return passes

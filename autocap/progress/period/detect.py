@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from autocap.progress.period import candidates
-from autocap.progress.period.beat import Beat, Seeing, Witness, beat
+from autocap.progress.period.beat import Beat, Seeing, beat
 from autocap.progress.period.bound import Draw
+from autocap.progress.period.counted import Witness
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
 from autocap.progress.period.locate import harmonics_for, locate, refined, settle
 from autocap.progress.period.pattern import Fit
@@ -56,9 +57,9 @@ def detect(
 
     t_s, power_w: fresh readings only, ascending, shape (n,), seconds and watts. update_s, window_s: of the sensor; 0
     for a window that is not known. counted: mean power between two moves of the energy counter, as (stamps, values),
-    each at the later move. witnesses: other signals of the same job, as utilisation: that they repeat as well shows that
-    something does, and nothing of a beat, as they are sampled along with the power. draw: what the card can draw. A
-    period is verified where no load faster than the sensor can look like it.
+    each at the later move. witnesses: other signals of the same job, as utilisation: that they repeat as well shows
+    that something does, and nothing of a beat, as they are sampled along with the power. draw: what the card can draw.
+    A period is verified where no load faster than the sensor can look like it.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
     if series is None:
@@ -171,9 +172,10 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
 
 def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict, str]:
     """The verdict on what repeats, and the reason."""
-    decides = (
+    what = (
         "one trial at another cap" if seeing.counted is not None else "an energy counter, or one trial at another cap"
     )
+    decides = f"{what} would decide it"
     match may_be:
         case Beat.SHOWN:
             return (
@@ -181,16 +183,12 @@ def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict
                 f"the energy counter does not see the period of {period_s:.3f} s: it is an alias",
             )
         case Beat.POSSIBLE:
-            return (
-                Verdict.AMBIGUOUS,
-                f"it may be a beat: a load faster than the sensor, sampled every {seeing.update_s:.3g} s, would look the "
-                f"same; {decides} would decide it",
-            )
+            sampled = f"a load faster than the sensor, sampled every {seeing.update_s:.3g} s"
+            return Verdict.AMBIGUOUS, f"it may be a beat: {sampled}, would look the same; {decides}"
         case Beat.UNLIKELY:
             return (
                 Verdict.PERIODIC,
-                "the signal repeats; what a reading averages over is not known, so a beat is not excluded; "
-                f"{decides} would decide it",
+                f"the signal repeats; what a reading averages over is not known, so a beat is not excluded; {decides}",
             )
         case _:
             return Verdict.PERIODIC, "the signal repeats, and no load faster than the sensor can look like this"

@@ -30,9 +30,9 @@ class PeriodEstimate:
     `None`. rel_stderr: its relative standard error against the mean realised in that part. cycles: how many were
     seen. confidence: share of the variation that the repeated waveform explains, 0 to 1. verified: proven, as no load
     faster than the sensor can look like this; an unverified period must not drive a search. open: it repeats, and
-    nothing but such a load speaks against it, which a trial at another cap would decide. multiples: how many iterations,
-    beside one, the period may hold, since its waveform is made of so many alike. reason: why the verdict is what it is,
-    and what would decide it where that is open.
+    nothing but such a load speaks against it, which a trial at another cap would decide. multiples: how many
+    iterations, beside one, the period may hold, since its waveform is made of so many alike. reason: why the verdict is
+    what it is, and what would decide it where that is open.
     """
 
     start_s: float

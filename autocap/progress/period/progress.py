@@ -12,10 +12,10 @@ import numpy as np
 from autocap.config import PERIOD_AWAITED_SECONDS, PERIOD_WITHIN_SECONDS
 from autocap.progress import HAVE_COUNTED, LONGER, NEVER_S, Mark
 from autocap.progress.period import Cycles, PeriodEstimate, RatioEstimate, Template, Verdict, count, detect, lock, ratio
-from autocap.progress.period.estimate import Floats
 from autocap.progress.period.bound import Draw
+from autocap.progress.period.estimate import Floats
 from autocap.progress.period.glimpse import glimpse
-from autocap.progress.period.proof import Tried, tried
+from autocap.progress.period.proof import Tried, Unproven, agree
 from autocap.progress.period.signals import CapSignals
 from autocap.records import Sample, SensorInfo
 
@@ -35,7 +35,6 @@ _GLIMPSE_AGAIN = 1.05  # times as many: once more before that; a glimpse at each
 _LOOKS, _LEAST_GROWTH = (8.6, 12.8, 20.0), 1.3
 _AT_ARRIVAL = (0.93, 1.07)  # how far the period may move at the limit where the waveform was learned
 _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four times
-_SAME = 0.015  # how well two looks must agree
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.15
 _PEAK = 1.5  # times the power limit: what a card draws for moments
@@ -61,10 +60,7 @@ class PeriodProgress:
         self._template: Template | None = None
         self._device: int | None = None  # on which it was learned
         self._seen_s: float | None = None  # the period that was seen last, proven or not
-        self._candidate: Template | None = None  # a waveform that repeats, and may be a beat's
-        self._candidate_clock_hz: float | None = None
-        self._found_twice = False  # the candidate
-        self._tried = False  # at another cap, whether the candidate is one
+        self._unproven = Unproven()
         self._learned_at: tuple[float | None, ...] = ()
         self._arrival: tuple[float | None, ...] | None = None  # limits
         self._learned_clock_hz: float | None = None
@@ -95,9 +91,7 @@ class PeriodProgress:
     @property
     def unproven_s(self) -> float | None:
         """The period of a pattern that was found twice, and that only a trial at another cap can prove, seconds."""
-        if self._template is not None or self._tried or self._refuted is not None or not self._found_twice:
-            return None
-        return None if self._candidate is None else self._candidate.period_s
+        return None if self._template is not None or self._refuted is not None else self._unproven.period_s
 
     @property
     def _at_first(self) -> bool:
@@ -110,28 +104,15 @@ class PeriodProgress:
         limits_w = [limit_w for limit_w in self._arrival or () if limit_w]
         return Draw(least_w=0.0, most_w=_PEAK * max(limits_w)) if limits_w else None
 
-    def _consider(self, candidate: Template | None, device: int) -> None:
-        """Keep a pattern that is not proven, for the next look and a trial. One that is not found in a disturbed window
-        is not given up."""
-        if candidate is None or candidate.cycles < _FEWEST_CYCLES or candidate.rel_stderr > _LOCK_ERROR:
-            return
-        before = self._candidate
-        self._found_twice = before is not None and _agree(candidate.period_s, before.period_s)
-        self._candidate, self._candidate_clock_hz, self._device = candidate, self._signals.clock_hz, device
-
-    def _try(self, candidate: Template, t_s: Floats, power_w: Floats) -> None:
-        """See at another cap whether a candidate is a cycle of the job's own."""
-        clock_hz, before_hz = self._signals.clock_hz, self._candidate_clock_hz
-        found, times = tried(candidate, t_s, power_w, clock_hz=clock_hz, before_hz=before_hz)
+    def _try(self, template: Template, t_s: Floats, power_w: Floats) -> None:
+        """See at another cap whether a period that is not proven is the job's own."""
+        found, times = self._unproven.tried_with(t_s, power_w, self._signals.clock_hz)
         if found is Tried.PROVEN:
-            self._template, self._learned_at = candidate, self._arrival or ()
-            self._learned_clock_hz = before_hz
+            self._template, self._learned_at = template, self._arrival or ()
+            self._learned_clock_hz = self._unproven.clock_hz
         elif found is Tried.REFUTED:
-            self._refuted = (
-                f"the period of {candidate.period_s:.3f} s went to {times or 0.0:.2f} times its length with the cap: it "
-                "is not the job's own cycle"
-            )
-            self.trouble = self._refuted
+            length = f"{times or 0.0:.2f} times its length with the cap: it is not the job's own cycle"
+            self.trouble = self._refuted = f"the period of {template.period_s:.3f} s went to {length}"
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)
@@ -139,7 +120,8 @@ class PeriodProgress:
         if caps != self._caps:
             if caps == self._arrival != self._learned_at:
                 self._template = self._device = self._seen_s = None  # a cap flattens the waveform: it is learned anew
-            self._tried |= self.unproven_s is not None and caps == self._arrival
+            if self.unproven_s is not None and caps == self._arrival:
+                self._unproven.give_up()
             self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
         self._signals.take(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s
@@ -164,7 +146,7 @@ class PeriodProgress:
     def _await_more(self, now_s: float) -> None:
         """Where a pattern shows, look again when that may tell more, and let that be waited for."""
         self.worth_until_s = NEVER_S
-        if self._first_s is not None and self._candidate is not None and not (self._found_twice or self._tried):
+        if self._first_s is not None and self._unproven.awaits_another_look:
             self.worth_until_s = min(now_s + self._looked_s, self._first_s + _CONSIDERED_S)
         if self._shows_s is None or self._first_s is None:
             return
@@ -198,7 +180,7 @@ class PeriodProgress:
     @property
     def _growth(self) -> float:
         if self._template is None:
-            return _GROWTH_BLIND if self._candidate is None else _GROWTH
+            return _GROWTH_BLIND if self._unproven.template is None else _GROWTH
         return _GROWTH if self._sure is None else _GROWTH_SURE
 
     def _begin(self, caps: tuple[float | None, ...], begun_s: float, settled_s: float) -> None:
@@ -209,7 +191,7 @@ class PeriodProgress:
         self._signals = CapSignals(self._sensor, settled_s)
         self._glimpse_at_s = _GLIMPSE_S
         # Once the period is known, a look before there are enough cycles could only say so.
-        known = self._template or self._candidate
+        known = self._template or self._unproven.template
         enough_s = 0.0 if known is None else 1.1 * _FEWEST_CYCLES * known.period_s
         self._look_at_s = max(_FIRST_LOOK_S, enough_s)
         self._seen: Template | None = None  # the waveform at this cap, as of the look before
@@ -225,8 +207,8 @@ class PeriodProgress:
             self.trouble = f"the power sensor averages over {self._sensor.window_s:g} s, and there is no energy counter"
             return ()
         t_s, power_w, update_s, window_s = signal
-        if self._template is None and self._candidate is not None and not self._at_first:
-            self._try(self._candidate, t_s, power_w)
+        if self._template is None and self._unproven.template is not None and not self._at_first:
+            self._try(self._unproven.template, t_s, power_w)
         if self._template is None:
             if len(t_s) < _FEWEST_READINGS or self._refuted is not None:
                 return ()
@@ -247,7 +229,10 @@ class PeriodProgress:
                 self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
                 self.trouble = _NOT_FOLLOWED if self._template is None else None
             elif estimate.open and self._at_first:
-                self._consider(lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s), device)
+                pattern = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
+                if pattern is not None and _is_known(pattern.cycles, pattern.rel_stderr):
+                    self._unproven.consider(pattern, self._signals.clock_hz)
+                    self._device = device
             if self._template is None:
                 if self._signals.span_s >= _GLIMPSE_S:
                     may_do = (self.trouble or "").endswith(_MORE_MAY_HELP)
@@ -262,7 +247,7 @@ class PeriodProgress:
         only count along, for a fraction of the cost, as long as what they count agrees as well."""
         if self._sure is not None:
             cycles = _counted_by(self._sure, t_s, power_w)
-            if cycles is not None and _agree(cycles.period_s, self._sure.period_s):
+            if cycles is not None and agree(cycles.period_s, self._sure.period_s):
                 self.trouble = None
                 return self._marks(cycles)
         before, self._seen, self._sure = self._seen, None, None
@@ -283,7 +268,7 @@ class PeriodProgress:
         self._seen, self._losses = found.seen, 0
         if self._at_arrival:  # the same period from more readings, so its waveform is better known
             self._template = found.seen
-        self._sure = found.seen if before is not None and _agree(found.seen.period_s, before.period_s) else None
+        self._sure = found.seen if before is not None and agree(found.seen.period_s, before.period_s) else None
         return self._marks(cycles)
 
     def _heed_loss(self) -> None:
@@ -357,16 +342,17 @@ def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
         return f"no period in the power signal ({estimate.verdict.value}): {estimate.reason}"
     if not estimate.verified:
         return f"the period of {estimate.period_s:.3f} s is not proven: {estimate.reason}"
-    if estimate.cycles < _FEWEST_CYCLES or (estimate.rel_stderr or 1.0) > _LOCK_ERROR:
+    if not _is_known(estimate.cycles, estimate.rel_stderr or 1.0):
         return f"the period of {estimate.period_s:.3f} s is not known well enough yet"
-    if estimate.cycles < _MANY_CYCLES and (before_s is None or not _agree(estimate.period_s or 0.0, before_s)):
+    if estimate.cycles < _MANY_CYCLES and (before_s is None or not agree(estimate.period_s or 0.0, before_s)):
         return f"the period of {estimate.period_s:.3f} s was not found a second time yet"
     return None
 
 
+def _is_known(cycles: float, rel_stderr: float) -> bool:
+    """Whether a period is known well enough to be followed."""
+    return cycles >= _FEWEST_CYCLES and rel_stderr <= _LOCK_ERROR
+
+
 def _counted_by(pattern: Template, t_s: Floats, power_w: Floats) -> Cycles | None:
     return count(pattern, t_s, power_w, update_s=pattern.update_s, window_s=pattern.window_s)
-
-
-def _agree(one: float, other: float) -> bool:
-    return abs(one / other - 1) < _SAME

@@ -17,6 +17,7 @@ _LEAST, _LEAST_SHARE = 0.008, 0.2  # that a cycle of its own lengthens by, and o
 _BEYOND = 0.03  # that a cycle may lengthen by more than the clock says: of its reading
 _USUAL_LOSS = 0.35  # of the clock, at a cautious cap, where it is not reported
 _SIGMAS = 3.0
+_SAME = 0.015  # how well two looks must agree
 
 
 class Tried(Enum):
@@ -48,3 +49,45 @@ def tried(
         return Tried.REFUTED, found.ratio
     moved = slower > _LEAST_CLOCK and found.ratio - error > 1.0 and least < found.ratio < most
     return (Tried.PROVEN if moved else Tried.UNCLEAR), found.ratio
+
+
+def agree(one_s: float, other_s: float) -> bool:
+    """Whether two looks found the same period."""
+    return abs(one_s / other_s - 1) < _SAME
+
+
+class Unproven:
+    """A pattern at the limit found on arrival that repeats, and may be a beat's. A disturbed window that does not show
+    it again changes nothing.
+
+    template: as it was seen last, `None` before; clock_hz: the SM clock then, `None` where that is not reported.
+    """
+
+    def __init__(self) -> None:
+        self.template: Template | None = None
+        self.clock_hz: float | None = None
+        self._found_twice = self._is_over = False
+
+    @property
+    def period_s(self) -> float | None:
+        """Of a pattern that was found twice, and that a trial at another cap may prove, seconds."""
+        return None if self.template is None or not self._found_twice or self._is_over else self.template.period_s
+
+    @property
+    def awaits_another_look(self) -> bool:
+        return self.template is not None and not self._found_twice and not self._is_over
+
+    def consider(self, template: Template, clock_hz: float | None) -> None:
+        """This was found now."""
+        self._found_twice = self.template is not None and agree(template.period_s, self.template.period_s)
+        self.template, self.clock_hz = template, clock_hz
+
+    def tried_with(self, t_s: Floats, power_w: Floats, clock_hz: float | None) -> tuple[Tried, float | None]:
+        """As `tried`, for what was considered last."""
+        if self.template is None:
+            return Tried.UNCLEAR, None
+        return tried(self.template, t_s, power_w, clock_hz=clock_hz, before_hz=self.clock_hz)
+
+    def give_up(self) -> None:
+        """The trial is over, and nothing was proven."""
+        self._is_over = True

@@ -6,7 +6,7 @@ a sum of held readings is smeared over an update. Energy is still summed where i
 
 import numpy as np
 
-from autocap.progress.period.beat import Witness, counter_misses
+from autocap.progress.period.counted import Witness, counter_misses
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.series import ascending
 from autocap.records import Sample, SensorInfo
@@ -42,6 +42,10 @@ class CapSignals:
         return sum(means) / len(means) if means else None
 
     @property
+    def _window_s(self) -> float:
+        return self._sensor.window_s if self._sensor.window_known else 0.0
+
+    @property
     def blurred(self) -> bool:
         """Whether the readings are averages too long to show a cycle, so that the energy counter has to."""
         return self._sensor.window_s >= _BLURRED_S
@@ -52,10 +56,11 @@ class CapSignals:
         return int(np.argmax(np.std(watts, axis=0))) if len(watts) else 0
 
     def signal(self, device: int) -> tuple[Floats, Floats, float, float] | None:
-        """Times, watts, update and window, seconds, of what a period is looked for in; `None` where the readings are
-        blurred and there is no counter. A long average has no response at whole fractions of its window."""
+        """Times, watts, update and window, seconds, of what a period is looked for in, 0 for a window that is not
+        known; `None` where the readings are blurred and there is no counter. A long average has no response at whole
+        fractions of its window."""
         if not self.blurred:
-            return *self._fresh(device), self._sensor.update_s, self._sensor.window_s
+            return *self._fresh(device), self._sensor.update_s, self._window_s
         counted = self.counted(device)
         if counted is None:
             return None
@@ -82,8 +87,7 @@ class CapSignals:
     def contradicted(self, period_s: float, device: int) -> bool:
         """Whether the energy counter does not see a period that the readings show: a beat."""
         counted = self.counter(device)
-        window_s = self._sensor.window_s
-        return counted is not None and counter_misses(period_s, *self._fresh(device), *counted, window_s=window_s)
+        return counted is not None and counter_misses(period_s, *self._fresh(device), *counted, window_s=self._window_s)
 
     def shorten(self) -> None:
         """Forget the older half."""
