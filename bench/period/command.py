@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.period import cases as period_cases
+from bench.period import evidence as period_evidence
 from bench.period import jobs as period_jobs
-from bench.period import plots as period_plots
 from bench.period.cases import OURS, SLOWDOWNS, Row
 from bench.period.real import cases as real_cases
 from bench.period.real.families import FAMILIES
@@ -46,6 +46,13 @@ def main(argv: list[str]) -> int:
         if options.json is not None:
             options.json.write_text(json.dumps([asdict(row) for row in found]))
         return 0
+    if not options.rivals:
+        seen = period_evidence.found(seeds, *((1, 2) if options.quick else (6, 56)))
+        print("\n".join(period_evidence.report(seen)))
+        print(f"\n{len(seen)} windows, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
+        if options.json is not None:
+            options.json.write_text(json.dumps([asdict(row) for row in seen]))
+        return 0
     periods, stride, repeats = (1, 3, 1) if options.quick else (3, 1, 10)
     rows = list(period_cases.absolute(seeds, periods, stride))
     rows += period_cases.ratios(seeds, periods, stride)
@@ -55,14 +62,15 @@ def main(argv: list[str]) -> int:
     print(f"\n{len(rows)} results, seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(row) for row in rows]))
-    if options.plots is not None:
-        period_plots.draw(rows, options.plots)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench period", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller grid, under 30 s")
+    parser.add_argument(
+        "--rivals", action="store_true", help="beside plain methods, by waveform, jitter and disturbance"
+    )
     parser.add_argument("--jobs", action="store_true", help="whole jobs tuned by their period alone, minutes")
     parser.add_argument(
         "--real",
@@ -77,7 +85,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="repeats of the whole grid")
     parser.add_argument("--seed-base", type=int, default=1000, metavar="N", help="the first seed")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every single result")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the results (needs matplotlib)")
     return parser
 
 

@@ -1,8 +1,9 @@
-"""How many windows are called, by what the detector is given: power alone, the sensor's window, an energy counter.
+"""How many windows are called, by what the detector is given: power alone, the sensor's window, an energy counter that
+is looked at with each reading or every 20 ms, and one trial at another cap.
 
-Two sets of waveforms and sensors: thresholds are set on the first, and judged on the second. Fast loads, of 1 to 200 ms,
-go through the same sensors: what repeats there is a beat of the load with the sensor's sampling, and whatever is called
-is wrong.
+Two sets of waveforms and sensors: thresholds are set on the first, and judged on the second. Fast loads, of 1 to 200
+ms, go through the same sensors: what repeats there is a beat of the load with the sensor's sampling, and whatever is
+called is wrong.
 """
 
 import time
@@ -76,6 +77,12 @@ JUDGED = Family(
     },
 )
 
+FAMILIES = {"set": SET, "judged": JUDGED}
+_TITLES = {
+    "set": "Waveforms and sensors that thresholds are set on",
+    "judged": "Waveforms and sensors that they are not set on",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -101,9 +108,6 @@ class Found:
     error: float | None
     rel_stderr: float | None
     cpu_s: float
-    verdict: str
-    reason: str
-    candidate: bool = False
 
     @property
     def wrong(self) -> bool:
@@ -157,7 +161,8 @@ def beats(name: str, family: Family, seed: int, repeats: int, columns: Sequence[
 
 
 def look(window: Window) -> Found:
-    family = SET if window.family == "set" else JUDGED
+    """Record a window, and ask the detector."""
+    family = FAMILIES[window.family]
     rng = np.random.default_rng(list(window.seed))
     model = family.sensors[window.sensor]
     fast_counter = window.column in COLUMNS[3:]
@@ -251,62 +256,58 @@ def _found(window: Window, signal: Signal, estimate: PeriodEstimate, cpu_s: floa
         error=error,
         rel_stderr=estimate.rel_stderr if called else None,
         cpu_s=cpu_s,
-        verdict=estimate.verdict.value,
-        reason=estimate.reason,
     )
 
 
-def table(found: Sequence[Found]) -> list[str]:
-    lines = []
-    families = dict.fromkeys(one.window.family for one in found)
-    for family in families:
-        part = [one for one in found if one.window.family == family]
-        lines.append(f"{family:10}" + "".join(f"{column:>34}" for column in COLUMNS))
-        lines.append(f"{'':28}" + "   n called% proven% wrong in2s" * len(COLUMNS))
-        keys = [("sensor", name) for name in dict.fromkeys(o.window.sensor for o in part)]
-        keys += [("waveform", name) for name in dict.fromkeys(o.window.waveform for o in part)] + [("all", "all")]
-        for kind, name in keys:
-            cells = ""
-            for column in COLUMNS:
-                rows = [
-                    o for o in part if o.window.column == column and (kind == "all" or getattr(o.window, kind) == name)
-                ]
-                rows = [o for o in rows if o.window.fast == (name == "fast")]
-                rows = [o for o in rows if o.window.fast or o.window.resolved]
-                cells += _cell(rows)
-            lines.append(f"{name:28}{cells}")
-    cpu = [o.cpu_s for o in found]
-    lines.append(f"CPU mean {1000 * np.mean(cpu):.0f} ms worst {1000 * max(cpu):.0f} ms")
-    return lines
+def found(seeds: range, repeats: int, fast: int) -> list[Found]:
+    """What is said of every window, each of both families' waveforms and sensors `repeats` times at other periods, and
+    of `fast` fast loads a sensor; two at a time."""
+    todo: list[Window] = []
+    for seed in seeds:
+        for name, family in FAMILIES.items():
+            todo += [*windows(name, family, seed, repeats, COLUMNS), *beats(name, family, seed, fast, COLUMNS)]
+    with ProcessPoolExecutor() as pool:
+        return list(pool.map(look, todo, chunksize=8))
+
+
+def report(rows: Sequence[Found]) -> list[str]:
+    """The tables, line by line: windows that can be resolved, and fast loads."""
+    lines: list[str] = []
+    for name in FAMILIES:
+        part = [row for row in rows if row.window.family == name]
+        seen = [row for row in part if row.window.resolved]
+        lines += [_TITLES[name], _header("called, proven, wrong")]
+        lines += [_line(key, [row for row in seen if row.window.sensor == key]) for key in FAMILIES[name].sensors]
+        lines += [_line(key, [row for row in seen if row.window.waveform == key]) for key in FAMILIES[name].waveforms]
+        lines += [_line("all", seen), _line("loads of 1 to 200 ms", [row for row in part if row.window.fast]), ""]
+    right = [row for row in rows if row.called and not row.wrong and not row.window.fast]
+    errors = [(abs(row.error or 0.0), row.rel_stderr or 0.0) for row in right]
+    lines.append(
+        f"stated errors of those that are right: {_within(errors, 1)} % within 1σ, {_within(errors, 2)} % within 2σ"
+    )
+    cpu_ms = [1000 * row.cpu_s for row in rows]
+    return [*lines, f"CPU per call: mean {np.mean(cpu_ms):.0f} ms, worst {max(cpu_ms):.0f} ms"]
+
+
+def _header(what: str) -> str:
+    return f"{what:24}{'':>8}" + "".join(f"{column:>15}" for column in COLUMNS)
+
+
+def _line(name: str, rows: Sequence[Found]) -> str:
+    cells = [[row for row in rows if row.window.column == column] for column in COLUMNS]
+    return f"{name:24}{len(cells[0]):>8}" + "".join(f"{_cell(cell):>15}" for cell in cells)
 
 
 def _cell(rows: Sequence[Found]) -> str:
+    """Of fast loads how many, of all others how many per cent are called, and proven; and how many are wrong."""
     if not rows:
-        return f"{'-':>30}"
-    called = [o for o in rows if o.called]
-    share = 100 * len(called) / len(rows)
-    proven = 100 * sum(o.proven for o in rows) / len(rows)
+        return "-"
+    called = [row for row in rows if row.called]
+    proven, wrong = [row for row in called if row.proven], [row for row in called if row.wrong]
     if rows[0].window.fast:
-        wrong = [o for o in called if o.wrong]
-        return f"{len(rows):>5}{len(called):>8}{sum(o.proven for o in wrong):>8}{len(wrong):>5}{'':>6}"
-    right = [o for o in called if not o.wrong]
-    within = (
-        100 * float(np.mean([abs(o.error or 0) <= 2 * (o.rel_stderr or 0) for o in right])) if right else float("nan")
-    )
-    return f"{len(rows):>5}{share:>8.1f}{proven:>8.1f}{sum(o.wrong for o in rows):>5}{within:>6.0f}"
+        return f"{len(wrong)} {sum(row.proven for row in wrong)} {len(wrong)}"
+    return f"{100 * len(called) / len(rows):.0f} {100 * len(proven) / len(rows):.0f} {len(wrong)}"
 
 
-def main():
-    import sys, pickle
-
-    names = sys.argv[1].split(",")
-    seed, repeats, fast = int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    columns = sys.argv[5].split(",") if len(sys.argv) > 5 else COLUMNS
-    todo = []
-    for name in names:
-        family = SET if name == "set" else JUDGED
-        todo += list(windows(name, family, seed, repeats, columns)) + list(beats(name, family, seed, fast, columns))
-    with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(look, todo, chunksize=8))
-    print("\n".join(table(found)))
-    pickle.dump(found, open("/tmp/found.pkl", "wb"))
+def _within(errors: Sequence[tuple[float, float]], sigmas: int) -> str:
+    return f"{100 * float(np.mean([error <= sigmas * stderr for error, stderr in errors])):.0f}" if errors else "-"

@@ -60,8 +60,8 @@ class Case:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of a job. kept: a cap was confirmed; regret_pct: its true cost above the best. why: no cap is held.
-    first_s: when the first cap of a search was set, held_s: when the search was over, seconds. trials: that were measured. astray: those of them whose period was
-    another multiple of the true one than the baseline's, against which they were compared.
+    first_s: when the search began, held_s: when it was over, seconds. trials: that were measured. astray: those of them
+    whose period was another multiple of the true one than the baseline's, against which they were compared.
     """
 
     case: Case
@@ -178,7 +178,8 @@ def table(title: str, outcomes: Sequence[Outcome]) -> list[str]:
     """A line per sensor, and one for every run that kept the limit found on arrival although it was within reach."""
     lines = [
         title,
-        f"{'sensor':18}{'in reach':>9}{'kept':>6}{f'within {_NEAR_PCT:g} %':>14}{'worst %':>9}{'first cap':>11}{'held after':>12}"
+        f"{'sensor':18}{'in reach':>9}{'kept':>6}{f'within {_NEAR_PCT:g} %':>14}{'worst %':>9}{'first cap':>11}"
+        f"{'held after':>12}"
         f"{'out of reach':>14}{'kept':>6}{'wrong':>7}{'trials':>8}{'astray':>8}",
     ]
     for sensor in (*dict.fromkeys(outcome.case.sensor for outcome in outcomes), "all"):

@@ -9,6 +9,8 @@ import pytest
 
 from autocap.devices.model.logged_sensors import LOGGED
 from bench.period.command import main
+from bench.period.evidence import COLUMNS, JUDGED, beats, look, windows
+from bench.period.evidence import report as evidence_report
 from bench.period.real.cases import RealRow, report
 from bench.period.real.families import FAMILIES, GLOO_125M, GLOO_350M
 from bench.period.real.loads import ABOVE, AT_MOST_ONE, BURSTS, Training, TrueLoad, Wave
@@ -176,3 +178,19 @@ def test_a_known_window_is_only_for_signals_whose_logs_do_not_tell_it(capsys: py
 def test_a_recording_knows_the_window_of_its_sensor() -> None:
     log = poll(GLOO_350M.power(6.0, rng()), LOGGED["rtx-4090-logged"], FAST, rng(2))
     assert log.window_s == 0.110
+
+
+def test_windows_are_judged_by_what_the_detector_was_given() -> None:
+    rows = [look(window) for window in windows("judged", JUDGED, 3, 1, COLUMNS) if window.waveform == "a wait for data"]
+    assert {row.window.column for row in rows} == set(COLUMNS)
+    assert not [row for row in rows if row.wrong]
+    by_column = {column: sum(row.called for row in rows if row.window.column == column) for column in COLUMNS}
+    assert by_column["alone"] <= by_column["20 ms"] == by_column["trial"] == 3
+    assert not any(row.proven for row in rows if row.window.column == "alone")
+    assert sum(line.startswith("a wait for data") for line in evidence_report(rows)) == 1
+
+
+def test_a_fast_load_is_short_against_the_sensor_and_never_proven() -> None:
+    fast = list(beats("judged", JUDGED, 3, 2, ("20 ms",)))
+    assert all(window.period_s <= 3 * JUDGED.sensors[window.sensor].update_s for window in fast)
+    assert not [window for window in fast if look(window).proven]
