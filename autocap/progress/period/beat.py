@@ -38,8 +38,8 @@ _LEAST_UPDATE = 1e-3  # of the time between readings: an update that is shorter 
 _RESOLVED = 3.0  # updates in a cycle of its own
 _FASTEST_S = 1e-3  # the shortest cycle of a load that is thought of
 _MOST_ORDERS = 200
-# What a card is taken to draw where nothing is known, times the mean: between two kernels of a fast load its clocks are
-# up, and it drew a third of the mean and more wherever that was seen.
+# What a card draws within a fast load, times its mean: between two kernels its clocks are up, and it drew a third of
+# the mean and more wherever that was seen; and at most, also times the highest that a short average shows of it.
 _LEAST, _MOST, _TIMES_SHOWN = 0.2, 2.5, 1.5
 # By how much a window that is known may be longer or shorter. An average over all of the time is the update itself.
 _WINDOW_OFF, _AS_LONG, _UPDATE_OFF = 0.05, 0.03, 0.01
@@ -48,7 +48,7 @@ _BETWEEN_UNKNOWN = 0.08
 _FINEST, _THROUGH = 40, 0.45  # harmonics, at most, and readings for each that is told apart
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
-_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.5
+_USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.2
 _SOFTEST = 0.28  # of a cycle, its edges; those of a sine take 0.32
 _LATE, _PER_LATENESS = 0.2, 0.1  # updates that the readings of a real cycle are off by, each by itself
 _PHASES = np.arange(512) / 512  # at which a waveform is drawn
@@ -68,7 +68,8 @@ class Beat(Enum):
 class Seeing:
     """What is known beside the readings. update_s, window_s: of the sensor, 0 for a window that is not known. counted:
     mean power between two moves of the energy counter, at the later one, as (stamps, values). draw: what the card can
-    draw; `None` where nobody knows."""
+    draw; `None` where
+    nobody knows."""
 
     update_s: float
     window_s: float
@@ -83,7 +84,9 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         update_s = series.step_s
     values_w, errors_w = _waveform(fit, series)
     mean_w = series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep]))
-    draw = seeing.draw or Draw(least_w=_LEAST * mean_w, most_w=_MOST * mean_w, times_shown=_TIMES_SHOWN)
+    known = seeing.draw or Draw(least_w=0.0, most_w=math.inf)
+    least_w, most_w = max(known.least_w, _LEAST * mean_w), min(known.most_w, _MOST * mean_w)
+    draw = Draw(least_w=least_w, most_w=most_w, times_shown=_TIMES_SHOWN)
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
         return Beat.SHOWN

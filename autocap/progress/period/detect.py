@@ -38,6 +38,8 @@ _SENSOR_NOISE = 0.008
 _BETTER = 0.10
 _MUCH_BETTER = 0.50
 _WITNESS_REPEATS = 0.10
+_PROVEN = Verdict.PERIODIC, "the signal repeats, and no load faster than the sensor can look like this"
+_NO_COUNTER_DECIDES = "an energy counter, or one trial at another cap"
 _FORESEEN = Verdict.AMBIGUOUS, "what repeats is foreseen as well without a period"
 _EDGE = 9  # readings about a pause, with the way into it and out of it
 _BETWEEN_PAUSES = 0.9  # share of the variation there that a pattern must explain
@@ -172,10 +174,7 @@ def _judged(fit: Fit, series: Series, seeing: Seeing, witnesses: Sequence[Witnes
 
 def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict, str]:
     """The verdict on what repeats, and the reason."""
-    what = (
-        "one trial at another cap" if seeing.counted is not None else "an energy counter, or one trial at another cap"
-    )
-    decides = f"{what} would decide it"
+    decides = "one trial at another cap" if seeing.counted is not None else _NO_COUNTER_DECIDES
     match may_be:
         case Beat.SHOWN:
             return (
@@ -183,15 +182,19 @@ def _said(may_be: Beat | None, period_s: float, seeing: Seeing) -> tuple[Verdict
                 f"the energy counter does not see the period of {period_s:.3f} s: it is an alias",
             )
         case Beat.POSSIBLE:
-            sampled = f"a load faster than the sensor, sampled every {seeing.update_s:.3g} s"
-            return Verdict.AMBIGUOUS, f"it may be a beat: {sampled}, would look the same; {decides}"
+            return (
+                Verdict.AMBIGUOUS,
+                f"it may be a beat: a load faster than the sensor, sampled every {seeing.update_s:.3g} s, "
+                f"would look the same; {decides} would decide it",
+            )
         case Beat.UNLIKELY:
             return (
                 Verdict.PERIODIC,
-                f"the signal repeats; what a reading averages over is not known, so a beat is not excluded; {decides}",
+                "the signal repeats; what a reading averages over is not known, so a beat is not excluded; "
+                f"{decides} would decide it",
             )
         case _:
-            return Verdict.PERIODIC, "the signal repeats, and no load faster than the sensor can look like this"
+            return _PROVEN
 
 
 def _multiples(fit: Fit, period_s: float, update_s: float) -> tuple[int, ...]:

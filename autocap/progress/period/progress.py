@@ -100,7 +100,7 @@ class PeriodProgress:
 
     @property
     def _draw(self) -> Draw | None:
-        """What the card can draw, at most: more than its limit, which holds on average."""
+        """What the card can draw at most: for moments more than its limit, which holds on average."""
         limits_w = [limit_w for limit_w in self._arrival or () if limit_w]
         return Draw(least_w=0.0, most_w=_PEAK * max(limits_w)) if limits_w else None
 
@@ -111,8 +111,10 @@ class PeriodProgress:
             self._template, self._learned_at = template, self._arrival or ()
             self._learned_clock_hz = self._unproven.clock_hz
         elif found is Tried.REFUTED:
-            length = f"{times or 0.0:.2f} times its length with the cap: it is not the job's own cycle"
-            self.trouble = self._refuted = f"the period of {template.period_s:.3f} s went to {length}"
+            self.trouble = self._refuted = (
+                f"the period of {template.period_s:.3f} s went to {times or 0.0:.2f} times its length with the cap: "
+                "it is not the job's own cycle"
+            )
 
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         caps = tuple(reading.requested_w for reading in sample.readings)
