@@ -15,14 +15,15 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """clients: connections in all; clients_of_uid: of one user. connects, looks, lends: of one user (looking asks the
-    driver for all that there is; a lease begins with a new watchdog process). messages: of one connection. sets: of one
-    device. idle_s: until a connection without a lease is closed. send_s: until one is closed that does not read its
-    answers.
+    """clients: connections in all; clients_of_uid: of one user; kept_places: for root and our own user alone. connects,
+    looks, lends: of one user (looking asks the driver for all that there is; a lease begins with a new watchdog
+    process). messages: of one connection. sets: of one device. idle_s: until a connection without a lease is closed.
+    send_s: until one is closed that does not read its answers.
     """
 
     clients: int = 256
     clients_of_uid: int = 96
+    kept_places: int = 16
     connects: Rate = Rate(burst=128, per_s=32)
     messages: Rate = Rate(burst=100, per_s=50)
     looks: Rate = Rate(burst=128, per_s=8)
