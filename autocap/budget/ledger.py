@@ -50,10 +50,15 @@ class Ledger(Orders):
         super().leave(t_s, name)
         self._loans.forget(name)
 
-    def curve(self, name: str, curve: JobCurve) -> None:
-        """Whoever measures what caps cost a job knows more of it."""
-        self._accounts[name].curve, self._accounts[name].measures = curve, True
+    def rename(self, name: str, other: str) -> None:
+        super().rename(name, other)
+        self._loans.rename(name, other)
+
+    def curve(self, name: str, curve: JobCurve, *, measured: bool = True) -> None:
+        """Whoever measures what caps cost a job knows more of it; or, not measured, it is taken to be such a one."""
+        self._accounts[name].curve, self._accounts[name].measures = curve, measured
         self._stale = True
+        self._urgent |= not measured
 
     def weigh(self, name: str, weight: float | None) -> None:
         """It counts so much from now on; `None` for what its curve says."""

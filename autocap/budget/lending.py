@@ -54,6 +54,12 @@ class Loans:
                 self._begun_s[one.name] = before.get(one.name, t_s)
         return chosen
 
+    def rename(self, name: str, other: str) -> None:
+        """A job goes by another name from now on."""
+        for known in (self._begun_s, self._rest_s):
+            if name in known:
+                known[other] = known.pop(name)
+
     def forget(self, name: str) -> None:
         """A job has gone."""
         self._begun_s.pop(name, None)

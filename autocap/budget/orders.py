@@ -8,7 +8,7 @@ in which a budget that fell, or somebody who came with a share of their own, is 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,6 +89,14 @@ class Orders(ABC):
         """It has ended, and draws nothing of this budget any more."""
         del self._accounts[name]
         self._stale = self._urgent = True
+
+    def rename(self, name: str, other: str) -> None:
+        """It goes by another name from now on."""
+        self._accounts = {other if one == name else one: account for one, account in self._accounts.items()}
+        account = self._accounts[other]
+        account.name = other
+        if account.order is not None:
+            account.order = replace(account.order, name=other)
 
     def lost(self, t_s: float, name: str) -> None:
         """Whoever sets its caps is silent, and was last heard of at t_s."""

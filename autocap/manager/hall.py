@@ -1,11 +1,8 @@
 """Where clients of a budget's manager speak: a line in, a line out, from the manager's one thread. Whatever a client
 does or leaves undone holds up nobody else."""
 
-import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
@@ -26,8 +23,9 @@ from autocap.budget.words import (
 )
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.helper.lease import refusal_of
+from autocap.manager.claims import NoClaim, claimed
 from autocap.manager.finding import FoundJob
-from autocap.manager.reception import Control, Reception, Refused, refused
+from autocap.manager.reception import Control, Reception, Refused, is_owner, refused
 from autocap.manager.steward import Steward
 from autocap.manager.tenant import Tenant
 from autocap.manager.visitor import Visitor
@@ -72,14 +70,11 @@ class Hall(Reception):
         assert isinstance(request, Join)
         if visitor.tenant is not None:
             raise refused(Code.TOO_MANY, "this connection tunes a job already; open another one")
-        owner = _owner_of(request.pid)
-        if visitor.peer.uid not in (0, os.geteuid(), owner):
-            raise refused(
-                Code.NOT_ALLOWED,
-                f"process {request.pid} is not {visitor.peer.name}'s, so its caps are not theirs to set",
-            )
         try:
-            tenant = self._steward.lend(self._now(), FoundJob(pid=request.pid, uuids=request.devices))
+            claim = claimed(visitor.peer, request.pid, trusted=is_owner(visitor.peer))
+            tenant = self._steward.lend(self._now(), FoundJob(pid=request.pid, uuids=request.devices), claim)
+        except NoClaim as error:
+            raise refused(Code.NOT_ALLOWED, str(error)) from error
         except DeviceLocked as error:
             raise refused(Code.IN_USE, str(error)) from error
         except LimitRefused as error:
@@ -135,12 +130,6 @@ class Hall(Reception):
         if visitor.tenant is None:
             raise refused(Code.NO_LEASE, "this connection tunes no job; ask with `join`")
         if not self._steward.is_here(visitor.tenant):
-            raise refused(Code.NO_LEASE, "a GPU of this job has failed, and is outside the budget now")
+            why = visitor.tenant.ended or "a GPU of this job has failed, and is outside the budget now"
+            raise refused(Code.NO_LEASE, f"the budget lends this job's GPUs to its tuner no more: {why}")
         return visitor.tenant
-
-
-def _owner_of(pid: int) -> int | None:
-    """The user of a process; `None` where there is none."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}").stat().st_uid
-    return None

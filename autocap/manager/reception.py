@@ -24,7 +24,7 @@ from autocap.budget.words import (
     encode_answer,
 )
 from autocap.errors import AutocapError
-from autocap.helper.who import is_nobody_known, peer_of
+from autocap.helper.who import Peer, is_nobody_known, peer_of
 from autocap.manager.visitor import Visitor
 
 log = logging.getLogger(__name__)
@@ -171,8 +171,13 @@ class Reception:
         return Done()
 
     def _require_control(self, visitor: Visitor) -> None:
-        if visitor.peer.uid not in (0, os.geteuid()):
+        if not is_owner(visitor.peer):
             raise refused(Code.NOT_ALLOWED, f"the budget is not {visitor.peer.name}'s to change; ask who started it")
+
+
+def is_owner(peer: Peer) -> bool:
+    """Whether it is root, or who holds the budget; not the user of that number in a container."""
+    return peer.is_user(0, os.geteuid())
 
 
 class Refused(Exception):
