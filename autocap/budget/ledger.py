@@ -47,12 +47,8 @@ class Ledger(Orders):
 
     def leave(self, t_s: float, name: str) -> None:
         """It has ended, and its devices draw nothing of this budget any more."""
+        self._loans.leave(t_s, self._accounts[name].place)
         super().leave(t_s, name)
-        self._loans.forget(name)
-
-    def rename(self, name: str, other: str) -> None:
-        super().rename(name, other)
-        self._loans.rename(name, other)
 
     def curve(self, name: str, curve: JobCurve, *, measured: bool = True) -> None:
         """Whoever measures what caps cost a job knows more of it; or, not measured, it is taken to be such a one."""

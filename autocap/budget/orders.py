@@ -77,12 +77,12 @@ class Orders(ABC):
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
 
-    def join(self, t_s: float, name: str, curve: JobCurve, cap_w: float) -> None:
+    def join(self, t_s: float, name: str, curve: JobCurve, cap_w: float, place: str = "") -> None:
         """A job has come; a device that nobody uses is one whose curve has its lowest cap alone. cap_w: in force at its
-        devices."""
+        devices. place: these, where its name says nothing of them."""
         if name in self._accounts:
             raise ValueError(f"{name} has joined already")
-        self._accounts[name] = Account(name=name, curve=curve, ordered_w=cap_w, standing_w=cap_w)
+        self._accounts[name] = Account(name=name, curve=curve, ordered_w=cap_w, standing_w=cap_w, place=place or name)
         self._stale = self._urgent = True
 
     def leave(self, t_s: float, name: str) -> None:

@@ -118,7 +118,7 @@ class Hall(Reception):
             )
         except ValueError as error:
             raise refused(Code.BAD_MESSAGE, str(error)) from error
-        self._steward.learn(tenant, curve)
+        self._steward.learn(self._now(), tenant, curve)
         return Done()
 
     def _leave(self, visitor: Visitor, request: Request) -> Left:

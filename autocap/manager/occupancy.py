@@ -15,6 +15,7 @@ from autocap.devices.nvml import NvmlDevice
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.events import Event
 from autocap.job.processes import identify
+from autocap.manager.belief import Unbound, believed, doubt
 from autocap.manager.caps import Caps
 from autocap.manager.claims import Claim, Presence
 from autocap.manager.finding import FoundJob
@@ -90,14 +91,19 @@ class Occupancy:
         for tenant in self._at(gpus):
             if tenant.tuned and not (tenant.waits and computing):
                 raise DeviceLocked(f"a tuner has {tenant.name} under this budget already; wait for it to end")
+        unbound = Unbound(since_s=t_s)
         for tenant in self._at(gpus):
+            if tenant.gpus == gpus and tenant.unbound is not None:
+                unbound = tenant.unbound  # what was read stays, however often tuners come and go
             self._leave(t_s, tenant, events.TUNER_CAME)
         pid = job.pid if claim is None or claim.root is not None else min(there[0].pids)
         tenant = Tenant(
             name=self._unused(FoundJob(pid=pid, uuids=job.uuids).name), gpus=gpus, pid=pid, tuned=True, claim=claim,
-            waits=not computing,
+            waits=not computing, unbound=unbound,
         )  # fmt: skip
         self._join(t_s, tenant)
+        if not tenant.waits:
+            self._believe(t_s, tenant)
         return tenant
 
     def is_here(self, tenant: Tenant) -> bool:
@@ -107,6 +113,24 @@ class Occupancy:
     def uuids(self, tenant: Tenant) -> tuple[str, ...]:
         """Of its devices."""
         return tuple(self._device.gpus[gpu].uuid for gpu in tenant.gpus)
+
+    def _believe(self, t_s: float, tenant: Tenant) -> None:
+        """Follow what its tuner says of a job, or what we read, where that says otherwise."""
+        worst, unbound = self._prior(tenant), tenant.unbound
+        assert unbound is not None
+        drawn_w, before = unbound.most_w(t_s), tenant.doubt
+        tenant.doubt = None if tenant.said is None else doubt(tenant.said, worst, drawn_w)
+        if tenant.doubt is not None and before is None:
+            tenant.believed = None
+            self.ledger.curve(tenant.name, worst, measured=False)
+            self._say(events.Warned(t_s=t_s, text=f"{tenant.name}: {tenant.doubt}"))
+        if tenant.said is None or tenant.doubt is not None:
+            if drawn_w is not None:
+                self.ledger.drew(tenant.name, drawn_w)
+        elif tenant.said is not tenant.believed:
+            tenant.believed = tenant.said
+            self.ledger.curve(tenant.name, believed(tenant.said, worst))
+            self.ledger.drew(tenant.name, np.inf)  # of a tuned job it says nothing of what it asks for
 
     # Whether they are who they were.
 
@@ -123,8 +147,8 @@ class Occupancy:
             if tenant.waits:
                 tenant.waits = False
                 self.ledger.curve(tenant.name, self._prior(tenant), measured=False)
-                if tenant.said is not None:
-                    self.ledger.curve(tenant.name, tenant.said)
+                tenant.believed = None
+                self._believe(t_s, tenant)
             self._follow(t_s, tenant, min(pid for one in there for pid in one.pids))
         elif tenant.waits:
             tenant.some_s = None if not count else t_s if tenant.some_s is None else tenant.some_s
@@ -187,8 +211,11 @@ class Occupancy:
             self.ledger.leave(t_s, free)
             del self.tenants[free]
         curve = self._least(tenant) if tenant.waits else self._prior(tenant)
+        tenant.unbound = tenant.unbound or Unbound(since_s=t_s)
         self.tenants[tenant.name] = tenant
-        self.ledger.join(t_s, tenant.name, curve, max(self.caps.in_force_w[gpu] for gpu in tenant.gpus))
+        self.ledger.join(
+            t_s, tenant.name, curve, max(self.caps.in_force_w[gpu] for gpu in tenant.gpus), " ".join(self.uuids(tenant))
+        )
         self.ledger.weigh(tenant.name, self.weights.of(tenant.pid))
         self._say_joined(t_s, tenant)
 

@@ -63,7 +63,7 @@ class Steward(Occupancy):
         """Its tuner has gone: the job is one that nobody tunes, with what is known of it, as long as it computes."""
         if self.is_here(tenant) and tenant.tuned:
             tenant.tuned = tenant.silent = False
-            tenant.claim, tenant.missed = None, 0
+            tenant.claim, tenant.missed, tenant.doubt = None, 0, None
             self.ledger.unattended(tenant.name)
             self._say_joined(t_s, tenant)
             self._set(t_s, self._given(tenant, tenant.ceiling_w))
@@ -79,12 +79,11 @@ class Steward(Occupancy):
         wanted = {gpu: min(cap_w, tenant.ceiling_w) for gpu, cap_w in zip(tenant.gpus, watts, strict=True)}
         self._set(t_s, {gpu: min(cap_w, self._found_w[gpu]) for gpu, cap_w in wanted.items()})
 
-    def learn(self, tenant: Tenant, curve: JobCurve) -> None:
-        """What its tuner knows of a job. Where it knows nothing of the lowest caps, the highest slowdown that it knows
-        holds there and below at least."""
-        tenant.said = curve.down_to(max(self._least_w[gpu] for gpu in tenant.gpus))
+    def learn(self, t_s: float, tenant: Tenant, curve: JobCurve) -> None:
+        """What its tuner knows of a job. Where it knows nothing of the lowest caps, the curve goes on as it came."""
+        tenant.said = curve
         if not tenant.waits:
-            self.ledger.curve(tenant.name, tenant.said)
+            self._believe(t_s, tenant)
 
     def found(self, tenant: Tenant) -> tuple[tuple[float, ...], tuple[CapRange, ...]]:
         """Of its devices: the limits found, watts, and the caps that they take."""
@@ -110,8 +109,14 @@ class Steward(Occupancy):
             tenant.drew(t_s, readings)
             known_w = [reading.power_w for reading in readings if reading.power_w is not None]
             self._confirm(t_s, tenant, known_w)
+            if tenant.free:
+                continue
+            assert tenant.unbound is not None
+            tenant.unbound.see(t_s, readings, [self.caps.in_force_w[gpu] for gpu in tenant.gpus])
             most_w = tenant.most_drawn_w(t_s)
-            if most_w is not None and not tenant.free and not tenant.tuned:  # a tuner knows what it asks for
+            if tenant.tuned and not tenant.waits:
+                self._believe(t_s, tenant)
+            elif most_w is not None and not tenant.tuned:
                 self.ledger.drew(tenant.name, most_w)
         if self.rest.see(t_s, self.readings):
             self._reserve(t_s)

@@ -8,6 +8,7 @@ import numpy as np
 
 from autocap.budget.account import Order
 from autocap.budget.curves import JobCurve
+from autocap.manager.belief import Unbound
 from autocap.manager.claims import Claim
 from autocap.records import Reading
 
@@ -21,7 +22,8 @@ class Tenant:
     caps below the ceiling; silent: it has not been heard of for too long. put_back: it is to hear that other caps were
     set than its own. since_s: its caps are as they are. claim: of its tuner, who has said that of the job. waits: the
     job does not compute on all of its GPUs yet, or any more; since some_s it does on some of them. groups: that its
-    processes belong to. ended: why its tuner has it no more."""
+    processes belong to. ended: why its tuner has it no more. unbound: what it draws where no cap binds it. said: by its
+    tuner, of which believed is what is followed; doubt: why that is not followed."""
 
     name: str
     gpus: tuple[int, ...]
@@ -39,7 +41,10 @@ class Tenant:
     some_s: float | None = None
     groups: frozenset[int] = frozenset()
     ended: str = ""
+    unbound: Unbound | None = None
     said: JobCurve | None = None
+    believed: JobCurve | None = None
+    doubt: str | None = None
 
     def drew(self, t_s: float, readings: Sequence[Reading]) -> None:
         """Its devices were read. Where a driver says that the cap binds, it does, whatever is drawn: a job of short

@@ -123,7 +123,7 @@ def test_somebody_who_comes_to_compute_beside_ends_the_tuning(site: Site) -> Non
 def test_who_waits_for_their_job_on_an_idle_gpu_gives_way_to_whose_job_comes(site: Site) -> None:
     own = site.process(MALLORY)
     waiting = site.join(MALLORY, own, 0)
-    site.stage.steward.learn(waiting, prior(LOW_W, 260.0))
+    site.stage.steward.learn(site.stage.now_s, waiting, prior(LOW_W, 260.0))
     site.run(3.0)
     assert site.stage.limits_w() == [LOW_W] * 4  # watts are for who computes
     theirs = site.process(ALICE)
