@@ -150,6 +150,8 @@ class Call:
             self.told.append(answer)
         if id is None and isinstance(answer, Told):
             return True
+        if id is None and isinstance(answer, Refusal):
+            raise ManagerLost(f"the budget's manager has ended the connection: {answer.text}")
         if id in self._unanswered:
             del self._unanswered[id]
             self._answers[id] = answer

@@ -30,6 +30,7 @@ from autocap.manager.steward import Steward
 from autocap.manager.tenant import Tenant
 from autocap.manager.visitor import Visitor
 
+_DEED = 25.0  # words: what touches devices counts for as many
 SILENT_S = 1.5  # of a tuner: then its devices get what the budget gives them, until it is heard again
 
 
@@ -49,6 +50,7 @@ class Hall(Reception):
 
     def pass_time(self) -> None:
         """See who was silent for too long."""
+        super().pass_time()
         for visitor in self._visitors.values():
             if visitor.tenant is not None and self._now() - visitor.heard_s >= SILENT_S:
                 self._steward.silent(self._now(), visitor.tenant)
@@ -70,6 +72,7 @@ class Hall(Reception):
         assert isinstance(request, Join)
         if visitor.tenant is not None:
             raise refused(Code.TOO_MANY, "this connection tunes a job already; open another one")
+        self._counts(visitor, _DEED)
         try:
             claim = claimed(visitor.peer, request.pid, trusted=is_owner(visitor.peer))
             tenant = self._steward.lend(self._now(), FoundJob(pid=request.pid, uuids=request.devices), claim)
@@ -80,6 +83,7 @@ class Hall(Reception):
         except LimitRefused as error:
             raise refused(Code.UNKNOWN_DEVICE, str(error)) from error
         visitor.tenant = tenant
+        visitor.guest.lend()
         found_w, ranges = self._steward.found(tenant)
         return Joined(
             original_w=found_w,
@@ -91,6 +95,7 @@ class Hall(Reception):
     def _set(self, visitor: Visitor, request: Request) -> Done:
         assert isinstance(request, Set)
         tenant = self._tenant(visitor)
+        self._counts(visitor, _DEED)
         try:
             self._steward.caps.require(tenant.gpus, request.watts)
         except LimitRefused as error:
@@ -123,6 +128,7 @@ class Hall(Reception):
 
     def _leave(self, visitor: Visitor, request: Request) -> Left:
         tenant, visitor.tenant = self._tenant(visitor), None
+        visitor.guest.lent_no_more()
         self._steward.release(self._now(), tenant)
         return Left(caps_w=tuple(self._steward.caps.in_force_w[gpu] for gpu in tenant.gpus))
 

@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import socket
 import tempfile
 import threading
@@ -30,6 +29,7 @@ from autocap.helper.protocol import Code, Done, Hello, Lent, Op, Status
 from autocap.helper.server import Server
 from bench.faults.virtual import Unwatched
 from bench.helper import people
+from tests.doubles.crowd import Crowd
 from tests.doubles.lending import FOUND_W, Cards
 
 MANY = Rate(burst=1000, per_s=1000)
@@ -355,7 +355,7 @@ def test_three_users_with_idle_connections_keep_out_neither_a_fourth_nor_root(tm
         crowd = [Crowd(uid, serving.path, 12) for uid in range(people.USER, people.USER + 3)]
         try:
             assert [one.ready() for one in crowd] == [True] * 3
-            fourth = Crowd(people.USER + 3, serving.path, 1, ask=True)
+            fourth = Crowd(people.USER + 3, serving.path, 1, ask=b'{"v":1,"id":1,"op":"hello"}\n')
             crowd.append(fourth)
             assert fourth.ready()
             assert len(serving.connect().ask(Op.STATUS, Status).leases) == 1
@@ -364,30 +364,3 @@ def test_three_users_with_idle_connections_keep_out_neither_a_fourth_nor_root(tm
             for one in crowd:
                 one.close()
     shutil.rmtree(place)
-
-
-class Crowd:
-    """A process of a user that opens connections and says nothing on them, or asks on the last one."""
-
-    def __init__(self, uid: int, path: Path, count: int, ask: bool = False) -> None:
-        self._reader, writer = os.pipe()
-        self.pid = people.forked(uid, lambda: self._act(path, count, ask, writer))
-        os.close(writer)
-
-    def ready(self) -> bool:
-        """Whether it has what it wanted, once it knows."""
-        return os.read(self._reader, 1) == b"+"
-
-    def close(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        os.close(self._reader)
-
-    def _act(self, path: Path, count: int, ask: bool, writer: int) -> None:
-        there = [dialling.dialled(path, 5.0) for _ in range(count)]
-        if ask:
-            there[-1].sendall(b'{"v":1,"id":1,"op":"hello"}\n')
-            os.write(writer, b"+" if b'"ok":true' in there[-1].recv(4096) else b"-")
-        else:
-            os.write(writer, b"+")
-        signal.pause()
