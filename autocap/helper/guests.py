@@ -1,13 +1,15 @@
 """Who is connected to a service, and who makes room for whom: so that no crowd keeps others out."""
 
 import os
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
 
-from autocap.helper.bounds import Bounds
+from autocap.helper.bounds import Bounds, Buckets
 from autocap.helper.protocol import Code, Refusal
-from autocap.helper.who import Peer
+from autocap.helper.subordinates import owner_of
+from autocap.helper.who import Peer, is_nobody_known, peer_of, uid_at
 
 _IDLE_S = 1.0  # of a connection that makes room for another one of its own user
 
@@ -54,8 +56,27 @@ class Guests:
 
     def __init__(self, bounds: Bounds, now: Callable[[], float]) -> None:
         self._bounds, self._now = bounds, now
+        self._connects = Buckets(bounds.connects, now)
         self._lock = threading.Lock()
         self._there: set[Guest] = set()
+
+    def greet(self, connection: socket.socket) -> Peer | Refusal:
+        """Who has connected, or why they are not listened to. A flood is turned away before it is looked at closely.
+        Raises OSError."""
+        uid = uid_at(connection)
+        is_ours = uid in (0, os.geteuid())  # or a number of theirs in a container
+        owner = owner_of(uid)
+        wait_s = 0.0 if is_ours else self._connects.take(uid if owner is None else owner)
+        if wait_s == 0 and is_nobody_known(uid):
+            text = "you come from a user namespace whose users cannot be told apart here; connect from outside of it"
+            return Refusal(code=Code.NOT_ALLOWED, text=text)
+        peer = peer_of(connection) if wait_s == 0 else None
+        if is_ours and peer is not None:
+            wait_s = self._connects.take(peer.account)
+        if peer is None or wait_s > 0:
+            text = f"user {uid} connects too often; wait {wait_s:.2f} s"
+            return Refusal(code=Code.TOO_FAST, text=text, wait_s=wait_s)
+        return peer
 
     def admit(self, peer: Peer, close: Callable[[], object]) -> Guest | Refusal:
         """A new connection, or why there can be none."""

@@ -14,11 +14,9 @@ from types import FrameType
 from autocap.errors import AutocapError
 from autocap.guardian.recovery import UNSETTLED, Fate, settle
 from autocap.helper.attendant import attend, refuse
-from autocap.helper.bounds import Buckets
 from autocap.helper.guests import Guest, Guests
 from autocap.helper.house import House
 from autocap.helper.protocol import Code, Refusal, encode_answer
-from autocap.helper.who import Peer, is_nobody_known, peer_of
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,6 @@ class Server:
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._guests = Guests(house.bounds, house.now)
-        self._connects = Buckets(house.bounds.connects, house.now)
         self._settling: threading.Thread | None = None
         self._settled_s = house.now()
 
@@ -85,12 +82,11 @@ class Server:
             select.select([self._stop_fd], [], [], 0.05)
             return False
         try:
-            peer = peer_of(connection)
-            guest = self._admitted(peer, connection)
+            guest = self._admitted(connection)
             if isinstance(guest, Refusal):
                 refuse(connection, encode_answer(None, guest))
                 return True
-            thread = threading.Thread(target=self._attend, args=(connection, guest), name=f"client {peer.pid}")
+            thread = threading.Thread(target=self._attend, args=(connection, guest), name=f"client {guest.peer.pid}")
             thread.daemon = True
             with self._lock:
                 self._threads.add(thread)
@@ -104,19 +100,15 @@ class Server:
             connection.close()
         return True
 
-    def _admitted(self, peer: Peer, connection: socket.socket) -> Guest | Refusal:
+    def _admitted(self, connection: socket.socket) -> Guest | Refusal:
         """A client that is served, or why it is not."""
-        if is_nobody_known(peer.uid):
-            text = "you come from a user namespace whose users cannot be told apart here; connect from outside of it"
-            return Refusal(code=Code.NOT_ALLOWED, text=text)
+        peer = self._guests.greet(connection)
+        if isinstance(peer, Refusal):
+            return peer
         with self._lock:
             threads = len(self._threads)
         if threads >= self._house.bounds.clients + _LEAVING:
             return Refusal(code=Code.TOO_MANY, text=f"{threads} clients are being served; try again later")
-        wait_s = self._connects.take(peer.account)
-        if wait_s > 0:
-            text = f"{peer.name} connects too often; wait {wait_s:.2f} s"
-            return Refusal(code=Code.TOO_FAST, text=text, wait_s=wait_s)
         return self._guests.admit(peer, lambda: _hang_up(connection))
 
     def _gone(self, thread: threading.Thread, guest: Guest) -> None:

@@ -57,10 +57,19 @@ class Peer:
         return f"{self.name} (PID {self.pid})"
 
 
+def uid_at(connection: socket.socket) -> int:
+    """The user at the other end, which is looked at in a moment; `peer_of` takes longer. Raises OSError."""
+    return _credentials(connection)[1]
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid, gid
+
+
 def peer_of(connection: socket.socket) -> Peer:
     """Raises OSError where the kernel does not say."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, gid = _CREDENTIALS.unpack(credentials)
+    pid, uid, gid = _credentials(connection)
     return Peer(
         uid=uid,
         pid=pid,

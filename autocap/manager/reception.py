@@ -27,12 +27,12 @@ from autocap.errors import AutocapError
 from autocap.helper.attendant import refuse
 from autocap.helper.bounds import Bounds, Buckets, Rate
 from autocap.helper.guests import Guests
-from autocap.helper.who import Peer, is_nobody_known, peer_of
+from autocap.helper.who import Peer
 from autocap.manager.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 32  # connections that are taken before anything else is done
+_AT_ONCE = 512  # connections that are taken before anything else is done
 _WORDS = Rate(burst=400, per_s=200)  # of one user; who says more waits
 _BYTES_A_WORD = 512  # a long one counts for several
 
@@ -60,7 +60,7 @@ class Reception:
         self._listener, self._control, self._now = listener, control, now
         self._bounds = Bounds()
         self._guests, self._visitors = Guests(self._bounds, now), dict[int, Visitor]()
-        self._connects, self._words = Buckets(self._bounds.connects, now), Buckets(_WORDS, now)
+        self._words = Buckets(_WORDS, now)
         self._answers: dict[type[Request], Callable[[Visitor, Request], Answer]] = {
             Change: self._change,
             Weigh: self._weigh,
@@ -113,16 +113,12 @@ class Reception:
             log.debug("no connection could be taken: %s", error)
             return False
         try:
-            peer = peer_of(connection)
             connection.setblocking(False)
+            fd, peer = connection.fileno(), self._guests.greet(connection)
         except OSError:
             connection.close()
             return True
-        if is_nobody_known(peer.uid) or self._connects.take(peer.account) > 0:
-            connection.close()
-            return True
-        fd = connection.fileno()
-        guest = self._guests.admit(peer, lambda: self._show_out(fd))
+        guest = peer if isinstance(peer, Refusal) else self._guests.admit(peer, lambda: self._show_out(fd))
         if isinstance(guest, Refusal):
             refuse(connection, encode_answer(None, guest))
             return True
