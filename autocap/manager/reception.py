@@ -32,7 +32,7 @@ from autocap.manager.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 512  # connections that are taken before anything else is done
+_AT_ONCE = 2048  # connections that are taken before anything else is done
 _WORDS = Rate(burst=400, per_s=200)  # of one user; who says more waits
 _BYTES_A_WORD = 512  # a long one counts for several
 
@@ -118,7 +118,10 @@ class Reception:
         except OSError:
             connection.close()
             return True
-        guest = peer if isinstance(peer, Refusal) else self._guests.admit(peer, lambda: self._show_out(fd))
+        if isinstance(peer, Refusal):  # of a flood that has to be turned away as fast as it comes
+            connection.close()
+            return True
+        guest = self._guests.admit(peer, lambda: self._show_out(fd))
         if isinstance(guest, Refusal):
             refuse(connection, encode_answer(None, guest))
             return True

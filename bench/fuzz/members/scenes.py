@@ -10,9 +10,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -38,8 +39,8 @@ _CASE_S = 0.15
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """name: of the service. cases: hostile conversations. moved_w: from another job, at most. waited_s: by the owner, for
-    each question."""
+    """name: of the service. cases: hostile conversations. moved_w: from another job, at most. waited_s: by the owner
+    for each question; others_s: by a fourth user."""
 
     name: str
     cases: int = 0
@@ -76,7 +77,7 @@ def _of_helper(cases: Sequence[Case]) -> Scene:
             uuid = served.board.read().machine.cards[0].uuid
             with _Lessee(served.socket, uuid) as lessee:
                 with Crowd(served.socket):
-                    scene.others_s = _of_another(served.socket)
+                    scene.others_s = _of_another(lambda: Connection(served.socket).close())
                     scene.waited_s = answered(lambda: _ask_helper(served.socket), _CROWD_S)
                 if lessee.put_back or served.limits_mw()[0] != _LENT_MW:
                     scene.complaints.append(f"a lease was harmed: its GPU is at {served.limits_mw()[0] / 1000:g} W")
@@ -120,12 +121,12 @@ def _ask_helper(path: Path) -> None:
         root.ask(Op.STATUS, Status)
 
 
-def _of_another(path: Path) -> list[float]:
+def _of_another(question: Callable[[], object]) -> list[float]:
     """What a fourth user waits, who is no owner."""
     reader, writer = os.pipe()
 
     def ask() -> None:
-        took_s = answered(lambda: Connection(path).close(), _CROWD_S / 4)
+        took_s = answered(question, _CROWD_S / 4)
         os.write(writer, repr([min(one, 1e9) for one in took_s]).encode())
 
     pid = forked(UIDS[-1] + 1, ask)
@@ -157,15 +158,13 @@ def _of_budget(cases: Sequence[Case]) -> Scene:
             before = _lowest(floor, _STEADY_S)
             pids = [own, *(player.pid for player in floor.players), 1, 2**22]
             playing = [
-                forked(
-                    uid, lambda uid=uid, number=number: _attack(cases[number :: len(UIDS)], socket, uuids, pids, uid)
-                )
+                forked(uid, partial(_attack, cases[number :: len(UIDS)], socket, uuids, pids, uid))
                 for number, uid in enumerate(UIDS)
             ]
             lowest = _lowest(floor, len(cases) / len(UIDS) * _CASE_S + 5.0)
             with Crowd(socket):
                 scene.waited_s = answered(lambda: _ask_budget(socket), _CROWD_S)
-                scene.others_s = answered(lambda: _ask_budget(socket), 1.0)
+                scene.others_s = _of_another(lambda: _ask_budget(socket))
                 lowest = [min(pair) for pair in zip(lowest, _lowest(floor, 2.0), strict=True)]
             for pid in playing:
                 os.kill(pid, signal.SIGKILL)
