@@ -268,7 +268,9 @@ JSON = st.recursive(
 def test_each_event_is_judged_by_itself(data: st.DataObject) -> None:
     """Whatever stands in one, and in its program, the others are followed as if it were not there."""
     bad = event("bad", 3, start=AT, programID="bad")
-    names = sorted({*bad, "intervals", "intervalPeriod", "priority", "duration", "targets", "payloadDescriptors"} - {"id"})
+    names = sorted(
+        {*bad, "intervals", "intervalPeriod", "priority", "duration", "targets", "payloadDescriptors"} - {"id"}
+    )
     for name in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3)):
         bad[name] = data.draw(JSON)
     if isinstance(bad["intervals"], list) and data.draw(st.booleans()):
