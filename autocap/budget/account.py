@@ -22,7 +22,8 @@ class Account:
     in force, which is higher until that order is confirmed. target_w: what the job is to have, `None` until caps were
     shared among all. order: the latest, `None` once it is confirmed; sent_s: when it was last sent. lost_s: when it was
     last heard of, `None` while it is. draw_w: what its devices draw at most, where no cap binds them. weight: in place
-    of its curve's. measures: whether somebody measures what caps cost it.
+    of its curve's. measures: whether somebody measures what caps cost it. place: its devices, by which it is known that
+    somebody was there before.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Account:
     draw_w: float | None = None
     weight: float | None = None
     measures: bool = False
+    place: str = ""
 
     @property
     def lowest_w(self) -> float:

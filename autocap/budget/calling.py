@@ -1,6 +1,5 @@
 """A client's end of a connection to the manager of a budget: requests out, answers back, each waited for so long."""
 
-import os
 import select
 import socket
 import time
@@ -23,6 +22,7 @@ from autocap.budget.words import (
 from autocap.errors import AutocapError, GuardError
 from autocap.guardian.state_dir import ROOTS_PATH, default_path
 from autocap.helper.connection import error_of
+from autocap.helper.dialling import dialled
 from autocap.job.invoking_user import privileged
 
 A = TypeVar("A", bound=Answer)
@@ -59,6 +59,8 @@ def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S
                 return Call(path, within_s)
         except PermissionError:
             denied = f" ({path} is not open to you)"
+        except BlockingIOError:
+            denied = f" (so many connect to {path} that none of our tries got through)"
         except OSError:
             continue
     raise NoBudget(f"no budget runs here{denied}; start one with `autocap budget WATTS`")
@@ -75,13 +77,7 @@ class Call:
         self._answers: dict[int, Answer | Refusal] = {}
         self.told: list[Told] = []
         self.heard_s = time.monotonic()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.settimeout(within_s)
-            self._socket.connect(os.fspath(path))
-        except BaseException:
-            self._socket.close()
-            raise
+        self._socket = dialled(path, within_s)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -154,6 +150,8 @@ class Call:
             self.told.append(answer)
         if id is None and isinstance(answer, Told):
             return True
+        if id is None and isinstance(answer, Refusal):
+            raise ManagerLost(f"the budget's manager has ended the connection: {answer.text}")
         if id in self._unanswered:
             del self._unanswered[id]
             self._answers[id] = answer

@@ -67,6 +67,10 @@ class JobCurve:
         at = [np.append(column[inside], np.interp(top_w, self.caps_w, column)) for column in self._columns()]
         return self._of(at)
 
+    def at(self, caps_w: Floats) -> "JobCurve":
+        """The curve at these caps, watts, ascending; at those outside of it as at its ends."""
+        return self._of([caps_w, *(np.interp(caps_w, self.caps_w, column) for column in self._columns()[1:])])
+
     def _of(self, columns: Sequence[Floats]) -> "JobCurve":
         caps_w, slowdown, energy, slowdown_stderr, energy_stderr = columns
         return replace(

@@ -47,13 +47,14 @@ class Ledger(Orders):
 
     def leave(self, t_s: float, name: str) -> None:
         """It has ended, and its devices draw nothing of this budget any more."""
+        self._loans.leave(t_s, self._accounts[name].place)
         super().leave(t_s, name)
-        self._loans.forget(name)
 
-    def curve(self, name: str, curve: JobCurve) -> None:
-        """Whoever measures what caps cost a job knows more of it."""
-        self._accounts[name].curve, self._accounts[name].measures = curve, True
+    def curve(self, name: str, curve: JobCurve, *, measured: bool = True) -> None:
+        """Whoever measures what caps cost a job knows more of it; or, not measured, it is taken to be such a one."""
+        self._accounts[name].curve, self._accounts[name].measures = curve, measured
         self._stale = True
+        self._urgent |= not measured
 
     def weigh(self, name: str, weight: float | None) -> None:
         """It counts so much from now on; `None` for what its curve says."""

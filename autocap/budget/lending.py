@@ -21,7 +21,7 @@ _NEAR_W = 1.0  # of its limit: it has that already
 
 
 class Loans:
-    """Those that are under way, and those that came to nothing."""
+    """Those that are under way, and those that came to nothing; by the jobs' places."""
 
     def __init__(self) -> None:
         self._begun_s: dict[str, float] = {}
@@ -33,17 +33,16 @@ class Loans:
 
     def choose(self, t_s: float, jobs: Sequence[Account], caps_w: Floats, budget_w: float) -> list[bool]:
         """Which of the jobs have their highest caps now. caps_w: what they would have without loans, watts."""
-        for name, begun_s in self._begun_s.items():
-            if t_s >= begun_s + LOAN_S:
-                self._rest_s[name] = t_s + _REST_S
+        over = {borrower for borrower, begun_s in self._begun_s.items() if t_s >= begun_s + LOAN_S}
         before, self._begun_s = self._begun_s, {}
         charged_w = [one.curve.devices * cap_w for one, cap_w in zip(jobs, caps_w, strict=True)]
         spare_w = sum(charged_w) - sum(one.curve.devices * one.lowest_w for one in jobs)
         lent_w, chosen = 0.0, [False] * len(jobs)
-        for place in sorted(range(len(jobs)), key=lambda place: before.get(jobs[place].name, np.inf)):
+        for place in sorted(range(len(jobs)), key=lambda place: before.get(jobs[place].place, np.inf)):
             one, cap_w = jobs[place], float(caps_w[place])
             top_w = float(one.curve.caps_w[-1])
-            wanted = one.measures and is_estimated(one.curve) and t_s >= self._rest_s.get(one.name, -np.inf)
+            rests = one.place in over or t_s < self._rest_s.get(one.place, -np.inf)
+            wanted = one.measures and is_estimated(one.curve) and not rests
             if not wanted or top_w - cap_w < _NEAR_W:
                 continue
             more_w = one.curve.devices * (top_w - cap_w)
@@ -51,13 +50,16 @@ class Loans:
             if lent_w + more_w <= _SHARE * budget_w or (not lent_w and more_w <= _ALONE * others_w):
                 chosen[place] = True
                 lent_w += more_w
-                self._begun_s[one.name] = before.get(one.name, t_s)
+                self._begun_s[one.place] = before.get(one.place, t_s)
+        for borrower in before.keys() - self._begun_s.keys():  # whatever it has come to
+            self._rest_s[borrower] = t_s + _REST_S
         return chosen
 
-    def forget(self, name: str) -> None:
-        """A job has gone."""
-        self._begun_s.pop(name, None)
-        self._rest_s.pop(name, None)
+    def leave(self, t_s: float, place: str) -> None:
+        """A job has gone, perhaps to come back at once: a loan that was under way is over, and came to nothing."""
+        if self._begun_s.pop(place, None) is not None:
+            self._rest_s[place] = t_s + _REST_S
+        self._rest_s = {known: until_s for known, until_s in self._rest_s.items() if until_s > t_s}
 
 
 def is_estimated(curve: JobCurve) -> bool:

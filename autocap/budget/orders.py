@@ -8,7 +8,7 @@ in which a budget that fell, or somebody who came with a share of their own, is 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,18 +77,26 @@ class Orders(ABC):
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
 
-    def join(self, t_s: float, name: str, curve: JobCurve, cap_w: float) -> None:
+    def join(self, t_s: float, name: str, curve: JobCurve, cap_w: float, place: str = "") -> None:
         """A job has come; a device that nobody uses is one whose curve has its lowest cap alone. cap_w: in force at its
-        devices."""
+        devices. place: these, where its name says nothing of them."""
         if name in self._accounts:
             raise ValueError(f"{name} has joined already")
-        self._accounts[name] = Account(name=name, curve=curve, ordered_w=cap_w, standing_w=cap_w)
+        self._accounts[name] = Account(name=name, curve=curve, ordered_w=cap_w, standing_w=cap_w, place=place or name)
         self._stale = self._urgent = True
 
     def leave(self, t_s: float, name: str) -> None:
         """It has ended, and draws nothing of this budget any more."""
         del self._accounts[name]
         self._stale = self._urgent = True
+
+    def rename(self, name: str, other: str) -> None:
+        """It goes by another name from now on."""
+        self._accounts = {other if one == name else one: account for one, account in self._accounts.items()}
+        account = self._accounts[other]
+        account.name = other
+        if account.order is not None:
+            account.order = replace(account.order, name=other)
 
     def lost(self, t_s: float, name: str) -> None:
         """Whoever sets its caps is silent, and was last heard of at t_s."""

@@ -119,7 +119,7 @@ class Left:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStanding:
     """One job. cap_w: ordered. draw_w: of all its devices. slowdown: expected at its cap, with its standard error.
-    node: of a budget over several."""
+    node: of a budget over several. doubt: why what its tuner says is not followed, a sentence."""
 
     name: str
     devices: tuple[str, ...]
@@ -132,6 +132,7 @@ class JobStanding:
     slowdown_stderr: float
     weight: float = 1.0
     node: str | None = None
+    doubt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,7 @@ def lines(standing: Standing) -> list[str]:
         rows = [(f"{node.ljust(longest)}  {row[0]}", *row[1:]) for node, row in zip(nodes, rows, strict=True)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     found += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    found += [f"{job.name}: {job.doubt}" for job in standing.jobs if job.doubt is not None]
     found.append(f"{len(standing.free)} GPUs are free, each at its lowest cap")
     return [*found, *standing.failed]
 

@@ -8,9 +8,10 @@ import time
 from contextlib import suppress
 
 from autocap.helper.conversation import Conversation
+from autocap.helper.guests import Guest
 from autocap.helper.house import House
 from autocap.helper.protocol import MOST_REQUEST_BYTES
-from autocap.helper.who import Peer, PeerProcess
+from autocap.helper.who import PeerProcess
 from autocap.helper.wire import BadMessage, Lines
 
 log = logging.getLogger(__name__)
@@ -18,8 +19,9 @@ log = logging.getLogger(__name__)
 STOPPED = "the helper ends"
 
 
-def attend(house: House, connection: socket.socket, peer: Peer, stop_fd: int) -> None:
+def attend(house: House, connection: socket.socket, guest: Guest, stop_fd: int) -> None:
     """Serve one client until it ends, or the helper does. stop_fd: readable when the helper is to end."""
+    peer = guest.peer
     try:
         process = PeerProcess(connection, peer.pid)
     except OSError as error:
@@ -27,7 +29,7 @@ def attend(house: House, connection: socket.socket, peer: Peer, stop_fd: int) ->
         connection.close()
         return
     try:
-        conversation = Conversation(house, peer, process.look)
+        conversation = Conversation(house, guest, process.look)
         why = "internal fault"
         try:
             why = _Attendant(house, connection, process, stop_fd).serve(conversation)

@@ -15,14 +15,15 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """clients: connections in all; clients_of_uid: of one user. connects, looks, lends: of one user (looking asks the
-    driver for all that there is; a lease begins with a new watchdog process). messages: of one connection. sets: of one
-    device. idle_s: until a connection without a lease is closed. send_s: until one is closed that does not read its
-    answers.
+    """clients: connections in all; clients_of_uid: of one user; kept_places: for root and our own user alone. connects,
+    looks, lends: of one user (looking asks the driver for all that there is; a lease begins with a new watchdog
+    process). messages: of one connection. sets: of one device. idle_s: until a connection without a lease is closed.
+    send_s: until one is closed that does not read its answers.
     """
 
     clients: int = 256
     clients_of_uid: int = 96
+    kept_places: int = 16
     connects: Rate = Rate(burst=128, per_s=32)
     messages: Rate = Rate(burst=100, per_s=50)
     looks: Rate = Rate(burst=128, per_s=8)
@@ -50,9 +51,9 @@ class Bucket:
         self._at_s = now_s
         return max(0.0, (1.0 - self._left) / rate.per_s)
 
-    def take(self) -> None:
-        """Have it; `wait_s` was 0."""
-        self._left -= 1.0
+    def take(self, count: float = 1.0) -> None:
+        """Have one, or as much as so many; `wait_s` was 0."""
+        self._left -= count
 
     def is_full(self) -> bool:
         """Whether it is as good as a new one. It is only looked at: what flows in until it is asked again does so at
@@ -68,6 +69,11 @@ class Buckets:
         self._rate, self._now = rate, now
         self._lock = threading.Lock()
         self._of: dict[Hashable, Bucket] = {}
+
+    def charge(self, whose: Hashable, count: float) -> None:
+        """What was taken counts for so many more; what is short of them is waited for by the next one."""
+        with self._lock:
+            self._of.setdefault(whose, Bucket(self._rate, self._now)).take(count)
 
     def take(self, *whose: Hashable, per_s: float | None = None) -> float:
         """Have one of each of them, or of none: then the seconds until it may be had."""

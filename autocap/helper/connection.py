@@ -3,7 +3,6 @@
 import errno
 import getpass
 import grp
-import os
 import select
 import socket
 import time
@@ -24,6 +23,7 @@ from autocap.errors import (
     LimitRefused,
 )
 from autocap.guardian.guarded_limit import ForeignLimit
+from autocap.helper.dialling import dialled
 from autocap.helper.protocol import (
     MOST_ANSWER_BYTES,
     VERSION,
@@ -94,10 +94,14 @@ class Connection:
         self._lines, self._ids = Lines(MOST_ANSWER_BYTES), 0
         self._waiting: deque[tuple[int, Op, float]] = deque()  # for an answer: id, what was asked, and when
         self._aside: list[Answer | Refusal] = []  # that came before the one that was waited for
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(within_s)
-            self._socket.connect(os.fspath(path))
+            self._socket = dialled(path, within_s)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            install = sudo_command("helper install")
+            raise ActuatorAbsent(f"no helper serves {path}; an administrator sets one up with `{install}`") from error
+        except OSError as error:
+            raise ActuatorUnavailable(_unreachable(path, error)) from error
+        try:
             self.hello = self.ask(Op.HELLO, Hello, within_s=within_s)
         except HelperLost as error:
             self.close()
@@ -107,10 +111,6 @@ class Connection:
             refused = ActuatorUnavailable(f"the helper at {path} lends nothing: {error}")
             wait_s = error.wait_s
             raise (refused if wait_s is None else ConnectedTooOften(str(refused), wait_s)) from error
-        except (FileNotFoundError, NotADirectoryError) as error:
-            self.close()
-            install = sudo_command("helper install")
-            raise ActuatorAbsent(f"no helper serves {path}; an administrator sets one up with `{install}`") from error
         except OSError as error:
             self.close()
             raise ActuatorUnavailable(_unreachable(path, error)) from error
@@ -246,6 +246,8 @@ def _unreachable(path: Path, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         group = _group_of(path)
         return f"{path} is for the group {group}; `sudo usermod -aG {group} {getpass.getuser()}`, and log in again"
+    if error.errno == errno.EAGAIN:
+        return f"so many connect to {path} that none of our tries got through; {_LOOK}"
     if error.errno == errno.ECONNREFUSED:
         return f"nobody listens at {path} any more; `sudo systemctl restart autocap-helper.socket`"
     return f"the helper at {path} cannot be reached: {error.strerror or error}; {_LOOK}"

@@ -7,6 +7,7 @@ from autocap.errors import AutocapError, GuardError
 from autocap.guardian import Restored
 from autocap.guardian.vital_signs import HANG_S, Look, is_hung
 from autocap.helper.bounds import Bucket
+from autocap.helper.guests import Guest
 from autocap.helper.house import House
 from autocap.helper.lease import ASKED, Lease, Refused, refusal_of, refused
 from autocap.helper.protocol import (
@@ -26,7 +27,6 @@ from autocap.helper.protocol import (
     decode_request,
     encode_answer,
 )
-from autocap.helper.who import Peer
 from autocap.helper.wire import NotALine
 from autocap.version import __version__
 
@@ -44,8 +44,8 @@ class Conversation:
     called with each line, `pass_time` after at most `wait_s` seconds, and `end` at the end of all.
     """
 
-    def __init__(self, house: House, peer: Peer, look: Callable[..., Look | None]) -> None:
-        self._house, self._peer, self._look = house, peer, look
+    def __init__(self, house: House, guest: Guest, look: Callable[..., Look | None]) -> None:
+        self._house, self._guest, self._peer, self._look = house, guest, guest.peer, look
         self._messages = Bucket(house.bounds.messages, house.now)
         self._lease: Lease | None = None
         self._notes: list[str] = []
@@ -136,7 +136,7 @@ class Conversation:
         self._end_lease(why)
 
     def _is_heard(self) -> None:
-        self._heard_s = self._house.now()
+        self._heard_s = self._guest.heard_s = self._house.now()
         if self._lease is not None:
             self._lease.lapsed = False
             self._seen = self._look(threads=False)
@@ -154,7 +154,10 @@ class Conversation:
             return ()
         self._ended_why = why
         self._notes.clear()
-        return lease.end(why)
+        try:
+            return lease.end(why)
+        finally:
+            self._guest.lent_no_more()
 
     def _lent(self) -> Lease:
         if self._lease is None:
@@ -168,7 +171,7 @@ class Conversation:
         return Hello(server=f"autocap {__version__}", uid=self._peer.uid, hang_s=HANG_S)
 
     def _devices(self, request: Request) -> Devices:
-        wait_s = self._house.looks.take(self._peer.uid)
+        wait_s = self._house.looks.take(self._peer.account)
         if wait_s > 0:
             raise refused(Code.TOO_FAST, f"devices are asked for too often; wait {wait_s:.2f} s", wait_s)
         found = self._house.devices()
@@ -177,10 +180,16 @@ class Conversation:
     def _lend(self, request: Request) -> Lent:
         if self._lease is not None:
             raise refused(Code.TOO_MANY, "this connection has a lease; give it back first, or open another connection")
-        wait_s = self._house.lends.take(self._peer.uid)
+        wait_s = self._house.lends.take(self._peer.account)
         if wait_s > 0:
             raise refused(Code.TOO_FAST, f"limits are asked for too often; wait {wait_s:.1f} s", wait_s)
-        self._lease = Lease(self._house, self._peer, request.devices)
+        if not self._guest.lend():
+            raise refused(Code.TOO_MANY, "this connection was closed, as others had none; open another one")
+        try:
+            self._lease = Lease(self._house, self._peer, request.devices)
+        except BaseException:
+            self._guest.lent_no_more()
+            raise
         self._heard_s = self._beat_s = self._checked_s = self._house.now()
         self._seen = self._look(threads=False)
         return self._lease.lent

@@ -132,7 +132,7 @@ class House:
             look = self._computing.setdefault(
                 device.uuid, SharedLook(lambda: computing(lambda: self.machine.pids(device)))
             )
-        return look().other_than(peer.uid)
+        return look().other_than(peer)
 
 
 def _info(index: int, device: Lendable) -> GpuInfo:

@@ -11,7 +11,7 @@ from autocap.errors import AutocapError
 from autocap.job.trusted_code import replaceable
 
 _FIRST_FD = 3  # of those that systemd hands over
-_BACKLOG = 128
+_BACKLOG = 4096  # who connects meanwhile waits; beyond, or beyond the kernel's somaxconn, they have to try again
 
 
 class NotListening(AutocapError):

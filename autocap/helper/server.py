@@ -6,24 +6,24 @@ import select
 import signal
 import socket
 import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from autocap.errors import AutocapError
 from autocap.guardian.recovery import UNSETTLED, Fate, settle
 from autocap.helper.attendant import attend, refuse
-from autocap.helper.bounds import Buckets
+from autocap.helper.guests import Guest, Guests
 from autocap.helper.house import House
 from autocap.helper.protocol import Code, Refusal, encode_answer
-from autocap.helper.who import Peer, is_nobody_known, peer_of
 
 log = logging.getLogger(__name__)
 
 _END_S = 30.0  # for all clients' limits to be put back
 _SETTLE_AGAIN_S = 30.0
+_AT_ONCE = 32  # connections that are taken before anything else is done
+_LEAVING = 64  # threads of connections that have made room, and are about to end
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -34,8 +34,8 @@ class Server:
         self._house, self._listener, self._state_dir = house, listener, state_dir
         self._stop_fd, self._stopping_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = threading.Lock()
-        self._threads: dict[threading.Thread, int] = {}  # and whom each serves
-        self._connects = Buckets(house.bounds.connects, house.now)
+        self._threads: set[threading.Thread] = set()
+        self._guests = Guests(house.bounds, house.now)
         self._settling: threading.Thread | None = None
         self._settled_s = house.now()
 
@@ -58,7 +58,9 @@ class Server:
                 if self._stop_fd in found:
                     return
                 if found:
-                    self._accept()
+                    for _ in range(_AT_ONCE):
+                        if not self._accept():
+                            break
                 # By the clock, as there may always be somebody who connects.
                 if self._house.unsettled.is_set() and self._house.now() - self._settled_s >= _SETTLE_AGAIN_S:
                     self._settle_beside()
@@ -69,62 +71,58 @@ class Server:
         os.close(self._stop_fd)
         os.close(self._stopping_fd)
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Take a connection; whether there may be another one."""
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
-            return
+            return False
         except OSError as error:  # no descriptors are left, or the client is gone already
             log.warning("a connection could not be taken: %s", error)
             select.select([self._stop_fd], [], [], 0.05)
-            return
+            return False
         try:
-            peer = peer_of(connection)
-            refusal = self._refusal(peer)
-            if refusal is not None:
-                refuse(connection, encode_answer(None, refusal))
-                return
-            thread = threading.Thread(target=self._attend, args=(connection, peer), name=f"client {peer.pid}")
+            guest = self._admitted(connection)
+            if isinstance(guest, Refusal):
+                refuse(connection, encode_answer(None, guest))
+                return True
+            thread = threading.Thread(target=self._attend, args=(connection, guest), name=f"client {guest.peer.pid}")
             thread.daemon = True
             with self._lock:
-                self._threads[thread] = peer.uid
+                self._threads.add(thread)
             try:
                 thread.start()
             except RuntimeError:
-                with self._lock:
-                    del self._threads[thread]
+                self._gone(thread, guest)
                 raise
         except (OSError, RuntimeError) as error:  # no thread can be had
             log.warning("a client could not be served: %s", error)
             connection.close()
+        return True
 
-    def _refusal(self, peer: Peer) -> Refusal | None:
-        """Why a client is not served."""
-        if is_nobody_known(peer.uid):
-            text = "you come from a user namespace whose users cannot be told apart here; connect from outside of it"
-            return Refusal(code=Code.NOT_ALLOWED, text=text)
+    def _admitted(self, connection: socket.socket) -> Guest | Refusal:
+        """A client that is served, or why it is not."""
+        peer = self._guests.greet(connection)
+        if isinstance(peer, Refusal):
+            return peer
         with self._lock:
-            clients = Counter(self._threads.values())
-        bounds = self._house.bounds
-        if clients.total() >= bounds.clients:
-            return Refusal(code=Code.TOO_MANY, text=f"{clients.total()} clients are connected; try again later")
-        if clients[peer.uid] >= bounds.clients_of_uid:
-            text = f"{clients[peer.uid]} connections of {peer.name} are open; close one of them"
-            return Refusal(code=Code.TOO_MANY, text=text)
-        wait_s = self._connects.take(peer.uid)
-        if wait_s > 0:
-            text = f"{peer.name} connects too often; wait {wait_s:.2f} s"
-            return Refusal(code=Code.TOO_FAST, text=text, wait_s=wait_s)
-        return None
+            threads = len(self._threads)
+        if threads >= self._house.bounds.clients + _LEAVING:
+            return Refusal(code=Code.TOO_MANY, text=f"{threads} clients are being served; try again later")
+        return self._guests.admit(peer, lambda: _hang_up(connection))
 
-    def _attend(self, connection: socket.socket, peer: Peer) -> None:
+    def _gone(self, thread: threading.Thread, guest: Guest) -> None:
+        self._guests.leave(guest)
+        with self._lock:
+            self._threads.discard(thread)
+
+    def _attend(self, connection: socket.socket, guest: Guest) -> None:
         try:
-            attend(self._house, connection, peer, self._stop_fd)
+            attend(self._house, connection, guest, self._stop_fd)
         except Exception:
-            log.exception("internal fault while %s was served", peer.who)
+            log.exception("internal fault while %s was served", guest.peer.who)
         finally:
-            with self._lock:
-                del self._threads[threading.current_thread()]
+            self._gone(threading.current_thread(), guest)
 
     def _end_all(self) -> None:
         deadline_s = self._house.now() + _END_S
@@ -159,6 +157,12 @@ class Server:
         except (AutocapError, OSError) as error:  # a state directory that is gone or refused for a while
             log.error("limits that could not be put back are tried again later: %s", error)
             self._house.unsettled.set()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Have the thread of a connection end it."""
+    with suppress(OSError):  # it has ended already
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from autocap.devices.permission import is_namespaced
 from autocap.guardian.vital_signs import Look, VitalSigns
+from autocap.helper.namespaces import HERE, namespace_of
+from autocap.helper.subordinates import owner_of
 from autocap.job.processes import identify
 
 _SO_PEERGROUPS, _SO_PEERPIDFD = 59, 77  # of the kernel's asm-generic/socket.h; Python has no names for them
@@ -26,11 +28,24 @@ _NO_UID = Path("/proc/sys/kernel/overflowuid")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """pid: of the process that connected, 0 where it is of a namespace that is hidden from us. groups: all that it was
-    in, its own first."""
+    in, its own first. namespace: as `namespace_of` has it. subordinate_to: to whom this user
+    was given, `None` to nobody."""
 
     uid: int
     pid: int
     groups: tuple[int, ...]
+    namespace: str | None = HERE
+    subordinate_to: int | None = None
+
+    @property
+    def account(self) -> tuple[int, bool]:
+        """Whose connections and requests are counted together: a user's, with those of its subordinates. Those of other
+        namespaces are others, as the root of a container is not ours."""
+        return self.uid if self.subordinate_to is None else self.subordinate_to, self.namespace == HERE
+
+    def is_user(self, *uids: int) -> bool:
+        """Whether it is one of these users of our own: in another namespace these numbers are other people's."""
+        return self.uid in uids and self.namespace == HERE
 
     @property
     def name(self) -> str:
@@ -42,11 +57,41 @@ class Peer:
         return f"{self.name} (PID {self.pid})"
 
 
+def uid_at(connection: socket.socket) -> int:
+    """The user at the other end, which is looked at in a moment; `peer_of` takes longer. Raises OSError."""
+    return _credentials(connection)[1]
+
+
+def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+    pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid, gid
+
+
 def peer_of(connection: socket.socket) -> Peer:
     """Raises OSError where the kernel does not say."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, gid = _CREDENTIALS.unpack(credentials)
-    return Peer(uid=uid, pid=pid, groups=(gid, *_further_groups(connection)))
+    pid, uid, gid = _credentials(connection)
+    return Peer(
+        uid=uid,
+        pid=pid,
+        groups=(gid, *_further_groups(connection)),
+        namespace=_namespace(connection, pid),
+        subordinate_to=owner_of(uid),
+    )
+
+
+def _namespace(connection: socket.socket, pid: int) -> str | None:
+    """Of the very process that connected; `None` where it has ended by now."""
+    try:
+        fd = _pidfd(connection, pid)
+    except OSError:
+        return None
+    if fd is None:
+        return None
+    try:
+        found = namespace_of(pid)
+        return None if has_ended(fd) else found  # alive now, so the number was its own all the while
+    finally:
+        os.close(fd)
 
 
 def _further_groups(connection: socket.socket) -> tuple[int, ...]:

@@ -23,10 +23,16 @@ _LONGEST = 40  # characters of a name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundJob:
     """pid: the lowest of its processes; `None` where they are hidden from us. uuids: its GPUs, in the order in which
-    they were listed."""
+    they were listed. pids: all of its processes there; groups: what these belong to."""
 
     pid: int | None
     uuids: tuple[str, ...]
+    pids: frozenset[int] = frozenset()
+    groups: frozenset[int] = frozenset()
+
+    def has(self, pid: int | None) -> bool:
+        """Whether a process is one of them."""
+        return pid == self.pid or pid in self.pids
 
     @property
     def name(self) -> str:
@@ -70,12 +76,16 @@ def jobs_of(listings: Mapping[str, Sequence[int]], group_of: Callable[[int], int
     for uuid, key in groups.items():
         uuids.setdefault(job_of(key), []).append(uuid)
     return [
-        FoundJob(
-            pid=min((pid for group, theirs in pids.items() if job_of(group) == job for pid in theirs), default=None),
-            uuids=tuple(theirs),
-        )
-        for job, theirs in uuids.items()
+        _job([(group, its) for group, its in pids.items() if job_of(group) == job], its_uuids)
+        for job, its_uuids in uuids.items()
     ]
+
+
+def _job(groups: Sequence[tuple[int | str, set[int]]], uuids: Sequence[str]) -> FoundJob:
+    """groups: each with its processes."""
+    pids = frozenset(pid for _, its in groups for pid in its)
+    whole = frozenset(group for group, _ in groups if isinstance(group, int))
+    return FoundJob(pid=min(pids, default=None), uuids=tuple(uuids), pids=pids, groups=whole)
 
 
 def _program(pid: int) -> str:

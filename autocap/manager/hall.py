@@ -1,11 +1,8 @@
 """Where clients of a budget's manager speak: a line in, a line out, from the manager's one thread. Whatever a client
 does or leaves undone holds up nobody else."""
 
-import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
@@ -26,12 +23,14 @@ from autocap.budget.words import (
 )
 from autocap.errors import DeviceLocked, LimitRefused
 from autocap.helper.lease import refusal_of
+from autocap.manager.claims import NoClaim, claimed
 from autocap.manager.finding import FoundJob
-from autocap.manager.reception import Control, Reception, Refused, refused
+from autocap.manager.reception import Control, Reception, Refused, is_owner, refused
 from autocap.manager.steward import Steward
 from autocap.manager.tenant import Tenant
 from autocap.manager.visitor import Visitor
 
+_DEED = 25.0  # words: what touches devices counts for as many
 SILENT_S = 1.5  # of a tuner: then its devices get what the budget gives them, until it is heard again
 
 
@@ -51,6 +50,7 @@ class Hall(Reception):
 
     def pass_time(self) -> None:
         """See who was silent for too long."""
+        super().pass_time()
         for visitor in self._visitors.values():
             if visitor.tenant is not None and self._now() - visitor.heard_s >= SILENT_S:
                 self._steward.silent(self._now(), visitor.tenant)
@@ -72,19 +72,18 @@ class Hall(Reception):
         assert isinstance(request, Join)
         if visitor.tenant is not None:
             raise refused(Code.TOO_MANY, "this connection tunes a job already; open another one")
-        owner = _owner_of(request.pid)
-        if visitor.peer.uid not in (0, os.geteuid(), owner):
-            raise refused(
-                Code.NOT_ALLOWED,
-                f"process {request.pid} is not {visitor.peer.name}'s, so its caps are not theirs to set",
-            )
+        self._counts(visitor, _DEED)
         try:
-            tenant = self._steward.lend(self._now(), FoundJob(pid=request.pid, uuids=request.devices))
+            claim = claimed(visitor.peer, request.pid, trusted=is_owner(visitor.peer))
+            tenant = self._steward.lend(self._now(), FoundJob(pid=request.pid, uuids=request.devices), claim)
+        except NoClaim as error:
+            raise refused(Code.NOT_ALLOWED, str(error)) from error
         except DeviceLocked as error:
             raise refused(Code.IN_USE, str(error)) from error
         except LimitRefused as error:
             raise refused(Code.UNKNOWN_DEVICE, str(error)) from error
         visitor.tenant = tenant
+        visitor.guest.lend()
         found_w, ranges = self._steward.found(tenant)
         return Joined(
             original_w=found_w,
@@ -96,6 +95,7 @@ class Hall(Reception):
     def _set(self, visitor: Visitor, request: Request) -> Done:
         assert isinstance(request, Set)
         tenant = self._tenant(visitor)
+        self._counts(visitor, _DEED)
         try:
             self._steward.caps.require(tenant.gpus, request.watts)
         except LimitRefused as error:
@@ -123,11 +123,12 @@ class Hall(Reception):
             )
         except ValueError as error:
             raise refused(Code.BAD_MESSAGE, str(error)) from error
-        self._steward.learn(tenant, curve)
+        self._steward.learn(self._now(), tenant, curve)
         return Done()
 
     def _leave(self, visitor: Visitor, request: Request) -> Left:
         tenant, visitor.tenant = self._tenant(visitor), None
+        visitor.guest.lent_no_more()
         self._steward.release(self._now(), tenant)
         return Left(caps_w=tuple(self._steward.caps.in_force_w[gpu] for gpu in tenant.gpus))
 
@@ -135,12 +136,6 @@ class Hall(Reception):
         if visitor.tenant is None:
             raise refused(Code.NO_LEASE, "this connection tunes no job; ask with `join`")
         if not self._steward.is_here(visitor.tenant):
-            raise refused(Code.NO_LEASE, "a GPU of this job has failed, and is outside the budget now")
+            why = visitor.tenant.ended or "a GPU of this job has failed, and is outside the budget now"
+            raise refused(Code.NO_LEASE, f"the budget lends this job's GPUs to its tuner no more: {why}")
         return visitor.tenant
-
-
-def _owner_of(pid: int) -> int | None:
-    """The user of a process; `None` where there is none."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}").stat().st_uid
-    return None

@@ -24,6 +24,7 @@ from autocap.guardian.state_dir import StateDir, default_path
 from autocap.helper import listening
 from autocap.job.invoking_user import acting_as, invoking_user, privileged
 from autocap.job.privileged_imports import privileged_imports
+from autocap.manager.claims import Claims
 from autocap.manager.course import course_of
 from autocap.manager.hall import Hall
 from autocap.manager.manager import Manager, Signals, ends_at
@@ -119,6 +120,7 @@ def manage(plan: BudgetPlan, leash: int, resumed: bool) -> int:
                 say=recorder.event,
                 node=node,
             )
+            steward.presence = Claims(library.user_pids).look
             steward.weights = Weights(() if before is None else before.weights)
             steward.begin(clock.now())
             manager = Manager(

@@ -24,12 +24,17 @@ from autocap.budget.words import (
     encode_answer,
 )
 from autocap.errors import AutocapError
-from autocap.helper.who import is_nobody_known, peer_of
+from autocap.helper.attendant import refuse
+from autocap.helper.bounds import Bounds, Buckets, Rate
+from autocap.helper.guests import Guests
+from autocap.helper.who import Peer
 from autocap.manager.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
-_MOST_CLIENTS = 256
+_AT_ONCE = 2048  # connections that are taken before anything else is done
+_WORDS = Rate(burst=400, per_s=200)  # of one user; who says more waits
+_BYTES_A_WORD = 512  # a long one counts for several
 
 
 class Control(Protocol):
@@ -53,7 +58,9 @@ class Reception:
 
     def __init__(self, listener: socket.socket, control: Control, now: Callable[[], float]) -> None:
         self._listener, self._control, self._now = listener, control, now
-        self._visitors: dict[int, Visitor] = {}
+        self._bounds = Bounds()
+        self._guests, self._visitors = Guests(self._bounds, now), dict[int, Visitor]()
+        self._words = Buckets(_WORDS, now)
         self._answers: dict[type[Request], Callable[[Visitor, Request], Answer]] = {
             Change: self._change,
             Weigh: self._weigh,
@@ -66,21 +73,28 @@ class Reception:
         """Have a poll wake up for whoever speaks."""
         poll.register(self._listener, select.POLLIN)
         for fd, visitor in self._visitors.items():
-            poll.register(fd, select.POLLIN | (select.POLLOUT if visitor.waiting else 0))
+            wanted = (0 if visitor.put_off else select.POLLIN) | (select.POLLOUT if visitor.waiting else 0)
+            if wanted:  # else it would wake up for one who has gone meanwhile, again and again
+                poll.register(fd, wanted)
 
     def serve(self, ready: set[int]) -> None:
         """Hear those who are ready, by their descriptors. Raises as the steward does where a limit cannot be set."""
         if self._listener.fileno() in ready:
-            self._accept()
-        for fd in ready:
-            visitor = self._visitors.get(fd)
-            if visitor is not None:
+            for _ in range(_AT_ONCE):
+                if not self._accept():
+                    break
+        for fd, visitor in list(self._visitors.items()):
+            if fd in ready or visitor.put_off:
                 self._hear(visitor)
                 visitor.flush()
         self._dismiss()
 
     def pass_time(self) -> None:
-        """Nobody is missed."""
+        """End connections that are of no use to anybody."""
+        for visitor in self._visitors.values():
+            if visitor.tenant is None and self._now() - visitor.heard_s >= self._bounds.idle_s:
+                visitor.over = True
+        self._dismiss()
 
     def close(self) -> None:
         for visitor in self._visitors.values():
@@ -91,31 +105,44 @@ class Reception:
     def _left(self, visitor: Visitor) -> None:
         """A connection has ended."""
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Take a connection; whether there may be another one."""
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
-            log.debug("a connection could not be taken: %s", error)
-            return
+            log.debug("no connection could be taken: %s", error)
+            return False
         try:
-            peer = peer_of(connection)
             connection.setblocking(False)
-            if is_nobody_known(peer.uid) or len(self._visitors) >= _MOST_CLIENTS:
-                connection.close()
-                return
+            fd, peer = connection.fileno(), self._guests.greet(connection)
         except OSError:
             connection.close()
-            return
-        visitor = Visitor(connection=connection, peer=peer, heard_s=self._now())
-        self._visitors[connection.fileno()] = visitor
+            return True
+        if isinstance(peer, Refusal):  # of a flood that has to be turned away as fast as it comes
+            connection.close()
+            return True
+        guest = self._guests.admit(peer, lambda: self._show_out(fd))
+        if isinstance(guest, Refusal):
+            refuse(connection, encode_answer(None, guest))
+            return True
+        self._visitors[fd] = Visitor(connection=connection, guest=guest)
+        return True
+
+    def _show_out(self, fd: int) -> None:
+        self._visitors[fd].over = True
 
     def _hear(self, visitor: Visitor) -> None:
-        visitor.hear(self._now())
+        if not visitor.put_off:
+            visitor.hear(self._now())
         while not visitor.over:
             try:
-                line = visitor.lines.take()
+                line = visitor.next_line()
                 if line is None:
                     return
+                if self._words.take(visitor.peer.account) > 0:
+                    visitor.put_off = line
+                    return
+                self._counts(visitor, len(line) / _BYTES_A_WORD)
                 id, request = decode_request(line)
             except BadMessage as error:
                 visitor.over = error.id is None
@@ -129,10 +156,15 @@ class Reception:
                 answer = error.refusal
             visitor.say(encode_answer(id, answer))
 
+    def _counts(self, visitor: Visitor, words: float) -> None:
+        """What was said takes as long as so many words."""
+        self._words.charge(visitor.peer.account, words)
+
     def _dismiss(self) -> None:
         for fd, visitor in list(self._visitors.items()):
             if visitor.over:
                 del self._visitors[fd]
+                self._guests.leave(visitor.guest)
                 visitor.connection.close()
                 self._left(visitor)
 
@@ -171,8 +203,13 @@ class Reception:
         return Done()
 
     def _require_control(self, visitor: Visitor) -> None:
-        if visitor.peer.uid not in (0, os.geteuid()):
+        if not is_owner(visitor.peer):
             raise refused(Code.NOT_ALLOWED, f"the budget is not {visitor.peer.name}'s to change; ask who started it")
+
+
+def is_owner(peer: Peer) -> bool:
+    """Whether it is root, or who holds the budget; not the user of that number in a container."""
+    return peer.is_user(0, os.geteuid())
 
 
 class Refused(Exception):

@@ -42,6 +42,7 @@ def _job(steward: Steward, tenant: Tenant) -> JobStanding:
         slowdown=slowdown,
         slowdown_stderr=stderr,
         weight=1.0 if account.weight is None else account.weight,
+        doubt=tenant.doubt,
     )
 
 

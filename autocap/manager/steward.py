@@ -1,35 +1,30 @@
-"""Carries a ledger's orders out on the GPUs of one machine, and sees who computes there. Knows no socket: told the
-time, from one thread.
-
-A GPU on which nobody computes is held at its lowest cap, so that a job that begins there is within the budget from its
-first watt on.
-"""
+"""Carries a ledger's orders out on the GPUs of one machine. Knows no socket: told the time, from one thread."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from autocap import events
-from autocap.budget.curves import JobCurve, prior
+from autocap.budget.curves import JobCurve
 from autocap.budget.ledger import Ledger
 from autocap.devices.base import PowerSource
 from autocap.devices.nvml import NvmlDevice
-from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
+from autocap.errors import DeviceError, GuardError
 from autocap.events import Event
 from autocap.manager.caps import Caps
+from autocap.manager.claims import Claim
 from autocap.manager.finding import FoundJob
+from autocap.manager.occupancy import Occupancy
 from autocap.manager.rest import Rest
 from autocap.manager.tenant import Lowering, Tenant
-from autocap.manager.weights import Weights
 from autocap.records import CapRange, Reading
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.roles import LimitGuard
 
-_LOOKS = 2  # in a row from which a job is missing that has ended
 _ROUNDING_W = 1e-6
 
 
-class Steward:
+class Steward(Occupancy):
     """device: the GPUs, in the order of all caps. guard: entered. least_w: what the budget may lower each GPU to. say:
     takes what happens. tell: is called with a tenant whose ceiling its tuner has
     to know. node: of the machine's power.
@@ -47,65 +42,20 @@ class Steward:
         say: Callable[[Event], None],
         node: PowerSource | None = None,
     ) -> None:
-        self._device, self.ledger, self._say = device, ledger, say
+        caps = Caps(device.gpus, guard)
+        super().__init__(device=device, caps=caps, ledger=ledger, least_w=least_w, say=say)
         self.tell: Callable[[Tenant], None] = lambda tenant: None
-        self.caps = Caps(device.gpus, guard)
-        self._found_w = self.caps.found_w
-        self._least_w = tuple(min(low, high) for low, high in zip(least_w, self._found_w, strict=True))
-        self._places = {gpu.uuid: place for place, gpu in enumerate(device.gpus)}
-        self.tenants: dict[str, Tenant] = {}
         self.readings: tuple[Reading, ...] = ()
         self.short_w = 0.0
         self.pause: tuple[str, ...] = ()
-        self.rest, self.weights = Rest(node, len(device.gpus)), Weights()
-        self._lowering: dict[str, Lowering] = {}
+        self.rest = Rest(node, len(device.gpus))
         self._watch = LimitWatch(device.gpus)
         self._reserve(0.0)
 
-    def begin(self, t_s: float) -> None:
-        """All GPUs are free, for all that is known yet."""
-        for place in range(len(self._found_w)):
-            self._free(t_s, place)
-
-    # Who is there.
-
-    def look(self, t_s: float, found: Sequence[FoundJob]) -> None:
-        """The jobs that compute now. Those whose GPUs a tuner has are its."""
-        tuned = {gpu for tenant in self.tenants.values() if tenant.tuned for gpu in tenant.gpus}
-        there: dict[tuple[int, ...], FoundJob] = {}
-        for job in found:
-            places = (self._places[uuid] for uuid in job.uuids if uuid in self._places)
-            gpus = tuple(gpu for gpu in places if self.caps.has(gpu))
-            if gpus and not set(gpus) & tuned:
-                there[gpus] = job
-        for tenant in [one for one in self.tenants.values() if not one.tuned and not one.free]:
-            if tenant.gpus in there:
-                tenant.missed = 0
-                del there[tenant.gpus]
-                continue
-            tenant.missed += 1
-            if tenant.missed >= _LOOKS or any(set(gpus) & set(tenant.gpus) for gpus in there):
-                self._leave(t_s, tenant, "it computes no more")
-        for gpus, job in there.items():
-            if all(self._free_name(gpu) in self.tenants for gpu in gpus):
-                self._join(t_s, Tenant(name=self._unused(job.name), gpus=gpus, pid=job.pid))
-
-    def lend(self, t_s: float, job: FoundJob) -> Tenant:
-        """A tuner comes for a job. Raises LimitRefused for a device that the budget does not have, and DeviceLocked
-        where another tuner has it."""
-        unknown = [uuid for uuid in job.uuids if uuid not in self._places]
-        if unknown:
-            raise LimitRefused(f"the budget does not have {unknown[0]}; add it to --gpus of `autocap budget`")
-        gpus = tuple(self._places[uuid] for uuid in job.uuids)
-        if not all(map(self.caps.has, gpus)):
-            raise LimitRefused("a GPU of this job has failed, and is outside the budget now")
-        for tenant in list(self.tenants.values()):
-            if set(tenant.gpus) & set(gpus) and tenant.tuned:
-                raise DeviceLocked(f"a tuner has {tenant.name} under this budget already; wait for it to end")
-        for tenant in [one for one in self.tenants.values() if set(one.gpus) & set(gpus) and not one.free]:
-            self._leave(t_s, tenant, events.TUNER_CAME)
-        tenant = Tenant(name=self._unused(job.name), gpus=gpus, pid=job.pid, tuned=True)
-        self._join(t_s, tenant)
+    def lend(self, t_s: float, job: FoundJob, claim: Claim | None = None) -> Tenant:
+        """A tuner comes for a job. Raises LimitRefused for a device that the budget does not have, or on which somebody
+        else computes, and DeviceLocked where another tuner has it, whose job computes there."""
+        tenant = self._take(t_s, job, claim)
         self.act(t_s)
         return tenant
 
@@ -113,7 +63,7 @@ class Steward:
         """Its tuner has gone: the job is one that nobody tunes, with what is known of it, as long as it computes."""
         if self.is_here(tenant) and tenant.tuned:
             tenant.tuned = tenant.silent = False
-            tenant.missed = 0
+            tenant.claim, tenant.missed, tenant.doubt = None, 0, None
             self.ledger.unattended(tenant.name)
             self._say_joined(t_s, tenant)
             self._set(t_s, self._given(tenant, tenant.ceiling_w))
@@ -124,20 +74,16 @@ class Steward:
             tenant.silent = tenant.put_back = True
             self._set(t_s, self._given(tenant, tenant.ceiling_w))
 
-    def is_here(self, tenant: Tenant) -> bool:
-        """Whether it has its devices still; one whose device has failed has not."""
-        return self.tenants.get(tenant.name) is tenant
-
     def set_caps(self, t_s: float, tenant: Tenant, watts: Sequence[float]) -> None:
         """A tuner's caps, as far as its ceiling allows. Raises as `LimitGuard.set_caps`."""
         wanted = {gpu: min(cap_w, tenant.ceiling_w) for gpu, cap_w in zip(tenant.gpus, watts, strict=True)}
         self._set(t_s, {gpu: min(cap_w, self._found_w[gpu]) for gpu, cap_w in wanted.items()})
 
-    def learn(self, tenant: Tenant, curve: JobCurve) -> None:
-        """What its tuner knows of a job. Where it knows nothing of the lowest caps, the highest slowdown that it knows
-        holds there and below at least."""
-        least_w = max(self._least_w[gpu] for gpu in tenant.gpus)
-        self.ledger.curve(tenant.name, curve.down_to(least_w))
+    def learn(self, t_s: float, tenant: Tenant, curve: JobCurve) -> None:
+        """What its tuner knows of a job. Where it knows nothing of the lowest caps, the curve goes on as it came."""
+        tenant.said = curve
+        if not tenant.waits:
+            self._believe(t_s, tenant)
 
     def found(self, tenant: Tenant) -> tuple[tuple[float, ...], tuple[CapRange, ...]]:
         """Of its devices: the limits found, watts, and the caps that they take."""
@@ -163,15 +109,17 @@ class Steward:
             tenant.drew(t_s, readings)
             known_w = [reading.power_w for reading in readings if reading.power_w is not None]
             self._confirm(t_s, tenant, known_w)
+            if tenant.free:
+                continue
+            assert tenant.unbound is not None
+            tenant.unbound.see(t_s, readings, [self.caps.in_force_w[gpu] for gpu in tenant.gpus])
             most_w = tenant.most_drawn_w(t_s)
-            if most_w is not None and not tenant.free and not tenant.tuned:  # a tuner knows what it asks for
+            if tenant.tuned and not tenant.waits:
+                self._believe(t_s, tenant)
+            elif most_w is not None and not tenant.tuned:
                 self.ledger.drew(tenant.name, most_w)
         if self.rest.see(t_s, self.readings):
             self._reserve(t_s)
-
-    def uuids(self, tenant: Tenant) -> tuple[str, ...]:
-        """Of its devices."""
-        return tuple(self._device.gpus[gpu].uuid for gpu in tenant.gpus)
 
     def expected(self, tenant: Tenant) -> tuple[float, float]:
         """Its slowdown at its ceiling, as believed, and the standard error."""
@@ -248,48 +196,6 @@ class Steward:
     def _reserve(self, t_s: float) -> None:
         self.ledger.reserve(self.rest.reserved_w + sum(self.caps.counted_w.values()))
         self._say(events.BudgetReserved(t_s=t_s, reserved_w=self.rest.reserved_w))
-
-    # Coming and going.
-
-    def _join(self, t_s: float, tenant: Tenant) -> None:
-        for gpu in tenant.gpus:
-            free = self._free_name(gpu)
-            self.ledger.leave(t_s, free)
-            del self.tenants[free]
-        least_w, most_w = max(self._least_w[gpu] for gpu in tenant.gpus), max(self._found_w[gpu] for gpu in tenant.gpus)
-        curve = prior(least_w, max(most_w, least_w), devices=len(tenant.gpus))
-        self.tenants[tenant.name] = tenant
-        self.ledger.join(t_s, tenant.name, curve, max(self.caps.in_force_w[gpu] for gpu in tenant.gpus))
-        self.ledger.weigh(tenant.name, self.weights.of(tenant.pid))
-        self._say_joined(t_s, tenant)
-
-    def _leave(self, t_s: float, tenant: Tenant, why: str) -> None:
-        self.ledger.leave(t_s, tenant.name)
-        del self.tenants[tenant.name]
-        self._lowering.pop(tenant.name, None)
-        if not tenant.free:
-            self._say(events.JobLeft(t_s=t_s, name=tenant.name, why=why))
-        for gpu in tenant.gpus:
-            if self.caps.has(gpu):
-                self._free(t_s, gpu)
-
-    def _free(self, t_s: float, gpu: int) -> None:
-        least_w = self._least_w[gpu]
-        curve = JobCurve(caps_w=np.array([least_w]), slowdown=np.zeros(1), energy=np.ones(1))
-        name = self._free_name(gpu)
-        self.tenants[name] = Tenant(name=name, gpus=(gpu,), free=True)
-        self.ledger.join(t_s, name, curve, self.caps.in_force_w[gpu])
-
-    def _free_name(self, gpu: int) -> str:
-        return f"free {self._device.gpus[gpu].where}"
-
-    def _unused(self, name: str) -> str:
-        taken = (f"{name} ({number})" for number in range(2, len(self.tenants) + 3))
-        return name if name not in self.tenants else next(one for one in taken if one not in self.tenants)
-
-    def _say_joined(self, t_s: float, tenant: Tenant) -> None:
-        uuids = self.uuids(tenant)
-        self._say(events.JobJoined(t_s=t_s, name=tenant.name, uuids=uuids, pid=tenant.pid, tuned=tenant.tuned))
 
     def _granted(self, t_s: float, tenant: Tenant) -> Event:
         if tenant.free:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autocap.budget.account import Order
+from autocap.budget.curves import JobCurve
+from autocap.manager.belief import Unbound
+from autocap.manager.claims import Claim
 from autocap.records import Reading
 
 DRAWN_S, _QUANTILE = 10.0, 0.95  # over which a draw's upper quantile is taken
@@ -17,7 +20,10 @@ _SETTLED_W, _SETTLED_SHARE, _SETTLED_S = 3.0, 0.03, 2.0  # a draw that is not ab
 class Tenant:
     """One job, or one device that nobody uses (free). gpus: by their place among the devices. tuned: a tuner sets its
     caps below the ceiling; silent: it has not been heard of for too long. put_back: it is to hear that other caps were
-    set than its own. since_s: its caps are as they are."""
+    set than its own. since_s: its caps are as they are. claim: of its tuner, who has said that of the job. waits: the
+    job does not compute on all of its GPUs yet, or any more; since some_s it does on some of them. groups: that its
+    processes belong to. ended: why its tuner has it no more. unbound: what it draws where no cap binds it. said: by its
+    tuner, of which believed is what is followed; doubt: why that is not followed."""
 
     name: str
     gpus: tuple[int, ...]
@@ -30,6 +36,15 @@ class Tenant:
     missed: int = 0
     draws_w: deque[tuple[float, float]] = field(default_factory=deque)
     since_s: float = 0.0
+    claim: Claim | None = None
+    waits: bool = False
+    some_s: float | None = None
+    groups: frozenset[int] = frozenset()
+    ended: str = ""
+    unbound: Unbound | None = None
+    said: JobCurve | None = None
+    believed: JobCurve | None = None
+    doubt: str | None = None
 
     def drew(self, t_s: float, readings: Sequence[Reading]) -> None:
         """Its devices were read. Where a driver says that the cap binds, it does, whatever is drawn: a job of short

@@ -4,6 +4,7 @@ import socket
 from dataclasses import dataclass, field
 
 from autocap.budget.words import MOST_BYTES, Lines
+from autocap.helper.guests import Guest
 from autocap.helper.who import Peer
 from autocap.manager.tenant import Tenant
 
@@ -13,15 +14,29 @@ _READ_BYTES = 1 << 16
 
 @dataclass(slots=True, kw_only=True)
 class Visitor:
-    """One connection. tenant: what it tunes, `None` unless it has joined."""
+    """One connection. tenant: what it tunes, `None` unless it has joined. put_off: what it has said, which has to wait,
+    as its user says too much."""
 
     connection: socket.socket
-    peer: Peer
-    heard_s: float
+    guest: Guest
     lines: Lines = field(default_factory=lambda: Lines(MOST_BYTES))
     waiting: bytearray = field(default_factory=bytearray)
     tenant: Tenant | None = None
+    put_off: bytes | None = None
     over: bool = False
+
+    @property
+    def peer(self) -> Peer:
+        return self.guest.peer
+
+    @property
+    def heard_s(self) -> float:
+        return self.guest.heard_s
+
+    def next_line(self) -> bytes | None:
+        """What it says next; `None` while that has not arrived. Raises BadMessage."""
+        line, self.put_off = self.put_off, None
+        return self.lines.take() if line is None else line
 
     def hear(self, now_s: float) -> None:
         """Take in what has arrived; the end of a connection too."""
@@ -32,7 +47,7 @@ class Visitor:
         except OSError:
             data = b""
         self.over |= not data
-        self.heard_s = now_s
+        self.guest.heard_s = now_s
         self.lines.feed(data)
 
     def say(self, line: bytes) -> None:

@@ -27,6 +27,7 @@ _ENDLESS = Duration(months=12 * 9999)
 _MOST_INTERVALS, _MOST_SPANS = 10_000, 256
 _AHEAD_S = 7 * 86400.0  # for which an event that repeats is known ahead
 _LONGEST = 40  # characters of a name
+_MOST_PRIORITY = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +76,15 @@ def read_events(found: Sequence[Json], context: Context) -> Read:
 
 
 def lacks_units(found: Sequence[Json]) -> bool:
-    """Whether some events leave the units of their limits to their programs."""
-    dicts = [event for event in found if isinstance(event, dict)]
-    return any(kind in LIMITS and kind not in _units(event) for event in dicts for kind in _kinds(event))
+    """Whether some events that can be read leave the units of their limits to their programs."""
+    return any(_lacks_units(event) for event in found if isinstance(event, dict))
+
+
+def _lacks_units(event: dict[str, Json]) -> bool:
+    try:
+        return any(kind in LIMITS and kind not in _units(event) for kind in _kinds(event))
+    except _Bad:  # it is said once all are read
+        return False
 
 
 def _is_ours(event: dict[str, Json], targets: frozenset[str]) -> bool:
@@ -97,8 +104,7 @@ def _spans(event: dict[str, Json], context: Context) -> list[Span]:
         if kinds:  # else it asks for reports alone
             raise _Foreign(printable(", ".join(sorted(kinds)))[:_LONGEST])
         return []
-    program = (context.programs or {}).get(str(event.get("programID")))
-    units = (_units(program) if isinstance(program, dict) else {}) | _units(event)
+    units = _of_program(event, context) | _units(event)
     made = [span for span in _timed(event, units, context.seed) if span.to_s > span.from_s]
     return [span for span in _lived(event, made, context.wall_s) if span.to_s > context.wall_s]
 
@@ -204,8 +210,8 @@ def _allowed(interval: Json, units: Mapping[str, str]) -> list[float]:
 
 
 def _watts(kind: str, value: Json) -> float:
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not 0 <= _UNIT_W * number <= MOST_W:
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not 0 <= number <= MOST_W / _UNIT_W:  # compared before it is a float: a whole number may be too large for one
         raise _Bad(
             f"its {kind} is {_quoted(str(value))}; a number from 0 to {plain(MOST_W / _UNIT_W)} kW can be followed"
         )
@@ -214,9 +220,9 @@ def _watts(kind: str, value: Json) -> float:
 
 def _priority(event: dict[str, Json]) -> int | None:
     found = event.get("priority")
-    if found is None or (type(found) is int and found >= 0):
+    if found is None or (type(found) is int and 0 <= found < _MOST_PRIORITY):
         return found
-    raise _Bad(f"its priority is {_quoted(str(found))}, which is no whole number from 0 on")
+    raise _Bad(f"its priority is {_quoted(str(found))}, which is no whole number from 0 to {_MOST_PRIORITY - 1}")
 
 
 def _duration(of: dict[str, Json], name: str) -> Duration | None:
@@ -244,6 +250,15 @@ def _units(of: dict[str, Json]) -> dict[str, str]:
             if isinstance(kind, str) and isinstance(unit, str):
                 found[kind] = unit
     return found
+
+
+def _of_program(event: dict[str, Json], context: Context) -> dict[str, str]:
+    """The units of an event's program; those of one that cannot be read are not said."""
+    program = (context.programs or {}).get(str(event.get("programID")))
+    try:
+        return _units(program) if isinstance(program, dict) else {}
+    except _Bad:
+        return {}
 
 
 def _kinds(event: dict[str, Json]) -> set[str]:

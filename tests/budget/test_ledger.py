@@ -213,6 +213,25 @@ def test_a_loan_that_comes_to_nothing_ends_and_is_not_given_again_soon() -> None
     assert confirmed(book, LOAN_S + 60)["a"] < 0.9 * HIGH_W
 
 
+def test_who_leaves_and_comes_back_or_says_something_else_for_a_while_is_lent_nothing_anew() -> None:
+    book = ledger(1000.0)
+    for name in "bcd":
+        book.join(0.0, name, prior(LOW_W, HIGH_W), LOW_W)
+    book.join(0.0, "a", prior(LOW_W, HIGH_W), LOW_W, "its GPU")
+    book.curve("a", measured(0.03))
+    assert confirmed(book, 0.0)["a"] == HIGH_W
+    book.curve("a", measured(0.001))
+    assert confirmed(book, EVERY_S)["a"] < 0.9 * HIGH_W
+    book.curve("a", measured(0.03))
+    assert confirmed(book, 2 * EVERY_S)["a"] < 0.9 * HIGH_W
+    book.leave(3 * EVERY_S, "a")
+    book.join(3 * EVERY_S, "a again", prior(LOW_W, HIGH_W), LOW_W, "its GPU")
+    book.curve("a again", measured(0.03))
+    assert confirmed(book, 4 * EVERY_S)["a again"] < 0.9 * HIGH_W
+    book.curve("a again", measured(0.031))
+    assert confirmed(book, 2000.0)["a again"] == HIGH_W
+
+
 def test_a_loan_ends_with_the_tuner_that_had_it() -> None:
     book = ledger(1000.0)
     for name in "abcd":

@@ -12,6 +12,7 @@ from autocap.guardian import Guardian
 from autocap.guardian.vital_signs import Look
 from autocap.helper.bounds import Bounds
 from autocap.helper.conversation import Conversation
+from autocap.helper.guests import Guest
 from autocap.helper.house import House
 from autocap.helper.machine import GPU, Lendable
 from autocap.helper.policy_file import DROP_INS, PolicyFiles
@@ -81,7 +82,8 @@ class Client:
 
     def __init__(self, house: House, clock: VirtualClock, peer: Peer) -> None:
         self.seen: Look | None = None
-        self.talk = Conversation(house, peer, lambda *, threads: self.seen)
+        guest = Guest(peer, clock.now(), lambda: None)
+        self.talk = Conversation(house, guest, lambda *, threads: self.seen)
         self._clock, self._ids = clock, itertools.count(1)
 
     def ask(self, op: Op, *, devices: tuple[str, ...] = (), watts: tuple[float, ...] = ()) -> Answer | Refusal:

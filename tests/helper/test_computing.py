@@ -12,7 +12,7 @@ import pytest
 from autocap.errors import DeviceError
 from autocap.guardian import vital_signs
 from autocap.helper.computing import computing, sees_all_processes, uid_of
-from autocap.helper.who import PeerProcess, is_nobody_known, peer_of, user_name
+from autocap.helper.who import Peer, PeerProcess, is_nobody_known, peer_of, user_name
 from autocap.job.processes import own_identity
 
 NOBODY_PID = 2**22 + 1  # above the largest
@@ -20,7 +20,7 @@ ME = os.getuid()
 
 
 def others_than(uid: int, listed: Callable[[], Iterable[int] | None]) -> str | None:
-    return computing(listed).other_than(uid)
+    return computing(listed).other_than(Peer(uid=uid, pid=0, groups=()))
 
 
 def test_the_user_of_a_process_is_its_real_one():

@@ -32,7 +32,7 @@ def test_the_units_say_who_may_connect_and_what_is_run():
     [
         ("KillMode", "process"),  # or its watchdogs would die with it
         ("RuntimeDirectoryPreserve", "yes"),  # or the journal would
-        ("CapabilityBoundingSet", "CAP_SYS_ADMIN"),
+        ("CapabilityBoundingSet", "CAP_SYS_ADMIN CAP_SYS_PTRACE"),
         ("NoNewPrivileges", "yes"),
         ("ProtectSystem", "strict"),
         ("ProtectHome", "yes"),

@@ -44,6 +44,7 @@ def test_the_page_names_every_request_and_every_code() -> None:
 def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
     bounds = Bounds()
     for said in (
+        f"a second; {bounds.kept_places} of them are for root alone",
         f"{bounds.clients} connections, {bounds.clients_of_uid} of a user, {bounds.connects.per_s:g} new ones a second",
         f"{MOST_REQUEST_BYTES} bytes and {bounds.messages.per_s:g} requests a second",
         f"({bounds.messages.burst:g} at once) on one; {MOST_DEVICES} devices in a request",

@@ -4,7 +4,9 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from autocap.budget.calling import NoBudget, call
+from autocap.errors import ActuatorUnavailable
 from autocap.guardian import Guardian
-from autocap.helper import listening
+from autocap.helper import dialling, listening
 from autocap.helper.bounds import Bounds, Rate
 from autocap.helper.connection import Connection, HelperLost, Refused
 from autocap.helper.house import House
@@ -24,6 +28,8 @@ from autocap.helper.policy_file import PolicyFiles
 from autocap.helper.protocol import Code, Done, Hello, Lent, Op, Status
 from autocap.helper.server import Server
 from bench.faults.virtual import Unwatched
+from bench.helper import people
+from tests.doubles.crowd import Crowd
 from tests.doubles.lending import FOUND_W, Cards
 
 MANY = Rate(burst=1000, per_s=1000)
@@ -308,3 +314,53 @@ def test_a_connection_that_was_ended_says_so(serving):
             client.ask(Op.STATUS, Status)
     with pytest.raises(HelperLost, match="ended the connection"):
         client.ask(Op.STATUS, Status)
+
+
+def test_a_client_that_finds_the_queue_full_tries_again(tmp_path, monkeypatch):
+    path = tmp_path / "full.sock"
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(path))
+        listener.listen(0)
+        for _ in range(2):  # one more than its length is what the kernel takes
+            crowd = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            crowd.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                crowd.connect(str(path))
+        pauses = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:  # the server has come to them
+                stack.enter_context(listener.accept()[0])
+
+        monkeypatch.setattr(dialling.time, "sleep", pause)
+        stack.enter_context(dialling.dialled(path, 5.0))
+        assert len(pauses) == 3
+        with pytest.raises(ActuatorUnavailable, match="that none of our tries got through"):
+            Connection(path, within_s=0.0)
+        with pytest.raises(NoBudget, match="that none of our tries got through"):
+            call([path], within_s=0.0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
+def test_three_users_with_idle_connections_keep_out_neither_a_fourth_nor_root(tmp_path):
+    place = Path(tempfile.mkdtemp(prefix="autocap-crowd-"))
+    place.chmod(0o755)
+    bounds = Bounds(clients=30, clients_of_uid=12, kept_places=4, connects=MANY)
+    with Serving(place, bounds).running() as serving:
+        place.chmod(0o755)
+        os.chown(serving.path, 0, people.GROUP)
+        lessee = serving.lent()
+        crowd = [Crowd(uid, serving.path, 12) for uid in range(people.USER, people.USER + 3)]
+        try:
+            assert [one.ready() for one in crowd] == [True] * 3
+            fourth = Crowd(people.USER + 3, serving.path, 1, ask=b'{"v":1,"id":1,"op":"hello"}\n')
+            crowd.append(fourth)
+            assert fourth.ready()
+            assert len(serving.connect().ask(Op.STATUS, Status).leases) == 1
+            assert lessee.ask(Op.SET, Done, watts=(155.0,)) == Done()
+        finally:
+            for one in crowd:
+                one.close()
+    shutil.rmtree(place)

@@ -12,12 +12,28 @@ import pytest
 
 from autocap.budget.calling import Call, ManagerLost, NoBudget, call
 from autocap.budget.client import BudgetGuardian
-from autocap.budget.words import Ask, Beat, Change, Done, End, Join, Joined, Known, Set, Standing, Told, encode_answer
+from autocap.budget.words import (
+    Ask,
+    Beat,
+    Change,
+    Done,
+    End,
+    Join,
+    Joined,
+    Known,
+    Set,
+    Standing,
+    Told,
+    encode_answer,
+    encode_request,
+)
 from autocap.devices.nvml import NvmlDevice
 from autocap.errors import DeviceLocked, GuardError, LimitNotPermitted, LimitRefused
 from autocap.helper import listening
 from autocap.job.processes import own_identity
 from autocap.manager.hall import SILENT_S, Hall
+from bench.helper import people
+from tests.doubles.crowd import Crowd
 from tests.doubles.jobs import eventually
 from tests.manager.stage import Stage, stage
 
@@ -184,6 +200,53 @@ def test_where_nobody_listens_there_is_no_budget(tmp_path: Path) -> None:
 def guardian(meeting: Meeting, *gpus: int) -> BudgetGuardian:
     device: NvmlDevice = meeting.stage.stand.device(gpus=gpus)
     return BudgetGuardian(gpus=device.gpus, path=meeting.path, job=own_identity())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
+def test_idle_connections_keep_out_neither_the_owner_nor_another_member(meeting: Meeting) -> None:
+    for folder in (meeting.path.parent, *meeting.path.parent.parents[:-1]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    os.chown(meeting.path, 0, people.GROUP)
+    tuner = meeting.caller()
+    tuner.ask(joining(meeting, 0), Joined)
+    crowd = []
+    try:
+        for number in range(3):
+            crowd.append(Crowd(people.USER + number, meeting.path, 96))
+            assert crowd[-1].ready()
+        crowd.append(Crowd(people.USER + 3, meeting.path, 1, ask=b'{"v":1,"id":1,"op":"ask"}\n'))
+        assert crowd[-1].ready()
+        assert isinstance(meeting.caller().ask(Ask(), Standing), Standing)
+        tuner.ask(Set(watts=(110.0,)), Done)
+    finally:
+        for one in crowd:
+            one.close()
+
+
+def test_who_says_too_much_waits(meeting: Meeting) -> None:
+    """In virtual time: while it stands, no more is answered than may be said at once."""
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(20.0)
+        raw.connect(str(meeting.path))
+        raw.sendall(b"".join(encode_request(number, Ask()) for number in range(500)))
+        answers = raw.makefile("rb")
+        assert all(b'"is":"standing"' in answers.readline() for _ in range(300))
+        assert eventually(lambda: any(visitor.put_off for visitor in list(meeting.hall._visitors.values())))
+        meeting.stage.stand.advance(1.0)
+        assert all(b'"is":"standing"' in answers.readline() for _ in range(200))
+
+
+def test_a_connection_that_is_of_no_use_is_closed(meeting: Meeting) -> None:
+    tuner = meeting.caller()
+    tuner.ask(joining(meeting, 0), Joined)
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(20.0)
+        raw.connect(str(meeting.path))
+        raw.sendall(encode_request(1, Ask()))
+        assert raw.recv(4096)
+        meeting.stage.stand.advance(61.0)
+        assert raw.recv(4096) == b""
+    tuner.ask(Set(watts=(110.0,)), Done)
 
 
 def test_a_guardian_begins_with_the_limits_found_below_its_ceiling(meeting: Meeting) -> None:

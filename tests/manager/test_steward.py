@@ -175,7 +175,7 @@ def test_a_job_whose_tuner_has_gone_stays_with_what_is_known_of_it(tmp_path: Pat
         there.come(1, 0)
         tenant = there.steward.lend(there.now_s, there.come(2, 1))
         flat = JobCurve(caps_w=np.array([120.0, 150.0]), slowdown=np.array([0.01, 0.0]), energy=np.array([0.9, 1.0]))
-        there.steward.learn(tenant, flat)
+        there.steward.learn(there.now_s, tenant, flat)
         there.run(8.0)
         there.steward.set_caps(there.now_s, tenant, (110.0,))
         there.steward.release(there.now_s, tenant)

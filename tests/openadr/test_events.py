@@ -252,3 +252,60 @@ def test_no_event_does_harm(changes: dict[str, Any], period: dict[str, Any], val
     for span in found.spans:
         assert span.from_s < span.to_s > T0
         assert 1 <= span.watts <= 1e9
+
+
+GOOD = {"a": 1.0, "b": 2.0}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+    | st.sampled_from(["PT1H", "P9999Y", AT, "0001-01-01", "KW", "IMPORT_CAPACITY_LIMIT", 10**400, -(10**400), 1e308]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["start", "type", "values"]), inner),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_each_event_is_judged_by_itself(data: st.DataObject) -> None:
+    """Whatever stands in one, and in its program, the others are followed as if it were not there."""
+    bad = event("bad", 3, start=AT, programID="bad")
+    names = sorted(
+        {*bad, "intervals", "intervalPeriod", "priority", "duration", "targets", "payloadDescriptors"} - {"id"}
+    )
+    for name in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3)):
+        bad[name] = data.draw(JSON)
+    if isinstance(bad["intervals"], list) and data.draw(st.booleans()):
+        bad["intervals"] = [data.draw(JSON), *bad["intervals"]]
+    good = [event(name, kilowatts, start=AT) for name, kilowatts in GOOD.items()]
+    programs = {"bad": data.draw(st.dictionaries(st.just("payloadDescriptors"), JSON))}
+    context = Context(
+        wall_s=T0, seed="here", targets=frozenset(data.draw(st.sampled_from([[], ["x"]]))), programs=programs
+    )
+    alone = read_events(good, context).spans
+    beside = read_events([good[0], bad, good[1]], context).spans
+    assert [span for span in beside if "(bad)" not in span.label] == [*alone] or len(beside) == 256
+    lacks_units([*good, bad])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"intervals": 5},
+        {"intervals": [{"payloads": 5}]},
+        {"payloadDescriptors": 5},
+        {"targets": 5},
+        {"priority": 10**400},
+        {"intervals": [{"payloads": [{"type": "IMPORT_CAPACITY_LIMIT", "values": [10**400]}]}]},
+    ],
+)
+def test_one_malformed_event_beside_a_valid_one_stops_nothing(wrong: dict[str, Any]) -> None:
+    bad, good = event("bad", 3, start=AT) | wrong, event("good", 1, start=AT)
+    assert not lacks_units([bad, good])
+    found = read(bad, good)
+    assert rows(found) == [(0, 1, 1000)]
+    (refused,) = found.refused
+    assert "bad" in refused
+
+
+def test_a_malformed_program_stops_no_event_that_says_its_units() -> None:
+    found = read(event("good", 1, start=AT), programs={"p-1": PROGRAM | {"payloadDescriptors": 5}})
+    assert rows(found) == [(0, 1, 1000)]

@@ -24,6 +24,7 @@ from autocap.events import Event
 from autocap.guardian import Restored
 from autocap.guardian.state_dir import StateDir, default_path
 from autocap.job.processes import boot_id
+from autocap.manager.claims import Claims
 from autocap.manager.course import Course
 from autocap.manager.hall import Hall
 from autocap.manager.manager import ASKED, Manager, Signals
@@ -117,6 +118,7 @@ def _manage(plan: BudgetPlan, number: int, clock: Clock, told: Told, leash: int,
                 say=told.event,
                 node=node,
             )
+            steward.presence = Claims(library.user_pids).look
             steward.weights = Weights(() if before is None else before.weights)
             steward.begin(clock.now())
             course = Course(

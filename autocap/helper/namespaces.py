@@ -1,0 +1,46 @@
+"""In which PID namespace a process is. The number of a user means the same person only inside of one: the root of two
+containers is uid 0 in both."""
+
+import os
+from pathlib import Path
+
+_PROC = Path("/proc")
+_MOST_ANCESTORS = 256
+HERE = "here"  # our own namespace
+
+
+def namespace_of(pid: int, proc: Path = _PROC) -> str | None:
+    """`HERE`, or a name that only processes of the same other namespace have; `None` where that cannot be told, as of a
+    namespace that we do not see into (pid 0), and where the kernel shows it to CAP_SYS_PTRACE alone."""
+    status = _status(pid, proc)
+    if status is None:
+        return None
+    if len(status.get("NSpid", "").split()) <= 1:  # kernels before 4.1 have no such line
+        return HERE
+    try:
+        return os.readlink(proc / str(pid) / "ns/pid")
+    except OSError:
+        return None
+
+
+def entered_from(pid: int, proc: Path = _PROC) -> int | None:
+    """The user of whoever, in our own namespace, started what a process of another one descends from; `None` where that
+    cannot be told."""
+    for _ in range(_MOST_ANCESTORS):
+        status = _status(pid, proc)
+        if status is None:
+            return None
+        if len(status.get("NSpid", "").split()) <= 1:
+            return int(status["Uid"].split()[0])
+        pid = int(status["PPid"])
+    return None
+
+
+def _status(pid: int, proc: Path) -> dict[str, str] | None:
+    if pid <= 0:
+        return None
+    try:
+        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return {name: value for name, _, value in (line.partition(":") for line in lines)}
