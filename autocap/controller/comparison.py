@@ -142,8 +142,7 @@ def scattering_as(few: Measurement, many: Measurement) -> Measurement:
 
 
 def _slowdown(cap: Measurement, baseline: Measurement, metric: Metric) -> str:
-    ratio = cap.period_s / baseline.period_s
-    error = math.hypot(cap.period_rel_stderr, baseline.period_rel_stderr)
+    ratio, error = slowdown(cap, baseline)
     return f"{100 * (ratio - 1):+.2f} ± {100 * error:.2f} % time, {100 * (metric.max_slowdown or 0):g} % allowed"
 
 

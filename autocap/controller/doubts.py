@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autocap.controller.search import Search
-from autocap.measurement.drift import differences, ratios
+from autocap.measurement.drift import differences
+from autocap.metrics import ratios, slowdown
 from autocap.records import Measurement, Trial, TrialState
 
 _LEAST, _SIGMAS = 0.05, 3.0  # by so much a time must be beyond another one
@@ -116,8 +117,8 @@ class Doubts:
 def _against(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
     """Why a time per iteration cannot be beside those of other caps; `None` where it can."""
     for other in sorted(known, key=lambda one: abs(max(one.cap_w) - max(found.cap_w))):
-        ratio, error = ratios(other, found)["time"]
-        margin = max(_LEAST, _SIGMAS * error)
+        ratio, error = slowdown(found, other)
+        margin = max(_LEAST, _SIGMAS * error / ratio)
         higher = max(other.cap_w) > max(found.cap_w)
         lower = max(other.cap_w) < max(found.cap_w)
         if (higher and ratio < 1 - margin) or (lower and ratio > 1 + margin):
@@ -131,9 +132,9 @@ def _multiple(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
     if not above:
         return None
     other = min(above, key=lambda one: max(one.cap_w))
-    both = ratios(other, found)
-    ratio, _ = both["time"]
-    if ratio < _MULTIPLE or both["energy"][0] < _DEARER:
+    both = ratios(found, other)
+    ratio = both["time"].value
+    if ratio < _MULTIPLE or both["energy"].value < _DEARER:
         return None
     return f"{_beside(found, other, ratio)}, and a multiple of an iteration may have been taken for one"
 

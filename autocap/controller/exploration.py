@@ -266,7 +266,7 @@ class Exploration:
             return None
         trial, gone = self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried()
-        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
+        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
         self._budget.learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:

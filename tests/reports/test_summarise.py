@@ -242,19 +242,47 @@ def test_the_baseline_shown_is_the_first_and_a_trial_is_judged_by_the_one_before
     assert next(point.energy for point in summary.pareto if point.cap_w == (180.0,)) == pytest.approx(0.70)
 
 
-def test_repeats_of_a_cap_are_pooled_by_inverse_variance() -> None:
+def test_repeats_of_a_cap_that_agree_count_by_their_errors_as_if_these_belonged_to_one_value() -> None:
     summary = with_metric(
         "energy",
         BaselineMeasured(t_s=20.0, measurement=BASELINE),
         complete(window(200.0, 80.0, 1.05, error=0.01)),
-        complete(window(200.0, 84.0, 1.05, error=0.02)),
+        complete(window(200.0, 81.0, 1.05, error=0.02)),
     )
     best = {one.metric: one for one in summary.best_by_metric}["energy"]
-    first, second = 1 / 0.008**2, 1 / 0.0168**2
+    cost = (0.80 * 4 + 0.81 * 1) / 5
+    own = 0.02 / math.sqrt(5)
 
-    assert best.cost == pytest.approx((0.80 * first + 0.84 * second) / (first + second))
-    assert best.cost_stderr == pytest.approx((first + second) ** -0.5)
+    assert best.cost == pytest.approx(cost)
+    assert best.cost_stderr == pytest.approx(cost * math.hypot(own, BASELINE.energy_rel_stderr))
     assert best.source == "measured"
+
+
+def test_repeats_that_disagree_are_known_no_better_than_they_scatter_and_neither_has_the_say() -> None:
+    """As on a busy machine: 0.855 ± 0.037 and 0.635 ± 0.036 of the baseline's energy."""
+    summary = with_metric(
+        "energy",
+        BaselineMeasured(t_s=20.0, measurement=replace(BASELINE, energy_rel_stderr=0.0, period_rel_stderr=0.0)),
+        complete(window(200.0, 85.5, 1.00, error=0.05)),
+        complete(window(200.0, 63.5, 1.30, error=0.05)),
+    )
+    best = {one.metric: one for one in summary.best_by_metric}
+    assert best["energy"].cost == pytest.approx(0.745), "as many iterations of the one as of the other"
+    assert best["energy"].cost_stderr == pytest.approx((0.855 - 0.635) / 2, rel=0.01), "half of what is between them"
+    (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)] or [None]
+    assert point is not None
+    assert (point.energy, point.energy_stderr) == (best["energy"].cost, best["energy"].cost_stderr)
+    assert best["edp"].cost == pytest.approx(point.energy * point.time), "one function feeds all tables"
+
+
+def test_a_trials_error_has_the_baselines_in_it_wherever_it_is_stated() -> None:
+    rough = replace(BASELINE, period_rel_stderr=0.57, energy_rel_stderr=0.43)
+    summary = with_metric("energy", BaselineMeasured(t_s=20.0, measurement=rough), complete(window(200.0, 72.5, 1.05)))
+    best = {one.metric: one for one in summary.best_by_metric}["energy"]
+    (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)]
+    assert best.cost_stderr == pytest.approx(0.725 * 0.43, rel=0.01)
+    assert point.energy_stderr == best.cost_stderr
+    assert point.time_stderr == pytest.approx(1.05 * 0.57, rel=0.01)
 
 
 def test_every_metric_has_its_own_best_and_the_baseline_takes_part() -> None:

@@ -35,7 +35,6 @@ from autocap.reports.summary.baselines import reference, with_baselines
 from autocap.reports.summary.books import books, in_force
 from autocap.reports.summary.claims import claims, comparable, tuned_anew
 from autocap.reports.summary.gains import (
-    Measured,
     best_by_gpus,
     best_by_metric,
     break_even_s,
@@ -59,6 +58,7 @@ from autocap.reports.summary.record import (
     VersusBaseline,
     VersusCommon,
 )
+from autocap.reports.summary.together import Measured
 
 UNFINISHED = "killed or still running"
 _E = TypeVar("_E")
