@@ -172,6 +172,23 @@ def differences(before: Measurement, now: Measurement) -> str | None:
     return " and ".join(told) or None
 
 
+def impossible(found: Measurement, other: Measurement) -> str | None:
+    """Why a time per iteration cannot be beside that of another cap; `None` where it can. No card gets faster as its
+    cap falls, nor slower as it rises."""
+    time = ratios(found, other)["time"]
+    margin = max(_CHANGED, _CHANGED_SIGMAS * time.stderr / time.value)
+    higher, lower = (max(other.cap_w) > max(found.cap_w)), (max(other.cap_w) < max(found.cap_w))
+    if (higher and time.value < 1 - margin) or (lower and time.value > 1 + margin):
+        return f"{beside(found, other)}, which no card does"
+    return None
+
+
+def beside(found: Measurement, other: Measurement) -> str:
+    """How many times as long an iteration takes as at another cap."""
+    ratio = found.period_s / other.period_s
+    return f"an iteration at {max(found.cap_w):g} W takes {ratio:.2f} times as long as at {max(other.cap_w):g} W"
+
+
 def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:
     """Why two measurements of the same caps are of different workloads; `None` where they agree. where: at which caps,
     in words."""

@@ -8,6 +8,7 @@ import pytest
 from autocap.errors import RunDirectoryError
 from autocap.events import (
     BaselineMeasured,
+    BaselineRefined,
     Decided,
     DeviceFound,
     Event,
@@ -22,6 +23,7 @@ from autocap.events import (
     StateEntered,
     Tally,
     TrialEnded,
+    TrialWithdrawn,
     Warned,
 )
 from autocap.metrics import Metric
@@ -441,3 +443,33 @@ def test_a_search_that_was_cut_short_claims_nothing_net(ending: Event) -> None:
     assert ended.versus_baseline is not None
     assert ended.versus_baseline.net_energy_j is None
     assert ended.versus_baseline.net_metric_pct is None
+
+
+def test_what_was_predicted_from_trials_that_were_withdrawn_goes_with_them() -> None:
+    expected = Prediction(
+        cap_w=165.0, energy=0.66, time=0.653, energy_rel_stderr=0.03, period_rel_stderr=0.028, time_energy_corr=0.0
+    )
+    begun = BaselineMeasured(t_s=20.0, measurement=BASELINE)
+    told = [begun, complete(window(200.0, 80.0, 1.05)), Predicted(t_s=90.0, caps=(expected,))]
+    gone = TrialWithdrawn(t_s=95.0, cap_w=200.0, since_s=0.0, reason="the job has changed since")
+    assert [one.source for one in with_metric("energy", *told).pareto].count("predicted") == 1
+    for events in ([*told, gone], [*told, BaselineRefined(t_s=94.0, measurement=BASELINE, trials=()), gone]):
+        summary = with_metric("energy", *events)
+        assert {one.source for one in (*summary.pareto, *summary.best_by_metric)} == {"measured"}
+    again = Predicted(t_s=99.0, caps=(expected,))
+    assert "predicted" in {one.source for one in with_metric("energy", *told, gone, again).pareto}
+
+
+def test_a_row_that_cannot_be_beside_its_baseline_is_said_not_to_be_comparable_and_is_in_no_table() -> None:
+    """A baseline taken while other work starved the job makes of any lower cap one that is faster."""
+    summary = with_metric(
+        "energy", BaselineMeasured(t_s=20.0, measurement=BASELINE), complete(window(200.0, 45.0, 0.8))
+    )
+    (trial,) = summary.trials
+    assert (trial.state, trial.cost, trial.measurement) == (TrialState.FAILED, None, None)
+    assert trial.reason is not None
+    assert trial.reason.startswith("not comparable with its baseline: an iteration at 200 W takes 0.80 times as long")
+    assert {one.cap_w for one in (*summary.pareto, *summary.best_by_metric)} == {BASELINE.cap_w}
+    rough = replace(BASELINE, period_rel_stderr=0.3)
+    unsure = with_metric("energy", BaselineMeasured(t_s=20.0, measurement=rough), complete(window(200.0, 45.0, 0.8)))
+    assert unsure.trials[0].state is TrialState.COMPLETE, "within the error of the baseline it can be"

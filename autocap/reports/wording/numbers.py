@@ -2,11 +2,22 @@
 
 import math
 from collections.abc import Sequence
+from enum import Enum, auto
 
 from autocap.records import Cost
 
+_SIGMAS = 2.0  # of a change that is told from none
+_SMALL = 5.0  # percent: what surely is no more may be called none, with how much that is
 _LEAST_SHOWN = 0.05  # of an error, percent, with one digit after the point; a smaller one would be shown as none
 _MANY = 4  # different caps on the GPUs of one job, of which a range says enough
+
+
+class Verdict(Enum):
+    """What may be said of a change that was measured."""
+
+    CHANGE = auto()
+    NONE = auto()  # bounded, by `bound`
+    UNKNOWN = auto()
 
 
 def with_error(value: float, error: float | None) -> str:
@@ -42,6 +53,20 @@ def change(percent: float | None, stderr: float | None) -> str:
         return f"{percent:+.1f} %"
     digits = 1 if stderr == 0 or stderr >= _LEAST_SHOWN else -math.floor(math.log10(stderr))
     return f"{percent:+.{digits}f} ± {stderr:.{digits}f} %"
+
+
+def verdict(percent: float, stderr: float | None) -> Verdict:
+    """What a change, percent, with its standard error says: unknown is not none."""
+    if stderr is None or not stderr < math.inf:
+        return Verdict.UNKNOWN
+    if abs(percent) > _SIGMAS * stderr:
+        return Verdict.CHANGE
+    return Verdict.NONE if bound(percent, stderr) <= _SMALL else Verdict.UNKNOWN
+
+
+def bound(percent: float, stderr: float) -> float:
+    """What a change is surely not beyond, either way, percent."""
+    return abs(percent) + _SIGMAS * stderr
 
 
 def common_caps(caps_w: Sequence[float]) -> str:
