@@ -37,3 +37,19 @@ def scatter(values: Sequence[float], counts: Sequence[float]) -> float:
     centre = mean(values, counts)
     squares = (count * (value / centre - 1) ** 2 for count, value in zip(counts, values, strict=True))
     return math.sqrt(sum(squares) / (len(values) - 1))
+
+
+def between(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """By how much repeats of a quantity differ beyond their errors, as a relative standard deviation over all groups of
+    repeats, each of values and relative standard errors (DerSimonian and Laird 1986, unweighted); 0 where the errors
+    explain all, and where nothing was repeated."""
+    beyond, freedom = 0.0, 0
+    for values, rel_stderrs in groups:
+        several = len(values)
+        if several < 2 or not all(stderr < math.inf for stderr in rel_stderrs):
+            continue
+        centre = sum(values) / several
+        beyond += sum((value / centre - 1) ** 2 for value in values)
+        beyond -= (1 - 1 / several) * sum(stderr**2 for stderr in rel_stderrs)
+        freedom += several - 1
+    return math.sqrt(max(0.0, beyond / freedom)) if freedom else 0.0

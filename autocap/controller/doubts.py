@@ -63,14 +63,18 @@ class Doubts:
 
     def settled(self, trial: Trial, *, inferred: bool) -> tuple[Trial, Sequence[Withdrawal]]:
         """The trial as it counts, and what cannot be right beside it. One that disagrees with what it was to repeat has
-        failed. Two in agreement count; but the same miscount may come at a cap each time, so that where iterations
-        are inferred they must not stand against the baseline, against several caps, or against two more in agreement.
+        failed, but where iterations are counted and it can be right beside the others: then the first one was off, and
+        only that does not count. Two in agreement count; but the same miscount may come at a cap each time, so that
+        where iterations are inferred they must not stand against the baseline, against several caps, or against two
+        more in agreement.
         """
         suspect, self._suspect = self._suspect, None
         if suspect is None or trial.measurement is None:
             return trial, ()
         found = self._search.at_first(trial.measurement)
         apart = differences(suspect, found)
+        if apart is not None and not inferred and _against(found, self._witnesses) is None:
+            return trial, ()
         if apart is not None:
             return failed(trial, f"two measurements in a row disagree: {apart} per iteration in the second"), ()
         baseline_w = max(self._search.first.cap_w)

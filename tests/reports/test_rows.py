@@ -72,8 +72,8 @@ def test_the_best_so_far_is_of_this_search_and_within_the_limit_on_slowdown() ->
     searched = until(told(), TrialStarted)
     anew = [StateEntered(t_s=900.0, state=State.BASELINE), BaselineMeasured(t_s=920.0, measurement=FIRST)]
     assert status_after([*searched, *anew]).best is None
-    within = status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.092)), TrialStarted)).best
-    assert within.cap_w == (160,), "180 W is faster, but its repeats disagree"
+    within = status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.2)), TrialStarted)).best
+    assert within.cap_w == (180,), "160 W takes 8 % more time, and windows here scatter by more than they say"
     assert status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.085)), TrialStarted)).best is None
 
 

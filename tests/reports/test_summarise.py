@@ -270,7 +270,8 @@ def test_repeats_that_disagree_are_known_no_better_than_they_scatter_and_neither
     )
     best = {one.metric: one for one in summary.best_by_metric}
     assert best["energy"].cost == pytest.approx(0.745), "as many iterations of the one as of the other"
-    assert best["energy"].cost_stderr == pytest.approx((0.855 - 0.635) / 2, rel=0.01), "half of what is between them"
+    scatter = (0.855 - 0.635) / 2  # half of what is between them; and the baseline, measured once, scatters as a window
+    assert best["energy"].cost_stderr == pytest.approx(scatter * math.sqrt(3), rel=0.05)
     (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)] or [None]
     assert point is not None
     assert (point.energy, point.energy_stderr) == (best["energy"].cost, best["energy"].cost_stderr)

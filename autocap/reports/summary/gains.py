@@ -10,7 +10,7 @@ from autocap.events import Tally
 from autocap.metrics import Metric, ratios
 from autocap.records import Cost, Measurement, Prediction
 from autocap.reports.summary.record import MEASURED, PREDICTED, BestCap, ParetoPoint
-from autocap.reports.summary.together import Measured, together
+from autocap.reports.summary.together import Measured, as_repeats_scatter, together
 
 ENERGY, TIME = "energy", "time"
 METRICS: Mapping[str, Metric] = {
@@ -43,7 +43,7 @@ def costs_by_cap(
     part."""
     at_baseline = dict.fromkeys((TIME, *metrics), _AT_BASELINE)
     found = [CapCosts(cap_w=baseline.cap_w, costs=at_baseline)]
-    for cap_w, rows in _by_cap(measured, baseline).items():
+    for cap_w, rows in _by_cap(as_repeats_scatter(measured), baseline).items():
         whole = together(rows, baseline)
         costs = {name: metric.versus(whole.measurement, whole.baseline) for name, metric in metrics.items()}
         time = ratios(whole.measurement, whole.baseline)[TIME]

@@ -1,5 +1,6 @@
 """Events in, Summary out: what a run came to, whether it ended, was killed, or still goes on."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -198,12 +199,14 @@ def _trials(events: Sequence[Event]) -> Iterator[TrialSummary]:
 def measured_trials(events: Sequence[Event]) -> list[Measured]:
     """The trials that were measured, each with the baseline that it is held against."""
     measured = []
+    begun_s = [event.t_s for event in all_of(StateEntered, events) if event.state is State.BASELINE]
     for event, baseline in with_baselines(events):
         if isinstance(event, BaselineMeasured) or baseline is None:
             continue
         measurement = event.measurement if isinstance(event, PerGpuTried) else event.trial.measurement
         if measurement:
-            measured.append(Measured(measurement=measurement, baseline=baseline))
+            search = bisect_right(begun_s, event.t_s)
+            measured.append(Measured(measurement=measurement, baseline=baseline, search=search))
     return measured
 
 

@@ -11,10 +11,33 @@ from autocap.records import Measurement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A window of one cap, and the baseline that held at its time."""
+    """A window of one cap, and the baseline that held at its time. search: of several in a run, between which the job
+    may have become another one."""
 
     measurement: Measurement
     baseline: Measurement
+    search: int = 0
+
+
+def as_repeats_scatter(measured: Sequence[Measured]) -> list[Measured]:
+    """The same, with errors by which windows of the same caps in the same search agree. Where other work comes and
+    goes, a window says nothing of what the next one meets, and those that were never repeated are known no better."""
+    beside: dict[int, tuple[int, Measurement]] = {id(row.baseline): (row.search, row.baseline) for row in measured}
+    groups: dict[tuple[int, tuple[float, ...]], list[Measurement]] = {}
+    for search, one in (*((row.search, row.measurement) for row in measured), *beside.values()):
+        groups.setdefault((search, one.cap_w), []).append(one)
+    time = repeats.between([([one.period_s for one in some], [one.period_rel_stderr for one in some])
+                            for some in groups.values()])  # fmt: skip
+    energy = repeats.between([([one.energy_per_iteration_j for one in some], [one.energy_rel_stderr for one in some])
+                              for some in groups.values()])  # fmt: skip
+    if max(time, energy) == 0:
+        return list(measured)
+
+    def wider(one: Measurement) -> Measurement:
+        return _like(one, one, *map(math.hypot, _errors(one), (time, energy)))
+
+    wide = {key: wider(one) for key, (_, one) in beside.items()}
+    return [replace(row, measurement=wider(row.measurement), baseline=wide[id(row.baseline)]) for row in measured]
 
 
 def together(rows: Sequence[Measured], baseline: Measurement) -> Measured:
