@@ -86,23 +86,6 @@ def test_a_trial_begins_only_with_what_it_will_cost_in_hand_with_its_error() -> 
     assert budget.needed_s(220.0) < before, "of that cap alone"
 
 
-def test_trials_that_are_cut_for_want_of_savings_end_no_search() -> None:
-    """A job that has saved up next to nothing, on a machine whose steps scatter by a third."""
-    job = SimulatedJob(profile=profiles.load("quadro-rtx-6000/resnet50"), jitter=0.35, iterations=900)
-    metric = Metric(name="energy", max_slowdown=0.05)
-    outcome = tune(job, TuneConfig(metric=metric), "model", seed=3)
-    warned = [event.text for event in outcome.log.events if isinstance(event, events.Warned)]
-    assert not [text for text in warned if "the search ends early" in text]
-    cut = [one for one in outcome.trials if (one.trial.reason or "").startswith("the slowdown that --max-slowdown")]
-    assert all(one.trial.state is not TrialState.FAILED for one in cut)
-    (searching_s, *_) = [
-        event.t_s for event in outcome.log.events
-        if isinstance(event, events.StateEntered) and event.state is events.State.SEARCHING
-    ]  # fmt: skip
-    decided_s = [event.t_s for event in outcome.log.events if isinstance(event, events.Decided)]
-    assert not decided_s or decided_s[0] > searching_s + 30.0, "it waits"
-
-
 @pytest.mark.parametrize("name", ["quadro-rtx-6000/resnet50", "tesla-v100/vgg19"])
 @pytest.mark.parametrize("iterations", [150, 400])
 def test_a_whole_job_is_no_slower_than_allowed_wherever_it_ends(name: str, iterations: int) -> None:
