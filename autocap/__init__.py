@@ -44,7 +44,7 @@ def report(**values: float) -> None:
 def tune(**options: "OptionValue") -> "Tuned":
     """Tune the GPUs of this very process while a block runs: `with autocap.tune(metric="eds", k=2) as run: …`.
 
-    The options are those of `autocap attach`, with underscores: `max_slowdown="5%"`, `gpus=[0, 1]`, `observe=True`,
+    The options are those of `autocap attach`, with underscores: `max_slowdown=0.05`, `gpus=[0, 1]`, `observe=True`,
     `strategy_option={"trials": 5}`. Iterations are optimiser steps of torch, or calls of `autocap.step()`. Of several
     ranks on a machine the first has the job tuned. The limits found on arrival are put back when the block ends,
     however it ends, also with the process. Afterwards `run.result` is the Summary; where nothing was tuned its

@@ -12,7 +12,9 @@ With e and τ the energy and time per iteration and e0, τ0 those of the baselin
 A price that moves may fall below 0, and what the baseline costs with it. Then what is saved counts over what the
 baseline's energy and time come to without their signs: still 1 at the baseline, and lower is better.
 
-Errors are carried to first order from the relative standard errors of e and τ and their correlation.
+Errors are carried to first order from the relative standard errors of e and τ and their correlation. All ratios and
+their errors are made here: what is said of a cap has the baseline's error in it (`Metric.versus`, `ratios`), and only
+where caps are compared with each other that one cancels (`Metric.cost`, `Cost.own`).
 """
 
 import math
@@ -126,7 +128,8 @@ class Metric:
 
     def value(self, energy_ratio: float, time_ratio: float, baseline: Measurement) -> float:
         """The metric at e/e0 = energy_ratio and τ/τ0 = time_ratio."""
-        return self._with_error(energy_ratio, time_ratio, baseline).value
+        joint, alone, _ = _slopes(self.terms(baseline), energy_ratio, time_ratio)
+        return joint + alone + self.terms(baseline).constant
 
     def terms(self, baseline: Measurement) -> "Terms":
         """The numbers that make this metric of the form that all have."""
@@ -148,16 +151,18 @@ class Metric:
         return Terms(energy=energy, power=0, time=time, constant=1 - energy - time)
 
     def cost(self, measurement: Measurement, baseline: Measurement) -> Cost:
-        """The metric of a measurement. Its error leaves out the baseline's, which all trials share."""
-        return self._with_error(*_ratios(measurement, baseline), baseline, measurement)
+        """The metric of a measurement, to compare it with other caps': its error leaves out the baseline's, which all
+        share."""
+        found = self.versus(measurement, baseline)
+        return replace(found, stderr=found.own, common=0.0)
 
     def predicted(self, prediction: Prediction, baseline: Measurement) -> Cost:
         """The metric of a cap that was not measured, with the error of what is believed."""
-        return self._with_error(prediction.energy, prediction.time, baseline, prediction)
+        return _with_error(self.terms(baseline), prediction.energy, prediction.time, prediction)
 
     def versus(self, measurement: Measurement, baseline: Measurement) -> Cost:
-        """The metric of a measurement with the baseline's own error included, for claims about savings."""
-        return self._with_error(*_ratios(measurement, baseline), baseline, measurement, baseline)
+        """The metric of a measurement with the baseline's own error included, for all that is said of a cap."""
+        return _versus(self.terms(baseline), measurement, baseline)
 
     def allows(self, measurement: Measurement, baseline: Measurement) -> bool:
         """Whether the upper end of the slowdown's two-sigma range, baseline's error included, is within the limit."""
@@ -173,31 +178,55 @@ class Metric:
         ratio, stderr = slowdown(measurement, baseline)
         return ratio - sigmas * stderr > 1 + self.max_slowdown
 
-    def _with_error(self, e: float, t: float, baseline: Measurement, *uncertain: Measurement | Prediction) -> Cost:
-        """The metric at e/e0 = e and τ/τ0 = t, with the errors of all that is uncertain."""
-        terms = self.terms(baseline)
-        joint, alone = terms.energy * e * t**terms.power, terms.time * t
-        slope_t = terms.power * joint + alone
-        variance = sum(_variance(one, joint, slope_t) for one in uncertain)
-        proxies = [one.proxy_rel_stderr or 0.0 for one in uncertain if isinstance(one, Measurement)]
-        shared = abs(joint + slope_t) * max(proxies, default=0.0)  # time and energy err together
-        return Cost(value=joint + alone + terms.constant, stderr=math.sqrt(variance), shared=shared)
+
+_ENERGY, _TIME = Terms(energy=1.0, power=0, time=0.0), Terms(energy=0.0, power=0, time=1.0)
 
 
-def _ratios(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:
-    """e/e0 and τ/τ0."""
-    energy = measurement.energy_per_iteration_j / baseline.energy_per_iteration_j
-    return energy, measurement.period_s / baseline.period_s
+def ratios(measurement: Measurement, baseline: Measurement) -> dict[str, Cost]:
+    """ "time" and "energy" per iteration over the baseline's, whose error is in those of both."""
+    return {name: _versus(terms, measurement, baseline) for name, terms in (("time", _TIME), ("energy", _ENERGY))}
 
 
 def slowdown(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:
     """τ/τ0 and its standard error, baseline's error included."""
-    ratio = measurement.period_s / baseline.period_s
-    return ratio, ratio * math.hypot(measurement.period_rel_stderr, baseline.period_rel_stderr)
+    time = ratios(measurement, baseline)["time"]
+    return time.value, time.stderr
+
+
+def _versus(terms: Terms, measurement: Measurement, baseline: Measurement) -> Cost:
+    e = measurement.energy_per_iteration_j / baseline.energy_per_iteration_j
+    t = measurement.period_s / baseline.period_s
+    found = _with_error(terms, e, t, measurement)
+    common = _with_error(terms, e, t, baseline).stderr
+    shared = max(found.shared, _shared(terms, e, t, baseline))
+    return replace(found, stderr=math.hypot(found.stderr, common), shared=shared, common=common)
+
+
+def _with_error(terms: Terms, e: float, t: float, uncertain: Measurement | Prediction) -> Cost:
+    """The metric at e/e0 = e and τ/τ0 = t, with the errors of what is uncertain."""
+    joint, alone, slope_t = _slopes(terms, e, t)
+    stderr = math.sqrt(_variance(uncertain, joint, slope_t))
+    return Cost(value=joint + alone + terms.constant, stderr=stderr, shared=_shared(terms, e, t, uncertain))
+
+
+def _shared(terms: Terms, e: float, t: float, uncertain: Measurement | Prediction) -> float:
+    """Where a proxy stands for the iterations time and energy err together."""
+    proxy = (uncertain.proxy_rel_stderr or 0.0) if isinstance(uncertain, Measurement) else 0.0
+    joint, _, slope_t = _slopes(terms, e, t)
+    return abs(joint + slope_t) * proxy
+
+
+def _slopes(terms: Terms, e: float, t: float) -> tuple[float, float, float]:
+    """The parts of the metric with energy and without, and its derivative by ln τ."""
+    joint, alone = terms.energy * e * t**terms.power, terms.time * t
+    return joint, alone, terms.power * joint + alone
 
 
 def _variance(measurement: Measurement | Prediction, slope_e: float, slope_t: float) -> float:
-    """Variance of a metric with these derivatives by ln e and ln τ (first order)."""
-    sigma_e = slope_e * measurement.energy_rel_stderr
-    sigma_t = slope_t * measurement.period_rel_stderr
+    """Variance of a metric with these derivatives by ln e and ln τ (first order); infinite where an error that counts
+    is not known."""
+    sigma_e = slope_e * measurement.energy_rel_stderr if slope_e else 0.0
+    sigma_t = slope_t * measurement.period_rel_stderr if slope_t else 0.0
+    if not math.isfinite(sigma_e + sigma_t):
+        return math.inf
     return max(0.0, sigma_e**2 + sigma_t**2 + 2 * measurement.time_energy_corr * sigma_e * sigma_t)

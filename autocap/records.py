@@ -178,14 +178,15 @@ class GpuEnergy:
 class Measurement:
     """What one cap costs per iteration.
 
-    cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only.
-    period_s, energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or,
-    where `gpu` holds the devices' part, of more of the machine. *_rel_stderr: relative standard errors from batch
-    means. time_energy_corr: correlation of the errors of period and energy. cap_binding: `None` where the device does
-    not say. sm_clock_hz: mean over the window, of the slowest device at each moment; `None` where not all say. valid,
-    reason: a window that must not be compared. proxy_rel_stderr: `None` where iterations were counted; else a proxy
-    stood for them, so that seconds and joules per iteration say nothing but against the baseline's, and this is the
-    part of the relative errors of both that all windows at these caps share.
+    cap_w: the cap per device, watts. start_s, duration_s: the window, whole iterations only. period_s,
+    energy_per_iteration_j, power_w: means over the window; power and energy of all devices together, or, where `gpu`
+    holds the devices' part, of more of the machine. *_rel_stderr: relative standard errors from batch means, infinite
+    where nothing is known of them (`null` in JSON), as of a command that was run once. time_energy_corr: correlation of
+    the errors of period and energy. cap_binding: `None` where the device does not say. sm_clock_hz: mean over the
+    window, of the slowest device at each moment; `None` where not all say. valid, reason: a window that must not be
+    compared. proxy_rel_stderr: `None` where iterations were counted; else a proxy stood for them, so that seconds and
+    joules per iteration say nothing but against the baseline's, and this is the part of the relative errors of both
+    that all windows at these caps share.
     """
 
     cap_w: tuple[float, ...]
@@ -238,12 +239,20 @@ class Measurement:
 class Cost:
     """A metric's value with its standard error; 1 at the baseline, lower is better.
 
-    shared: the part of the error that all measurements of these caps share, so that taking them together leaves it.
+    stderr: infinite where nothing is known of it, as of what was measured once. shared: the part of it that all
+    measurements of these caps share, so that taking them together leaves it. common: the part that is the baseline's,
+    so that it cancels where caps are compared that were held against the same one, and nowhere else.
     """
 
     value: float
     stderr: float
     shared: float = 0.0
+    common: float = 0.0
+
+    @property
+    def own(self) -> float:
+        """The error by which it is compared with another cap: without the baseline's part."""
+        return self.stderr if self.common == 0 else math.sqrt(max(0.0, self.stderr**2 - self.common**2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

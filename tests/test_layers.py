@@ -21,6 +21,7 @@ WORDS = (
     "errors",
     "clock",
     "records",
+    "repeats",
     "metrics",
     "scaling",
     "config",
@@ -60,7 +61,7 @@ APART = {
 }
 # Samples in, caps out: no clock, file, thread or process; numpy and scipy are all they need.
 PURE = re.compile(
-    r"(printable|spelling|distributions|errors|records|metrics|scaling|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series)|openadr\.(durations|events|spans)|site\.(parts|chronicle)|recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
+    r"(printable|spelling|distributions|errors|records|repeats|metrics|scaling|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series)|openadr\.(durations|events|spans)|site\.(parts|chronicle)|recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
 NOT_PURE = re.compile(
     r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"
@@ -69,7 +70,7 @@ IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal",
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
 # What the watchdog and the child of a run import, and so must not wait for numpy; and a service, which is to be small.
 LIGHT = re.compile(
-    r"(printable|spelling|errors|records|metrics|config|events|clock|job|guardian|helper)\b|(devices|devices\.base|devices\.emulated|progress)$"
+    r"(printable|spelling|errors|records|repeats|metrics|config|events|clock|job|guardian|helper)\b|(devices|devices\.base|devices\.emulated|progress)$"
     r"|progress\.(steps|regex|values)\b|runlog(\.(codec|directory|event_log|input_file|json_text|output_directory|plausible))?$"
 )
 OUTSIDE = {  # the one outside library that an edge may import, beside numpy and scipy

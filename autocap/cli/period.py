@@ -9,7 +9,7 @@ from autocap.blas_threads import one_thread
 from autocap.cli.user_rights import become_user
 from autocap.config import values
 from autocap.errors import AutocapError
-from autocap.reports.wording.numbers import with_error
+from autocap.reports.wording.numbers import with_rel_error
 from autocap.runlog.output_directory import OutputDirectory
 from autocap.streams import note, put, put_json
 
@@ -132,7 +132,7 @@ def _summary(estimate: "PeriodEstimate") -> str:
     if period_s is None:
         period = "no period"
     else:
-        period = f"{with_error(period_s, period_s * (rel_stderr or 0.0))} s, {estimate.cycles:.1f} cycles"
+        period = f"{with_rel_error(period_s, rel_stderr)} s, {estimate.cycles:.1f} cycles"
     verified = "verified" if estimate.verified else "not verified"
     return f"{estimate.verdict.value}, {period}, confidence {estimate.confidence:.2f}, {verified}"
 

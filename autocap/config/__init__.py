@@ -46,6 +46,8 @@ _metric, _caps, _device = (
 _search, _node = partial(_caps, commands=_TUNING), partial(CommandOption, Group.NODE)
 _running = partial(CommandOption, Group.RUNNING)
 _watts, _seconds = values.positive("watts"), values.positive("seconds")
+SLOWDOWN = values.Percentage(least=0.5, most=1.0)
+_STDERR = values.Percentage(least=0.05, most=0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class TuneConfig:
         Metric,
         _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})", usual=tuple(METRICS)),
         _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
-        _metric("--max-slowdown X%", values.percentage, "longest time per iteration allowed, against the baseline"),
+        _metric("--max-slowdown X%", SLOWDOWN, "longest time per iteration allowed, against the baseline"),
         _metric(
             "--energy-price MONEY",
             values.not_negative("money per kWh"),
@@ -111,7 +113,7 @@ class TuneConfig:
     ] = None
     target_stderr: Annotated[
         float,
-        _search("--target-stderr X%", values.percentage, "how well a trial is measured (default: 0.5%)"),
+        _search("--target-stderr X%", _STDERR, "how well a trial is measured (default: 0.5%)"),
     ] = TARGET_STDERR
     trial_s: Annotated[
         float,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
-from autocap.config import ORDERS, RunConfig, values
+from autocap.config import ORDERS, SLOWDOWN, RunConfig, values
 from autocap.config.option import CommandOption, Group
 
 REPEATS = 3  # of each cap
@@ -62,7 +62,7 @@ class SweepConfig:
         float | None,
         _runs(
             "--stop-slowdown X%",
-            values.percentage,
+            SLOWDOWN,
             "end the descent at the first cap whose mean time is more than X% beyond the baseline's",
         ),
     ] = None

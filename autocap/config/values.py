@@ -7,6 +7,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -120,6 +121,39 @@ def percentage(text: str) -> float:
     least, most = _RANGES["percent"]
     what = f"give a percentage above 0, such as 5 or 5%: {plain(least)} to {plain(most)}"
     return _above_0(what, least, most)(text.removesuffix("%")) / 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentage:
+    """A share, above 0: percent in text (`5%`, or `5`), a plain share as a number of Python's (0.05), as in JSON. A
+    number that can hardly be meant as what it would be is refused, with both readings.
+
+    least: percent; a smaller number without its sign looks like a share. most: a number of Python's from there on looks
+    like percent.
+    """
+
+    least: float
+    most: float
+
+    def __call__(self, text: str) -> float:
+        """The share that a text means. Raises ArgumentTypeError."""
+        share = percentage(text)
+        if not text.endswith("%") and 100 * share < self.least:
+            share_pct = plain(float(f"{1e4 * share:.12g}"))
+            raise argparse.ArgumentTypeError(
+                f"{text} would be {text} %, and as a share {share_pct} %; write {share_pct}% or {text}%"
+            )
+        return share
+
+    def text_of(self, share: float) -> str:
+        """A number of Python's as text. Raises ArgumentTypeError."""
+        if not share < self.most:
+            as_share, as_percent = f"{100 * share:.12g}%", f"{share:g}%"
+            raise argparse.ArgumentTypeError(
+                f"{share:g} would be {as_share}, as numbers are shares, and {as_percent} in percent; give "
+                f"'{as_share}' or {share / 100:g}"
+            )
+        return f"{100 * share:.12g}%"
 
 
 def _whole(text: str, least: int, most: int, wrong: str) -> int:

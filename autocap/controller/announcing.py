@@ -5,7 +5,8 @@ from autocap.controller.actions import KeepByCurve, Outbox, Revert, RevertForNow
 from autocap.controller.comparison import Caps, Judgement
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.search import Search
-from autocap.measurement.drift import differences, ratios
+from autocap.measurement.drift import differences
+from autocap.metrics import ratios
 from autocap.records import Measurement
 
 
@@ -22,7 +23,7 @@ class Announcer:
 
     def baseline(self, baseline: Measurement) -> float:
         """The baseline was measured again, and holds from now on; by how much of itself it has moved."""
-        moved = max(abs(ratio - 1) for ratio, _ in ratios(self._search.baseline, baseline).values())
+        moved = max(abs(ratio.value - 1) for ratio in ratios(baseline, self._search.baseline).values())
         self._search.rebase(baseline)
         self._out.announce(events.BaselineMeasured(t_s=self._out.now_s, measurement=baseline))
         return moved
@@ -31,7 +32,7 @@ class Announcer:
         """The baseline was rough and is known now, and holds for all that was tried; what is another than it seemed, as
         `+12 % time`, and `None` where it was right within its error."""
         off = differences(self._search.first, baseline)
-        trials = self._search.anchor(baseline)
+        trials = tuple(map(self._search.stated, self._search.anchor(baseline)))
         self._out.announce(events.BaselineRefined(t_s=self._out.now_s, measurement=baseline, trials=trials))
         self.predictions()
         return off

@@ -13,6 +13,8 @@ from autocap.measurement.totals import RunningTotals
 from autocap.records import Measurement, Trial
 
 _TRIALS = 5  # with the confirmation, of a search that knows what it does
+_EDGES = 2  # iterations of a trial that do not count
+_SURE = 2.0  # standard errors
 _TIMES = 2.0  # the rest of the job must last as many searches
 
 
@@ -36,6 +38,7 @@ class SlowdownBudget:
         self._since = (0.0, 0.0) if since is None else _trained(since)
         self._allowed, self._totals, self._baseline = max_slowdown, totals, baseline
         self._settle_s, self._fewest = settle_s, fewest
+        self._cut: dict[float, int] = {}  # how often a trial of a cap was
         self._seen: list[tuple[float, float]] = []  # cap and slowdown ratio of each cap that was measured
 
     def learn(self, trial: Trial) -> None:
@@ -55,8 +58,30 @@ class SlowdownBudget:
         iterations, took_s = (now - then for now, then in zip(_trained(tally), self._since, strict=True))
         return iterations * self._baseline.period_s * (1 + self._allowed) - took_s
 
+    def cut(self, cap_w: float) -> None:
+        """A trial of a cap ended before it told anything, as there were no savings left: more is saved up for the next
+        one, twice as much each time."""
+        self._cut[cap_w] = self._cut.get(cap_w, 0) + 1
+
+    def needed_s(self, cap_w: float) -> float:
+        """Seconds that must have been saved up for a trial of a cap to begin: what it is expected to lose, and two
+        standard errors of its time and of what was saved."""
+        ratio = self._expected_ratio(cap_w)
+        windows = self._baseline.iterations / (self._fewest + _EDGES)
+        error = self._baseline.period_rel_stderr * math.sqrt(1 + max(1.0, windows))
+        needed = self.expected_loss_s(cap_w) + _SURE * error * self._lasts_s(ratio)
+        return needed * (1 << self._cut.get(cap_w, 0))
+
     def expected_loss_s(self, cap_w: float) -> float:
-        """Seconds that the shortest telling trial of a cap loses, by the caps measured so far.
+        """Seconds that the shortest telling trial of a cap loses, by the caps measured so far."""
+        ratio = self._expected_ratio(cap_w)
+        return self._lasts_s(ratio) * (1 - 1 / ratio)
+
+    def _lasts_s(self, ratio: float) -> float:
+        return self._settle_s + (self._fewest + _EDGES) * ratio * self._baseline.period_s
+
+    def _expected_ratio(self, cap_w: float) -> float:
+        """How slow a cap is taken to be.
 
         Below the lowest of them time is taken to grow with 1/cap, as that of compute-bound work does at most outside
         the cliff at the low end; between two of them, to be as long as at the lower one.
@@ -68,9 +93,7 @@ class SlowdownBudget:
         below = [ratio for seen_w, ratio in known if seen_w <= cap_w]
         if known and known[0][0] < anchor_w:
             anchor_w, anchor = known[0]
-        ratio = max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / cap_w, *above[:1])
-        seconds = self._settle_s + (self._fewest + 2) * ratio * self._baseline.period_s
-        return seconds * (1 - 1 / ratio)
+        return max(1.0, below[-1]) if below else max(1.0, anchor * anchor_w / cap_w, *above[:1])
 
 
 def _trained(tally: Tally) -> tuple[float, float]:

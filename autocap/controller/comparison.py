@@ -14,6 +14,8 @@ from autocap.records import Cost, Measurement
 Caps = tuple[float, ...]
 
 _ROUNDS = 3
+_MOST_ROUNDS = 6  # where a cap is better and only what it costs in time is not known
+_KNOWN = 0.10  # of the baseline's time: two standard errors of that of a cap that is kept are no more
 _FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _LONG_BETWEEN_S = 3.0  # of such a window, where the verdict needs no more
 _CLEAR = 3.0  # standard errors of the baseline that a cap saves, for a clear verdict
@@ -37,6 +39,13 @@ class Comparison:
         self.outer_w, self.inner_w = outer_w, inner_w
         self._outer = [] if opening is None else [opening]
         self._inner: list[Measurement] = []
+
+        self._given = len(self._outer)
+
+    @property
+    def fresh(self) -> Measurement | None:
+        """What it has shown of the outer caps that was not known before; `None` while that is nothing."""
+        return pool(self._outer[self._given :]) if len(self._outer) > self._given else None
 
     @property
     def inner_next(self) -> bool:
@@ -93,18 +102,23 @@ def judge(compared: Comparison, metric: Metric) -> Judgement | None:
     cost = metric.versus(cap, baseline)
     numbers = f"{metric.name} {cost.value:.4f} ± {cost.stderr:.4f} of the baseline's"
 
+    allowed = f"{100 * (metric.max_slowdown or 0):g} % allowed"
+
     def found(ruling: Ruling, reason: str) -> Judgement:
         return Judgement(ruling=ruling, reason=reason, measurement=cap, baseline=baseline)
 
     if metric.forbids(cap, baseline):
-        return found(Ruling.TOO_SLOW, f"too slow: {_slowdown(cap, baseline, metric)}")
+        return found(Ruling.TOO_SLOW, f"too slow: {_slowdown(cap, baseline)}, {allowed}")
     if cost.value - 2 * cost.stderr > 1:
         return found(Ruling.NOT_BETTER, f"worse than the baseline: {numbers}")
     if not metric.allows(cap, baseline):
-        unsure = f"not surely within the slowdown limit: {_slowdown(cap, baseline, metric)}"
+        unsure = f"not surely within the slowdown limit: {_slowdown(cap, baseline)}, {allowed}"
         return found(Ruling.TOO_SLOW, unsure) if last else None
-    if cost.value + 2 * cost.stderr < 1:
+    if cost.value + 2 * cost.stderr < 1 and 2 * slowdown(cap, baseline)[1] <= _KNOWN:
         return found(Ruling.BETTER, numbers)
+    if cost.value + 2 * cost.stderr < 1:
+        unknown = f"what it costs in time is not known to within {100 * _KNOWN:g} points: {_slowdown(cap, baseline)}"
+        return found(Ruling.NOT_BETTER, unknown) if compared.rounds >= _MOST_ROUNDS else None
     return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers}") if last else None
 
 
@@ -141,10 +155,9 @@ def scattering_as(few: Measurement, many: Measurement) -> Measurement:
     )
 
 
-def _slowdown(cap: Measurement, baseline: Measurement, metric: Metric) -> str:
-    ratio = cap.period_s / baseline.period_s
-    error = math.hypot(cap.period_rel_stderr, baseline.period_rel_stderr)
-    return f"{100 * (ratio - 1):+.2f} ± {100 * error:.2f} % time, {100 * (metric.max_slowdown or 0):g} % allowed"
+def _slowdown(cap: Measurement, baseline: Measurement) -> str:
+    ratio, error = slowdown(cap, baseline)
+    return f"{100 * (ratio - 1):+.2f} ± {100 * error:.2f} % time"
 
 
 class PerGpuComparison(Comparison):

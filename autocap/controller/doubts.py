@@ -8,13 +8,14 @@ counts no more.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autocap.controller.search import Search
-from autocap.measurement.drift import differences, ratios
-from autocap.records import Measurement, Trial, TrialState
+from autocap.events.settled import failed
+from autocap.measurement.drift import beside, differences, impossible
+from autocap.metrics import ratios
+from autocap.records import Measurement, Trial
 
-_LEAST, _SIGMAS = 0.05, 3.0  # by so much a time must be beyond another one
 # From 4/3 on a lower cap's time may be a multiple of the iteration's, beside that of the next higher cap. Time that
 # grows for want of power takes little more energy with it, but for the cliff at the floor of some cards.
 _MULTIPLE, _DEARER = 1.3, 1.1
@@ -62,24 +63,28 @@ class Doubts:
 
     def settled(self, trial: Trial, *, inferred: bool) -> tuple[Trial, Sequence[Withdrawal]]:
         """The trial as it counts, and what cannot be right beside it. One that disagrees with what it was to repeat has
-        failed. Two in agreement count; but the same miscount may come at a cap each time, so that where iterations
-        are inferred they must not stand against the baseline, against several caps, or against two more in agreement.
+        failed, but where iterations are counted and it can be right beside the others: then the first one was off, and
+        only that does not count. Two in agreement count; but the same miscount may come at a cap each time, so that
+        where iterations are inferred they must not stand against the baseline, against several caps, or against two
+        more in agreement.
         """
         suspect, self._suspect = self._suspect, None
         if suspect is None or trial.measurement is None:
             return trial, ()
         found = self._search.at_first(trial.measurement)
         apart = differences(suspect, found)
+        if apart is not None and not inferred and _against(found, self._witnesses) is None:
+            return trial, ()
         if apart is not None:
-            return _failed(trial, f"two measurements in a row disagree: {apart} per iteration in the second"), ()
+            return failed(trial, f"two measurements in a row disagree: {apart} per iteration in the second"), ()
         baseline_w = max(self._search.first.cap_w)
         wrong = {max(one.cap_w) for one in self._witnesses if _against(found, (one,)) is not None}
         sure = wrong & self._sure
         since = f"beside {trial.cap_w:g} W, measured twice, it cannot be right"
         if inferred and (len(wrong) > 1 or baseline_w in wrong or sure):
             others = " and ".join(f"{cap_w:g} W" for cap_w in sorted(wrong))
-            failed = _failed(trial, f"measured twice, it cannot be right beside {others}: iterations are miscounted")
-            return failed, [Withdrawal(cap_w=cap_w, why=since) for cap_w in sure - {baseline_w}]
+            miscounted = failed(trial, f"measured twice, it cannot be right beside {others}: iterations are miscounted")
+            return miscounted, [Withdrawal(cap_w=cap_w, why=since) for cap_w in sure - {baseline_w}]
         self._sure.add(trial.cap_w)
         if inferred and _multiple(found, self._witnesses) is not None:
             self._multiples.add(trial.cap_w)
@@ -114,15 +119,9 @@ class Doubts:
 
 
 def _against(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
-    """Why a time per iteration cannot be beside those of other caps; `None` where it can."""
-    for other in sorted(known, key=lambda one: abs(max(one.cap_w) - max(found.cap_w))):
-        ratio, error = ratios(other, found)["time"]
-        margin = max(_LEAST, _SIGMAS * error)
-        higher = max(other.cap_w) > max(found.cap_w)
-        lower = max(other.cap_w) < max(found.cap_w)
-        if (higher and ratio < 1 - margin) or (lower and ratio > 1 + margin):
-            return f"{_beside(found, other, ratio)}, which no card does"
-    return None
+    """Why a time per iteration cannot be beside those of other caps, the nearest first; `None` where it can."""
+    nearest = sorted(known, key=lambda one: abs(max(one.cap_w) - max(found.cap_w)))
+    return next((why for other in nearest if (why := impossible(found, other)) is not None), None)
 
 
 def _multiple(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
@@ -131,16 +130,7 @@ def _multiple(found: Measurement, known: tuple[Measurement, ...]) -> str | None:
     if not above:
         return None
     other = min(above, key=lambda one: max(one.cap_w))
-    both = ratios(other, found)
-    ratio, _ = both["time"]
-    if ratio < _MULTIPLE or both["energy"][0] < _DEARER:
+    both = ratios(found, other)
+    if both["time"].value < _MULTIPLE or both["energy"].value < _DEARER:
         return None
-    return f"{_beside(found, other, ratio)}, and a multiple of an iteration may have been taken for one"
-
-
-def _beside(found: Measurement, other: Measurement, ratio: float) -> str:
-    return f"an iteration at {max(found.cap_w):g} W takes {ratio:.2f} times as long as at {max(other.cap_w):g} W"
-
-
-def _failed(trial: Trial, why: str) -> Trial:
-    return replace(trial, state=TrialState.FAILED, reason=why, cost=None, cost_stderr=None, measurement=None)
+    return f"{beside(found, other)}, and a multiple of an iteration may have been taken for one"

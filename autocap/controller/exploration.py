@@ -1,5 +1,6 @@
 """SEARCHING and CONFIRMING: from a measured baseline to a decision."""
 
+import math
 from dataclasses import replace
 from typing import assert_never
 
@@ -30,11 +31,12 @@ from autocap.measurement.metering import Metered
 from autocap.measurement.probe import ProbeResult, ProbeRules
 from autocap.measurement.prober import Prober
 from autocap.progress import Progress
-from autocap.records import Measurement, TrialState, same_limits
+from autocap.records import Measurement, Trial, TrialState, same_limits
 
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
 _CLOSE_S = 240.0  # a window that is to have a small error
+_MOST_AGAIN = 3  # a search that a confirmation sends on
 _ALREADY = "the limit found on arrival is already the best"
 _AT_ARRIVAL = "at the limit found on arrival"
 
@@ -70,6 +72,9 @@ class Exploration:
         self.judged: Judgement | None = None
         self._window_error: float | None = None  # of a check
         self._then: Kept | None = None
+        self._decided_again, self._looks_changed = 0, False
+        self._is_cut = False  # the trial under way, for want of savings
+        self._confirmed: tuple[Caps, Judgement] | None = None  # before the search went on
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
@@ -98,6 +103,7 @@ class Exploration:
                 self._start_trial(self._step.cap_w)
             result = self._prober.add(metered)
             if result is None and metered.marks and self._overspent():
+                self._is_cut = True
                 result = self._prober.cut("the slowdown that --max-slowdown allows so far is used up")
             decision = None if result is None else self._end(result)
         if decision is not None:
@@ -220,12 +226,22 @@ class Exploration:
             self._anchor(result.measurement)
         elif result.measurement is not None:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
+            if changed is not None and not self._is_sure_of_change():
+                self._revisit(cap_w)
+                return None
             if changed is not None:
                 return SearchAnew(why=changed)
+            self._looks_changed = False
             moved = self._told.baseline(result.measurement)
         self._revisits.made(self._out.now_s, moved)
         self._announce_trial(cap_w)
         return None
+
+    def _is_sure_of_change(self) -> bool:
+        """Whether the baseline was another one the last time, too: a single look at it may be off, as where other work
+        comes in a burst, and costs itself, not the search."""
+        before, self._looks_changed = self._looks_changed, True
+        return before
 
     def _anchor(self, baseline: Measurement) -> bool:
         """The baseline is not rough any more; whether it is another than what the search went by. Then the job may have
@@ -240,7 +256,7 @@ class Exploration:
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
-        if self._budget.saved_s(self._out.now_s) < self._budget.expected_loss_s(cap_w):
+        if self._budget.saved_s(self._out.now_s) < self._budget.needed_s(cap_w):
             self._step = AtTrial(cap_w=cap_w, stage=TrialStage.SAVING_UP)
             self._out.set(self._out.original_w)
             return
@@ -258,6 +274,12 @@ class Exploration:
         return trying and self._budget.saved_s(self._out.now_s) < 0
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
+        if result.measurement is None and self._is_cut:
+            self._is_cut = False
+            self._budget.cut(cap_w)
+            self._start_trial(cap_w)
+            return None
+        self._is_cut = False
         trial = result.as_trial(cap_w, self._progress.trouble)
         self._step = None
         doubt = self._doubts.raised(trial, inferred=self._inferred)
@@ -266,7 +288,7 @@ class Exploration:
             return None
         trial, gone = self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried()
-        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
+        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
         self._budget.learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
@@ -294,6 +316,15 @@ class Exploration:
             return self._withdraw(cap_w, doubt.why)
         self._out.warn(f"{doubt.why}; that is measured again before it counts")
         return False
+
+    def _leave_out(self, cap_w: float, why: str) -> Decision | None:
+        """Go on without a cap that shows something else each time: it costs itself, not the search."""
+        self._prober.rest()
+        self._doubts.drop()
+        trial = Trial(cap_w=cap_w, state=TrialState.FAILED, reason=f"it could not be confirmed: {why}")
+        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=trial))
+        self.search.tell(trial)
+        return self._next_trial()
 
     def _withdraw(self, cap_w: float, why: str) -> bool:
         """What was measured of a cap does not count any more; whether it did not once before."""
@@ -329,6 +360,9 @@ class Exploration:
         if self._out.every(cap_w) == self._out.original_w:
             reason = "what the budget gives is already the best" if self._out.is_bound else _ALREADY
             return self._told.put_back(reason, self.search.baseline, unsure=False)
+        if self._confirmed is not None and self._confirmed[0] == self._out.every(cap_w):
+            self.judged = self._confirmed[1]
+            return self._keep(*self._confirmed, held=False)
         self._confirm(self._out.every(cap_w), self._shown(cap_w))
         return None
 
@@ -372,25 +406,32 @@ class Exploration:
             wrong = self._doubts.contradiction(max(comparison.outer_w), result.measurement)
             if wrong is not None:
                 self._out.enter(State.SEARCHING)
-                if not self._repeat(max(comparison.outer_w), wrong):
-                    return None
-                why = f"it could not be confirmed: {wrong.why}"
-                return self._told.put_back(why, self.search.baseline, unsure=True)
+                if self._repeat(max(comparison.outer_w), wrong):
+                    return self._leave_out(max(comparison.outer_w), wrong.why)
+                return None
         comparison.add(result.measurement)
         found = judge(comparison, self.search.metric)
         if found is None:
             self._measure_next(comparison)
             return None
         if self._rough:
-            if self._anchor(found.baseline):
-                self._revisits.made(self._out.now_s, None)
+            off = self._anchor(found.baseline)
+            self._revisits.made(self._out.now_s, None)
+            if off:
                 self._out.enter(State.SEARCHING)
                 return self._next_trial()
         else:
             changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
+            if changed is not None and not self._is_sure_of_change():
+                self._out.enter(State.SEARCHING)
+                self._revisit(max(comparison.outer_w))
+                return None
             if changed is not None:
                 return SearchAnew(why=changed)
         self.judged = found
+        if not step.held and self._decides_again(comparison, found):
+            self._out.enter(State.SEARCHING)
+            return self._next_trial()
         unsure = found.ruling is Ruling.NOT_BETTER and found.measurement.is_relative  # and a higher cap may not be
         if found.ruling is Ruling.TOO_SLOW or unsure:
             self._refused.add(max(comparison.outer_w))
@@ -406,6 +447,38 @@ class Exploration:
                 return self._told.put_back(found.reason, found.baseline, unsure=True)
             case _:
                 assert_never(found.ruling)
+
+    def _decides_again(self, comparison: Comparison, found: Judgement) -> bool:
+        """Whether what the confirmation has shown, of the baseline and of the cap, makes another decision of the one
+        that led to it: the strategy is told, and asks for more, or recommends another cap."""
+        cap_w, shown = max(comparison.outer_w), comparison.fresh
+        if shown is None or self._decided_again >= _MOST_AGAIN or self.search.has_own_length:
+            return False
+        if self._config.metric.moving:  # what is best is decided again at each value
+            return False
+        self.search.rebase(found.baseline)
+        cost = self.search.cost(shown)
+        trial = Trial(
+            cap_w=cap_w, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=shown
+        )
+        stated = self.search.stated(trial)
+        self.search.tell(trial)
+        if self.search.ask() is None and not self._is_worth(self.search.recommend(), cap_w, found.ruling):
+            return False
+        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=stated))
+        self._decided_again += 1
+        if found.ruling is Ruling.BETTER:
+            self._confirmed = comparison.outer_w, found
+        return True
+
+    def _is_worth(self, other_w: float | None, cap_w: float, ruling: Ruling) -> bool:
+        """Whether another cap is to be confirmed beside one that was, watts: one that is better may only give way to
+        one that is better than it by more than the errors of both."""
+        if other_w in (cap_w, None) or ruling is not Ruling.BETTER:
+            return other_w not in (cap_w, None)
+        curve, metric = self.search.curve, self.search.metric
+        this, other = (metric.cost(curve.expected(one), self.search.first) for one in (cap_w, other_w or cap_w))
+        return this.value - other.value > math.hypot(this.stderr, other.stderr)
 
     def _measure(self, caps_w: Caps, rules: ProbeRules | None = None) -> None:
         """rules: when it ends, instead of those of any window."""

@@ -74,6 +74,13 @@ class Search:
         self._tell_anew()
         return self.history
 
+    def stated(self, trial: Trial) -> Trial:
+        """As it is announced: with the error of the baseline that was measured last, which the strategy, who compares
+        caps with each other, is not told."""
+        if trial.measurement is None:
+            return trial
+        return replace(trial, cost_stderr=self.metric.versus(trial.measurement, self.baseline).stderr)
+
     def _restated(self, trial: Trial, baseline: Measurement) -> Trial:
         if trial.measurement is None:
             return trial

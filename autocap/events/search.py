@@ -35,6 +35,8 @@ class TrialStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded:
+    """Its cost has the error of the baseline that it is held against in it."""
+
     t_s: float
     trial: Trial
 
@@ -89,8 +91,8 @@ class PerGpuTried:
     """Caps per GPU, watts, measured in turn with the common cap that was kept.
 
     accepted: whether they may be kept; reason: a sentence with numbers. cost: of
-    `measurement`, which is as at the time when the common cap was confirmed; its error leaves out the baseline's.
-    `None` where they could not be measured to the end.
+    `measurement`, which is as at the time when the common cap was confirmed, with the baseline's error. `None` where
+    they could not be measured to the end.
     """
 
     t_s: float

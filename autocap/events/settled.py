@@ -3,23 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autocap.events import BaselineMeasured, BaselineRefined, Event, TrialEnded, TrialWithdrawn
-from autocap.records import TrialState
+from autocap.events import BaselineMeasured, BaselineRefined, Event, Predicted, TrialEnded, TrialWithdrawn
+from autocap.records import Trial, TrialState
 
 
 def settled(events: Sequence[Event]) -> Sequence[Event]:
     """The events, oldest first, with every trial that was withdrawn as one that has failed, for that reason, and with
-    what is known in the end of a baseline that was rough at first, and of the trials that were held against it."""
-    found = list(events)
+    what is known in the end of a baseline that was rough at first, and of the trials that were held against it. What
+    was predicted from what does not count any more, or is known better now, has gone with it."""
+    found, stale = list(events), set[int]()
     for place, event in enumerate(events):
         match event:
             case TrialWithdrawn():
                 found[:place] = [_without(one, event) for one in found[:place]]
+                stale.update(range(place))
             case BaselineRefined():
                 found[:place] = _refined(found[:place], event)
+                stale.update(range(place))
             case _:
                 pass
-    return found
+    return [one for place, one in enumerate(found) if place not in stale or not isinstance(one, Predicted)]
 
 
 def _refined(events: list[Event], refined: BaselineRefined) -> list[Event]:
@@ -44,6 +47,9 @@ def _without(event: Event, withdrawn: TrialWithdrawn) -> Event:
         return event
     if event.trial.cap_w != withdrawn.cap_w or event.trial.measurement is None:
         return event
-    why = f"does not count: {withdrawn.reason}"
-    failed = replace(event.trial, state=TrialState.FAILED, reason=why, cost=None, cost_stderr=None, measurement=None)
-    return replace(event, trial=failed)
+    return replace(event, trial=failed(event.trial, f"does not count: {withdrawn.reason}"))
+
+
+def failed(trial: Trial, why: str) -> Trial:
+    """A trial of which nothing counts that was measured."""
+    return replace(trial, state=TrialState.FAILED, reason=why, cost=None, cost_stderr=None, measurement=None)

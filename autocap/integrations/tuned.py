@@ -23,6 +23,7 @@ from autocap import tracking
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.option import CommandOption, options_of
+from autocap.config.values import Percentage
 from autocap.errors import AutocapError, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
@@ -163,6 +164,8 @@ def _words_of(option: CommandOption, value: OptionValue) -> list[str]:
     if value is None or value is False:
         return []
     try:
+        if isinstance(option.read, Percentage) and isinstance(value, int | float) and not isinstance(value, bool):
+            value = option.read.text_of(value)
         return [f"{option.flag}={text}" for text in option.texts(value)]
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"{option.keyword}: {error}") from None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autocap.measurement.clocks import pooled_hz
 from autocap.records import Measurement
+from autocap.repeats import scatter
 
 Floats = NDArray[np.float64]
 MIN_BATCHES = 8
@@ -36,6 +37,8 @@ class BatchErrors:
 
     @property
     def power(self) -> float:
+        if not math.isfinite(self.time + self.energy):
+            return math.inf
         both = 2 * self.correlation * self.time * self.energy
         return math.sqrt(max(0.0, self.time**2 + self.energy**2 - both))
 
@@ -85,7 +88,7 @@ def _student_factor(freedom: int) -> float:
 
 def pool(measurements: list[Measurement]) -> Measurement:
     """One measurement from several windows at the same cap, each weighted by its iterations; the error that they share
-    stays."""
+    stays. Where they scatter by more than their errors, that of the whole is as much larger."""
     whole = _pooled(measurements)
     if any(m.gpu is None for m in measurements):
         return whole
@@ -105,7 +108,12 @@ def _pooled(measurements: list[Measurement]) -> Measurement:
         var_t += max(0.0, m.period_rel_stderr**2 - own) * time**2
         var_e += max(0.0, m.energy_rel_stderr**2 - own) * energy**2
         covariance += (m.time_energy_corr * m.period_rel_stderr * m.energy_rel_stderr - own) * time * energy
-    errors = BatchErrors.of(var_t, var_e, covariance)
+    counts = [m.iterations / iterations for m in measurements]
+    wider_t = max(var_t, scatter([m.period_s for m in measurements], counts) ** 2)
+    wider_e = max(var_e, scatter([m.energy_per_iteration_j for m in measurements], counts) ** 2)
+    if var_t > 0 and var_e > 0:
+        covariance *= math.sqrt(wider_t / var_t) * math.sqrt(wider_e / var_e)
+    errors = BatchErrors.of(wider_t, wider_e, covariance)
     reasons = [m.reason for m in measurements if m.reason is not None]
     return Measurement(
         cap_w=measurements[0].cap_w,

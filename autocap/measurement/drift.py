@@ -10,6 +10,7 @@ from collections import deque
 
 from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
+from autocap.metrics import ratios
 from autocap.progress import Mark
 from autocap.records import Measurement
 
@@ -161,25 +162,31 @@ class DriftWatch:
         )
 
 
-def ratios(before: Measurement, now: Measurement) -> dict[str, tuple[float, float]]:
-    """Time and energy per iteration over what they were, with the relative errors of these."""
-    return {
-        "time": (now.period_s / before.period_s, math.hypot(before.period_rel_stderr, now.period_rel_stderr)),
-        "energy": (
-            now.energy_per_iteration_j / before.energy_per_iteration_j,
-            math.hypot(before.energy_rel_stderr, now.energy_rel_stderr),
-        ),
-    }
-
-
 def differences(before: Measurement, now: Measurement) -> str | None:
     """What two measurements of the same caps differ in, as `+12 % time and -7 % energy`; `None` where they agree."""
     told = [
-        f"{100 * (ratio - 1):+.0f} % {what}"
-        for what, (ratio, error) in ratios(before, now).items()
-        if abs(ratio - 1) > max(_CHANGED, _CHANGED_SIGMAS * error)
+        f"{100 * (ratio.value - 1):+.0f} % {what}"
+        for what, ratio in ratios(now, before).items()
+        if abs(ratio.value - 1) > max(_CHANGED, _CHANGED_SIGMAS * ratio.stderr / ratio.value)
     ]
     return " and ".join(told) or None
+
+
+def impossible(found: Measurement, other: Measurement) -> str | None:
+    """Why a time per iteration cannot be beside that of another cap; `None` where it can. No card gets faster as its
+    cap falls, nor slower as it rises."""
+    time = ratios(found, other)["time"]
+    margin = max(_CHANGED, _CHANGED_SIGMAS * time.stderr / time.value)
+    higher, lower = (max(other.cap_w) > max(found.cap_w)), (max(other.cap_w) < max(found.cap_w))
+    if (higher and time.value < 1 - margin) or (lower and time.value > 1 + margin):
+        return f"{beside(found, other)}, which no card does"
+    return None
+
+
+def beside(found: Measurement, other: Measurement) -> str:
+    """How many times as long an iteration takes as at another cap."""
+    ratio = found.period_s / other.period_s
+    return f"an iteration at {max(found.cap_w):g} W takes {ratio:.2f} times as long as at {max(other.cap_w):g} W"
 
 
 def changed_since(before: Measurement, now: Measurement, where: str) -> str | None:

@@ -282,7 +282,7 @@ def _scatter(arms: Sequence[Sequence[tuple[Recurrence, float]]]) -> float:
     """
     reached = [[run for run in runs if run[0].outcome is Outcome.REACHED and run[0].cost] for runs in arms]
     rows = [
-        (arm, one.cost or 1.0, one.cost_stderr or 0.0, weight)
+        (arm, one.cost or 1.0, math.nan if one.cost_stderr is None else one.cost_stderr, weight)
         for arm, runs in enumerate(filter(None, reached))
         for one, weight in runs
     ]
@@ -294,4 +294,5 @@ def _scatter(arms: Sequence[Sequence[tuple[Recurrence, float]]]) -> float:
     ratios = costs / (np.bincount(arm, weights * costs) / totals)[arm]
     squares = _SCATTER_DOF * _SCATTER**2 + float(weights @ (ratios - 1) ** 2)
     dof = _SCATTER_DOF + float(totals @ (1 - 1 / np.bincount(arm)))
-    return max(math.sqrt(squares / dof), math.sqrt(float(np.mean((errors / costs) ** 2))))
+    stated = (errors / costs)[~np.isnan(errors)] ** 2  # of those whose error is known
+    return max(math.sqrt(squares / dof), math.sqrt(float(stated.mean())) if stated.size else 0.0)

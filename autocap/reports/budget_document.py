@@ -101,7 +101,7 @@ def _jobs(found: BudgetHistory) -> Table:
 def _row(job: JobHistory, end_s: float) -> tuple[str, ...]:
     last = job.grants[-1] if job.grants else None
     mean = job.mean_slowdown(end_s if job.left_s is None else job.left_s)
-    latest = None if last is None or last.slowdown is None else (last.slowdown, last.slowdown_stderr or 0.0)
+    latest = None if last is None or last.slowdown is None else (last.slowdown, last.slowdown_stderr)
     return (
         printable(job.name),
         str(job.devices),
@@ -115,8 +115,11 @@ def _row(job: JobHistory, end_s: float) -> tuple[str, ...]:
     )
 
 
-def _percent(value: tuple[float, float] | None) -> str:
-    return "" if value is None else f"{100 * value[0]:.1f} ± {100 * value[1]:.1f}"
+def _percent(value: tuple[float, float | None] | None) -> str:
+    if value is None:
+        return ""
+    mean, stderr = value
+    return f"{100 * mean:.1f}" if stderr is None else f"{100 * mean:.1f} ± {100 * stderr:.1f}"
 
 
 def _result(found: BudgetHistory, power: Power | None) -> Json:

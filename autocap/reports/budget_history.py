@@ -39,17 +39,19 @@ class JobHistory:
     weight: float = 1.0
     grants: list[Granted] = field(default_factory=list)
 
-    def mean_slowdown(self, until_s: float) -> tuple[float, float] | None:
-        """Over its time under the budget, with the standard error of what was expected; `None` where nothing was."""
+    def mean_slowdown(self, until_s: float) -> tuple[float, float | None] | None:
+        """Over its time under the budget, with the standard error of what was expected, `None` where that of a part is
+        not known; `None` where nothing was expected."""
         known = [one for one in self.grants if one.slowdown is not None]
         if not known:
             return None
         ends_s = [*(one.t_s for one in known[1:]), max(until_s, known[-1].t_s + 1e-9)]
         spans_s = np.array([end_s - one.t_s for one, end_s in zip(known, ends_s, strict=True)])
         slowdowns = np.array([one.slowdown for one in known], dtype=float)
-        errors = np.array([one.slowdown_stderr or 0.0 for one in known])
+        errors = [one.slowdown_stderr for one in known if one.slowdown_stderr is not None]
         weights = spans_s / spans_s.sum()
-        return float(weights @ slowdowns), float(weights @ errors)  # errors of one curve go together
+        stderr = float(weights @ np.array(errors)) if len(errors) == len(known) else None
+        return float(weights @ slowdowns), stderr  # errors of one curve go together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

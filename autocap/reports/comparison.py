@@ -10,7 +10,7 @@ from autocap.reports.summary.gains import relative_to
 from autocap.reports.summary.record import Changes, Summary
 from autocap.reports.summary.summarise import metric_in
 from autocap.reports.wording import run as wording
-from autocap.reports.wording.numbers import change, common_caps, with_rel_error
+from autocap.reports.wording.numbers import change, common_caps, ratio, with_rel_error
 
 _ALIKE = 1.25  # of two times per iteration at the limits found on arrival, where what an iteration is was inferred
 
@@ -214,4 +214,4 @@ def _metric(one: Summary) -> str:
     versus = one.versus_baseline
     if one.chosen is None or versus is None or versus.metric_pct is None or versus.metric_stderr_pct is None:
         return "1" if one.chosen is None and one.baseline is not None else "–"
-    return f"{1 + versus.metric_pct / 100:.4f} ± {versus.metric_stderr_pct / 100:.4f}"
+    return ratio(1 + versus.metric_pct / 100, versus.metric_stderr_pct / 100)

@@ -60,13 +60,17 @@ def _rows(summary: Summary, baseline: Measurement) -> Iterator[tuple[str, ...]]:
     if left_out > 0:
         yield "…", "–", "–", "–", f"{left_out} earlier trials"
     for trial in summary.trials[-_MOST_ROWS:]:
-        cost = "–" if trial.cost is None else with_error(trial.cost, trial.cost_stderr or 0.0)
+        cost = "–" if trial.cost is None else with_error(trial.cost, trial.cost_stderr)
         remark = trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
         yield common_caps(trial.cap_w), _percent(trial.energy_pct), _percent(trial.time_pct), cost, remark
     chosen, versus = summary.chosen, summary.versus_baseline
     if chosen is not None and versus is not None and versus.metric_pct is not None:
-        cost = with_error(1 + versus.metric_pct / 100, (versus.metric_stderr_pct or 0.0) / 100)
+        cost = with_error(1 + versus.metric_pct / 100, _share(versus.metric_stderr_pct))
         yield common_caps(chosen.cap_w), _percent(versus.energy_pct), _percent(versus.time_pct), cost, wording.KEPT
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
 
 
 def _percent(change: float | None) -> str:

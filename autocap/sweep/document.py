@@ -11,18 +11,20 @@ from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.caps import Curve, caps, front_of, own_name, tradeoff, with_own
 from autocap.reports.figures.model import Picture
 from autocap.reports.rendering import OF_PROXY, Presentation, without
-from autocap.reports.summary.gains import METRICS, Measured, costs_by_cap, relative_to
+from autocap.reports.summary.gains import METRICS, costs_by_cap, relative_to
 from autocap.reports.summary.record import BestCap
 from autocap.reports.summary.summarise import metric_of
+from autocap.reports.summary.together import Measured
 from autocap.reports.wording import node as node_wording
 from autocap.reports.wording import run as run_wording
-from autocap.reports.wording.numbers import change, with_error
+from autocap.reports.wording.numbers import change, ratio, with_error
 from autocap.runlog.codec import encode
 from autocap.sweep.statistics import CapRow
 from autocap.sweep.summary import Panel, SweepSummary, summarise
 
 _RATIOS = ("edp", "eds_2", "eds_1.5")  # shown for every cap, besides energy and time
 _MAX_LEFT_OUT = 10
+_ONCE = "every cap was run once, so nothing is known of errors, and caps may differ by chance: --repeats 3 would tell"
 
 
 def present_sweep(events: Sequence[Event]) -> Presentation:
@@ -104,16 +106,21 @@ def _headline(summary: SweepSummary) -> str:
 def _remarks(summary: SweepSummary) -> Iterator[str]:
     """What is counted, what the machine draws at rest, and which cap is best on each GPU set of several."""
     yield from _of_node(summary)
+    yield from _of_errors(summary)
     several = len(summary.panels) > 1
     for panel in summary.panels:
         yield from (f"{panel.curve}: {text}" if several else text for text in _at_rest(panel))
         if several and panel.chosen is not None:
-            cost = f"{panel.chosen.cost:.4f} ± {panel.chosen.cost_stderr:.4f}"
+            cost = ratio(panel.chosen.cost, panel.chosen.cost_stderr)
             yield f"best on {panel.curve}: {panel.chosen.cap_w[0]:g} W, {panel.chosen.metric} {cost} of the baseline's"
 
 
 def _meaning(summary: SweepSummary) -> list[str]:
     return [run_wording.meaning(summary.metric)] if summary.metric.name == "eds" else []
+
+
+def _of_errors(summary: SweepSummary) -> list[str]:
+    return [_ONCE] if summary.has_no_errors else []
 
 
 def _of_node(summary: SweepSummary) -> list[str]:
@@ -129,15 +136,15 @@ def _facts(summary: SweepSummary, panel: Panel, metric: Metric) -> Iterator[Fact
         return
     best = panel.row(panel.chosen.cap_w[0]).measurement
     names = ("energy per run" + (" (emulated)" if summary.modelled else ""), "time per run", metric.name)
-    for name, ratio in zip(names, relative_to(best, panel.baseline.measurement, metric), strict=True):
-        value = change(100 * (ratio.value - 1), 100 * ratio.stderr)
+    for name, found in zip(names, relative_to(best, panel.baseline.measurement, metric), strict=True):
+        value = change(100 * (found.value - 1), 100 * found.stderr)
         yield Fact(name=name, value=value, note=f"at {panel.chosen.cap_w[0]:g} W, against the baseline")
 
 
 def _body(summary: SweepSummary, ended: str) -> Iterator[Sentences | Table]:
     label = f" ({run_wording.EMULATED})" if summary.plan.emulated else ""
     about = f"sweep of {shlex.join(summary.command)}{label}; ended: {ended}"
-    yield Sentences(lines=(about, *_meaning(summary), *_of_node(summary)))
+    yield Sentences(lines=(about, *_meaning(summary), *_of_node(summary), *_of_errors(summary)))
     for panel in summary.panels:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in panel.gpus.gpus))
         found = f"GPU {panel.gpus.label}: {names}; limit found on arrival {panel.gpus.baseline_w:g} W"

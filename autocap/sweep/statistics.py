@@ -40,8 +40,9 @@ class LeftOut:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapRow:
     """The runs of one cap. measurement: the mean run, an iteration of it being the whole command; its standard errors
-    come from the scatter that all caps of the set share. *_sd: sample standard deviations, `None` for a single run, of
-    what the measurement counts; gpus_*_sd: of all GPUs together. gpu_*: means of each GPU.
+    come from the scatter that all caps of the set share, and are infinite, as unknown, where none was run twice. *_sd:
+    sample standard deviations, `None` for a single run, of what the measurement counts; gpus_*_sd: of all GPUs
+    together. gpu_*: means of each GPU.
     """
 
     measurement: Measurement
@@ -139,10 +140,11 @@ def _by_cap(runs: Iterable[FinishedRun]) -> dict[float, list[FinishedRun]]:
 
 def _shared_scatter(groups: Sequence[Sequence[Used]], of: _Energy) -> BatchErrors:
     """Relative standard deviations from run to run, pooled over caps: with a few repeats, a cap's own deviation says
-    little of its error. 0 for single runs. of: the energy of a run that it is about."""
+    little of its error; infinite, as nothing is known of it, where every cap was run once. of: the energy of a run that
+    it is about."""
     dof = sum(len(group) - 1 for group in groups)
     if dof < 1:
-        return BatchErrors.of(0.0, 0.0, 0.0)
+        return BatchErrors(time=math.inf, energy=math.inf, correlation=0.0)
     logs = [np.log([[used.time_s, of(used)] for used in group]) for group in groups]
     deviations = np.concatenate([some - some.mean(axis=0) for some in logs])
     covariance = deviations.T @ deviations / dof

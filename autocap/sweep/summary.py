@@ -8,6 +8,7 @@ A panel's rows hold a Measurement per cap, so that whatever draws the trials of 
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,10 +25,12 @@ from autocap.events import (
 )
 from autocap.events.sweep import FinishedRun, GpuSet, SweepPlan
 from autocap.metrics import Metric
-from autocap.reports.summary.gains import Measured, best_by_gpus, best_by_metric, pareto
+from autocap.records import Measurement
+from autocap.reports.summary.gains import best_by_gpus, best_by_metric, pareto
 from autocap.reports.summary.node import node_summary
 from autocap.reports.summary.record import MEASURED, SCHEMA, BestCap, NodeSummary, ParetoPoint
 from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of, metric_of
+from autocap.reports.summary.together import Measured
 from autocap.sweep.schedule import Schedule
 from autocap.sweep.statistics import CapRow, LeftOut, cap_rows, sound
 
@@ -77,6 +80,12 @@ class SweepSummary:
     plan: SweepPlan
     panels: tuple[Panel, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def has_no_errors(self) -> bool:
+        """Whether every cap was run once, so that nothing is known of the error of anything."""
+        rows = [row for panel in self.panels for row in panel.rows]
+        return bool(rows) and not any(math.isfinite(row.measurement.period_rel_stderr) for row in rows)
 
     @property
     def modelled(self) -> bool:
@@ -193,10 +202,18 @@ def _with_node(panel: Panel, events: Sequence[Event]) -> Panel:
 
 def _chosen(metric: Metric, rows: Sequence[CapRow], baseline: CapRow) -> BestCap:
     base = baseline.measurement
-    allowed = [row.measurement for row in rows if row is baseline or metric.allows(row.measurement, base)]
+    allowed = [row.measurement for row in rows if row is baseline or _may_be_allowed(metric, row.measurement, base)]
     best = min(allowed, key=lambda measurement: metric.cost(measurement, base).value)
-    cost = metric.cost(best, base)
+    cost = metric.versus(best, base)
     return BestCap(metric=metric.name, cap_w=best.cap_w, cost=cost.value, cost_stderr=cost.stderr, source=MEASURED)
+
+
+def _may_be_allowed(metric: Metric, measurement: Measurement, base: Measurement) -> bool:
+    """Whether a cap is surely within the limit on slowdown; where no error is known nothing is sure, and the report
+    says so: then whether it was within it the one time."""
+    if math.isfinite(measurement.period_rel_stderr) or metric.max_slowdown is None:
+        return metric.allows(measurement, base)
+    return measurement.period_s <= base.period_s * (1 + metric.max_slowdown)
 
 
 def _cell(value: float | None) -> str:

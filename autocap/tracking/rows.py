@@ -11,6 +11,7 @@ from datetime import datetime
 
 from autocap import events
 from autocap.events import Event, RunStarted, State
+from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.live.status import Status
 from autocap.reports.summary.record import Changes, Summary, Totals
@@ -156,13 +157,10 @@ def _measured(of: str, measured: Measurement, baseline: Measurement | None) -> d
         }
     if baseline is None:
         return found
-    energy, time = energy_j / baseline.energy_per_iteration_j, period_s / baseline.period_s
-    return found | {
-        f"{of}/low_confidence/energy_ratio": energy,
-        f"{of}/low_confidence/energy_ratio_stderr": energy * measured.energy_rel_stderr,
-        f"{of}/low_confidence/time_ratio": time,
-        f"{of}/low_confidence/time_ratio_stderr": time * measured.period_rel_stderr,
-    }
+    for name, ratio in ratios(measured, baseline).items():
+        key = f"{of}/low_confidence/{name}_ratio"
+        found |= {key: ratio.value, f"{key}_stderr": ratio.stderr}
+    return found
 
 
 def _tried(number: int, trial: Trial, baseline: Measurement | None) -> dict[str, float | None]:

@@ -5,17 +5,20 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.scenarios import step_lengths
+from bench.scenarios import noisy, step_lengths
 from bench.scenarios.cases import constrained, draw, starved
+from bench.scenarios.noisy import NoisyRow
 from bench.scenarios.runs import Floats, Row, play
+from bench.scenarios.step_lengths import StepRow
 
 _CLOSE_PCT, _OVER_PCT = 1.5, 0.5
 _WITHIN = 60  # iterations
@@ -23,6 +26,7 @@ _CALM = 0.05  # jitter
 _PER = 10_000
 _EVERY = 3
 _LISTED = 12
+_R = TypeVar("_R", NoisyRow, StepRow)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,10 +39,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--step-lengths", action="store_true", help="instead, plain jobs of 0.05 to 60 s a step: is each of them tuned?"
     )
+    parser.add_argument(
+        "--noisy", action="store_true", help="instead, jobs on noisy machines: is what is said of them true?"
+    )
     args = parser.parse_args(argv)
     count = 24 if args.quick else args.count
+    seeds = range(args.seed_base, args.seed_base + count)
     if args.step_lengths:
-        return _step_lengths(range(args.seed_base, args.seed_base + count), args.json)
+        return _plain(step_lengths.play, step_lengths.report, step_lengths.promised, seeds, args.json)
+    if args.noisy:
+        return _plain(noisy.play, noisy.report, noisy.promised, seeds, args.json)
     begin_s = time.perf_counter()
     with ProcessPoolExecutor() as pool:
         rows = list(pool.map(_play, _cases(args.seed_base, count), chunksize=2))
@@ -50,15 +60,22 @@ def main(argv: Sequence[str]) -> int:
     return 0 if all(kept for _, kept in promises(rows)) else 1
 
 
-def _step_lengths(seeds: range, out: Path | None) -> int:
+def _plain(
+    play_one: Callable[[int], _R],
+    said: Callable[[Sequence[_R]], Iterable[str]],
+    promised: Callable[[Sequence[_R]], bool],
+    seeds: range,
+    out: Path | None,
+) -> int:
+    """Play a family with one job a seed, and print what it says of them; 1 where a promise is not kept."""
     begin_s = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        rows = list(pool.map(step_lengths.play, seeds))
-    print("\n".join(step_lengths.report(rows)))
+        rows = list(pool.map(play_one, seeds))
+    print("\n".join(said(rows)))
     print(f"\n{len(rows)} jobs, seeds {seeds[0]} to {seeds[-1]}, {time.perf_counter() - begin_s:.0f} s")
     if out is not None:
         out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    return 0 if step_lengths.promised(rows) else 1
+    return 0 if promised(rows) else 1
 
 
 def _cases(first: int, count: int) -> Iterator[tuple[int, bool, bool]]:

@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from autocap.devices.simulated.device import LimitChange, Spell, WorkloadChange
+from bench.scenarios import noisy
 from bench.scenarios.cases import constrained, draw, starved
 from bench.scenarios.command import promises, report
+from bench.scenarios.noisy import NoisyRow
 from bench.scenarios.runs import Row, play
 from bench.simulation.starvation import Starvation
 
@@ -134,3 +137,38 @@ def test_what_went_wrong_on_a_starved_machine_is_said_by_itself() -> None:
     assert broken(KEPT, LIMITED, hungry, limited) == ["internal faults: 1"]
     (said,) = broken(KEPT, LIMITED, replace(hungry, fault=False, regret_pct=1.6), limited)
     assert said.startswith("kept cap within 1.5 % of the best: 0.0 %")
+
+
+TOLD = NoisyRow(
+    seed=0, profile="card/net", metric="edp", jitter=0.1, noise=0.2, decided=True, kept_w=150.0, reason=None,
+    regret_pct=1.0, beyond_pct=3.0, energy_off=0.5, time_off=-1.0, table_off=(0.1,) * 19 + (2.5,), story="",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("worse", "words"),
+    [
+        (replace(TOLD, energy_off=3.0), "energy of kept caps, within two standard errors of the truth: 95.0 %"),
+        (replace(TOLD, table_off=(2.5,) * 40), "energy and time in the table of measured caps, within two"),
+        (replace(TOLD, beyond_pct=21.0), "kept caps that take 20 points more time than was said: 1 (0 aimed at)"),
+        (replace(TOLD, kept_w=None, regret_pct=None), "no cap kept: 1, with the reason in 0 (all aimed at)"),
+    ],
+)
+def test_what_is_said_of_jobs_on_noisy_machines_is_held_against_the_truth(worse: NoisyRow, words: str) -> None:
+    said = {text for text, _ in noisy.promises([TOLD] * 19 + [worse])}
+    assert [text for text in said if text.startswith(words)]
+    kept = {text for text, fine in noisy.promises([TOLD] * 19 + [replace(TOLD, energy_off=3.0, time_off=3.0)]) if fine}
+    assert len(kept) == 6 + 1
+    if worse.energy_off != 3.0:
+        assert not noisy.promised([TOLD] * 19 + [worse])
+
+
+def test_noisy_jobs_are_drawn_with_scatter_bursts_and_slow_starts() -> None:
+    drawn = [noisy.draw(seed) for seed in range(100)]
+    assert all(0.05 <= one.noise <= 0.40 and 0.05 <= one.job.jitter <= 0.40 for one in drawn)
+    assert sum(bool(one.job.bursts) for one in drawn) > 80
+    assert sum(one.job.warm_up_iterations > 10 for one in drawn) > 50
+    for one in drawn:
+        ends = [(burst.at, burst.until) for burst in one.job.bursts]
+        assert all(after[0] >= before[1] for before, after in pairwise(ends))
+    assert noisy.draw(7) == noisy.draw(7)

@@ -169,6 +169,14 @@ PRICED = ("--metric", "cost", "--energy-price", "0.3")
         (["run", "--currency", "€", "--", "true"], "--currency € is of the energy price; add --energy-price, or drop"),
         (["run", "--currency", "1 €", "--", "true"], "'1 €' is no currency; give its sign or code, such as € or EUR"),
         (["run", "--max-slowdown", "0", "--", "true"], "argument --max-slowdown: 0 is not above 0"),
+        (
+            ["run", "--max-slowdown", "0.05", "--", "true"],
+            "argument --max-slowdown: 0.05 would be 0.05 %, and as a share 5",
+        ),
+        (
+            ["run", "--target-stderr", "0.005", "--", "true"],
+            "argument --target-stderr: 0.005 would be 0.005 %, and as",
+        ),
         (["run", "--max-slowdown", "x%", "--", "true"], "argument --max-slowdown: 'x' is not a number"),
         (["run", "--min-cap", "200", "--max-cap", "100", "--", "true"], "--min-cap 200 W is above --max-cap 100 W"),
         (["run", "--caps", "100,", "--", "true"], "argument --caps: '' is not a number"),

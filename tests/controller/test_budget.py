@@ -71,6 +71,21 @@ def test_the_expected_loss_grows_as_caps_fall_and_follows_what_was_measured() ->
     assert budget.expected_loss_s(100.0) == pytest.approx((1.0 + 10 * 0.9) * (1 - 1 / 1.8))
 
 
+def test_a_trial_begins_only_with_what_it_will_cost_in_hand_with_its_error() -> None:
+    rough = measurement(energy_j=100.0, period_s=0.5, period_error=0.1)
+    budget, exact = (
+        SlowdownBudget(0.05, Totals(tally(100, 52.5)), one, settle_s=1.0, fewest=8) for one in (rough, BASELINE)
+    )
+    assert budget.expected_loss_s(220.0) == 0.0
+    assert budget.needed_s(220.0) > 1.0, "what a trial of 6 s may lose by chance"
+    assert 0 < exact.needed_s(220.0) < budget.needed_s(220.0)
+    assert budget.saved_s(0.0) == 0.0 < exact.needed_s(220.0)
+    before = budget.needed_s(100.0)
+    budget.cut(100.0)
+    assert budget.needed_s(100.0) == 2 * before
+    assert budget.needed_s(220.0) < before, "of that cap alone"
+
+
 @pytest.mark.parametrize("name", ["quadro-rtx-6000/resnet50", "tesla-v100/vgg19"])
 @pytest.mark.parametrize("iterations", [150, 400])
 def test_a_whole_job_is_no_slower_than_allowed_wherever_it_ends(name: str, iterations: int) -> None:

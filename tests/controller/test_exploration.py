@@ -1,5 +1,6 @@
 """From a baseline to a decision: drift, changes and refusals on the way, in whole simulated jobs."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -141,7 +142,7 @@ def test_the_length_of_the_job_decides_whether_it_is_tuned(iterations: int, trie
 
 def test_a_trial_that_has_used_up_the_slowdown_allowed_so_far_is_ended() -> None:
     job = SimulatedJob(profile=RESNET50, jitter=0.2)  # so much that its slowdown is not sure for long
-    slow = TuneConfig(metric=Metric(name="energy", max_slowdown=0.05))
+    slow = TuneConfig(metric=Metric(name="energy", max_slowdown=0.05), prune_sigmas=math.inf)
     outcome = tune(job, slow, "fixed", options=[("cap", "140")], stop_when_held=True)
     (ended,) = outcome.trials
     assert ended.trial.reason == "the slowdown that --max-slowdown allows so far is used up"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import autocap
+from autocap.cli.run import checked
 from autocap.errors import UsageError
 from autocap.integrations.tuned import _job, _words
 from autocap.job.processes import identify
@@ -323,6 +324,16 @@ tell(run.result)
         ({"observe": "yes"}, "observe is True or False, not 'yes'"),
         ({"memory": 1}, "memory is True or False, not 1"),
         ({"gpus": True}, "gpus: it takes a value, as --gpus LIST does"),
+        (
+            {"max_slowdown": 5},
+            "max_slowdown: 5 would be 500%, as numbers are shares, and 5% in percent; give '500%' or 0.05",
+        ),
+        ({"target_stderr": 0.5}, "target_stderr: 0.5 would be 50%, as numbers are shares, and 0.5% in percent; give"),
+        (
+            {"max_slowdown": "0.05"},
+            "argument --max-slowdown: 0.05 would be 0.05 %, and as a share 5 %; write 5% or 0.05%",
+        ),
+        ({"max_slowdown": -0.05}, "argument --max-slowdown: -5 is not above 0"),
         ({"max_slowdown": "x"}, "argument --max-slowdown: 'x' is not a number"),
         (
             {"progress": "regex:x"},
@@ -335,6 +346,17 @@ def test_wrong_options_are_an_error_at_once(options: dict[str, bool | str | floa
     with pytest.raises(UsageError) as raised:
         autocap.tune(**options)
     assert message in str(raised.value)
+
+
+def test_numbers_are_shares_so_that_what_a_result_holds_can_be_given_again() -> None:
+    for share in (0.05, 0.07, 0.005, 0.999, 1 / 3):
+        (word,) = _words({"max_slowdown": share})
+        assert checked([word]).tune.metric.max_slowdown == pytest.approx(share, rel=1e-9)
+    assert checked(_words({"target_stderr": 0.005})).tune.target_stderr == 0.005
+    for text in ("5%", "5", "0.05%"):
+        assert checked(_words({"max_slowdown": text})).tune.metric.max_slowdown == pytest.approx(
+            0.0005 if text == "0.05%" else 0.05
+        )
 
 
 def test_options_are_written_as_on_the_command_line() -> None:

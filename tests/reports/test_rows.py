@@ -72,10 +72,9 @@ def test_the_best_so_far_is_of_this_search_and_within_the_limit_on_slowdown() ->
     searched = until(told(), TrialStarted)
     anew = [StateEntered(t_s=900.0, state=State.BASELINE), BaselineMeasured(t_s=920.0, measurement=FIRST)]
     assert status_after([*searched, *anew]).best is None
-    assert status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.07)), TrialStarted)).best.cap_w == (
-        180,
-    )
-    assert status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.01)), TrialStarted)).best is None
+    within = status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.2)), TrialStarted)).best
+    assert within.cap_w == (180,), "160 W takes 8 % more time, and windows here scatter by more than they say"
+    assert status_after(until(told(MetricInfo(name="eds", k=2.0, max_slowdown=0.085)), TrialStarted)).best is None
 
 
 def said(events: list, metric: MetricInfo | None = None) -> str:
@@ -114,15 +113,16 @@ def test_the_headline_claims_nothing_that_could_not_be_measured() -> None:
         events[place] = replace(events[place], measurement=replace(IN_TURN, cap_w=(160.0,), **changes))
         return said(events)
 
-    assert "0 W: no measurable change in energy, 8 % more time;" in changed(period_s=0.56)
-    assert "0 W: 24 % less energy, no measurable change in time;" in changed(energy_per_iteration_j=83.0)
+    assert "0 W: no change in energy beyond 0.6 %, 8 % more time;" in changed(period_s=0.56)
+    assert "0 W: 24 % less energy, no change in time beyond 0.6 %;" in changed(energy_per_iteration_j=83.0)
+    assert "time not known (+7.7 ± 45.2 %);" in changed(period_s=0.56, period_rel_stderr=0.42)
     assert "0.9 % more time" in changed(energy_per_iteration_j=83.0, period_s=0.5247, period_rel_stderr=0.001)
 
 
 @pytest.mark.parametrize(
     ("joules", "sentence"),
     [
-        (108.9, "; in this run, search included, no measurable saving"),
+        (108.9, "; in this run, search included, nothing saved or lost beyond 0.5 % of its energy"),
         (112.0, "; used 8.3 Wh more in this run, search included"),
         (50.0, "; saved 0.16 kWh in this run, search included"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from autocap.errors import RunDirectoryError
 from autocap.events import (
     BaselineMeasured,
+    BaselineRefined,
     Decided,
     DeviceFound,
     Event,
@@ -22,6 +23,7 @@ from autocap.events import (
     StateEntered,
     Tally,
     TrialEnded,
+    TrialWithdrawn,
     Warned,
 )
 from autocap.metrics import Metric
@@ -242,19 +244,48 @@ def test_the_baseline_shown_is_the_first_and_a_trial_is_judged_by_the_one_before
     assert next(point.energy for point in summary.pareto if point.cap_w == (180.0,)) == pytest.approx(0.70)
 
 
-def test_repeats_of_a_cap_are_pooled_by_inverse_variance() -> None:
+def test_repeats_of_a_cap_that_agree_count_by_their_errors_as_if_these_belonged_to_one_value() -> None:
     summary = with_metric(
         "energy",
         BaselineMeasured(t_s=20.0, measurement=BASELINE),
         complete(window(200.0, 80.0, 1.05, error=0.01)),
-        complete(window(200.0, 84.0, 1.05, error=0.02)),
+        complete(window(200.0, 81.0, 1.05, error=0.02)),
     )
     best = {one.metric: one for one in summary.best_by_metric}["energy"]
-    first, second = 1 / 0.008**2, 1 / 0.0168**2
+    cost = (0.80 * 4 + 0.81 * 1) / 5
+    own = 0.02 / math.sqrt(5)
 
-    assert best.cost == pytest.approx((0.80 * first + 0.84 * second) / (first + second))
-    assert best.cost_stderr == pytest.approx((first + second) ** -0.5)
+    assert best.cost == pytest.approx(cost)
+    assert best.cost_stderr == pytest.approx(cost * math.hypot(own, BASELINE.energy_rel_stderr))
     assert best.source == "measured"
+
+
+def test_repeats_that_disagree_are_known_no_better_than_they_scatter_and_neither_has_the_say() -> None:
+    """As on a busy machine: 0.855 ± 0.037 and 0.635 ± 0.036 of the baseline's energy."""
+    summary = with_metric(
+        "energy",
+        BaselineMeasured(t_s=20.0, measurement=replace(BASELINE, energy_rel_stderr=0.0, period_rel_stderr=0.0)),
+        complete(window(200.0, 85.5, 1.00, error=0.05)),
+        complete(window(200.0, 63.5, 1.30, error=0.05)),
+    )
+    best = {one.metric: one for one in summary.best_by_metric}
+    assert best["energy"].cost == pytest.approx(0.745), "as many iterations of the one as of the other"
+    scatter = (0.855 - 0.635) / 2  # half of what is between them; and the baseline, measured once, scatters as a window
+    assert best["energy"].cost_stderr == pytest.approx(scatter * math.sqrt(3), rel=0.05)
+    (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)] or [None]
+    assert point is not None
+    assert (point.energy, point.energy_stderr) == (best["energy"].cost, best["energy"].cost_stderr)
+    assert best["edp"].cost == pytest.approx(point.energy * point.time), "one function feeds all tables"
+
+
+def test_a_trials_error_has_the_baselines_in_it_wherever_it_is_stated() -> None:
+    rough = replace(BASELINE, period_rel_stderr=0.57, energy_rel_stderr=0.43)
+    summary = with_metric("energy", BaselineMeasured(t_s=20.0, measurement=rough), complete(window(200.0, 72.5, 1.05)))
+    best = {one.metric: one for one in summary.best_by_metric}["energy"]
+    (point,) = [one for one in summary.pareto if one.cap_w == (200.0,)]
+    assert best.cost_stderr == pytest.approx(0.725 * 0.43, rel=0.01)
+    assert point.energy_stderr == best.cost_stderr
+    assert point.time_stderr == pytest.approx(1.05 * 0.57, rel=0.01)
 
 
 def test_every_metric_has_its_own_best_and_the_baseline_takes_part() -> None:
@@ -413,3 +444,33 @@ def test_a_search_that_was_cut_short_claims_nothing_net(ending: Event) -> None:
     assert ended.versus_baseline is not None
     assert ended.versus_baseline.net_energy_j is None
     assert ended.versus_baseline.net_metric_pct is None
+
+
+def test_what_was_predicted_from_trials_that_were_withdrawn_goes_with_them() -> None:
+    expected = Prediction(
+        cap_w=165.0, energy=0.66, time=0.653, energy_rel_stderr=0.03, period_rel_stderr=0.028, time_energy_corr=0.0
+    )
+    begun = BaselineMeasured(t_s=20.0, measurement=BASELINE)
+    told = [begun, complete(window(200.0, 80.0, 1.05)), Predicted(t_s=90.0, caps=(expected,))]
+    gone = TrialWithdrawn(t_s=95.0, cap_w=200.0, since_s=0.0, reason="the job has changed since")
+    assert [one.source for one in with_metric("energy", *told).pareto].count("predicted") == 1
+    for events in ([*told, gone], [*told, BaselineRefined(t_s=94.0, measurement=BASELINE, trials=()), gone]):
+        summary = with_metric("energy", *events)
+        assert {one.source for one in (*summary.pareto, *summary.best_by_metric)} == {"measured"}
+    again = Predicted(t_s=99.0, caps=(expected,))
+    assert "predicted" in {one.source for one in with_metric("energy", *told, gone, again).pareto}
+
+
+def test_a_row_that_cannot_be_beside_its_baseline_is_said_not_to_be_comparable_and_is_in_no_table() -> None:
+    """A baseline taken while other work starved the job makes of any lower cap one that is faster."""
+    summary = with_metric(
+        "energy", BaselineMeasured(t_s=20.0, measurement=BASELINE), complete(window(200.0, 45.0, 0.8))
+    )
+    (trial,) = summary.trials
+    assert (trial.state, trial.cost, trial.measurement) == (TrialState.FAILED, None, None)
+    assert trial.reason is not None
+    assert trial.reason.startswith("not comparable with its baseline: an iteration at 200 W takes 0.80 times as long")
+    assert {one.cap_w for one in (*summary.pareto, *summary.best_by_metric)} == {BASELINE.cap_w}
+    rough = replace(BASELINE, period_rel_stderr=0.3)
+    unsure = with_metric("energy", BaselineMeasured(t_s=20.0, measurement=rough), complete(window(200.0, 45.0, 0.8)))
+    assert unsure.trials[0].state is TrialState.COMPLETE, "within the error of the baseline it can be"

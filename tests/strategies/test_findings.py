@@ -23,14 +23,19 @@ def finding(*trials: Trial) -> Finding:
     return found
 
 
-def test_repeats_weigh_by_the_inverse_of_their_variance() -> None:
-    mean, stderr = pool([1.0, 2.0], [0.2, 0.1])
-    assert mean == pytest.approx(1.8)
-    assert stderr == pytest.approx(1 / math.sqrt(1 / 0.04 + 1 / 0.01))
+def test_repeats_weigh_by_the_inverse_of_their_variance_as_if_they_were_of_one_value() -> None:
+    mean, stderr = pool([1.0, 1.1], [0.2, 0.11])
+    assert mean == pytest.approx((1.0 * 1 + 1.1 * 4) / 5)
+    assert stderr == pytest.approx(mean / math.sqrt(1 / 0.04 + 1 / 0.01))
+
+
+def test_repeats_that_disagree_are_known_no_better_than_they_scatter() -> None:
+    mean, stderr = pool([0.855, 0.635], [0.855 * 0.05, 0.635 * 0.05])
+    assert (mean, stderr) == (pytest.approx(0.745), pytest.approx(0.11, rel=0.02))
 
 
 @pytest.mark.parametrize(
-    ("stderrs", "mean", "stderr"), [([0.0, 0.0], 1.5, 0.0), ([0.0, 0.1], 1.0, 0.0), ([math.inf, 0.1], 2.0, 0.1)]
+    ("stderrs", "mean", "stderr"), [([0.0, 0.0], 1.5, 0.5), ([0.0, 0.1], 1.5, 0.5), ([math.inf, 0.1], 2.0, 0.1)]
 )
 def test_errors_of_nothing_and_of_infinity_do_not_break_the_pool(
     stderrs: list[float], mean: float, stderr: float

@@ -100,11 +100,11 @@ def test_where_every_cap_below_the_draw_fails_it_goes_above_the_draw() -> None:
 def test_a_side_is_given_up_only_after_both_caps_that_hide_it_were_measured_again() -> None:
     strategy = golden(ENERGY, measured(FLAT, GRID[-1]))
     for cap_w, cost in [(165.0, 0.97), (170.0, 0.90), (180.0, 0.905), (185.0, 0.97)]:
-        strategy.tell(told(cap_w, cost, 0.01))
+        strategy.tell(told(cap_w, cost, 0.02))
     assert strategy.ask() == 170.0
-    strategy.tell(told(170.0, 0.90, 0.005))
+    strategy.tell(told(170.0, 0.90, 0.003))
     assert strategy.ask() == 180.0
-    strategy.tell(told(180.0, 0.87, 0.005))
+    strategy.tell(told(180.0, 0.88, 0.003))
     assert strategy.ask() == 175.0
 
 

@@ -176,7 +176,7 @@ class Balancing:
         why_not = comparison.objection() if self._confirming else comparison.hindrance()
         if why_not is None and not self._config.metric.allows(then, self._baseline):
             why_not = "not surely within the slowdown limit"
-        cost = self._config.metric.cost(then, self._baseline)
+        cost = self._config.metric.versus(then, self._baseline)
         self._out.announce(
             PerGpuTried(
                 t_s=self._out.now_s,

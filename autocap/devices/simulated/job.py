@@ -6,6 +6,7 @@ iteration in blocks of fixed size, so that the job is the same however its time 
 """
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,11 +68,17 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadChange:
-    """From iteration `at` on, iterations take `time` times as long and draw `power` times as much."""
+    """From iteration `at` on, and before `until` where that is given, iterations take `time` times as long and draw
+    `power` times as much."""
 
     at: int
     time: float = 1.0
     power: float = 1.0
+    until: int | None = None
+
+    def holds(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """In which iterations, counted from 0, it does; shape of index."""
+        return (index >= self.at) & (index < (math.inf if self.until is None else self.until))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +90,8 @@ class SimulatedJob:
     come once at the end of the iteration, such as an optimiser step (shares relative to one part's).
     stall_chance: how likely an iteration is to wait for data first, stall_s: for how long on average.
     warm_up_iterations: that the job takes to reach its speed; the first is warm_up_factor times as long as later ones.
-    episodes: what comes between iterations. change: another batch size or resolution from some iteration on.
+    episodes: what comes between iterations. change: another batch size or resolution from some iteration on. bursts: of
+    other load on the machine, which hold the iterations up for a while.
     start_s: when the first iteration begins. iterations: how many there are, `None` for a job without end.
     """
 
@@ -101,6 +109,7 @@ class SimulatedJob:
     warm_up_factor: float = 3.0
     episodes: tuple[Episode, ...] = ()
     change: WorkloadChange | None = None
+    bursts: tuple[WorkloadChange, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter <= 0.5 or not 0 <= self.jitter_correlation < 1:
@@ -288,10 +297,10 @@ class JobProgress:
         for episode in job.episodes:
             here = episode.comes_before(index)
             gaps_s, gap_powers = gaps_s + episode.duration_s * here, np.where(here, episode.power, gap_powers)
-        if job.change is not None:
-            changed = index >= job.change.at
-            factors = np.where(changed, factors * job.change.time, factors)
-            powers = np.where(changed, job.change.power, powers)
+        for change in (*((job.change,) if job.change else ()), *job.bursts):
+            changed = change.holds(index)
+            factors = np.where(changed, factors * change.time, factors)
+            powers = np.where(changed, powers * change.power, powers)
         self._factors = np.concatenate((self._factors, factors))
         self._powers = np.concatenate((self._powers, powers))
         self._gaps_s = np.concatenate((self._gaps_s, gaps_s))

@@ -1,11 +1,12 @@
 """Which baseline holds for what was measured: the latest before it, as the controller compares it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.events import BaselineMeasured, Decided, Event, TrialEnded
 from autocap.events.search import PerGpuTried
-from autocap.events.settled import settled
+from autocap.events.settled import failed, settled
+from autocap.measurement.drift import impossible
 from autocap.records import Measurement
 from autocap.reports.summary.record import Summary, TrialSummary
 
@@ -22,7 +23,8 @@ def with_baselines(
     events: Sequence[Event],
 ) -> Iterator[tuple[BaselineMeasured | TrialEnded | PerGpuTried, Measurement | None]]:
     """Every baseline and every trial, oldest first, each with the baseline that it is held against: that of caps per
-    GPU was measured in turn with the common cap. A trial that was withdrawn has failed."""
+    GPU was measured in turn with the common cap. A trial that was withdrawn has failed, and so has
+    one that cannot be beside its baseline."""
     baseline: Measurement | None = None
     confirmed: Measurement | None = None
     for event in settled(events):
@@ -33,9 +35,19 @@ def with_baselines(
             case Decided(baseline=measurement) if measurement:
                 confirmed = measurement
             case TrialEnded():
-                yield event, baseline
+                yield _comparable(event, baseline), baseline
             case PerGpuTried():
                 yield event, confirmed
+
+
+def _comparable(event: TrialEnded, baseline: Measurement | None) -> TrialEnded:
+    """The trial, as one that has failed where it and its baseline cannot be of the same job on the same machine: what
+    was measured while other work starved the job makes rows of savings that are none."""
+    measured = event.trial.measurement
+    why = None if measured is None or baseline is None else impossible(measured, baseline)
+    return (
+        event if why is None else replace(event, trial=failed(event.trial, f"not comparable with its baseline: {why}"))
+    )
 
 
 def rows(summary: Summary, events: Sequence[Event], most: int) -> list[Row]:

@@ -16,9 +16,10 @@ from autocap.events import Event, Followed, Sourced
 from autocap.metrics import Metric, Rates
 from autocap.prices.quote import CARBON, PRICE
 from autocap.records import Cost, Measurement, Prediction
-from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, Measured, costs_by_cap, costs_predicted
+from autocap.reports.summary.gains import ENERGY, METRICS, TIME, CapCosts, costs_by_cap, costs_predicted
 from autocap.reports.summary.record import MEASURED, PREDICTED
 from autocap.reports.summary.spent import Account, Amount, Books
+from autocap.reports.summary.together import Measured
 from autocap.reports.summary.value_course import Floats, ValueCourse, courses
 from autocap.reports.summary.work_done import WorkDone, work_done
 
@@ -142,15 +143,15 @@ class _Accounts:
         """By what caps are compared, with the error in which the baseline has no part."""
         of = row.costs[_METRIC]
         found = self._under(base, row, MEASURED).cost
-        return of if found is None else Cost(value=found.value, stderr=of.stderr * self._unit(base))
+        return of if found is None else Cost(value=found.value, stderr=of.own * self._unit(base))
 
     def _under(self, base: Measurement, row: CapCosts, source: str) -> Account:
         """All of it under one cap."""
         energy, time = row.costs[ENERGY], row.costs[TIME]
         joules, seconds = base.energy_per_iteration_j * energy.value, base.period_s * time.value
         sums = self._sums_at(joules, seconds)
-        of_energy = math.hypot(energy.stderr / energy.value, base.energy_rel_stderr)
-        of_time = math.hypot(time.stderr / time.value, base.period_rel_stderr)
+        of_energy = math.hypot(energy.own / energy.value, base.energy_rel_stderr)
+        of_time = math.hypot(time.own / time.value, base.period_rel_stderr)
         there = self.metric.cost(replace(base, energy_per_iteration_j=joules, period_s=seconds), base)
         bare = self._account(sums, len(base.cap_w))
         return Account(
@@ -160,7 +161,7 @@ class _Accounts:
             energy_j=replace(bare.energy_j, stderr=sums.active_j * of_energy),
             money=_unsure(bare.money, of_energy * sums.active_values.get(PRICE, 0.0)),
             carbon_g=_unsure(bare.carbon_g, of_energy * sums.active_values.get(CARBON, 0.0)),
-            cost=_unsure(bare.cost, self._unit(base) * math.hypot(row.costs[_METRIC].stderr, there.stderr)),
+            cost=_unsure(bare.cost, self._unit(base) * math.hypot(row.costs[_METRIC].own, there.stderr)),
         )
 
     def _sums_at(self, joules: float, seconds: float) -> _Sums:

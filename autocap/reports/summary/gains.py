@@ -3,13 +3,14 @@ search.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autocap.events import Tally
-from autocap.metrics import Metric, slowdown
+from autocap.metrics import Metric, ratios
 from autocap.records import Cost, Measurement, Prediction
 from autocap.reports.summary.record import MEASURED, PREDICTED, BestCap, ParetoPoint
+from autocap.reports.summary.together import Measured, as_repeats_scatter, together
 
 ENERGY, TIME = "energy", "time"
 METRICS: Mapping[str, Metric] = {
@@ -21,19 +22,10 @@ METRICS: Mapping[str, Metric] = {
 }
 _AT_BASELINE = Cost(value=1.0, stderr=0.0)
 _OF_THE_FRONT = {ENERGY: METRICS[ENERGY]}
-_EXACT = 1e-9  # in place of a standard error of 0, so that a weight stays finite
 _LEAST_COUNTED = 0.8  # share of the run; with less of it counted, the rest may have been different
 _LEAST = 1e-6  # iterations, joules or seconds; of less nothing can be said
 _NEVER = 1e12  # iterations; no job is as long
 _HALVINGS = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A window of one cap, and the baseline that held at its time."""
-
-    measurement: Measurement
-    baseline: Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +39,15 @@ class CapCosts:
 def costs_by_cap(
     measured: Sequence[Measured], baseline: Measurement, metrics: Mapping[str, Metric]
 ) -> tuple[CapCosts, ...]:
-    """Each measured cap, lowest first, its windows taken together; the baseline takes part."""
+    """Each measured cap, lowest first, its windows taken together, with the baseline's error; the baseline takes
+    part."""
     at_baseline = dict.fromkeys((TIME, *metrics), _AT_BASELINE)
     found = [CapCosts(cap_w=baseline.cap_w, costs=at_baseline)]
-    for cap_w, rows in _by_cap(measured, baseline).items():
-        costs = {TIME: _pooled(map(_time, rows))}
-        for name, metric in metrics.items():
-            costs[name] = _pooled(metric.cost(row.measurement, row.baseline) for row in rows)
-        found.append(CapCosts(cap_w=cap_w, costs=costs))
+    for cap_w, rows in _by_cap(as_repeats_scatter(measured), baseline).items():
+        whole = together(rows, baseline)
+        costs = {name: metric.versus(whole.measurement, whole.baseline) for name, metric in metrics.items()}
+        time = ratios(whole.measurement, whole.baseline)[TIME]
+        found.append(CapCosts(cap_w=cap_w, costs={TIME: time, **costs}))
     return tuple(sorted(found, key=lambda one: one.cap_w))
 
 
@@ -80,7 +73,7 @@ def best_by_metric(
     """The best cap by each metric of `METRICS`, without a limit on slowdown; the baseline takes part.
 
     A cap that was only predicted stands there if it is expected to be better than the best that was measured by more
-    than the error of both together.
+    than the error of both together, which leaves out the baseline's.
     """
     rows = costs_by_cap(measured, baseline, METRICS)
     expected = costs_predicted(_unmeasured(measured, baseline, predicted), baseline, METRICS)
@@ -89,7 +82,8 @@ def best_by_metric(
         best = _lowest(name, rows, MEASURED)
         if expected:
             likely = _lowest(name, expected, PREDICTED)
-            best = likely if likely.cost + math.hypot(likely.cost_stderr, best.cost_stderr) < best.cost else best
+            own = next(row.costs[name].own for row in rows if row.cap_w == best.cap_w)
+            best = likely if likely.cost + math.hypot(likely.cost_stderr, own) < best.cost else best
         found.append(best)
     return tuple(found)
 
@@ -120,12 +114,8 @@ def pareto(
 
 def relative_to(measurement: Measurement, baseline: Measurement, metric: Metric) -> tuple[Cost, Cost, Cost]:
     """Energy, time and metric of a measurement over the baseline's, errors of both included."""
-    time, time_stderr = slowdown(measurement, baseline)
-    return (
-        METRICS[ENERGY].versus(measurement, baseline),
-        Cost(value=time, stderr=time_stderr),
-        metric.versus(measurement, baseline),
-    )
+    both = ratios(measurement, baseline)
+    return both[ENERGY], both[TIME], metric.versus(measurement, baseline)
 
 
 def changes_pct(measurement: Measurement, baseline: Measurement) -> tuple[float, float]:
@@ -211,28 +201,6 @@ def _by_cap(measured: Sequence[Measured], baseline: Measurement) -> dict[tuple[f
         if one.measurement.valid and one.measurement.cap_w != baseline.cap_w:
             rows.setdefault(one.measurement.cap_w, []).append(one)
     return rows
-
-
-def _time(row: Measured) -> Cost:
-    ratio = row.measurement.period_s / row.baseline.period_s
-    shared = ratio * (row.measurement.proxy_rel_stderr or 0.0)
-    return Cost(value=ratio, stderr=ratio * row.measurement.period_rel_stderr, shared=shared)
-
-
-def _pooled(costs: Iterable[Cost]) -> Cost:
-    """The mean weighted by inverse variance; the error that all share stays."""
-    known = list(costs)
-    shared = max(cost.shared for cost in known)
-    pairs = [(cost.value, max(_beyond(cost.stderr, cost.shared), _EXACT) ** -2) for cost in known]
-    weight = sum(weight for _, weight in pairs)
-    if weight == 0:  # no error is known: all are as good, or as bad
-        return Cost(value=sum(value for value, _ in pairs) / len(pairs), stderr=float("inf"))
-    return Cost(value=sum(value * weight for value, weight in pairs) / weight, stderr=math.hypot(weight**-0.5, shared))
-
-
-def _beyond(stderr: float, shared: float) -> float:
-    """An error without the part that is shared."""
-    return math.sqrt(max(0.0, stderr**2 - shared**2)) if shared else stderr
 
 
 def _unmeasured(

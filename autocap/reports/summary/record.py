@@ -90,8 +90,8 @@ class ProgressSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSummary:
-    """One trial. cost: the chosen metric, 1 at the baseline, its error without the baseline's own. energy_pct,
-    time_pct: per iteration, against the baseline of its time; negative is less."""
+    """One trial. cost: the chosen metric, 1 at the baseline, with the errors of both. energy_pct, time_pct: per
+    iteration, against the baseline of its time; negative is less."""
 
     cap_w: tuple[float, ...]
     state: TrialState

@@ -1,5 +1,6 @@
 """Events in, Summary out: what a run came to, whether it ended, was killed, or still goes on."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -35,7 +36,6 @@ from autocap.reports.summary.baselines import reference, with_baselines
 from autocap.reports.summary.books import books, in_force
 from autocap.reports.summary.claims import claims, comparable, tuned_anew
 from autocap.reports.summary.gains import (
-    Measured,
     best_by_gpus,
     best_by_metric,
     break_even_s,
@@ -59,6 +59,7 @@ from autocap.reports.summary.record import (
     VersusBaseline,
     VersusCommon,
 )
+from autocap.reports.summary.together import Measured
 
 UNFINISHED = "killed or still running"
 _E = TypeVar("_E")
@@ -198,12 +199,14 @@ def _trials(events: Sequence[Event]) -> Iterator[TrialSummary]:
 def measured_trials(events: Sequence[Event]) -> list[Measured]:
     """The trials that were measured, each with the baseline that it is held against."""
     measured = []
+    begun_s = [event.t_s for event in all_of(StateEntered, events) if event.state is State.BASELINE]
     for event, baseline in with_baselines(events):
         if isinstance(event, BaselineMeasured) or baseline is None:
             continue
         measurement = event.measurement if isinstance(event, PerGpuTried) else event.trial.measurement
         if measurement:
-            measured.append(Measured(measurement=measurement, baseline=baseline))
+            search = bisect_right(begun_s, event.t_s)
+            measured.append(Measured(measurement=measurement, baseline=baseline, search=search))
     return measured
 
 

@@ -6,10 +6,11 @@ from autocap.config.values import shown
 from autocap.events import Event, State
 from autocap.events.search import PerGpuDecided, PerGpuTried
 from autocap.events.sweep import DISCARDED, FinishedRun
+from autocap.metrics import ratios
 from autocap.records import Measurement, Trial, TrialState
 from autocap.reports.summary.books import VALUED
 from autocap.reports.wording import granted, recurring, remembered, withdrawn
-from autocap.reports.wording.numbers import common_caps, times
+from autocap.reports.wording.numbers import common_caps, ratio, times
 from autocap.reports.wording.prices import ValueWording
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 from autocap.reports.wording.run import asked_for, explained
@@ -186,8 +187,7 @@ class Wording:
         drawn = f"{m.power_w:.1f} W {self.power}".rstrip()
         if m is baseline:
             return f"{drawn}; time and energy per iteration are known only against this, with {LOW_CONFIDENCE}"
-        time = times(m.period_s / baseline.period_s, m.period_rel_stderr)
-        energy = times(m.energy_per_iteration_j / baseline.energy_per_iteration_j, m.energy_rel_stderr)
+        time, energy = (times(ratio) for ratio in ratios(m, baseline).values())
         return f"{drawn}, time {time}, energy {energy} ({LOW_CONFIDENCE})"
 
     def _trial(self, trial: Trial) -> str:
@@ -195,7 +195,7 @@ class Wording:
         if trial.measurement is None:
             return f"{trial.cap_w:g} W: failed{reason}"
         verdict = " pruned" if trial.state is TrialState.PRUNED else ""
-        cost = f"{self.metric} {trial.cost:.4f} ± {trial.cost_stderr:.4f}"
+        cost = f"{self.metric} {ratio(trial.cost or 0.0, trial.cost_stderr)}"
         return f"{trial.cap_w:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
 
 

@@ -8,10 +8,10 @@ from autocap.records import same_limits
 from autocap.reports.summary.record import Summary
 from autocap.reports.summary.spent import Account, Books
 from autocap.reports.wording import run as wording
-from autocap.reports.wording.numbers import common_caps
+from autocap.reports.wording.numbers import Verdict, bound, change, common_caps, verdict
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 
-_SIGMAS = 2.0  # of a change that is smaller nothing is said but that it could not be told from none
+_SIGMAS = 2.0  # of what is said without its error
 _J_PER_KWH = 3.6e6
 _TINY = 1e-4  # whatever is smaller has an exponent
 
@@ -69,8 +69,13 @@ def _changes(summary: Summary) -> str:
 
 
 def _change(name: str, percent: float, stderr: float | None) -> str:
-    if stderr is None or not abs(percent) > _SIGMAS * stderr:
-        return f"no measurable change in {name}"
+    match verdict(percent, stderr):
+        case Verdict.UNKNOWN:
+            return f"change in {name} not known ({change(percent, stderr)})"
+        case Verdict.NONE:
+            return f"no change in {name} beyond {_up(bound(percent, stderr or 0.0))} %"
+        case Verdict.CHANGE:
+            pass
     size = f"{abs(percent):.0f}" if abs(percent) >= 0.95 else f"{abs(percent):.1g}"
     return f"{size} % {'less' if percent < 0 else 'more'} {name}"
 
@@ -82,9 +87,27 @@ def _saved(summary: Summary) -> str:
         return ""
     joules, stderr_j = versus.net_energy_j, versus.net_energy_stderr_j
     # What the baseline would have used is known no better than the baseline.
-    if stderr_j is None or not abs(joules) > _SIGMAS * stderr_j:
-        return "in this run, search included, no measurable saving"
-    return _amount(summary, joules)
+    of_all_j = _whole_j(summary, joules)
+    percent, stderr = 100 * joules / of_all_j, None if stderr_j is None else 100 * stderr_j / of_all_j
+    match verdict(percent, stderr):
+        case Verdict.UNKNOWN:
+            return f"whether anything was saved in this run, search included, is not known ({change(percent, stderr)})"
+        case Verdict.NONE:
+            most = _up(bound(percent, stderr or 0.0))
+            return f"in this run, search included, nothing saved or lost beyond {most} % of its energy"
+        case Verdict.CHANGE:
+            return _amount(summary, joules)
+
+
+def _whole_j(summary: Summary, beyond_j: float) -> float:
+    """What the baseline would have used for all of the run, joules; the run used so many beyond that."""
+    used_j = summary.totals.energy_j if summary.totals is not None else 0.0
+    return max(used_j - beyond_j, abs(beyond_j)) or 1.0
+
+
+def _up(percent: float) -> str:
+    """A bound, rounded up to a whole percent, to a tenth below 1."""
+    return f"{math.ceil(percent)}" if percent > 1 else f"{math.ceil(10 * percent) / 10:.1g}"
 
 
 def _amount(summary: Summary, joules: float) -> str:

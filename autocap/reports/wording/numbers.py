@@ -2,34 +2,71 @@
 
 import math
 from collections.abc import Sequence
+from enum import Enum, auto
 
+from autocap.records import Cost
+
+_SIGMAS = 2.0  # of a change that is told from none
+_SMALL = 5.0  # percent: what surely is no more may be called none, with how much that is
+_LEAST_SHOWN = 0.05  # of an error, percent, with one digit after the point; a smaller one would be shown as none
 _MANY = 4  # different caps on the GPUs of one job, of which a range says enough
 
 
-def with_error(value: float, error: float) -> str:
-    """`0.1834 ± 0.0007`: to the second digit of the error, or its first where that is 3 or more."""
-    if not 0 < error < math.inf:
+class Verdict(Enum):
+    """What may be said of a change that was measured."""
+
+    CHANGE = auto()
+    NONE = auto()  # bounded, by `bound`
+    UNKNOWN = auto()
+
+
+def with_error(value: float, error: float | None) -> str:
+    """`0.1834 ± 0.0007`: to the second digit of the error, or its first where that is 3 or more; without an error where
+    none is known."""
+    if error is None or not 0 < error < math.inf:
         return f"{value:.6g}"
     first = math.floor(math.log10(error))
     digits = max(0, -first if error >= 2.95 * 10**first else 1 - first)
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
-def with_rel_error(value: float, rel_error: float) -> str:
+def ratio(value: float, error: float | None) -> str:
+    """`0.7246 ± 0.0237`, of something over the baseline's; without an error where none is known."""
+    return f"{value:.4f}" if error is None or not error < math.inf else f"{value:.4f} ± {error:.4f}"
+
+
+def with_rel_error(value: float, rel_error: float | None) -> str:
     """The same, given the error as a share of the value."""
-    return with_error(value, value * rel_error)
+    return with_error(value, None if rel_error is None else value * rel_error)
 
 
-def times(ratio: float, rel_error: float) -> str:
+def times(ratio: Cost) -> str:
     """`×1.044 ± 0.022`: how many times as much as something else."""
-    return f"×{with_rel_error(ratio, rel_error)}"
+    return f"×{with_error(ratio.value, ratio.stderr)}"
 
 
 def change(percent: float | None, stderr: float | None) -> str:
     """`-5.2 ± 1.5 %`, without an error where none is known, and a dash where nothing is."""
     if percent is None:
         return "–"
-    return f"{percent:+.1f} %" if stderr is None else f"{percent:+.1f} ± {stderr:.1f} %"
+    if stderr is None or not stderr < math.inf:
+        return f"{percent:+.1f} %"
+    digits = 1 if stderr == 0 or stderr >= _LEAST_SHOWN else -math.floor(math.log10(stderr))
+    return f"{percent:+.{digits}f} ± {stderr:.{digits}f} %"
+
+
+def verdict(percent: float, stderr: float | None) -> Verdict:
+    """What a change, percent, with its standard error says: unknown is not none."""
+    if stderr is None or not stderr < math.inf:
+        return Verdict.UNKNOWN
+    if abs(percent) > _SIGMAS * stderr:
+        return Verdict.CHANGE
+    return Verdict.NONE if bound(percent, stderr) <= _SMALL else Verdict.UNKNOWN
+
+
+def bound(percent: float, stderr: float) -> float:
+    """What a change is surely not beyond, either way, percent."""
+    return abs(percent) + _SIGMAS * stderr
 
 
 def common_caps(caps_w: Sequence[float]) -> str:

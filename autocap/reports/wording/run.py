@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from autocap.events import Decided, Event, MetricInfo, State, WouldTry
-from autocap.metrics import DEFAULT_K
+from autocap.metrics import DEFAULT_K, ratios
 from autocap.records import Measurement
 from autocap.reports.document import Fact, Table
 from autocap.reports.summary.baselines import Row, rows
-from autocap.reports.summary.gains import changes_pct
+from autocap.reports.summary.gains import ENERGY, TIME, changes_pct
 from autocap.reports.summary.record import (
     PREDICTED,
     BestCap,
@@ -18,7 +18,7 @@ from autocap.reports.summary.record import (
 )
 from autocap.reports.summary.summarise import UNFINISHED, all_of, last_of
 from autocap.reports.wording import granted
-from autocap.reports.wording.numbers import change, common_caps, times, with_error, with_rel_error
+from autocap.reports.wording.numbers import change, common_caps, ratio, times, with_error, with_rel_error
 from autocap.reports.wording.proxy import LOW_CONFIDENCE, lasted, mark, per_iteration
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
@@ -251,7 +251,7 @@ def per_gpu(summary: Summary) -> list[str]:
         ("time", versus.time_pct, versus.time_stderr_pct),
         (summary.metric.name, versus.metric_pct, versus.metric_stderr_pct),
     ]
-    changed = ", ".join(f"{name} {_signed(pct or 0.0, stderr or 0.0)} %" for name, pct, stderr in changes)
+    changed = ", ".join(f"{name} {_signed(pct, stderr)}" for name, pct, stderr in changes)
     return [f"caps per GPU {caps_w} W: {changed} per iteration, against the common cap"]
 
 
@@ -281,7 +281,7 @@ def trial_cells(trial: TrialSummary, baseline: Measurement) -> list[str]:
     note = trial.state.value if trial.reason is None else f"{trial.state.value}: {trial.reason}"
     if trial.measurement is None or trial.cost is None or trial.cost_stderr is None:
         return ["–"] * 6 + [note]
-    return [*measured(trial.measurement, baseline), f"{trial.cost:.4f} ± {trial.cost_stderr:.4f}", note]
+    return [*measured(trial.measurement, baseline), ratio(trial.cost, trial.cost_stderr), note]
 
 
 def measured(m: Measurement, baseline: Measurement) -> list[str]:
@@ -291,8 +291,8 @@ def measured(m: Measurement, baseline: Measurement) -> list[str]:
     seconds = with_rel_error(m.period_s, m.period_rel_stderr)
     joules = with_rel_error(m.energy_per_iteration_j, m.energy_rel_stderr)
     if m.is_relative:
-        seconds = "×1" if m is baseline else times(1 + time / 100, m.period_rel_stderr)
-        joules = "×1" if m is baseline else times(1 + energy / 100, m.energy_rel_stderr)
+        both = ratios(m, baseline)
+        seconds, joules = ("×1" if m is baseline else times(both[name]) for name in (TIME, ENERGY))
     return [
         f"{m.power_w:.1f}",
         seconds,
@@ -305,8 +305,8 @@ def measured(m: Measurement, baseline: Measurement) -> list[str]:
 def _metric_of(versus: VersusBaseline | None) -> str:
     if versus is None or versus.metric_pct is None or versus.metric_stderr_pct is None:
         return "–"
-    return f"{1 + versus.metric_pct / 100:.4f} ± {versus.metric_stderr_pct / 100:.4f}"
+    return ratio(1 + versus.metric_pct / 100, versus.metric_stderr_pct / 100)
 
 
-def _signed(pct: float, stderr: float) -> str:
-    return f"{'+' if pct >= 0 else ''}{with_error(pct, stderr)}"
+def _signed(pct: float | None, stderr: float | None) -> str:
+    return "–" if pct is None else f"{'+' if pct >= 0 else ''}{with_error(pct, stderr)} %"
