@@ -17,6 +17,11 @@ from autocap.progress.calls.target import call_target
 from autocap.progress.regex import compile_pattern
 from autocap.spelling import did_you_mean
 
+_QUICK = {
+    "target_stderr": config.QUICK_TARGET_STDERR,
+    "trial_seconds": config.QUICK_TRIAL_SECONDS,
+    "wait": config.QUICK_WAIT_SECONDS,
+}
 _NO_CONFIG = "take no settings from autocap.toml and AUTOCAP_* variables"
 
 
@@ -102,6 +107,8 @@ def observing() -> bool:
 
 def _made(args: argparse.Namespace, command: str) -> RunConfig:
     given = vars(args)
+    if given.get("quick", False):
+        given = {**_QUICK, **given}
     _check_caps(given)
     metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
     tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())

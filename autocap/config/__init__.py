@@ -14,6 +14,8 @@ METRIC = "eds"
 TARGET_STDERR = 0.005
 TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
+# With --quick, for whatever of the three is not given.
+QUICK_TARGET_STDERR, QUICK_TRIAL_SECONDS, QUICK_WAIT_SECONDS = 0.02, 5.0, 45.0
 STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes do with calls or a period in the power
 CALLS_WITHIN_SECONDS = 10.0  # how long it waits for a call, where calls can be counted, before it takes that period
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
@@ -124,6 +126,15 @@ class TuneConfig:
     wait_s: Annotated[
         float, _search("--wait S", _seconds, f"longest wait for steady activity (default: {WAIT_SECONDS:g})")
     ] = WAIT_SECONDS
+    quick: Annotated[
+        bool,
+        _search(
+            "--quick",
+            None,
+            f"for a job of a few minutes, rougher and shorter trials: --target-stderr {100 * QUICK_TARGET_STDERR:g}% "
+            f"--trial-seconds {QUICK_TRIAL_SECONDS:g} --wait {QUICK_WAIT_SECONDS:g}, where these are not given",
+        ),
+    ] = False
     prune_sigmas: float = 3.0
     min_batches: int = 8
     iterations: Annotated[
