@@ -19,7 +19,7 @@ from autocap.events import State
 from autocap.measurement.batches import pool
 from autocap.measurement.prober import Prober
 from autocap.metrics import slowdown
-from autocap.progress import Progress
+from autocap.progress import LONGER, Progress
 from autocap.records import Cost, Measurement, TrialState
 
 _CLEAR = 3.0  # standard errors that a cap is better than the baseline by, to be kept unconfirmed
@@ -79,10 +79,13 @@ class Ending:
     ) -> None:
         self._config, self._out, self._intake = config, outbox, intake
         self._prober, self._progress, self._usual = prober, progress, usual_iterations
+        self._searched = False
         self._look_s = 0.0  # when to look again whether something is to be kept
 
     def hasten(self, search: Search) -> None:
-        """Have trials take no more than their part of what is left of the job, where that is known."""
+        """A search begins, or may: have trials take no more than their part of what is left of the job, where that is
+        known."""
+        self._searched = True
         left_s = None if search.has_own_length else self._left_s(search.first)
         limit_s = self._config.trial_s
         if left_s is not None:
@@ -108,8 +111,8 @@ class Ending:
                 t_s=self._out.now_s,
                 cap_w=best.cap_w,
                 confirmed=False,
-                reason=f"{self._shown(search, best)} is the best so far, and the job ends in about {left_s:.0f} s, before "
-                "it could be confirmed",
+                reason=f"{self._shown(search, best)} is the best so far, and the job ends in about {left_s:.0f} s, "
+                "before it could be confirmed",
                 measurement=best.measurement,
                 baseline=search.first,
                 expected=search.expectation(),
@@ -130,7 +133,12 @@ class Ending:
     def _why(self, phase: Phase, ended: str) -> str | None:
         match phase:
             case Waiting() if self._progress.trouble is not None:
-                return f"{ended} after {self._out.now_s:.0f} s, and {self._progress.trouble}; {self._progress.advice}"
+                why, advice = self._progress.trouble, self._progress.advice
+                advice = advice.removeprefix(f"{LONGER}, or ")  # which is too late
+                after = f"{ended} after {self._out.now_s:.0f} s"
+                return f"{after} without a count of its iterations: {why}; {advice}"
+            case Waiting() | Baseline() if self._searched:
+                return f"{ended} while its baseline was measured anew, as it had changed; {self._remedy()}"
             case Waiting() | Baseline():
                 return f"{ended} before its baseline was measured; {self._remedy()}"
             case Exploring(exploration=exploration):
