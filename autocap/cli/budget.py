@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autocap.manager.plan import BudgetPlan
     from autocap.openadr.source import VtnSource
 
-_WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
+WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
 _SHARED = ("fair", "throughput", "energy")
 # Which options are whose: of a budget that begins, of a word to one that runs, of a plan.
 _BEGINS = (
@@ -150,7 +150,7 @@ class Budget:
         if not args.words and args.schedule is None:
             raise UsageError("the watts are missing; write `autocap budget WATTS`, or --simulate JOBS.csv")
         word = args.words[0] if args.words else ""
-        if word in _WORDS:
+        if word in WORDS:
             return _speak(args, word, args.words[1:])
         if len(args.words) > 1:
             raise UsageError(f"'{args.words[1]}' is one word too many; give the watts alone")
@@ -167,8 +167,8 @@ def _refuse(args: argparse.Namespace, options: tuple[str, ...], of: str) -> None
 def _watts(text: str) -> float:
     watts = values.number_or_none(text)
     if watts is None:
-        meant = did_you_mean(text, _WORDS)
-        raise UsageError(f"{values.shown(text)} is no budget{meant}; give watts, or one of {', '.join(_WORDS)}")
+        meant = did_you_mean(text, WORDS)
+        raise UsageError(f"{values.shown(text)} is no budget{meant}; give watts, or one of {', '.join(WORDS)}")
     if not 1 <= watts <= 1e9:
         raise UsageError(f"a budget of {watts:g} W is none; give 1 to 1000000000 W")
     return watts
@@ -201,7 +201,7 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
     from autocap.cli import budget_words
 
     _refuse(args, _BEGINS, f"`autocap budget {word}`")
-    if len(rest) > _WORDS[word] or (len(rest) < _WORDS[word] and args.policy is None):
+    if len(rest) > WORDS[word] or (len(rest) < WORDS[word] and args.policy is None):
         wanted = {"set": "WATTS", "weight": "the PID of a job and its weight"}.get(word, "nothing")
         raise UsageError(f"`autocap budget {word}` is followed by {wanted}")
     if args.json and word != "status":

@@ -8,7 +8,7 @@ from autocap.streams import put
 
 
 class Help:
-    """Show what autocap can do, or the options of one command, as `autocap COMMAND --help all` does; or print a page of
+    """Show what autocap can do, or the options of one command, as `autocap COMMAND --help` does; or print a page of
     the documentation, such as `no-cap-kept`, or `docs/attach` where a command has the same name."""
 
     is_session = False
@@ -17,6 +17,7 @@ class Help:
         parser.add_argument(
             "command", metavar="COMMAND|PAGE", nargs="?", type=values.word, help="the command to explain, or the page"
         )
+        parser.add_argument("all", metavar="all", nargs="?", choices=("all",), help="of a command: every option")
 
     def run(self, args: argparse.Namespace) -> int:
         from autocap.cli import COMMANDS, overview, parser_of  # which import this module by its name
@@ -26,7 +27,7 @@ class Help:
         if page is not None:
             put(*page.splitlines())
         else:
-            (overview() if name is None else parser_of(name)[1]).print_help()
+            (overview() if name is None else parser_of(name)[1]).print_help(whole=args.all is not None)
         return 0
 
 

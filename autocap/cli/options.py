@@ -40,7 +40,7 @@ def declare(
             for option in of_group:
                 _add(added, option, command)
             if group is Group.RUNNING:
-                added.add_argument("--no-config", action="store_true", help=_NO_CONFIG)
+                added.add_argument("--no-config", action="store_true", help=_NO_CONFIG).rare = True  # type: ignore[attr-defined]
 
 
 def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
@@ -52,7 +52,8 @@ def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) 
     else:
         kind = {"action": "append" if option.repeated else "store", "type": option.read, "choices": option.choices}
         kind["metavar"] = option.usage.partition(" ")[2] or None
-    group.add_argument(*flags, default=argparse.SUPPRESS, help=text, **kind)
+    added = group.add_argument(*flags, default=argparse.SUPPRESS, help=text, **kind)
+    added.rare = not option.common  # type: ignore[attr-defined]  # for the short help
 
 
 def run_config(args: argparse.Namespace, command: str) -> RunConfig:

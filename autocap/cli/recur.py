@@ -20,7 +20,7 @@ from autocap.streams.terminal import columns, encoding_of
 if TYPE_CHECKING:  # it imports numpy, which is to come after the clock
     from autocap.recur.store import RecurStore
 
-_WORDS = ("status", "reset")
+WORDS = ("status", "reset")
 _REQUIRED = ("--name", "--batch-sizes", "--target")
 
 
@@ -76,9 +76,9 @@ def recur_config(args: argparse.Namespace) -> RecurConfig:
 
 def _speak(args: argparse.Namespace) -> int:
     word, *names = args.words
-    if word not in _WORDS:
+    if word not in WORDS:
         raise UsageError(
-            f"'{word}' is neither an option nor a word of `autocap recur`{did_you_mean(word, _WORDS)}; write the job's "
+            f"'{word}' is neither an option nor a word of `autocap recur`{did_you_mean(word, WORDS)}; write the job's "
             "command behind `--`"
         )
     if args.child is not None or any(option.keyword in vars(args) for option in options_of(RecurConfig, "recur")):

@@ -64,9 +64,21 @@ class TuneConfig:
 
     metric: Annotated[
         Metric,
-        _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})", usual=tuple(METRICS)),
+        _metric(
+            "--metric NAME",
+            values.word,
+            f"{', '.join(METRICS)} (default: {METRIC})",
+            usual=tuple(METRICS),
+            short="-m",
+            common=True,
+        ),
         _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
-        _metric("--max-slowdown X%", values.percentage, "longest time per iteration allowed, against the baseline"),
+        _metric(
+            "--max-slowdown X%",
+            values.percentage,
+            "longest time per iteration allowed, against the baseline",
+            common=True,
+        ),
         _metric(
             "--energy-price MONEY",
             values.not_negative("money per kWh"),
@@ -133,6 +145,7 @@ class TuneConfig:
             None,
             f"for a job of a few minutes, rougher and shorter trials: --target-stderr {100 * QUICK_TARGET_STDERR:g}% "
             f"--trial-seconds {QUICK_TRIAL_SECONDS:g} --wait {QUICK_WAIT_SECONDS:g}, where these are not given",
+            common=True,
         ),
     ] = False
     prune_sigmas: float = 3.0
@@ -143,6 +156,7 @@ class TuneConfig:
             "--iterations N",
             values.count,
             "how many the whole job has (with a period: from now on): no search that cannot pay back",
+            common=True,
         ),
     ] = None
     retune: Annotated[
@@ -156,7 +170,7 @@ class TuneConfig:
         ),
     ] = RETUNE
     observe: Annotated[
-        bool, _device("--observe", None, "set nothing: measure, report, and say what would be tried")
+        bool, _device("--observe", None, "set nothing: measure, report, and say what would be tried", common=True)
     ] = False
     per_gpu: Annotated[
         bool,
@@ -210,6 +224,7 @@ class RunConfig:
             "auto, nvml, rapl (CPU packages), emulated[:PROFILE], or KIND[:ARG] of a registered plug-in "
             f"(default: {DEVICE})",
             usual=(DEVICE, "nvml", "rapl", "emulated"),
+            common=True,
         ),
     ] = DEVICE
     actuator: Annotated[
@@ -251,6 +266,7 @@ class RunConfig:
             values.gpu_list,
             "indices, ranges or UUIDs of GPUs or CPU packages, by comma (default: those the job uses)",
             commands=_TUNING,
+            common=True,
         ),
     ] = None
     nodes: Annotated[
@@ -279,6 +295,7 @@ class RunConfig:
             commands=_TUNING,
             help_in={"attach": f"{', '.join(PROGRESS_KINDS['attach'])} (default: {PROGRESS})"},
             usual=(PROGRESS, "steps", "calls", "period", "regex:", "speed"),
+            common=True,
         ),
     ] = PROGRESS
     rates: Annotated[
@@ -359,11 +376,18 @@ class RunConfig:
         ),
     ] = None
     out: Annotated[
-        Path | None, _running("--out DIR", values.path, "run directory (default: autocap-runs/<start>-<pid>)")
+        Path | None,
+        _running(
+            "--out DIR",
+            values.path,
+            "run directory (default: autocap-runs/<start>-<pid>)",
+            short="-o",
+            common=True,
+        ),
     ] = None
     force: Annotated[bool, _running("--force", None, "replace the run that --out holds")] = False
     json: Annotated[bool, _running("--json", None, "print the result as one last line on stdout")] = False
-    quiet: Annotated[bool, _running("--quiet", None, "print nothing on stderr")] = False
+    quiet: Annotated[bool, _running("--quiet", None, "print nothing on stderr", short="-q", common=True)] = False
     verbose: Annotated[bool, _running("--verbose", None, "debug log on stderr", short="-v")] = False
     prometheus: Annotated[
         tuple[str, int] | None,
