@@ -169,7 +169,7 @@ def test_without_matplotlib_the_user_is_told_what_to_install(
     assert main(["period", str(trace), "--plots", str(tmp_path / "plots")]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "autocap: plots need matplotlib; install it with `pip install 'autocap[plots]'`\n"
+    assert err == "autocap: plots need matplotlib; install it with `pip install matplotlib`\n"
 
 
 def test_a_directory_for_plots_that_cannot_be_made_is_named(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@ unexplained."""
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +72,12 @@ def test_every_page_that_a_message_names_is_printed_by_help() -> None:
     assert {"no-cap-kept", "strategies", "node-power", "docs/helper"} <= named
     assert [page for page in named if not (ROOT / "docs" / f"{page.removeprefix('docs/')}.md").is_file()] == []
     assert [text for text in texts if re.search(r"docs/[a-z-]+\.md", text)] == [], "say `autocap help PAGE`"
+
+
+def test_what_a_message_has_installed_can_be_installed_from_a_checkout_too() -> None:
+    """There is no autocap on an index: its extras cannot be had by that name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    declared = {re.split(r"[<>=]", one)[0] for of_extra in extras.values() for one in of_extra}
+    told = set(re.findall(r"pip install '?([\w{-]+)", sources()))
+    assert {"matplotlib", "prometheus-client", "torch"} <= told
+    assert {name for name in told if not name.startswith(("{", "-"))} <= declared
