@@ -11,6 +11,7 @@ from autocap.reports.summary.gains import changes_pct
 from autocap.reports.summary.record import (
     PREDICTED,
     BestCap,
+    ChosenSummary,
     ParetoPoint,
     Summary,
     TrialSummary,
@@ -151,6 +152,16 @@ def has_tried(summary: Summary) -> bool:
 def kept(summary: Summary) -> str:
     """The remark of the row of the cap that was kept."""
     return KEPT if summary.chosen is not None and summary.chosen.confirmed else KEPT_UNCONFIRMED
+
+
+def chosen(one: ChosenSummary) -> str:
+    """The caps that were kept in a line."""
+    sure = f"{common_caps(one.cap_w)} W, {'' if one.confirmed else 'not '}confirmed"
+    m = one.measurement
+    if m is None or m.is_relative:
+        return sure
+    time_s, energy_j = with_rel_error(m.period_s, m.period_rel_stderr), m.energy_per_iteration_j
+    return f"{sure}: {time_s} s and {with_rel_error(energy_j, m.energy_rel_stderr)} J per iteration"
 
 
 def undecided(summary: Summary) -> bool:
