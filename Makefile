@@ -75,3 +75,4 @@ lint: venv
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy -p autocap -p bench
+	$(VENV)/bin/python -m tests.docs.typed
