@@ -4,7 +4,7 @@
 # make test    the tests
 # make lint    formatting, lint and types
 # make venv    only install, into .venv
-# make test-frameworks    the tests with Hugging Face, Lightning, accelerate and torchrun, which it installs
+# make test-frameworks    the tests with Hugging Face, Lightning, accelerate, torchrun and the trackers, which it installs
 #
 # PYTHON=python3.12 picks the interpreter for .venv (3.11 or later).
 
@@ -66,9 +66,9 @@ test: venv
 test-frameworks: venv
 	@test $(FRAMEWORKS) -nt $(INSTALLED) || { \
 	    $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	        -e '.[workloads,dev,frameworks]' && touch $(FRAMEWORKS) || \
+	        -e '.[workloads,dev,frameworks,wandb,mlflow,tensorboard]' && touch $(FRAMEWORKS) || \
 	    echo "the frameworks cannot be installed here; their tests are skipped" >&2; }
-	$(VENV)/bin/python -m pytest tests/frameworks -rs -n 2 --dist loadfile --ignore-glob='*/test_ray*'
+	$(VENV)/bin/python -m pytest tests/frameworks tests/tracking/test_sinks.py -rs -n 2 --dist loadfile --ignore-glob='*/test_ray*'
 	$(VENV)/bin/python -m pytest tests/frameworks/test_ray*.py -rs -n 2 --dist loadfile
 
 lint: venv

@@ -108,8 +108,10 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
     if args.json:
         put_json(report.result)
     elif not (args.html or args.plots):
-        warnings = (f"warning: {warning}" for warning in report.document.warnings)
-        put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)), *warnings)
+        width = columns(sys.stdout)
+        warnings = [f"warning: {warning}" for warning in report.document.warnings]
+        folded = warnings if width is None else [part for one in warnings for part in text.folded(one, width)]
+        put(*text.lines(report.document, width, encoding_of(sys.stdout)), *folded)
 
 
 def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> list[Event]:
