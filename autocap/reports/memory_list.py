@@ -19,6 +19,7 @@ def document(entries: Sequence[Entry], now: datetime) -> Document:
         heading="remembered jobs, the one used last first",
         titles=TITLES,
         rows=tuple(_row(entry, now) for entry in entries),
+        below=(TITLES.index("job"),),
         spare=tuple(TITLES.index(title) for title in ("on", "runs", "measured")),
         left=(0, 1, 2),
     )

@@ -33,6 +33,7 @@ def document(runs: Sequence[PastRun], place: PurePath) -> Document:
         titles=TITLES,
         rows=tuple(map(_row, runs)),
         spare=_SPARE,
+        below=(TITLES.index("command"),),
         left=_LEFT,
     )
     return plain("Runs", (table,))
