@@ -59,7 +59,7 @@ class Budget:
         parser.usage = (
             "autocap budget WATTS [options]\n"
             "       autocap budget set WATTS | weight PID W | status [--json] | watch | end\n"
-            "       autocap budget --simulate JOBS.csv [--budget LIST] [--curves FILE] [--plots DIR] [--json]"
+            "       autocap budget --simulate JOBS.csv [--budget LIST] [--curves FILE] [--plots] [--json]"
         )
         parser.add_argument(
             "words", metavar="WATTS", nargs="*", help="how many there are, or a word to the budget that runs"
@@ -136,15 +136,18 @@ class Budget:
         planned.add_argument(
             "--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s"
         )
-        planned.add_argument("--plots", metavar="DIR", type=values.path, help="draw it as budget.png in DIR")
+        planned.add_argument(
+            "--plots", action="store_true", help="draw it as budget.png into --out, or here (needs matplotlib)"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         if args.simulate is not None:
-            _refuse(args, _BEGINS, "--simulate")
+            _refuse(args, tuple(name for name in _BEGINS if name != "out" or not args.plots), "--simulate")
             if args.words:
                 raise UsageError(f"--simulate touches no device, and takes no word '{args.words[0]}'; see --budget")
             budgets, rules = args.budget or amounts(USUAL), args.policy or POLICIES
-            simulate(args.simulate, budgets, rules, curves=args.curves, plots=args.plots, as_json=args.json)
+            plots = (args.out or Path()) if args.plots else None
+            simulate(args.simulate, budgets, rules, curves=args.curves, plots=plots, as_json=args.json)
             return 0
         _refuse(args, _PLANS, "a budget without --simulate")
         if not args.words and args.schedule is None:

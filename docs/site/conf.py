@@ -4,7 +4,7 @@ The pages are those of docs/ and bench/, as they are read in the repository; wha
 of commands, from their parsers, and that of Python, from the docstrings.
 """
 
-import sys
+import runpy
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -13,9 +13,6 @@ from autocap.version import __version__
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
-import reference  # noqa: E402
-
 project, version, release = "autocap", __version__, __version__
 author = "The autocap developers"
 copyright = author
@@ -39,7 +36,7 @@ man_pages = [
 ]
 
 
-(HERE / "commands.rst").write_text(reference.text())
+(HERE / "commands.rst").write_text(runpy.run_path(str(HERE / "reference.py"))["text"]())
 
 
 def setup(app: Sphinx) -> None:

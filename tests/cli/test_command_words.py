@@ -155,6 +155,15 @@ def test_the_options_of_one_letter_are_those_that_they_stand_for() -> None:
     assert (args.metric, str(args.out), args.quiet) == ("energy", "there", True)
 
 
+def test_pages_and_pictures_are_asked_for_alike_in_all_commands() -> None:
+    found = {name: parser_of(name)[1]._option_string_actions for name in COMMANDS}
+    having = {name for name, options in found.items() if {"--html", "--plots"} & options.keys()}
+    assert having == {"report", "period", "recur", "budget"}
+    for name in having:
+        assert all(found[name][flag].nargs == 0 for flag in ("--html", "--plots") if flag in found[name]), name
+        assert "--out" in found[name], name
+
+
 def test_attach_takes_a_number_for_the_process(cli: Cli, here: Here) -> None:
     for words in (["attach", "999999999"], ["attach", "--pid", "999999999"]):
         require_refused(cli, here(*words, "--device", "emulated"), 1, "999999999")

@@ -442,3 +442,10 @@ def test_under_sudo_runs_are_read_with_the_rights_of_the_user(tuned: Path, tmp_p
     told = json.loads(os.read(reading, 10_000))
     os.close(reading)
     assert told == [54321, ["theirs", None], ["killed", None], ["roots", "Permission denied"]]
+
+
+def test_a_page_is_written_where_it_is_asked_for(tuned: Path, tmp_path: Path, said: Said) -> None:
+    before = set(tuned.iterdir())
+    said("report", str(tuned), "--html", "--out", str(tmp_path / "there"))
+    assert (tmp_path / "there" / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert set(tuned.iterdir()) == before
