@@ -4,6 +4,7 @@ WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED w
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
@@ -57,7 +58,8 @@ class Controller:
     new_strategy: builds the strategy once the baseline is known, from that, the trials of the searches before and the
     caps that it may ask for.
     idle: what was seen of the machine at rest before. remembered: of an earlier run; `None` where nothing is. finish_s:
-    by when the job is to be done, on the run's clock. usual_iterations: of the whole job when it ran before.
+    by when the job is to be done, on the run's clock. usual_iterations: of the whole job when it ran before, by
+    what counts them.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Controller:
         idle: IdleWatch | None = None,
         remembered: Remembered | None = None,
         finish_s: float | None = None,
-        usual_iterations: float | None = None,
+        usual_iterations: Callable[[str], float | None] = lambda progress: None,
     ) -> None:
         self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did

@@ -4,6 +4,7 @@ When a job ends is known from its iterations: the user says how many there are, 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -66,7 +67,7 @@ class Best:
 
 
 class Ending:
-    """usual_iterations: of the whole job in earlier runs, `None` where nobody knows."""
+    """usual_iterations: of the whole job in earlier runs, by what counts them; `None` where nobody knows."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Ending:
         intake: Intake,
         prober: Prober,
         progress: Progress,
-        usual_iterations: float | None,
+        usual_iterations: Callable[[str], float | None],
     ) -> None:
         self._config, self._out, self._intake = config, outbox, intake
         self._prober, self._progress, self._usual = prober, progress, usual_iterations
@@ -163,9 +164,10 @@ class Ending:
             return None
         if self._config.iterations is not None:
             return max(0.0, self._config.iterations - done) * baseline.period_s
-        if self._usual is None or done > self._usual:  # it is longer this time
+        usual = self._usual(self._progress.kind)
+        if usual is None or done > usual:  # it is longer this time
             return None
-        return (self._usual - done) * baseline.period_s
+        return (usual - done) * baseline.period_s
 
     def _trial_s(self, search: Search) -> float:
         """What a trial of this search takes, seconds; as long as one may where none has ended."""

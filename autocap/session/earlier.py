@@ -86,10 +86,10 @@ class Earlier:
             return alike[-1] if alike[-1] in costs else None
         return min(costs, key=lambda cap_w: costs[cap_w], default=None)
 
-    @property
-    def job_iterations(self) -> float | None:
-        """How many the whole job had when it last ran to its end; `None` where nobody knows."""
-        return next((one.job_iterations for one in reversed(self.curves) if one.job_iterations is not None), None)
+    def job_iterations(self, progress: str) -> float | None:
+        """How many the whole job had when it last ran to its end, as that counts them; `None` where nobody knows."""
+        alike = [one.job_iterations for one in self.curves if one.progress == progress]
+        return next((iterations for iterations in reversed(alike) if iterations is not None), None)
 
 
 NOTHING = Earlier()

@@ -166,3 +166,11 @@ def test_whenever_the_end_that_is_remembered_comes_a_cap_that_is_kept_is_truly_b
         base_j = RESNET50.default_time_s * float(RESNET50.power_w(260.0))
         assert decided.measurement is not None
         assert decided.measurement.energy_per_iteration_j < base_j
+
+
+def test_iterations_that_were_counted_otherwise_say_nothing_of_the_end() -> None:
+    (curve,) = before(SHORT).curves
+    otherwise = Earlier(curves=(replace(curve, progress="period"),))
+    assert (otherwise.job_iterations("period"), otherwise.job_iterations("steps")) == (SHORT, None)
+    (decided,) = decisions(ran(SHORT, otherwise))
+    assert decided.cap_w is None
