@@ -4,7 +4,9 @@
 # make test    the tests
 # make lint    formatting, lint and types
 # make venv    only install, into .venv
-# make test-frameworks    the tests with Hugging Face, Lightning, accelerate and torchrun, which it installs
+# make docs    the documentation as a site that can be searched, and a manual page, in build/docs; LINKS=1: links to
+#              elsewhere are looked up as well
+# make test-frameworks    the tests with Hugging Face, Lightning, accelerate, torchrun and the trackers, which it installs
 #
 # PYTHON=python3.12 picks the interpreter for .venv (3.11 or later).
 
@@ -12,8 +14,9 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 FRAMEWORKS := $(VENV)/.frameworks
+SITE := $(VENV)/.site
 
-.PHONY: demo demo-budget demo-cluster test test-frameworks lint venv
+.PHONY: demo demo-budget demo-cluster docs test test-frameworks lint venv
 
 venv: $(INSTALLED)
 
@@ -66,12 +69,24 @@ test: venv
 test-frameworks: venv
 	@test $(FRAMEWORKS) -nt $(INSTALLED) || { \
 	    $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	        -e '.[workloads,dev,frameworks]' && touch $(FRAMEWORKS) || \
+	        -e '.[workloads,dev,frameworks,wandb,mlflow,tensorboard]' && touch $(FRAMEWORKS) || \
 	    echo "the frameworks cannot be installed here; their tests are skipped" >&2; }
-	$(VENV)/bin/python -m pytest tests/frameworks -rs -n 2 --dist loadfile --ignore-glob='*/test_ray*'
+	$(VENV)/bin/python -m pytest tests/frameworks tests/tracking/test_sinks.py -rs -n 2 --dist loadfile --ignore-glob='*/test_ray*'
 	$(VENV)/bin/python -m pytest tests/frameworks/test_ray*.py -rs -n 2 --dist loadfile
 
 lint: venv
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy -p autocap -p bench
+	$(VENV)/bin/python -m tests.docs.typed
+
+# A link to a page or a heading that is not there is an error.
+SPHINX := $(VENV)/bin/python -m sphinx --fail-on-warning --keep-going --quiet -c docs/site . build/docs
+docs: venv
+	@test $(SITE) -nt $(INSTALLED) || { \
+	    $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]' && \
+	    touch $(SITE); }
+	$(SPHINX)/html -b html
+	$(SPHINX)/man -b man
+	$(if $(LINKS),$(SPHINX)/links -b linkcheck)
+	@echo "build/docs/html/docs/site/index.html, build/docs/man/autocap.1"

@@ -5,12 +5,16 @@ from autocap.version import __version__
 TYPE_CHECKING = False  # importing typing costs more than all the rest here; type checkers take this name as true
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
     from types import ModuleType
+    from typing import Unpack
 
     from autocap import integrations, metrics, records
-    from autocap.integrations.tuned import OptionValue, Tuned
+    from autocap.integrations.options import TuneOptions
+    from autocap.integrations.result import Result
+    from autocap.integrations.tuned import Tuned
 
-__all__ = ["__version__", "integrations", "metrics", "records", "report", "step", "tune"]
+__all__ = ["__version__", "integrations", "load", "metrics", "records", "report", "step", "tune"]
 
 _step: "Callable[[], None] | None" = None
 
@@ -41,20 +45,33 @@ def report(**values: float) -> None:
     report_values(values)
 
 
-def tune(**options: "OptionValue") -> "Tuned":
-    """Tune the GPUs of this very process while a block runs: `with autocap.tune(metric="eds", k=2) as run: …`.
+def tune(**options: "Unpack[TuneOptions]") -> "Tuned":
+    """Tune the GPUs of this very process while a block runs: `with autocap.tune(metric="eds", k=2) as run: …`; or while
+    a function does: `@autocap.tune(metric="eds")`.
 
     The options are those of `autocap attach`, with underscores: `max_slowdown=0.05`, `gpus=[0, 1]`, `observe=True`,
     `strategy_option={"trials": 5}`. Iterations are optimiser steps of torch, or calls of `autocap.step()`. Of several
     ranks on a machine the first has the job tuned. The limits found on arrival are put back when the block ends,
-    however it ends, also with the process. Afterwards `run.result` is the Summary; where nothing was tuned its
-    `chosen` is None and its `ended_because` says why.
+    however it ends, also with the process. Afterwards `run.result` is the Result, which prints as the report; where
+    nothing was tuned its `chosen` is None and its `ended_because` says why.
 
     Raises UsageError for options that are wrong. Whatever else fails, the block runs untuned, with one warning.
     """
     from autocap.integrations.tuned import Tuned
 
     return Tuned(options)
+
+
+def load(run_dir: "str | PathLike[str]") -> "Result":
+    """What came of a run, from its directory: what `run.result` is after a block of `autocap.tune`.
+
+    Raises RunDirectoryError where there is no run.
+    """
+    from pathlib import Path
+
+    from autocap.integrations.result import load as load_result
+
+    return load_result(Path(run_dir))
 
 
 def __getattr__(name: str) -> "ModuleType":

@@ -103,6 +103,10 @@ class SweepStopped(AutocapError):
     """A sweep was interrupted, or its command failed again and again; what was measured is recorded."""
 
 
+class ResultUnavailable(AutocapError):
+    """What came of a tuned block was asked for before the block has ended."""
+
+
 class RunDirectoryError(AutocapError):
     """A run directory cannot be created, written or read."""
 

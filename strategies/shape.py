@@ -9,7 +9,7 @@ _ARGUMENTS = ("grid", "metric", "baseline", "rng", "history", "options")
 _METHODS = {"ask": (), "tell": ("trial",), "recommend": ()}  # and what each is called with
 SHAPE = (
     f"it is built with the keywords {', '.join(_ARGUMENTS)} and has ask(), tell(trial) and recommend(), "
-    "as docs/strategies.md shows"
+    "as `autocap help strategies` shows"
 )
 
 

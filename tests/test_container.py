@@ -16,7 +16,7 @@ from tests.docs.pages import ALL_BLOCKS
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # Extras that nobody needs to tune a job; of Ray it has to be the version of the cluster.
-NOT_NEEDED = {"dev", "entsoe", "frameworks", "ray", "testing", "workloads"}
+NOT_NEEDED = {"docs", "dev", "entsoe", "frameworks", "ray", "testing", "workloads"}
 TRACKERS = {"wandb", "mlflow", "tensorboard"}  # large, and of use to few: a layer of the user's own
 STEPS = [
     (line.partition(" ")[0], line.partition(" ")[2])

@@ -92,6 +92,7 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "cluster.ray_jobs": "ray",
     "cluster.ray_ends": "ray",
     "integrations.huggingface": "transformers",
+    "integrations.result": "pandas",
     "integrations.lightning": "lightning",
     "cli": "rich",
     "workloads": "torch",

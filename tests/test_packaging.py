@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -27,10 +28,9 @@ def run(*words: str | Path, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of what git tracks, without a network."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git tracks."""
+    source = tmp_path_factory.mktemp("source") / "source"
     tracked = run("git", "ls-files", "-z", cwd=ROOT).split("\0")[:-1]
     for name in tracked:
         if not (ROOT / name).exists() and not (ROOT / name).is_symlink():
@@ -40,8 +40,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (source / name).symlink_to(os.readlink(ROOT / name))
         else:
             (source / name).write_bytes((ROOT / name).read_bytes())
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built without a network, from a source distribution, as an index would have it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = f"from setuptools.build_meta import build_sdist; build_sdist({str(folder)!r})"
+    run(sys.executable, "-c", build, cwd=source)
+    (packed,) = folder.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        assert not [name for name in archive.getnames() if "test_" in name], "some tests, which do not work alone"
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-build-isolation", "--no-deps")
-    run(*pip, "--wheel-dir", folder, source, cwd=folder)
+    run(*pip, "--wheel-dir", folder, packed, cwd=folder)
     return next(folder.glob("*.whl"))
 
 
@@ -63,9 +75,10 @@ def test_a_wheel_holds_only_autocap_and_all_that_it_needs(wheel: Path) -> None:
     sources = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "autocap").rglob("*.py")
-        if not {"strategies", "workloads"} & set(path.relative_to(ROOT / "autocap").parts[:1])
+        if not {"docs", "strategies", "workloads"} & set(path.relative_to(ROOT / "autocap").parts[:1])
     }
     assert sources <= set(names)
+    assert {f"autocap/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(names)
 
 
 def test_the_page_of_an_index_has_the_readme_with_links_that_lead_somewhere(wheel: Path) -> None:
@@ -75,6 +88,9 @@ def test_the_page_of_an_index_has_the_readme_with_links_that_lead_somewhere(whee
         archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
     )
     assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata["Author"]
+    versions = [one.rpartition(" ")[2] for one in metadata.get_all("Classifier") if "Python :: 3." in one]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
     described = str(metadata.get_payload())
     assert described.splitlines()[0] == "# autocap"
     links = re.findall(r"(!?)\[(?:[^][]|\[[^]]*\])*\]\(([^)]+)\)|<[^>]*(?:src|href)=\"([^\"]+)\"", described)
@@ -104,6 +120,9 @@ def test_an_installed_wheel_runs_beside_a_strategies_folder_of_somebody_elses(wh
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
     run(*pip, "--no-deps", "--no-index", wheel, cwd=tmp_path)
     assert "Finds the best power cap" in run(tmp_path / "env" / "bin" / "autocap", "--help", cwd=tmp_path)
+    assert run(tmp_path / "env" / "bin" / "autocap", "help", "no-cap-kept", cwd=tmp_path).startswith(
+        "# No cap was kept"
+    )
     assert "--max-slowdown" in run(python, "-m", "autocap", "run", "--help", cwd=tmp_path)
     assert "resnet18" in run(python, "-m", "autocap.workloads", "train", "--help", cwd=tmp_path)
     assert run(python, "-c", "import autocap; autocap.step(); print(autocap.__file__)", cwd=tmp_path).startswith(

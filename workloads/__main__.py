@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PROG = "python -m autocap.workloads"
 _SAMPLES = 32_000  # the epoch of Krzywaniak et al. 2022 on their Quadro RTX 6000
 _NO_TORCH = (
-    "this needs PyTorch: pip install 'autocap[workloads]' (without a GPU, first: "
+    "this needs PyTorch: pip install torch (without a GPU: "
     "pip install torch --index-url https://download.pytorch.org/whl/cpu)"
 )
 

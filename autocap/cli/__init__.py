@@ -6,11 +6,12 @@ Nothing heavy is imported before a command runs, so `autocap --help` answers at 
 import argparse
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from autocap.cli import command_words
 from autocap.cli.logging_setup import log_everything, logged
@@ -58,10 +59,47 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int: ...
 
 
+ALL = "all"  # what `--help` may be followed by
+
+
+class _ShowHelp(argparse.Action):
+    """`--help`, or `--help all`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(parser, Parser)
+        parser.print_help(whole=values == ALL)
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every other error of ours."""
+    """Says what is wrong in one line, as every other error of ours. An action that is `rare` is shown by `--help all`
+    alone."""
+
+    def print_help(self, file: Any = None, *, whole: bool = False) -> None:  # as argparse has it
+        """whole: with the rare options."""
+        rare = [] if whole else [action for action in self._actions if getattr(action, "rare", False)]
+        shown, self.epilog = self.epilog, self._epilog(len(rare)) if rare else self.epilog
+        texts = [action.help for action in rare]
+        for action in rare:
+            action.help = argparse.SUPPRESS
+        try:
+            super().print_help(file)
+        finally:
+            self.epilog = shown
+            for action, text in zip(rare, texts, strict=True):
+                action.help = text
+
+    def _epilog(self, rare: int) -> str:
+        return f"`{self.prog} --help {ALL}` shows {rare} options more."
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"(argument )-\w/(--)", r"\1\2", message)  # argparse gives both names
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
     def parse_args(  # type: ignore[override]  # argparse's overloads, of which this is the one that is called
@@ -187,8 +225,18 @@ def parser_of(name: str) -> tuple[Command, Parser]:
         raise UsageError(f"unknown command '{name}'{meant}; choose one of {', '.join(COMMANDS)}")
     module, _, cls = (COMMANDS | UNLISTED)[name][0].partition(":")
     command: Command = getattr(import_module(module), cls)()
-    parser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False)
+    parser = Parser(prog=f"autocap {name}", description=command.__doc__, allow_abbrev=False, add_help=False)
     command.prepare_parser(parser)
+    has_rare = any(getattr(action, "rare", False) for action in parser._actions)
+    parser.add_argument(
+        "-h",
+        "--help",
+        action=_ShowHelp,
+        nargs="?" if has_rare else 0,
+        metavar=ALL,
+        default=argparse.SUPPRESS,
+        help=f"show this; {ALL}: every option" if has_rare else "show this",
+    )
     return command, parser
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autocap.manager.plan import BudgetPlan
     from autocap.openadr.source import VtnSource
 
-_WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
+WORDS = {"set": 1, "weight": 2, "status": 0, "watch": 0, "end": 0}  # and how many words stand behind each
 _SHARED = ("fair", "throughput", "energy")
 # Which options are whose: of a budget that begins, of a word to one that runs, of a plan.
 _BEGINS = (
@@ -59,7 +59,7 @@ class Budget:
         parser.usage = (
             "autocap budget WATTS [options]\n"
             "       autocap budget set WATTS | weight PID W | status [--json] | watch | end\n"
-            "       autocap budget --simulate JOBS.csv [--budget LIST] [--curves FILE] [--plots DIR] [--json]"
+            "       autocap budget --simulate JOBS.csv [--budget LIST] [--curves FILE] [--plots] [--json]"
         )
         parser.add_argument(
             "words", metavar="WATTS", nargs="*", help="how many there are, or a word to the budget that runs"
@@ -136,21 +136,24 @@ class Budget:
         planned.add_argument(
             "--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s"
         )
-        planned.add_argument("--plots", metavar="DIR", type=values.path, help="draw it as budget.png in DIR")
+        planned.add_argument(
+            "--plots", action="store_true", help="draw it as budget.png into --out, or here (needs matplotlib)"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         if args.simulate is not None:
-            _refuse(args, _BEGINS, "--simulate")
+            _refuse(args, tuple(name for name in _BEGINS if name != "out" or not args.plots), "--simulate")
             if args.words:
                 raise UsageError(f"--simulate touches no device, and takes no word '{args.words[0]}'; see --budget")
             budgets, rules = args.budget or amounts(USUAL), args.policy or POLICIES
-            simulate(args.simulate, budgets, rules, curves=args.curves, plots=args.plots, as_json=args.json)
+            plots = (args.out or Path()) if args.plots else None
+            simulate(args.simulate, budgets, rules, curves=args.curves, plots=plots, as_json=args.json)
             return 0
         _refuse(args, _PLANS, "a budget without --simulate")
         if not args.words and args.schedule is None:
             raise UsageError("the watts are missing; write `autocap budget WATTS`, or --simulate JOBS.csv")
         word = args.words[0] if args.words else ""
-        if word in _WORDS:
+        if word in WORDS:
             return _speak(args, word, args.words[1:])
         if len(args.words) > 1:
             raise UsageError(f"'{args.words[1]}' is one word too many; give the watts alone")
@@ -167,8 +170,8 @@ def _refuse(args: argparse.Namespace, options: tuple[str, ...], of: str) -> None
 def _watts(text: str) -> float:
     watts = values.number_or_none(text)
     if watts is None:
-        meant = did_you_mean(text, _WORDS)
-        raise UsageError(f"{values.shown(text)} is no budget{meant}; give watts, or one of {', '.join(_WORDS)}")
+        meant = did_you_mean(text, WORDS)
+        raise UsageError(f"{values.shown(text)} is no budget{meant}; give watts, or one of {', '.join(WORDS)}")
     if not 1 <= watts <= 1e9:
         raise UsageError(f"a budget of {watts:g} W is none; give 1 to 1000000000 W")
     return watts
@@ -201,7 +204,7 @@ def _speak(args: argparse.Namespace, word: str, rest: list[str]) -> int:
     from autocap.cli import budget_words
 
     _refuse(args, _BEGINS, f"`autocap budget {word}`")
-    if len(rest) > _WORDS[word] or (len(rest) < _WORDS[word] and args.policy is None):
+    if len(rest) > WORDS[word] or (len(rest) < WORDS[word] and args.policy is None):
         wanted = {"set": "WATTS", "weight": "the PID of a job and its weight"}.get(word, "nothing")
         raise UsageError(f"`autocap budget {word}` is followed by {wanted}")
     if args.json and word != "status":

@@ -125,7 +125,7 @@ def _draw(folder: Path, planned: "Sequence[PlannedBudget]") -> None:
         with closing(OutputDirectory(folder)) as place:
             place.put("budget.png", drawn)
     except OSError as error:
-        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
+        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --out") from error
     note(f"drew {folder / 'budget.png'}")
 
 

@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autocap.cli import settings, settings_file
-from autocap.config.option import CommandOption
+from autocap.cli.options import attach_config, run_config
+from autocap.cli.sweep import sweep_config
+from autocap.config.option import CommandOption, TakenSetting
 from autocap.streams import put, put_json
 from autocap.streams.terminal import columns, encoding_of
 
 _PLAIN_WIDTH = 160  # characters, where the reader is no terminal
 BUILT_IN = "built-in"
+_COMMAND = "CMD"  # of a job that is not given here
 
 
 class Config:
@@ -47,6 +50,12 @@ class Config:
         found = settings.settled(
             args.command, [settings.from_command_line(args.command, given), *settings.layers(args.command)]
         )
+        args.taken = tuple(
+            TakenSetting(name=one.option.name, value=one.text, source=one.source)
+            for one in found.values()
+            if one.source != settings.COMMAND_LINE and not one.unused
+        )
+        _require_usable(args.command, found)
         rows = [_row(option, args.command, found.get(key)) for key, option in settings.options(args.command).items()]
         files = {path: settings_file.is_there(path) for path in settings_file.paths()}
         if args.json:
@@ -54,6 +63,22 @@ class Config:
         else:
             _show(args.command, rows, files)
         return 0
+
+
+def _require_usable(command: str, found: Mapping[str, settings.Setting]) -> None:
+    """Raises UsageError for settings that the command would refuse."""
+    used = {keyword: setting.value for keyword, setting in found.items() if not setting.unused}
+    args = argparse.Namespace(**used, taken=(), child=None if command == "attach" else [_COMMAND])
+    made = {
+        "run": lambda: run_config(args, "run"),
+        "attach": lambda: attach_config(args),
+        "sweep": lambda: sweep_config(args).run,
+    }[command]()
+    if ":" in made.strategy:  # somebody's code, which is not run for a look
+        return
+    from autocap.strategies import registry
+
+    registry.option_values(registry.find(made.strategy), made.strategy_options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ class Helper:
 
     `serve` is the service itself, to be run by root: by systemd, whose units `install` puts in place and `uninstall`
     removes, or in the foreground, as in a container. `status` shows what the service would lend to you, and what it
-    has lent to whom. docs/helper.md has the policy and the protocol.
+    has lent to whom. `autocap help docs/helper` has the policy and the protocol.
     """
 
     is_session = False

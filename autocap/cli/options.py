@@ -17,6 +17,11 @@ from autocap.progress.calls.target import call_target
 from autocap.progress.regex import compile_pattern
 from autocap.spelling import did_you_mean
 
+_QUICK = {
+    "target_stderr": config.QUICK_TARGET_STDERR,
+    "trial_seconds": config.QUICK_TRIAL_SECONDS,
+    "wait": config.QUICK_WAIT_SECONDS,
+}
 _NO_CONFIG = "take no settings from autocap.toml and AUTOCAP_* variables"
 
 
@@ -35,7 +40,7 @@ def declare(
             for option in of_group:
                 _add(added, option, command)
             if group is Group.RUNNING:
-                added.add_argument("--no-config", action="store_true", help=_NO_CONFIG)
+                added.add_argument("--no-config", action="store_true", help=_NO_CONFIG).rare = True  # type: ignore[attr-defined]
 
 
 def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) -> None:
@@ -47,7 +52,8 @@ def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) 
     else:
         kind = {"action": "append" if option.repeated else "store", "type": option.read, "choices": option.choices}
         kind["metavar"] = option.usage.partition(" ")[2] or None
-    group.add_argument(*flags, default=argparse.SUPPRESS, help=text, **kind)
+    added = group.add_argument(*flags, default=argparse.SUPPRESS, help=text, **kind)
+    added.rare = not option.common  # type: ignore[attr-defined]  # for the short help
 
 
 def run_config(args: argparse.Namespace, command: str) -> RunConfig:
@@ -102,6 +108,8 @@ def observing() -> bool:
 
 def _made(args: argparse.Namespace, command: str) -> RunConfig:
     given = vars(args)
+    if given.get("quick", False):
+        given = {**_QUICK, **given}
     _check_caps(given)
     metric, rates = _metric(given, command), NO_RATES if command == "sweep" else rates_of(given)
     tune = record_from(TuneConfig, command, given, metric=metric, observe=given.get("observe", False) or observing())

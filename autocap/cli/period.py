@@ -40,18 +40,21 @@ class Period:
             type=values.positive("seconds"),
             help="an estimate per S seconds, not one for the whole",
         )
-        parser.add_argument("--plots", metavar="DIR", type=values.path, help="draw each estimate as a PNG file in DIR")
+        parser.add_argument("--plots", action="store_true", help="draw each estimate as PNG (needs matplotlib)")
+        parser.add_argument(
+            "-o", "--out", metavar="DIR", type=values.path, default=Path(), help="where to (default: here)"
+        )
         parser.add_argument("--json", action="store_true", help="print a list of estimates as JSON")
 
     def run(self, args: argparse.Namespace) -> int:
         with one_thread():
             from autocap.runlog.traces import read
 
-        become_user(_load, None if args.plots is None else _draw_nothing)
+        become_user(_load, _draw_nothing if args.plots else None)
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
         with ExitStack() as opened:
-            draw = None if args.plots is None else _drawer(args.plots, len(parts), opened)
+            draw = _drawer(args.out, len(parts), opened) if args.plots else None
             self._show(args, trace, parts, draw)
         return 0
 
@@ -94,7 +97,7 @@ def _drawer(folder: Path, parts: int, opened: ExitStack) -> "Callable[[int, Trac
         try:
             place.put(name, drawn)
         except OSError as error:
-            raise AutocapError(f"{folder / name} cannot be written: {error.strerror}; pass another --plots") from error
+            raise AutocapError(f"{folder / name} cannot be written: {error.strerror}; pass another --out") from error
         note(f"drew {folder / name}")
 
     return draw
@@ -117,7 +120,7 @@ def _place(folder: Path) -> OutputDirectory:
     try:
         return OutputDirectory(folder)
     except OSError as error:
-        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --plots") from error
+        raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --out") from error
 
 
 def lines(part: "Trace", estimate: "PeriodEstimate") -> tuple[str, str]:

@@ -14,13 +14,13 @@ from autocap.config.recur import RecurConfig, job_name
 from autocap.errors import AutocapError, UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.spelling import did_you_mean
-from autocap.streams import put, put_json
+from autocap.streams import note, put, put_json
 from autocap.streams.terminal import columns, encoding_of
 
 if TYPE_CHECKING:  # it imports numpy, which is to come after the clock
     from autocap.recur.store import RecurStore
 
-_WORDS = ("status", "reset")
+WORDS = ("status", "reset")
 _REQUIRED = ("--name", "--batch-sizes", "--target")
 
 
@@ -37,20 +37,20 @@ class Recur:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
             "autocap recur --name NAME --batch-sizes LIST --target 'VALUE >= X' [options] -- CMD … {batch_size} …\n"
-            "       autocap recur status [NAME] [--json] [--html FILE] [--plots DIR]\n"
+            "       autocap recur status [NAME] [--json] [--html] [--plots] [--out DIR]\n"
             "       autocap recur reset NAME"
         )
         parser.add_argument("words", metavar="status | reset", nargs="*", type=values.word, help=argparse.SUPPRESS)
         options.declare(parser, "recur", RecurConfig)
         options.declare(parser, "run")
         shown = parser.add_argument_group("of status")
-        shown.add_argument("--html", metavar="FILE", type=values.path, help="write a page with a picture")
-        shown.add_argument("--plots", metavar="DIR", type=values.path, help="draw the picture as PNG and SVG in DIR")
+        shown.add_argument("--html", action="store_true", help="write NAME.html into --out, or here: one file")
+        shown.add_argument("--plots", action="store_true", help="write its picture as PNG and SVG (needs matplotlib)")
 
     def run(self, args: argparse.Namespace) -> int:
         if args.words:
             return _speak(args)
-        if args.html is not None or args.plots is not None:
+        if args.html or args.plots:
             raise UsageError("--html and --plots are of `autocap recur status`; leave them out")
         if not args.child:
             raise UsageError("a command is missing; write `autocap recur [options] -- CMD … {batch_size} …`")
@@ -76,9 +76,9 @@ def recur_config(args: argparse.Namespace) -> RecurConfig:
 
 def _speak(args: argparse.Namespace) -> int:
     word, *names = args.words
-    if word not in _WORDS:
+    if word not in WORDS:
         raise UsageError(
-            f"'{word}' is neither an option nor a word of `autocap recur`{did_you_mean(word, _WORDS)}; write the job's "
+            f"'{word}' is neither an option nor a word of `autocap recur`{did_you_mean(word, WORDS)}; write the job's "
             "command behind `--`"
         )
     if args.child is not None or any(option.keyword in vars(args) for option in options_of(RecurConfig, "recur")):
@@ -113,15 +113,16 @@ def _show(store: "RecurStore", name: str, args: argparse.Namespace) -> None:
     from autocap.reports import text
 
     report = present(name, *store.read(name))
-    if args.html is not None:
-        _write(args.html, report.page.encode())
-    if args.plots is not None:
+    place = getattr(args, "out", Path())
+    if args.html:
+        _write(place / f"{name}.html", report.page.encode())
+    if args.plots:
         from autocap.reports import plots, rendering
 
         plots.require()
         for picture in report.pictures():
             for kind in rendering.KINDS:
-                _write(args.plots / f"{picture.name}.{kind}", plots.draw(picture, kind))
+                _write(place / f"{picture.name}.{kind}", plots.draw(picture, kind))
     if getattr(args, "json", False):
         put_json(report.result)
     else:
@@ -132,5 +133,6 @@ def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+        note(f"wrote {path}")
     except OSError as error:
         raise AutocapError(f"{path} cannot be written: {error.strerror}; choose another place") from error

@@ -28,7 +28,7 @@ class Report:
     """Show a finished, killed or running run from its directory, the latest in autocap-runs where none is given; or
     compare two: their settings, the caps they kept, and what an iteration of the second costs against the first.
 
-    Without an option, as a table. --html and --plots put their files into the run directory.
+    Without an option, as a table. --html and --plots put their files into --out, or else into the run directory.
     """
 
     is_session = False
@@ -41,6 +41,9 @@ class Report:
         )  # fmt: skip
         parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
         parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
+        parser.add_argument(
+            "-o", "--out", metavar="DIR", type=values.path, help="where to (default: the run directory)"
+        )
         parser.add_argument(
             "--json",
             action="store_true",
@@ -81,6 +84,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             f"report shows one run or compares two, and these are {len(args.directories)}; give at most two"
         )
+    if args.out is not None and not (args.html or args.plots):
+        raise UsageError(f"--out {args.out} is where --html and --plots write; add one of them, or drop it")
     for option in ("html", "plots", "follow", "slurm", *_RATES):
         if len(args.directories) == 2 and getattr(args, option, None) not in (None, False):
             raise UsageError(
@@ -100,16 +105,19 @@ def _show(directory: Path, args: argparse.Namespace, damaged: list[str]) -> None
         from autocap.cli.slurm_books import with_books
 
         report = with_books(report, events, args.slurm)
+    place = args.out or directory
     if args.html:
-        note(f"wrote {rendering.write_page(directory, report)}")
+        note(f"wrote {rendering.write_page(place, report)}")
     if args.plots:
-        for path in rendering.write_plots(directory, report):
+        for path in rendering.write_plots(place, report):
             note(f"wrote {path}")
     if args.json:
         put_json(report.result)
     elif not (args.html or args.plots):
-        warnings = (f"warning: {warning}" for warning in report.document.warnings)
-        put(*text.lines(report.document, columns(sys.stdout), encoding_of(sys.stdout)), *warnings)
+        width = columns(sys.stdout)
+        warnings = [f"warning: {warning}" for warning in report.document.warnings]
+        folded = warnings if width is None else [part for one in warnings for part in text.folded(one, width)]
+        put(*text.lines(report.document, width, encoding_of(sys.stdout)), *folded)
 
 
 def _rated(directory: Path, events: list[Event], args: argparse.Namespace) -> list[Event]:

@@ -38,27 +38,34 @@ class Run:
 class Attach:
     """Tune the power caps of a job that runs already, until it ends.
 
-    Ctrl-C puts the caps back and leaves the job alone. Nothing is put into the job: iterations are found as a period in
-    its power, and where none is found the SM clock stands in for the speed.
+    Ctrl-C puts the caps back and leaves the job alone. No code is put into the job: of a PyTorch job the kernel counts
+    the backward passes; where it cannot, iterations are found as a period in the power, and where none is found the SM
+    clock stands in for the speed. With --nodes it is a job on several nodes.
     """
 
     is_session = True
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.usage = "autocap attach {--pid PID | --nodes WHERE} [options]"
-        parser.add_argument("--pid", metavar="PID", type=values.pid, help="the job: this process and its descendants")
+        parser.usage = "autocap attach {PID | --nodes WHERE} [options]"
+        parser.add_argument(
+            "process", metavar="PID", nargs="?", type=values.pid, help="the job: this process and its descendants"
+        )
+        parser.add_argument("--pid", metavar="PID", type=values.pid, help="the same")
         options.declare(parser, "attach")
 
     def run(self, args: argparse.Namespace) -> int:
         config = options.attach_config(args)
-        if args.pid is None and config.nodes is None:
-            raise UsageError("attach needs a job; give its process with --pid PID, or its nodes with --nodes WHERE")
-        if args.pid is not None and config.nodes is not None:
-            raise UsageError(f"--pid is of this machine, --nodes {config.nodes} of a whole job; drop one of them")
+        if args.pid is not None and args.process is not None:
+            raise UsageError(f"the job is given twice, as {args.process} and by --pid {args.pid}; drop one of them")
+        pid = args.process if args.pid is None else args.pid
+        if pid is None and config.nodes is None:
+            raise UsageError("attach needs a job; give the PID of its process, or its nodes with --nodes WHERE")
+        if pid is not None and config.nodes is not None:
+            raise UsageError(f"PID {pid} is of this machine, --nodes {config.nodes} of a whole job; drop one of them")
         with session_clock() as clock:
             from autocap.session.modes import attach
 
-            return attach(config, clock, _place(config, clock, args.pid))
+            return attach(config, clock, _place(config, clock, pid))
 
 
 class Inside:

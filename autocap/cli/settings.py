@@ -134,12 +134,18 @@ def _text(first: Layer, keyword: str, otherwise: str) -> str:
 
 def _from_variables(command: str) -> Layer:
     own = {name: options(name) for name in COMMANDS}
-    known = {keyword.upper() for one in own.values() for keyword in one} | set(OTHER_VARIABLES)
+    declared = {keyword.upper(): option for one in own.values() for keyword, option in one.items()}
+    known = {PREFIX + name: name for name in (*declared, *OTHER_VARIABLES)}
     for variable in os.environ:
-        name = variable.removeprefix(PREFIX)
-        meant = "" if name in known or name == variable else did_you_mean(name, known)
+        if variable in known or not variable.startswith(PREFIX):
+            continue
+        positive = declared.get(variable.removeprefix(f"{PREFIX}NO_"))
+        if positive is not None and not positive.const:
+            raise UsageError(f"{variable} is no {PREFIX}… variable; set {PREFIX}{positive.keyword.upper()}=0 instead")
+        meant = did_you_mean(variable.removeprefix(PREFIX), known.values())
         if meant:  # any other is a stranger's
-            raise UsageError(f"{shown(variable)} is no {PREFIX}… variable{meant}; unset it, or give it that name")
+            name = PREFIX + meant.removeprefix(" (did you mean ").removesuffix("?)")
+            raise UsageError(f"{shown(variable)} is no {PREFIX}… variable; set {name} instead, or unset it")
     layer = {}
     for keyword, option in own[command].items():
         variable = PREFIX + keyword.upper()

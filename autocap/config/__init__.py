@@ -14,6 +14,8 @@ METRIC = "eds"
 TARGET_STDERR = 0.005
 TRIAL_SECONDS = 60.0
 WAIT_SECONDS = 120.0
+# With --quick, for whatever of the three is not given.
+QUICK_TARGET_STDERR, QUICK_TRIAL_SECONDS, QUICK_WAIT_SECONDS = 0.02, 5.0, 45.0
 STEPS_WITHIN_SECONDS = 20.0  # how long `auto` waits for a step before it makes do with calls or a period in the power
 CALLS_WITHIN_SECONDS = 10.0  # how long it waits for a call, where calls can be counted, before it takes that period
 PERIOD_WITHIN_SECONDS = 60.0  # how long `attach` looks for a period before it takes the SM clock for the speed
@@ -64,9 +66,21 @@ class TuneConfig:
 
     metric: Annotated[
         Metric,
-        _metric("--metric NAME", values.word, f"{', '.join(METRICS)} (default: {METRIC})", usual=tuple(METRICS)),
+        _metric(
+            "--metric NAME",
+            values.word,
+            f"{', '.join(METRICS)} (default: {METRIC})",
+            usual=tuple(METRICS),
+            short="-m",
+            common=True,
+        ),
         _metric("--k K", values.number, "EDS: the slowdown that would be worth zero energy, above 1 (default: 2)"),
-        _metric("--max-slowdown X%", SLOWDOWN, "longest time per iteration allowed, against the baseline"),
+        _metric(
+            "--max-slowdown X%",
+            SLOWDOWN,
+            "longest time per iteration allowed, against the baseline",
+            common=True,
+        ),
         _metric(
             "--energy-price MONEY",
             values.not_negative("money per kWh"),
@@ -126,6 +140,16 @@ class TuneConfig:
     wait_s: Annotated[
         float, _search("--wait S", _seconds, f"longest wait for steady activity (default: {WAIT_SECONDS:g})")
     ] = WAIT_SECONDS
+    quick: Annotated[
+        bool,
+        _search(
+            "--quick",
+            None,
+            f"for a job of a few minutes, rougher and shorter trials: --target-stderr {100 * QUICK_TARGET_STDERR:g}% "
+            f"--trial-seconds {QUICK_TRIAL_SECONDS:g} --wait {QUICK_WAIT_SECONDS:g}, where these are not given",
+            common=True,
+        ),
+    ] = False
     prune_sigmas: float = 3.0
     min_batches: int = 8
     iterations: Annotated[
@@ -134,6 +158,7 @@ class TuneConfig:
             "--iterations N",
             values.count,
             "how many the whole job has (with a period: from now on): no search that cannot pay back",
+            common=True,
         ),
     ] = None
     retune: Annotated[
@@ -147,7 +172,7 @@ class TuneConfig:
         ),
     ] = RETUNE
     observe: Annotated[
-        bool, _device("--observe", None, "set nothing: measure, report, and say what would be tried")
+        bool, _device("--observe", None, "set nothing: measure, report, and say what would be tried", common=True)
     ] = False
     per_gpu: Annotated[
         bool,
@@ -201,6 +226,7 @@ class RunConfig:
             "auto, nvml, rapl (CPU packages), emulated[:PROFILE], or KIND[:ARG] of a registered plug-in "
             f"(default: {DEVICE})",
             usual=(DEVICE, "nvml", "rapl", "emulated"),
+            common=True,
         ),
     ] = DEVICE
     actuator: Annotated[
@@ -242,6 +268,7 @@ class RunConfig:
             values.gpu_list,
             "indices, ranges or UUIDs of GPUs or CPU packages, by comma (default: those the job uses)",
             commands=_TUNING,
+            common=True,
         ),
     ] = None
     nodes: Annotated[
@@ -270,6 +297,7 @@ class RunConfig:
             commands=_TUNING,
             help_in={"attach": f"{', '.join(PROGRESS_KINDS['attach'])} (default: {PROGRESS})"},
             usual=(PROGRESS, "steps", "calls", "period", "regex:", "speed"),
+            common=True,
         ),
     ] = PROGRESS
     rates: Annotated[
@@ -350,11 +378,18 @@ class RunConfig:
         ),
     ] = None
     out: Annotated[
-        Path | None, _running("--out DIR", values.path, "run directory (default: autocap-runs/<start>-<pid>)")
+        Path | None,
+        _running(
+            "--out DIR",
+            values.path,
+            "run directory (default: autocap-runs/<start>-<pid>)",
+            short="-o",
+            common=True,
+        ),
     ] = None
     force: Annotated[bool, _running("--force", None, "replace the run that --out holds")] = False
     json: Annotated[bool, _running("--json", None, "print the result as one last line on stdout")] = False
-    quiet: Annotated[bool, _running("--quiet", None, "print nothing on stderr")] = False
+    quiet: Annotated[bool, _running("--quiet", None, "print nothing on stderr", short="-q", common=True)] = False
     verbose: Annotated[bool, _running("--verbose", None, "debug log on stderr", short="-v")] = False
     prometheus: Annotated[
         tuple[str, int] | None,

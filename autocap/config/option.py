@@ -43,8 +43,8 @@ class CommandOption:
     option like any other, whose setting has no `no` in its name and is true without it. help_in: the help
     in some commands, where it differs. short: the flag in one letter. choices: the texts allowed, where they are few.
     usual: texts worth offering where others are allowed as well. repeated: it may be given several times, and the
-    setting holds every value. between: what stands between the values of a list. runs_code: a pattern of the texts
-    that have a program run or code loaded.
+    setting holds every value. common: one of the few that most people need, which the short help shows. between: what
+    stands between the values of a list. runs_code: a pattern of the texts that have a program run or code loaded.
     """
 
     group: Group
@@ -57,6 +57,7 @@ class CommandOption:
     choices: tuple[str, ...] | None = None
     usual: tuple[str, ...] = ()
     repeated: bool = False
+    common: bool = False
     between: str = ","
     runs_code: str | None = None
 

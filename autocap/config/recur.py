@@ -53,9 +53,12 @@ class RecurConfig:
     """
 
     run: RunConfig
-    name: Annotated[str, _recur("--name NAME", job_name, "of the recurring job: what its recurrences have in common")]
+    name: Annotated[
+        str, _recur("--name NAME", job_name, "of the recurring job: what its recurrences have in common", common=True)
+    ]
     batch_sizes: Annotated[
-        tuple[int, ...], _recur("--batch-sizes LIST", batch_sizes, "those to choose from, by comma: 32,64,128")
+        tuple[int, ...],
+        _recur("--batch-sizes LIST", batch_sizes, "those to choose from, by comma: 32,64,128", common=True),
     ]
     target: Annotated[
         str,
@@ -64,6 +67,7 @@ class RecurConfig:
             values.word,
             "when the job has done its work; VALUE: a regular expression for its output, whose first group is the "
             "number, or the name of what it gives to autocap.report; >=, >, <= or <",
+            common=True,
         ),
     ]
     default: Annotated[
@@ -72,6 +76,7 @@ class RecurConfig:
             "--default-batch-size N",
             values.count,
             "which of them the job has without us, tried first (default: the first)",
+            common=True,
         ),
     ] = None
     max_epochs: Annotated[

@@ -27,10 +27,12 @@ Action = SetCaps | Announce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """Hold these caps, watts per device. reference: how they were measured."""
+    """Hold these caps, watts per device. reference: how they were measured. again_s: they were not confirmed, and are
+    to be after so long; `None` where they were."""
 
     caps_w: tuple[float, ...]
     reference: Measurement
+    again_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED w
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
@@ -21,6 +22,7 @@ from autocap.controller.actions import (
     SetCaps,
 )
 from autocap.controller.deadline import Deadline
+from autocap.controller.ending import Ending
 from autocap.controller.following import Following
 from autocap.controller.holding import HoldPlan
 from autocap.controller.intake import Intake
@@ -57,7 +59,8 @@ class Controller:
     new_strategy: builds the strategy once the baseline is known, from that, the trials of the searches before and the
     caps that it may ask for.
     idle: what was seen of the machine at rest before. remembered: of an earlier run; `None` where nothing is. finish_s:
-    by when the job is to be done, on the run's clock.
+    by when the job is to be done, on the run's clock. usual_iterations: of the whole job when it ran before, by
+    what counts them.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Controller:
         idle: IdleWatch | None = None,
         remembered: Remembered | None = None,
         finish_s: float | None = None,
+        usual_iterations: Callable[[str], float | None] = lambda progress: None,
     ) -> None:
         self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did
@@ -88,6 +92,7 @@ class Controller:
         self._failed_baselines = 0  # in a row
         plan = HoldPlan(config.retune, sensor.settle_s)
         self._keeping = Keeping(plan, self._out, self._prober, self._following)
+        self._ending = Ending(config, self._out, self._intake, self._prober, progress, usual_iterations)
 
     @property
     def state(self) -> State:
@@ -221,6 +226,8 @@ class Controller:
         self._out.open(t_s)
         if isinstance(self._phase, Done):
             return []
+        if reason in (events.JOB_ENDED, events.ASKED) and not self._keeping.plan.decisions:
+            self._ending.tell(self._phase, of_job=reason == events.JOB_ENDED)
         if isinstance(self._phase, Exploring):
             self._phase.exploration.abandon(reason)
         self._keeping.tell()
@@ -230,7 +237,7 @@ class Controller:
 
     def close(self, t_s: float) -> list[Action]:
         """The job has ended: the last totals."""
-        out = self.stop(t_s, "the job ended")
+        out = self.stop(t_s, events.JOB_ENDED)
         self._out.open(t_s)
         self._intake.tally()
         return out + self._out.actions
@@ -272,7 +279,10 @@ class Controller:
                 if result is not None:
                     self._end_baseline(result)
             case Exploring(exploration=exploration):
-                self._heed(self._phase, exploration.take(metered))
+                decision = exploration.take(metered)
+                self._heed(self._phase, decision)
+                if decision is None:
+                    self._heed_end(self._phase)
             case Holding():
                 self._keep(self._phase, metered)
             case Observing() | Done():
@@ -344,6 +354,7 @@ class Controller:
         if too_short is not None:
             self._fail(too_short)
             return
+        self._ending.hasten(search)
         self._keeping.plan.begin_search(search.first, self._out.now_s, outlook.stretch)
         if self._config.observe:
             first_w = search.ask()
@@ -371,7 +382,16 @@ class Controller:
             case _:
                 assert_never(decision)
 
+    def _heed_end(self, phase: Exploring) -> None:
+        """Keep what is best so far where the job ends before the search can."""
+        kept = self._ending.keep(phase)
+        if kept is not None:
+            phase.exploration.abandon(events.JOB_ENDED)
+            self._prober.rest()
+            self._heed(phase, kept)
+
     def _keep(self, holding: Holding, metered: Metered) -> None:
+        self._ending.hasten(holding.exploration.search)
         after = self._keeping.take(holding, metered)
         if isinstance(after, str):
             self._tune_anew(holding, after)

@@ -137,6 +137,19 @@ class Exploration:
         ceiling that has moved since they are not: nothing is held against the baseline's own windows then."""
         return same_limits(self.search.baseline.cap_w, self._out.original_w)
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it has come to no cap yet, and goes on from none."""
+        return self._then is None and not isinstance(self._step, Balancing)
+
+    @property
+    def trial_so_far(self) -> Measurement | None:
+        """What the trial under way has shown, as at the search's first baseline; `None` where none is, or too little
+        was seen of it."""
+        trying = isinstance(self._step, AtTrial) and self._step.stage is TrialStage.TRYING
+        shown = self._prober.so_far if trying else None
+        return None if shown is None else self.search.at_first(shown)
+
     def resume(self) -> Decision | None:
         """Go on where the search had ended by its curve alone, now that its baseline's limits may hold again."""
         self.search.restrict(self._out.ceiling_w)

@@ -72,11 +72,12 @@ class Hold:
 
 
 class HoldPlan:
-    """How long decisions are held, by the searches so far. retune: as the user has it. settle_s: of the sensor."""
+    """How long decisions are held, by the searches so far. retune: as the user has it. settle_s: of the sensor.
+    decisions: so far, those of checks apart."""
 
     def __init__(self, retune: Retune, settle_s: float) -> None:
         self._retune, self._settle_s = retune, settle_s
-        self.searches = self._decisions = 0
+        self.searches = self.decisions = 0
         self._searched_from_s = self._check_s = 0.0
         self._retry_s = _RETRY_S
 
@@ -95,7 +96,7 @@ class HoldPlan:
     def hold(self, decision: Kept, now_s: float, *, checked: bool) -> Hold:
         """What begins with a decision. checked: its caps held before, and were only checked."""
         anew = self._retune != "never"
-        self._decisions += not checked
+        self.decisions += not checked
         return Hold(
             decision.reference,
             now_s,
@@ -103,7 +104,13 @@ class HoldPlan:
             settle_s=self._settle_s,
             # The first change of what was decided is acted on at once; a job that keeps changing gets longer and longer
             # rests. A search that the job left behind, as while it warms up, decided nothing.
-            rest_s=0.0 if checked else (self._decisions - 1) * (now_s - self._searched_from_s),
+            rest_s=0.0 if checked else (self.decisions - 1) * (now_s - self._searched_from_s),
             retry_s=self._retry_s * 2**self.searches if anew and isinstance(decision, RevertForNow) else None,
-            check_s=self._check_s if anew and isinstance(decision, Keep) else None,
+            check_s=self._check_after_s(decision, anew=anew),
         )
+
+    def _check_after_s(self, decision: Kept, *, anew: bool) -> float | None:
+        """When what is held is first to be looked at again; `None` for never."""
+        if not isinstance(decision, Keep):
+            return None
+        return decision.again_s or (self._check_s if anew else None)

@@ -20,6 +20,7 @@ from autocap.events.budget import (
 from autocap.events.prices import Followed, PriceEvent, Quoted, Sourced
 from autocap.events.recur import RecurEvent, RecurrenceEnded, RecurrenceStarted
 from autocap.events.run import (
+    ASKED,
     BLOCK_ENDED,
     JOB_ENDED,
     ActuatorChosen,
@@ -72,6 +73,7 @@ from autocap.events.sweep import (
 Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent | RecurEvent
 
 __all__ = [
+    "ASKED",
     "BLOCK_ENDED",
     "JOB_ENDED",
     "TUNER_CAME",

@@ -9,6 +9,7 @@ from autocap.metrics import NO_RATES, Metric, Rates
 from autocap.records import GpuInfo
 
 JOB_ENDED, BLOCK_ENDED = "the job ended", "the tuned block ended"  # what a `ended_because` says where nothing else did
+ASKED = "a signal asked for the end"
 
 
 class State(StrEnum):

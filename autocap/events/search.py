@@ -74,7 +74,8 @@ class Decided:
     cap_w: the common cap that is kept, `None` when the limit found on arrival is put back; where a cap per GPU was
     looked at again, the highest of them, and `measurement` has each.
     confirmed, measurement, baseline: how the cap fared in interleaved windows; `None` where none was tried.
-    expected: what the strategy expected of it and of the best cap, `None` where it does not say.
+    expected: what the strategy expected of it and of the best cap, `None` where it does not say. cut_short: the job, or
+    its tuning, ended before the search did, or was about to.
     """
 
     t_s: float
@@ -84,6 +85,7 @@ class Decided:
     measurement: Measurement | None = None
     baseline: Measurement | None = None
     expected: str | None = None
+    cut_short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

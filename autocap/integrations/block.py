@@ -1,10 +1,14 @@
 """What the callbacks of all frameworks have in common: a tuned block that a training begins and ends."""
 
 from threading import RLock
+from typing import TYPE_CHECKING, Unpack
 
 from autocap.integrations.call_watch import CallWatch
-from autocap.integrations.tuned import OptionValue, Tuned
-from autocap.reports.summary.record import Summary
+from autocap.integrations.options import TuneOptions
+from autocap.integrations.tuned import Tuned
+
+if TYPE_CHECKING:
+    from autocap.integrations.result import Result
 
 _ending = RLock()  # not a callback's own: frameworks copy and pickle those
 
@@ -13,13 +17,13 @@ class TunedTraining:
     """Tunes from `_begin` to `_end`, as often as a training is begun. result: what came of the last one that ended,
     `None` before."""
 
-    def __init__(self, **options: OptionValue) -> None:
+    def __init__(self, **options: Unpack[TuneOptions]) -> None:
         """Raises UsageError for options that are wrong by themselves."""
         Tuned(options)  # now, rather than when the training begins
         self._options = options
         self._tuned: Tuned | None = None
         self._watch: CallWatch | None = None
-        self.result: Summary | None = None
+        self.result: Result | None = None
 
     def _begin(self, *, first_rank: bool, silent_in: str | None = None) -> None:
         """A training begins; one that ended without a word ends now. first_rank: of this machine, by the framework.

@@ -1,4 +1,4 @@
-"""What came of a tuned block: always a Summary, of the run that was recorded or of none."""
+"""What came of a tuned block: always a Result, of the run that was recorded or of none."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -7,10 +7,9 @@ from pathlib import Path
 
 from autocap.config import RunConfig
 from autocap.errors import RunDirectoryError
-from autocap.events import BLOCK_ENDED, MetricInfo, OptionValue, RunEnded, RunStarted
-from autocap.reports.summary.record import Summary
+from autocap.events import BLOCK_ENDED, Event, MetricInfo, OptionValue, RunEnded, RunStarted
+from autocap.integrations.result import Result, load
 from autocap.reports.summary.summarise import UNFINISHED, summarise
-from autocap.runlog.event_log import read_events
 from autocap.version import __version__
 
 _DIED = "the process that tunes has ended by itself; it says why on standard error"
@@ -26,7 +25,7 @@ class Block:
     seconds: float
 
 
-def outcome(block: Block, directory: Path, why_not: str | None, *, died: bool) -> tuple[Summary, str | None]:
+def outcome(block: Block, directory: Path, why_not: str | None, *, died: bool) -> tuple[Result, str | None]:
     """What came of it; and why nothing was tuned, where nobody has said so yet.
 
     directory: of its run. why_not: why there is none. died: whether the process that tunes has ended before the block.
@@ -47,16 +46,16 @@ def outcome(block: Block, directory: Path, why_not: str | None, *, died: bool) -
     return summary, None
 
 
-def _recorded(directory: Path, pid: int) -> Summary | None:
+def _recorded(directory: Path, pid: int) -> Result | None:
     """Of the run directory; `None` where that holds nothing of this process, but perhaps an older run."""
     try:
-        summary = summarise(read_events(directory))
+        summary = load(directory)
     except RunDirectoryError:
         return None
     return summary if summary.pid == pid else None
 
 
-def _untuned(block: Block, why: str) -> Summary:
+def _untuned(block: Block, why: str) -> Result:
     tune = block.config.tune
     started = RunStarted(
         t_s=0.0,
@@ -71,7 +70,8 @@ def _untuned(block: Block, why: str) -> Summary:
         observe=tune.observe,
         rates=block.config.rates,
     )
-    return summarise([started, RunEnded(t_s=block.seconds, ended_because=why)])
+    events: list[Event] = [started, RunEnded(t_s=block.seconds, ended_because=why)]
+    return Result.of(summarise(events), events)
 
 
 def _too_short(block: Block, before: str) -> str:

@@ -6,6 +6,7 @@ emulated device stops the whole job), and ends with it.
 """
 
 import argparse
+import inspect
 import logging
 import os
 import re
@@ -13,27 +14,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from functools import wraps
 from multiprocessing import parent_process
-from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from autocap import tracking
 from autocap.cli.run import checked
 from autocap.config import RunConfig
 from autocap.config.option import CommandOption, options_of
 from autocap.config.values import Percentage
-from autocap.errors import AutocapError, UsageError
+from autocap.errors import AutocapError, ResultUnavailable, UsageError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import import_path
 from autocap.printable import printable
 from autocap.progress.steps.map import StepMap, are_counted, counted
-from autocap.reports.summary.record import Summary
 from autocap.runlog.directory import default_directory
 from autocap.spelling import did_you_mean
 from autocap.tracking.joined import joined
 
+if TYPE_CHECKING:  # a summary needs what would make the script wait when the block begins
+    from autocap.integrations.result import Result
+
+P = ParamSpec("P")
+R = TypeVar("R")
 log = logging.getLogger(__name__)
 # How torchrun and Lightning, mpirun and srun number the ranks of a machine, and say how many there are.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
@@ -47,26 +53,22 @@ _LOG_TO = "--log-to"
 _LOOK_EVERY_S = 0.02
 _LONGEST_REFUSAL = 4096  # bytes
 
-OptionValue = None | bool | str | int | float | Path | Iterable[object] | Mapping[str, object]
-
 
 class Tuned:
-    """A block of a training script, tuned while it runs.
+    """A block of a training script, tuned while it runs; or a decorator, which has each call of a function tuned so.
 
-    directory: the run directory. result: what came of it, once the block has ended, `None` before. Where nothing was
-    tuned it has no `chosen`, and `ended_because` says why.
+    directory: the run directory.
     """
 
-    result: Summary
-
-    def __init__(self, options: Mapping[str, OptionValue], *, first_rank: bool = True) -> None:
+    def __init__(self, options: Mapping[str, object], *, first_rank: bool = True) -> None:
         """first_rank: whether this is not known to be a later rank of its machine. Raises UsageError for options that
         are wrong by themselves, TrackerUnavailable where `log_to` names one that is not installed."""
         words = _words(options)
         self._config = config = checked(words)
         tracking.require(config.log_to)
         self.directory = (config.out or default_directory(datetime.now().astimezone())).absolute()  # scripts move about
-        self.result = None  # type: ignore[assignment]  # whoever reads it after the block need not ask
+        self._options = options
+        self._result: Result | None = None
         self._first_rank = first_rank
         self._began, self._began_s = datetime.now().astimezone(), 0.0
         self._pid = 0  # that began the block: a fork of it leaves the block too, and ends nothing
@@ -104,6 +106,31 @@ class Tuned:
         return self
 
     @property
+    def result(self) -> "Result":
+        """What came of the block, or of the last call that has ended. Where nothing was tuned it has no `chosen`, and
+        `ended_because` says why. Raises ResultUnavailable before the end."""
+        if self._result is None:
+            raise ResultUnavailable("the block has not ended, so there is no result yet; read it after the block")
+        return self._result
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function, each call of which is a tuned block. Raises TypeError for one whose work goes on after its
+        call, such as a coroutine or a generator."""
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError(f"{function.__name__} does its work after the call; use `with autocap.tune(…)` within it")
+
+        @wraps(function)
+        def tuned(*args: P.args, **kwargs: P.kwargs) -> R:
+            block = Tuned(self._options)
+            try:
+                with block:
+                    return function(*args, **kwargs)
+            finally:
+                self._result, self.directory = block.result, block.directory
+
+        return tuned
+
+    @property
     def is_tuned(self) -> bool:
         """Whether, of a block that has begun, a process was started that tunes it."""
         return self._why_not is None
@@ -113,11 +140,10 @@ class Tuned:
             return
         seconds = time.monotonic() - self._began_s
         self._stack.close()
-        # Only here: what a summary needs would make the script wait when the block begins.
         from autocap.integrations.outcome import Block, outcome
 
         block = Block(config=self._config, pid=self._job or self._pid, began=self._began, seconds=seconds)
-        self.result, unsaid = outcome(block, self.directory, self._why_not, died=self._died)
+        self._result, unsaid = outcome(block, self.directory, self._why_not, died=self._died)
         if unsaid is not None and not self._config.quiet:
             log.warning("autocap: nothing was tuned: %s", unsaid)
 
@@ -141,7 +167,7 @@ class Tuned:
         self._why_not = os.pread(refusal_fd, _LONGEST_REFUSAL, 0).decode(errors="replace").strip() or None
 
 
-def _words(options: Mapping[str, OptionValue]) -> list[str]:
+def _words(options: Mapping[str, object]) -> list[str]:
     """Keywords as words of `attach`'s command line, whose options they are: metric="eds" is --metric=eds. Raises
     UsageError for a keyword that is none of them, or has a value of another kind."""
     known = {option.keyword: option for option in options_of(RunConfig, "attach")}
@@ -156,7 +182,7 @@ def _words(options: Mapping[str, OptionValue]) -> list[str]:
     return words
 
 
-def _words_of(option: CommandOption, value: OptionValue) -> list[str]:
+def _words_of(option: CommandOption, value: object) -> list[str]:
     if option.read is None and value is not None:
         if not isinstance(value, bool):
             raise UsageError(f"{option.keyword} is True or False, not {value!r}")

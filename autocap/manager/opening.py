@@ -190,7 +190,7 @@ def export(plan: BudgetPlan, latest: Callable[[], Standing | None], stack: ExitS
     except ImportError as error:  # what the client itself may lack is named
         raise ExporterError(
             f"--prometheus needs the package prometheus-client ({error}); install it with: "
-            "pip install 'autocap[prometheus]'"
+            "pip install prometheus-client"
         ) from error
     stack.callback(BudgetExporter(*plan.prometheus, lambda: values_of(latest())).close)
 

@@ -92,6 +92,11 @@ class Prober:
         self.rest()
         return result
 
+    @property
+    def so_far(self) -> Measurement | None:
+        """What the present measurement has shown so far; `None` where that is too little."""
+        return None if self._probe is None else self._probe.cut("").measurement
+
     def again(self) -> None:
         """Begin the present measurement anew."""
         if self._build is not None:

@@ -25,8 +25,9 @@ class Table:
     """Numbers in columns, and remarks in the last. A row has as many cells as there are titles.
 
     heading: above the table. note: what holds for all of it, such as that its power is modelled. spare: columns that go
-    whole where there is no room for all, the first of them first; the others and the remarks stay. left: columns of
-    text. page_only: the text leaves it out. folded: a page shows it when it is asked to.
+    whole where there is no room for all, the first of them first; the others and the remarks stay. below: columns that
+    go only where there is no room even with the remark below its row, in that order. left: columns of text. page_only:
+    the text leaves it out. folded: a page shows it when it is asked to.
     """
 
     heading: str
@@ -34,6 +35,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     spare: tuple[int, ...] = ()
+    below: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
     page_only: bool = False
     folded: bool = False

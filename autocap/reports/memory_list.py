@@ -19,7 +19,8 @@ def document(entries: Sequence[Entry], now: datetime) -> Document:
         heading="remembered jobs, the one used last first",
         titles=TITLES,
         rows=tuple(_row(entry, now) for entry in entries),
-        spare=tuple(TITLES.index(title) for title in ("on", "runs", "job")),
+        below=(TITLES.index("job"),),
+        spare=tuple(TITLES.index(title) for title in ("on", "runs", "measured")),
         left=(0, 1, 2),
     )
     return plain("Memory", (table,))

@@ -66,7 +66,13 @@ def _rows(summary: Summary, baseline: Measurement) -> Iterator[tuple[str, ...]]:
     chosen, versus = summary.chosen, summary.versus_baseline
     if chosen is not None and versus is not None and versus.metric_pct is not None:
         cost = with_error(1 + versus.metric_pct / 100, _share(versus.metric_stderr_pct))
-        yield common_caps(chosen.cap_w), _percent(versus.energy_pct), _percent(versus.time_pct), cost, wording.KEPT
+        yield (
+            common_caps(chosen.cap_w),
+            _percent(versus.energy_pct),
+            _percent(versus.time_pct),
+            cost,
+            wording.kept(summary),
+        )
 
 
 def _share(percent: float | None) -> float | None:
@@ -79,6 +85,6 @@ def _percent(change: float | None) -> str:
 
 def _row(cells: Sequence[str], tag: str) -> str:
     *numbers, remark = map(escape, cells)
-    weight = ";font-weight:bold" if remark == wording.KEPT else ""
+    weight = ";font-weight:bold" if remark in (wording.KEPT, wording.KEPT_UNCONFIRMED) else ""
     shown = "".join(f'<{tag} style="{_CELL}{weight}">{cell}</{tag}>' for cell in numbers)
     return f'<tr>{shown}<{tag} style="{_REMARK}{weight}">{remark}</{tag}></tr>'

@@ -64,7 +64,7 @@ class PlotsUnavailable(AutocapError):
 def require() -> None:
     """Raises PlotsUnavailable, with what to install, where matplotlib is missing."""
     if find_spec("matplotlib") is None:
-        raise PlotsUnavailable("plots need matplotlib; install it with `pip install 'autocap[plots]'`")
+        raise PlotsUnavailable("plots need matplotlib; install it with `pip install matplotlib`")
     # It warns of a home directory that it cannot write to, as that of a service; the plots are the same.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 

@@ -82,7 +82,7 @@ def put(place: OutputDirectory, name: str, data: bytes) -> Path:
 
 def _opened(run_dir: Path, wanted: str) -> OutputDirectory:
     try:
-        return OutputDirectory(run_dir, make=False)
+        return OutputDirectory(run_dir)
     except OSError as error:
         raise RunDirectoryError(
             f"{run_dir / wanted} cannot be written: {error.strerror}; check its permissions"

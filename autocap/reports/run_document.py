@@ -55,7 +55,8 @@ def _body(
     if summary.device is None:
         heading = [f"{shlex.join(summary.command)}: not tuned: {summary.ended_because}"]
     if summary.baseline is None:
-        yield Sentences(lines=(*heading, "no baseline was measured, so there is nothing to compare"))
+        why = f": {summary.decided_because}" if summary.decided_because else ", so there is nothing to compare"
+        yield Sentences(lines=(*heading, f"no baseline was measured{why}"))
     else:
         yield Sentences(lines=tuple(heading))
         if summary.is_relative:

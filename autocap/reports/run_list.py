@@ -11,9 +11,9 @@ from autocap.reports.summary.summarise import UNFINISHED
 from autocap.reports.wording.numbers import common_caps
 from autocap.reports.wording.proxy import LOW_CONFIDENCE
 
-_COMMAND, _NAME, _CLAUSE = 40, 28, 240  # characters of a cell; the JSON has all of them
+_COMMAND, _NAME, _CLAUSE = 40, 28, 1000  # characters of a cell; the JSON has all of them
 TITLES = ("when", "run", "state", "device", "metric", "command", "kept W", "saved")
-_SPARE = tuple(TITLES.index(title) for title in ("metric", "command", "device", "state", "run"))
+_SPARE = tuple(TITLES.index(title) for title in ("metric", "device", "when", "state"))
 _LEFT = tuple(range(6))
 
 
@@ -33,6 +33,7 @@ def document(runs: Sequence[PastRun], place: PurePath) -> Document:
         titles=TITLES,
         rows=tuple(map(_row, runs)),
         spare=_SPARE,
+        below=(TITLES.index("command"),),
         left=_LEFT,
     )
     return plain("Runs", (table,))

@@ -75,6 +75,10 @@ def _columns(table: Table, cells: Sequence[Sequence[str]], width: int) -> tuple[
             return shown, _GAPS[0]
         if column is not None:
             shown.remove(column)
+    for column in table.below:  # with the remark below
+        if sum(numbers[one] + _GAPS[0] for one in shown[:-1]) <= width:
+            return shown, _GAPS[0]
+        shown.remove(column)
     least = _longest_word(row[-1] for row in cells)
     for gap in _GAPS:
         if sum(numbers[one] + gap for one in shown[:-1]) + least <= width:

@@ -81,10 +81,15 @@ class Earlier:
             if point.cap_w in grid and cost.value + _SURE * cost.stderr + cost.shared < 1
             if metric.allows(point.measurement, baseline)
         }
-        alike = [curve.kept_w for curve in self.curves if curve.metric == MetricInfo.of(metric)]
+        alike = [one.kept_w for one in self.curves if one.metric == MetricInfo.of(metric) and not one.cut_short]
         if alike and (alike[-1] is None or alike[-1] in grid):
             return alike[-1] if alike[-1] in costs else None
         return min(costs, key=lambda cap_w: costs[cap_w], default=None)
+
+    def job_iterations(self, progress: str) -> float | None:
+        """How many the whole job had when it last ran to its end, as that counts them; `None` where nobody knows."""
+        alike = [one.job_iterations for one in self.curves if one.progress == progress]
+        return next((iterations for iterations in reversed(alike) if iterations is not None), None)
 
 
 NOTHING = Earlier()
@@ -144,7 +149,7 @@ class _Search:
     def decide(self, event: Decided) -> None:
         self.decided = True
         common = event.cap_w is not None and event.confirmed
-        self.curve = replace(self.curve, kept_w=event.cap_w if common else None)
+        self.curve = replace(self.curve, kept_w=event.cap_w if common else None, cut_short=event.cut_short)
         shown = event.measurement
         if common and event.cap_w is not None and shown and event.baseline and len(set(shown.cap_w)) == 1:
             self.add(event.cap_w, shown, event.baseline)

@@ -29,7 +29,6 @@ from autocap.session.preparing import found_command, open_prices, tell_of_comman
 from autocap.session.remembering import JobMemory
 from autocap.session.rights import lent_rights
 from autocap.session.roles import Follower
-from autocap.session.runner import ASKED
 from autocap.session.tuning import SearchPlan, Tuning
 from autocap.strategies import registry
 
@@ -144,7 +143,7 @@ def _session(
             ended = None if follower is None else follower.ended_because
             output.end(ended or tuning.ended_because, status)
         elif origin is JobOrigin.TUNE and attached.left_because is not None:
-            nothing_before = tuning.ended_because in (events.JOB_ENDED, ASKED)
+            nothing_before = tuning.ended_because in (events.JOB_ENDED, events.ASKED)
             output.end(events.BLOCK_ENDED if nothing_before else tuning.ended_because)
         else:
             output.end(attached.left_because or tuning.ended_because)

@@ -178,7 +178,7 @@ def _exporters(config: RunConfig, stack: ExitStack) -> list[Reporter]:
     except ImportError as error:  # what the client itself may lack is named
         raise ExporterError(
             f"--prometheus needs the package prometheus-client ({error}); install it with: "
-            "pip install 'autocap[prometheus]'"
+            "pip install prometheus-client"
         ) from error
     exporter = Exporter.start(*config.prometheus)
     stack.callback(exporter.close)

@@ -6,13 +6,13 @@ Nothing here keeps a run from going on: what cannot be read counts as not there,
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
 from autocap.devices.base import Device
-from autocap.events import Decided, Event, Remembered
+from autocap.events import ASKED, JOB_ENDED, Decided, Event, Remembered, RunStarted, Tally
 from autocap.job.invoking_user import InvokingUser
 from autocap.records import SensorInfo
 from autocap.runlog.memory.entry import FORMAT, Entry, Setup, key_of, shortened, with_curve
@@ -78,8 +78,9 @@ class JobMemory:
         age_s = max(0.0, (self.now - curves[-1].when).total_seconds())
         return Recalled(key=self._key, runs=entry.runs, age_s=age_s, earlier=Earlier(curves=curves))
 
-    def remember(self, events: Sequence[Event]) -> None:
-        """Keep what a run has shown that came to a decision; nothing of one that did not, or that has only ratios.
+    def remember(self, events: Sequence[Event], ended_because: str | None = None) -> None:
+        """Keep what a run has shown that came to a decision, or whose job ended before; nothing of any other, or of one
+        that has only ratios. ended_because: why its tuning ended, `None` where that is not known.
 
         Raises MemoryUnavailable where it cannot be kept.
         """
@@ -88,6 +89,7 @@ class JobMemory:
             return
         if not any(isinstance(event, Decided) for event in events):
             return
+        curve = replace(curve, job_iterations=_job_iterations(events, ended_because))
         before = self.store.read(self._key)
         curves = () if before is None else before.fresh(self.now)
         self.store.write(
@@ -107,3 +109,14 @@ class JobMemory:
     def _key(self) -> str:
         assert self._setup is not None  # it is looked up before anything is kept
         return key_of(self.job, self._setup)
+
+
+# By the mode of a run: why its tuning ended where it saw the whole job. A tuned block ends its tuning by a signal.
+_WHOLE = {"run": (JOB_ENDED,), "tune": (JOB_ENDED, ASKED)}
+
+
+def _job_iterations(events: Sequence[Event], ended_because: str | None) -> float | None:
+    """How many iterations the job had; `None` where it was not seen from its beginning to its end."""
+    mode = next((event.mode for event in events if isinstance(event, RunStarted)), "")
+    counted = next((event.iterations for event in reversed(events) if isinstance(event, Tally)), 0.0)
+    return counted if counted > 0 and ended_because in _WHOLE.get(mode, ()) else None

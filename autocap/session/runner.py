@@ -29,7 +29,6 @@ _BEAT_S, _APART_S = 0.4, 0.35
 _MOST_INTERRUPTIONS, _WITHIN_S = 10, 600.0
 _LOOK_AGAIN_S = 0.1  # whether somebody else has changed a limit
 _PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the limits were put back meanwhile"
-ASKED = "a signal asked for the end"
 
 
 def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
@@ -160,7 +159,7 @@ class Runner:
             case Order.NOTHING:
                 pass
             case Order.STOP_TUNING:
-                self._give_up(ASKED, LoopMode.OBSERVING, quietly=True)
+                self._give_up(events.ASKED, LoopMode.OBSERVING, quietly=True)
             case Order.RESUME:
                 self._safely(lambda: self._controller.interrupted(now_s))
             case Order.RETUNE:

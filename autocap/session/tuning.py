@@ -133,7 +133,7 @@ class Tuning:
         """Keep what the run has shown for the next one of its job; where that fails, with a warning."""
         if self.memory is not None and not self.config.tune.observe:
             memory = self.memory
-            self.recorder.record(self.clock.now(), lambda: memory.remember(self.recorder.events))
+            self.recorder.record(self.clock.now(), lambda: memory.remember(self.recorder.events, self.ended_because))
 
     def _await_device(self, source: DeviceSource) -> Tunable | None:
         """The job's devices, opened, once it uses them; `None` when it ends before. Raises DeviceError."""
@@ -271,6 +271,7 @@ class Tuning:
             idle=self._idle,
             remembered=Remembered.of(opening_w, remembered, original_w),
             finish_s=self._finish_s,
+            usual_iterations=earlier.job_iterations,
         )
 
     @property

@@ -50,7 +50,7 @@ def _document(summary: SweepSummary) -> Document:
         remarks=tuple(_remarks(summary)),
         aim="; ".join(
             [
-                f"up to {summary.plan.repeats} runs per cap in {summary.plan.order} order",
+                f"{_repeats(summary.plan.repeats)} per cap in {summary.plan.order} order",
                 *_meaning(summary),
                 f"ended: {ended}",
             ]
@@ -273,3 +273,7 @@ def _best_row(
 
 def _change(value: float, base: float) -> str:
     return "0" if value == base else f"{100 * (value / base - 1):+.1f}"
+
+
+def _repeats(repeats: int) -> str:
+    return "one run" if repeats == 1 else f"up to {repeats} runs"

@@ -11,9 +11,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "pytest":
         raise
-    raise ImportError(
-        "autocap.testing needs the package pytest; install it with: pip install 'autocap[testing]'"
-    ) from None
+    raise ImportError("autocap.testing needs the package pytest; install it with: pip install pytest") from None
 
 pytest.register_assert_rewrite("autocap.testing.devices", "autocap.testing.strategies")  # so that a failure shows why
 

@@ -20,9 +20,7 @@ def require(trackers: Iterable[str]) -> None:
     have one name. Imports none of them."""
     for name in trackers:
         if not _is_installed(name):
-            raise TrackerUnavailable(
-                f"--log-to {name} needs the package {name}; install it with: pip install 'autocap[{name}]'"
-            )
+            raise TrackerUnavailable(f"--log-to {name} needs the package {name}; install it with: pip install {name}")
 
 
 def _is_installed(package: str) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 from autocap.tracking.sink import Result, Row, Setting, Sink
 
 _RUN_ID = "MLFLOW_RUN_ID"
-_MOST_TEXT = 5000  # characters of a tag
+_MOST_TEXT, _MOST_PARAM = 5000, 500  # characters of a tag, and of a param with every store
 
 
 class MlflowSink:
-    """Metrics by the second of the run; settings and sentences as tags, which a second tuning of a run may replace.
+    """Metrics by the second of the run, settings as params, sentences as tags. A param stays what it is: where a second
+    tuning of a run has another value, that is a tag.
 
     client: mlflow.MlflowClient. ends: it is our run, and ends with us.
     """
@@ -22,7 +23,14 @@ class MlflowSink:
         self._client, self._run_id, self._ends = client, run_id, ends
 
     def begin(self, settings: Mapping[str, Setting]) -> None:
-        self._tag(settings)
+        from mlflow.entities import Param
+
+        texts = {key: str(value)[:_MOST_PARAM] for key, value in settings.items()}
+        known = self._client.get_run(self._run_id).data.params
+        new = [Param(key, text) for key, text in texts.items() if key not in known]
+        if new:
+            self._client.log_batch(self._run_id, params=new)
+        self._tag({key: text for key, text in texts.items() if known.get(key, text) != text})
 
     def log(self, row: Row) -> None:
         from mlflow.entities import Metric

@@ -61,7 +61,7 @@ class Rows:
             found |= {
                 "device": device.kind,
                 "gpus": ", ".join(gpu.name for gpu in device.gpus),
-                "emulated": device.emulated,
+                "emulated_power": device.emulated,  # a store of files has a folder `emulated`
                 "found_w": max((limit_w for limit_w in device.original_w if limit_w is not None), default=None),
             }
         found["phases"] = ", ".join(f"{place} {phase}" for place, phase in enumerate(PHASES))

@@ -81,8 +81,8 @@ def planted(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     words = rng.choice(
         (
             ("period", str(secret.file)),
-            ("period", str(trace), "--plots", str(link)),
-            ("period", str(trace), "--plots", str(secret.folder / "plots")),
+            ("period", str(trace), "--plots", "--out", str(link)),
+            ("period", str(trace), "--plots", "--out", str(secret.folder / "plots")),
             ("report", str(secret.folder)),
             ("report", str(link), "--html"),
             ("run", "--device", "emulated", "--out", str(link), "--", "true"),

@@ -51,12 +51,11 @@ _USUAL = {
     "--prometheus": ("9101", "127.0.0.1:9102", "[::1]:9103", "0.0.0.0:9104", "[:1", "256.1.1.1:9105", "x y:9106"),
     "--out": ("out", "out/deeper", "/dev/null/out", "out/../out", "stdout"),
     "--warm-start": (".", "/dev/null", "nowhere"),
-    "--plots": ("/dev/null/plots",),  # drawing takes seconds whatever is drawn
     "--pid": ("1", "2", "999999"),
     "--window": ("1", "60"),
     "--step-map-fd": ("0", "3", "-1", "999999"),
 }
-_FILES = ("--out", "--warm-start", "--plots")  # no random text: one could name a directory of the machine
+_FILES = ("--out", "--warm-start")  # no random text: one could name a directory of the machine
 _NAMES = ("--strategy", "--device", "--node-power")  # nor here: one could name code
 
 
@@ -105,8 +104,6 @@ def value(random: Random, flag: str) -> str:
     usual = _USUAL.get(flag, ("1", "10"))
     if random.random() < 0.3:
         return random.choice(usual)
-    if flag == "--plots":
-        return random.choice((*usual, "a" * 300, "a/" * 2500, "", "a\0b"))
     if flag in _FILES:
         return random.choice(
             (*usual, "a" * 300, "a" * 5000, "a/" * 2500, "", "\0", "a\0b", "\udcff", "\x1b[2J", "--", "-", "a\nb")

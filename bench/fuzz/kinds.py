@@ -28,7 +28,7 @@ _METERS = (
 def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
     """Any command with any options."""
     name = random.choice(arguments.COMMANDS)
-    words = arguments.some(random, name, without=("--plots",) if name == "report" else ())
+    words = arguments.some(random, name, without=("--plots",))  # drawing takes seconds
     if name in ("run", "sweep"):
         words += _JOB if random.random() < 0.8 else ["--", texts.text(random), texts.text(random)]
         if not any("--device" in word for word in words[:-2]) or name == "sweep":
@@ -50,7 +50,7 @@ def numbers(random: Random, folder: Path, specimens: Specimens) -> Call:
     name = random.choice(("run", "run", "attach", "sweep", "period"))
     option = random.choice([one for one in arguments.options(name) if one.nargs != 0])
     flag = option.option_strings[-1]
-    text = texts.number(random) if flag not in ("--out", "--warm-start", "--plots") else arguments.value(random, flag)
+    text = texts.number(random) if flag not in ("--out", "--warm-start") else arguments.value(random, flag)
     given = [f"{flag}={text}"] if random.random() < 0.7 else [flag, text]
     if name == "period":
         (folder / "trace.csv").write_bytes(specimens.trace)

@@ -154,6 +154,7 @@ def tune(
         new_strategy=new_strategy,
         remembered=Remembered.of(earlier.best_w(config.metric, grid, original_w), past, original_w),
         finish_s=finish_s,
+        usual_iterations=earlier.job_iterations,
     )
     told = [(t_s, partial(controller.grant, ceiling_w=ceiling_w)) for t_s, ceiling_w in grants]
     told += [(t_s, partial(controller.quote, kind=kind, quote=quote)) for t_s, kind, quote in quotes]

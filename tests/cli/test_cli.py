@@ -206,10 +206,10 @@ PRICED = ("--metric", "cost", "--energy-price", "0.3")
         (["run", "--progress", "regex:(", "--", "true"], "pattern '(' is no regular expression"),
         (["run", "--progress", "foo", "--", "true"], "unknown progress 'foo'"),
         (["run", "--nosuch", "--", "true"], "unrecognized arguments: --nosuch"),
-        (["attach"], "attach needs a job; give its process with --pid PID, or its nodes with --nodes WHERE"),
+        (["attach"], "attach needs a job; give the PID of its process, or its nodes with --nodes WHERE"),
         (
             ["attach", "--pid", "1", "--nodes", "slurm"],
-            "--pid is of this machine, --nodes slurm of a whole job; drop one",
+            "PID 1 is of this machine, --nodes slurm of a whole job; drop one",
         ),
         (
             ["attach", "--nodes", "slrum"],
@@ -224,7 +224,7 @@ PRICED = ("--metric", "cost", "--energy-price", "0.3")
         (["attach", "--pid", "1", "--", "true"], "attach starts no command; leave out `--` and what follows"),
         (["attach", "--pid", "1", "--progress", "regex:x"], "progress regex:x needs a job that autocap starts"),
         (["attach", "--pid", "1", "--progress", "steps"], "progress steps needs a job that autocap starts; choose"),
-        (["attach", "--pid", "1", "--kill-after", "3"], "unrecognized arguments: --kill-after 3"),
+        (["attach", "--pid", "1", "--kill-after", "3"], "unrecognized arguments: --kill-after"),
         (["nosuch"], "unknown command 'nosuch'; choose one of run, attach, sweep, devices, restore"),
     ],
 )

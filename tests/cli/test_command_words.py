@@ -90,7 +90,10 @@ def test_a_command_without_two_dashes_is_run_and_its_options_are_its_own(here: H
 
 def test_commands_that_start_no_job_take_none(cli: Cli, here: Here) -> None:
     assert set(WITH_A_JOB) == {"run", "sweep"}
-    require_refused(cli, here("attach", "--pid", "1", "python", "x.py"), 2, "unrecognized arguments: python x.py (see")
+    require_refused(
+        cli, here("attach", "--pid", "1", "python", "x.py"), 2, "argument PID: 'python' is no process number"
+    )
+    require_refused(cli, here("attach", "1", "x.py"), 2, "unrecognized arguments: x.py (see")
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,45 @@ def test_what_was_probably_meant_is_said(
     assert main(shlex.split(line)) == 2
     assert capsys.readouterr().err.startswith(f"autocap: {said}")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["run", "attach", "recur", "sweep"])
+def test_the_short_help_shows_what_most_people_need_and_all_of_it_the_rest(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for words in ([command, "--help"], [command, "--help", "all"]):
+        assert main(words) == 0
+        shown.append(capsys.readouterr().out)
+    few, every = ({line.split()[0] for line in text.splitlines() if line.startswith("  -")} for text in shown)
+    assert len(few) <= 17
+    assert few < every
+    assert "--caps" in every - few
+    assert f"`autocap {command} --help all` shows " in shown[0]
+    assert "--help all` shows" not in shown[1]
+    assert main(["help", command, "all"]) == 0
+    assert capsys.readouterr().out == shown[1]
+
+
+def test_the_options_of_one_letter_are_those_that_they_stand_for() -> None:
+    parser = parser_of("run")[1]
+    args = parser.parse_args(["-m", "energy", "-o", "there", "-q"])
+    assert (args.metric, str(args.out), args.quiet) == ("energy", "there", True)
+
+
+def test_pages_and_pictures_are_asked_for_alike_in_all_commands() -> None:
+    found = {name: parser_of(name)[1]._option_string_actions for name in COMMANDS}
+    having = {name for name, options in found.items() if {"--html", "--plots"} & options.keys()}
+    assert having == {"report", "period", "recur", "budget"}
+    for name in having:
+        assert all(found[name][flag].nargs == 0 for flag in ("--html", "--plots") if flag in found[name]), name
+        assert "--out" in found[name], name
+
+
+def test_attach_takes_a_number_for_the_process(cli: Cli, here: Here) -> None:
+    for words in (["attach", "999999999"], ["attach", "--pid", "999999999"]):
+        require_refused(cli, here(*words, "--device", "emulated"), 1, "999999999")
+    require_refused(cli, here("attach", "1", "--pid", "2"), 2, "the job is given twice, as 1 and by --pid 2; drop one")
 
 
 @pytest.mark.parametrize(("words", "same"), [(["help"], ["--help"])] + [(["help", n], [n, "--help"]) for n in COMMANDS])

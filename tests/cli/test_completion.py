@@ -36,6 +36,10 @@ LINES: dict[str, set[str] | None] = {
     "autocap run --warm-start autocap": {"autocap-runs/one"},
     "autocap period tr": {"train.py"},
     "autocap help sw": {"sweep"},
+    "autocap budget s": {"set", "status"},
+    "autocap budget --policy f": {"fair"},
+    "autocap recur st": {"status"},
+    "autocap recur --metric ": set(METRICS),
     "autocap config s": {"sweep"},
     "autocap completion f": {"fish"},
 }

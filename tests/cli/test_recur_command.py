@@ -76,9 +76,9 @@ def test_a_job_comes_again_and_a_batch_size_that_costs_too_much_is_stopped(job: 
     assert found["recurrences"][0]["cost"] == pytest.approx(found["recurrences"][0]["spent"]["energy_j"])
     assert found["recurrences"][0]["gpus"] == ["Quadro RTX 6000 (emulated)"]
     assert (Path(found["recurrences"][0]["run_dir"]) / "result.json").exists()
-    page = job("recur", "status", "nightly", "--html", "page.html").stdout
+    page = job("recur", "status", "nightly", "--html").stdout
     assert "EMULATED power: modelled, not measured" in page
-    assert "<svg" in (job.folder / "page.html").read_text()
+    assert "<svg" in (job.folder / "nightly.html").read_text()
     assert job.leftovers() == []
 
 
@@ -143,7 +143,7 @@ def test_a_job_that_cannot_be_started_is_no_recurrence(here: Here, cli: Cli) -> 
             (*NAMED, "--nodes", "slurm", "--target", OUTPUT, "--", "x", "{batch_size}"),
             "autocap recur runs a job on this machine; leave out --nodes slurm",
         ),
-        ((*NAMED, "--html", "x", "--target", OUTPUT, "--", "x"), "--html and --plots are of `autocap recur status`"),
+        ((*NAMED, "--html", "--target", OUTPUT, "--", "x"), "--html and --plots are of `autocap recur status`"),
         (("stauts",), "'stauts' is neither an option nor a word of `autocap recur` (did you mean status?)"),
         (("status", "a", "--", "x"), "`autocap recur status` runs nothing"),
         (("reset",), "`autocap recur reset` is followed by one name"),

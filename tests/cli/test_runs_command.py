@@ -119,15 +119,16 @@ def test_runs_are_listed_the_latest_first_with_what_they_saved(tuned: Path, plac
 
 
 @pytest.mark.parametrize("width", [50, 80, 100, 140])
-def test_the_list_is_as_wide_as_the_terminal_and_when_the_cap_and_the_saving_stay(
+def test_the_list_is_as_wide_as_the_terminal_and_the_run_the_cap_and_the_saving_stay(
     tuned: Path, place: Path, said: Said, width: int
 ) -> None:
     shutil.copytree(tuned, place / "20260101T000000Z-12345")
     lines = said("runs", width=width).splitlines()
     assert max(map(len, lines)) <= width
-    assert lines[1].split()[0] == "when"
-    assert lines[1].split()[-3:] == ["kept", "W", "saved"]
-    assert "160 of 260" in lines[2]
+    assert lines[1].split()[0] == ("when" if width >= 140 else "run")
+    assert ("python train.py " in "".join(lines)) == (width >= 80)
+    assert " ".join(lines[1:3]).split("kept W")[1].split()[0] == "saved"
+    assert "160 of 260" in "".join(lines)
     assert "(emulated)" in "".join(lines)
 
 
@@ -441,3 +442,10 @@ def test_under_sudo_runs_are_read_with_the_rights_of_the_user(tuned: Path, tmp_p
     told = json.loads(os.read(reading, 10_000))
     os.close(reading)
     assert told == [54321, ["theirs", None], ["killed", None], ["roots", "Permission denied"]]
+
+
+def test_a_page_is_written_where_it_is_asked_for(tuned: Path, tmp_path: Path, said: Said) -> None:
+    before = set(tuned.iterdir())
+    said("report", str(tuned), "--html", "--out", str(tmp_path / "there"))
+    assert (tmp_path / "there" / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert set(tuned.iterdir()) == before

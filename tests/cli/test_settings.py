@@ -158,14 +158,14 @@ def test_settings_are_shown_with_where_they_come_from(
     write("metric = 'cost'\n")
     write("energy-price = 0.3\n", own=True)
     monkeypatch.setenv("AUTOCAP_WAIT", "30")
-    assert main(["config", "run", "--per-gpu", "--strategy-option", "points=5"]) == 0
+    assert main(["config", "run", "--per-gpu", "--strategy=golden", "--strategy-option", "tolerance=5"]) == 0
     rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     own = f"{os.environ['XDG_CONFIG_HOME']}/autocap/autocap.toml"
     assert rows["metric"].split() == ["cost", "./autocap.toml"]
     assert rows["energy-price"].split() == ["0.3", own]
     assert rows["wait"].split() == ["30", "AUTOCAP_WAIT"]
     assert rows["per-gpu"].split() == ["yes", "command", "line"]
-    assert rows["strategy-option"].split() == ["points=5", "command", "line"]
+    assert rows["strategy-option"].split() == ["tolerance=5", "command", "line"]
     assert rows["trial-seconds"].split() == ["60", config.BUILT_IN]
     assert rows["./autocap.toml"] == rows[own] == "is read"
 
@@ -212,9 +212,10 @@ def test_what_is_wrong_in_a_file_is_one_line_that_says_where(
         (
             "AUTOCAP_METRIK",
             "eds",
-            "'AUTOCAP_METRIK' is no AUTOCAP_… variable (did you mean METRIC?); unset",
+            "'AUTOCAP_METRIK' is no AUTOCAP_… variable; set AUTOCAP_METRIC instead, or unset it",
         ),
-        ("AUTOCAP_OBSERV", "1", "(did you mean OBSERVE?)"),
+        ("AUTOCAP_OBSERV", "1", "set AUTOCAP_OBSERVE instead"),
+        (f"AUTOCAP_{'NO_MEMORY'}", "1", "NO_MEMORY is no AUTOCAP_… variable; set AUTOCAP_MEMORY=0 instead"),
         ("AUTOCAP_METRIC", "edp", "k belongs to the metric eds, not to edp (with metric edp from AUTOCAP_METRIC)"),
     ],
 )
@@ -225,6 +226,32 @@ def test_what_is_wrong_in_a_variable_is_one_line_that_names_it(
     done = here("run", "--k", "3", "--", "true")
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run --metric engy",
+        "run --metric edp --k 3",
+        "run --caps 100 --cap-step 5",
+        "run --finish-by 2001-01-01T00:00+00:00",
+        "run --progress perid",
+        "run --device emulatd",
+        "run --strategy nope",
+        "run --strategy-option nope=1",
+        "attach --progress steps",
+        "attach --idle-power 30",
+        "sweep --metric carbon",
+        "sweep --order random --stop-slowdown 5%",
+    ],
+)
+def test_config_refuses_what_the_command_would(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, *words = line.split()
+    job = {"attach": ["--pid", "1"]}.get(command, ["--", "true"])
+    assert main([command, *words, *job]) == 2
+    refused = capsys.readouterr().err
+    assert main(["config", *line.split()]) == 2
+    assert capsys.readouterr().err == refused
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o606])

@@ -138,7 +138,7 @@ def sudo(machine: Machine) -> Sudo:
         (("sweep", "--device", "emulated", "--observe", "--out", "way/out", "--", "touch", "ran"), 1),
         (("attach", "--device", "emulated", "--pid", "{pid}", "--out", "way/out"), 1),
         (("attach", "--device", "emulated", "--pid", "{root_pid}", "--out", "out"), 1),
-        (("period", "trace.csv", "--plots", "way/plots"), 1),
+        (("period", "trace.csv", "--plots", "--out", "way/plots"), 1),
     ],
 )
 def test_nothing_of_roots_is_read_or_written(machine: Machine, sudo: Sudo, words: tuple[str, ...], status: int) -> None:

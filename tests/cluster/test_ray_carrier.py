@@ -26,7 +26,7 @@ def test_the_relay_is_not_given_what_is_meant_for_the_driver() -> None:
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(EngineUnavailable, match=r"has no Ray; install it.*: pip install 'autocap\[ray\]'"):
+    with pytest.raises(EngineUnavailable, match=r"has no Ray; install it.*: pip install 'ray>=2.60,<3'"):
         carrier.command("auto")
     with pytest.raises(EngineUnavailable, match="has no Ray; install it"):
         carrier.find("auto")

@@ -82,7 +82,7 @@ def _read() -> Iterator[Reason]:
 
 def _passed(tree: ast.Module, fatal: frozenset[str]) -> Iterator[tuple[int, str]]:
     """The texts of errors and verdicts. An error with a constructor of its own makes its text there."""
-    values = _values(tree)
+    values = {**_events(), **_values(tree)}
     kin = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and fatal & _names(node.bases)}
     own = {name: [call for call in _calls(node) if _names([call.func]) == {"__init__"}] for name, node in kin.items()}
     for call in chain.from_iterable(own.values()):
@@ -117,6 +117,13 @@ def _returned(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
             for node in ast.walk(function):
                 if isinstance(node, ast.Return) and node.value is not None:
                     yield from _texts(node.value, values)
+
+
+@cache
+def _events() -> dict[str, list[ast.expr]]:
+    """The constants of `autocap.events`, as other rooms name them."""
+    tree = ast.parse((ROOT / "autocap" / "events" / "run.py").read_text())
+    return {f"events.{name}": value for name, value in _values(tree).items()}
 
 
 def _values(tree: ast.Module) -> dict[str, list[ast.expr]]:

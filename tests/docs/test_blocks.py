@@ -17,7 +17,7 @@ from tests.docs.pages import ALL_BLOCKS, Block
 STRATEGY, ITS_TEST = (
     block for block in ALL_BLOCKS if "class CoarseToFine(" in block.text or "coarse import" in block.text
 )
-DEVICE, ITS_CONTRACT = (block for block in ALL_BLOCKS if "class MyCard:" in block.text or "mycard import" in block.text)
+DEVICE, ITS_CONTRACT = (block for block in ALL_BLOCKS if "class MyCard(" in block.text or "mycard import" in block.text)
 
 
 def _executed(block: Block, name: str) -> ModuleType:

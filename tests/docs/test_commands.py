@@ -302,3 +302,14 @@ def test_every_command_in_the_text_is_one_of_ours() -> None:
                 assert import_module(f"{module}.__main__" if package else module).main, f"{page.name}: {span}"
             case _:
                 pass
+
+
+def test_the_jobs_that_are_shown_can_be_planned_with_the_command_that_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (jobs,) = (block.text for block in ALL_BLOCKS if block.text.startswith("name,arrive_s,work_s"))
+    (line,) = (line for block, line in COMMANDS if "--simulate JOBS.csv" in line)
+    (tmp_path / "JOBS.csv").write_text(jobs)
+    monkeypatch.chdir(tmp_path)
+    assert autocap.cli.main(shlex.split(line)[1:]) == 0
+    assert "2 jobs" in capsys.readouterr().out

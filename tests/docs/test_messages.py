@@ -1,7 +1,9 @@
 """Every message that the pages explain is one that the code can write, and no reason for keeping no cap goes
 unexplained."""
 
+import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +60,24 @@ def test_reasons_of_every_shape_are_found() -> None:
         "not surely within the slowdown limit: …",
     )
     assert [shape for shape in shapes if not any(one.text.startswith(shape) for one in reasons())] == []
+
+
+def test_every_page_that_a_message_names_is_printed_by_help() -> None:
+    """Of a wheel's user, who has no folder docs/."""
+    trees = [ast.parse(path.read_text()) for room in ("autocap", "strategies") for path in (ROOT / room).rglob("*.py")]
+    of_modules = {ast.get_docstring(tree, clean=False) for tree in trees}
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    texts = {str(one.value) for one in nodes if isinstance(one, ast.Constant) and one.value not in of_modules}
+    named = {page for text in texts for page in re.findall(r"`autocap help ([a-z/-]+)`", text)}
+    assert {"no-cap-kept", "strategies", "node-power", "docs/helper"} <= named
+    assert [page for page in named if not (ROOT / "docs" / f"{page.removeprefix('docs/')}.md").is_file()] == []
+    assert [text for text in texts if re.search(r"docs/[a-z-]+\.md", text)] == [], "say `autocap help PAGE`"
+
+
+def test_what_a_message_has_installed_can_be_installed_from_a_checkout_too() -> None:
+    """There is no autocap on an index: its extras cannot be had by that name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    declared = {re.split(r"[<>=]", one)[0] for of_extra in extras.values() for one in of_extra}
+    told = set(re.findall(r"pip install '?([\w{-]+)", sources()))
+    assert {"matplotlib", "prometheus-client", "torch"} <= told
+    assert {name for name in told if not name.startswith(("{", "-"))} <= declared

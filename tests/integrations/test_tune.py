@@ -7,14 +7,19 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import autocap
 from autocap.cli.run import checked
+from autocap.config import RunConfig
+from autocap.config.option import options_of
 from autocap.errors import UsageError
+from autocap.integrations.options import TuneOptions
 from autocap.integrations.tuned import _job, _words
 from autocap.job.processes import identify
+from autocap.metrics import METRICS
 from tests.cli.test_cli import EMULATED, Cli, is_never_stopped, until
 from tests.doubles import warm
 
@@ -383,3 +388,54 @@ def map_of(tuner: int) -> str:
     words = Path(f"/proc/{tuner}/cmdline").read_text().split("\0")
     (fd,) = (word.partition("=")[2] for word in words if word.startswith("--step-map-fd="))
     return os.readlink(f"/proc/{tuner}/fd/{fd}")
+
+
+def test_the_result_before_the_end_of_its_block_is_an_error_with_the_reason(cli: Scripts) -> None:
+    done = cli("""
+from autocap.errors import ResultUnavailable
+with autocap.tune(device="emulated", out="run", quiet=True) as run:
+    try:
+        run.result
+    except ResultUnavailable as error:
+        print(error)
+print(run.result.ended_because)
+""")
+    assert done.stderr == ""
+    early, after = done.stdout.splitlines()
+    assert early == "the block has not ended, so there is no result yet; read it after the block"
+    assert after.startswith("the block ended after ")
+
+
+def test_a_function_is_tuned_each_time_that_it_is_called(cli: Scripts) -> None:
+    done = cli("""
+tuned = autocap.tune(device="emulated", quiet=True)
+
+@tuned
+def trained(seconds, *, name):
+    '''Train.'''
+    train(seconds)
+    return name
+
+print(trained.__name__, trained.__doc__)
+for name in "ab":
+    print(trained(0.3, name=name), tuned.result.mode, tuned.result.ended_because[:16])
+try:
+    tuned(lambda: (yield))
+except TypeError as error:
+    print(error)
+""")
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "trained Train.",
+        "a tune the block ended ",
+        "b tune the block ended ",
+        "<lambda> does its work after the call; use `with autocap.tune(…)` within it",
+    ]
+
+
+def test_the_keywords_that_are_declared_with_their_types_are_those_that_there_are() -> None:
+    declared = {option.keyword: option for option in options_of(RunConfig, "attach")}
+    assert TuneOptions.__annotations__.keys() == declared.keys() - {"json"}
+    for keyword, kind in TuneOptions.__annotations__.items():
+        assert (bool in get_args(kind)) == (declared[keyword].read is None), keyword
+    assert set(get_args(get_args(TuneOptions.__annotations__["metric"])[0])) == set(METRICS)

@@ -151,8 +151,9 @@ def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path
 
 
 def test_a_page_that_cannot_be_written_says_where(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(RunDirectoryError, match=r"report\.html cannot be written: .*; check its permissions"):
-        rendering.write_page(tmp_path / "absent", present_run(run, read_events(run)))
+        rendering.write_page(tmp_path / "file", present_run(run, read_events(run)))
 
 
 def test_a_fault_in_making_the_page_is_a_sentence_that_names_its_traceback(run: Path, tmp_path: Path) -> None:

@@ -198,6 +198,6 @@ def test_plots_of_a_period_are_not_drawn_through_a_link(tmp_path: Path, victim: 
     (tmp_path / "trace.csv").write_text("t_s,power_w\n" + "".join(f"{n},{100 + n % 7}\n" for n in range(60)))
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "period.png").symlink_to(victim)
-    assert main(["period", str(tmp_path / "trace.csv"), "--plots", str(tmp_path / "plots")]) == 0
+    assert main(["period", str(tmp_path / "trace.csv"), "--plots", "--out", str(tmp_path / "plots")]) == 0
     assert victim.read_text() == "precious"
     assert (tmp_path / "plots" / "period.png").read_bytes().startswith(b"\x89PNG")

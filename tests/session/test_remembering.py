@@ -207,6 +207,20 @@ def test_the_second_run_begins_from_what_the_first_has_shown(run: Runs) -> None:
     assert (entry.runs, entry.command, entry.latest.metric.name) == (3, ("train",), "eds")
 
 
+def test_how_long_the_whole_job_was_is_remembered_where_the_run_saw_it_end(run: Runs) -> None:
+    ran = run()
+    (entry,) = run.store.entries()
+    last = next(event for event in reversed(ran.events) if isinstance(event, events.Tally))
+    assert entry.latest.job_iterations == last.iterations > 0
+    memory = JobMemory(job=Job.of(["train"], {}, run.folder), store=MemoryStore(run.folder / "other"), now=NOW)
+    memory.recall(SimulatedDevice(VirtualClock(), SimulatedJob(profile=PROFILE)), None)
+    attached = [replace(one, mode="attach") if isinstance(one, RunStarted) else one for one in ran.events]
+    for log, why in ((ran.events, events.ASKED), (attached, events.JOB_ENDED)):
+        memory.remember(log, why)
+        (entry,) = memory.store.entries()
+        assert entry.latest.job_iterations is None
+
+
 def test_what_is_not_of_this_job_any_more_is_not_begun_from(run: Runs) -> None:
     run()
     counted_otherwise = run(progress="period", days=1, memory=True)

@@ -52,7 +52,7 @@ CALL = "(self, grid, metric, baseline, rng, history, options)"
 METHODS = "def ask(self): pass\ndef tell(self, trial): pass\ndef recommend(self): pass"
 SHAPE = (
     "it is built with the keywords grid, metric, baseline, rng, history, options and has ask(), tell(trial) and "
-    "recommend(), as docs/strategies.md shows"
+    "recommend(), as `autocap help strategies` shows"
 )
 
 

@@ -105,3 +105,8 @@ def test_caps_without_a_baseline_are_listed_and_not_compared() -> None:
     assert page.headline == "Nothing to compare yet"
     assert pictures == ()
     assert [table.heading for table in page.tables] == ["Caps of train.py"]
+
+
+def test_how_often_a_cap_is_run_is_said_in_words() -> None:
+    for repeats, said in ((1, "one run per cap in"), (3, "up to 3 runs per cap in")):
+        assert present_sweep(swept(("0",), repeats=repeats)).document.aim.startswith(said)

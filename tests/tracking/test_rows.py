@@ -111,7 +111,7 @@ def test_numbers_that_are_infinite_are_left_out() -> None:
 
 def test_settings_have_no_word_of_the_command() -> None:
     rows, _ = taken(told())
-    assert rows.settings["autocap/emulated"] is True
+    assert rows.settings["autocap/emulated_power"] is True
     assert rows.settings["autocap/metric"] == "eds"
     assert "train.py" not in str(rows.settings)
 
@@ -123,3 +123,13 @@ def test_each_gpu_has_its_cap_where_there_are_several() -> None:
     two = replace(device, gpus=device.gpus * 2, original_w=(260.0, 250.0))
     _, found = taken([log[0], two, log[2], tally(5.0, 10.0)])
     assert (of(found, "cap_w"), of(found, "gpu0/cap_w"), of(found, "gpu1/cap_w")) == ([260.0], [260.0], [250.0])
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_no_key_is_the_folder_of_another(emulated: bool) -> None:
+    """A store of files, as MLflow's, has a path for each."""
+    rows = Rows()
+    numbers = {key for event in told(emulated=emulated) for row in rows.take(event) for key in row.numbers}
+    numbers |= rows.result.row.numbers.keys()
+    for keys in (numbers, rows.settings.keys() | rows.result.words.keys()):
+        assert not [(one, other) for one in keys for other in keys if other.startswith(f"{one}/")]

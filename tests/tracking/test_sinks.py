@@ -1,9 +1,11 @@
 """What each tracker's library is told: stand-ins of the few names that are used, and the libraries where they are."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,7 +20,7 @@ from tests.doubles.told import told
 ROW = Row(t_s=12.5, unix_s=1_800_000_012.5, numbers={"autocap/power_w": 170.0, "autocap/phase": 2.0})
 LAST = Row(t_s=60.0, unix_s=1_800_000_060.0, numbers={"autocap/kept_cap_w": 160.0})
 RESULT = Result(row=LAST, words={"autocap/verdict": "kept 160 W"}, killed=False)
-SETTINGS = {"autocap/metric": "eds", "autocap/k": 2.0, "autocap/emulated": False}
+SETTINGS = {"autocap/metric": "eds", "autocap/k": 2.0, "autocap/emulated_power": False}
 
 
 def tell(sink: Sink) -> None:
@@ -64,6 +66,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Any:
     without(monkeypatch, "wandb")
     library: Any = ModuleType("wandb")
     library.run, library.started = None, []
+    library.Table = SimpleNamespace
     library.Settings = dict
     library.setup = lambda: SimpleNamespace(settings=SimpleNamespace(mode=library.mode))
     library.mode = "online"
@@ -122,6 +125,34 @@ def test_in_an_open_run_of_wandbs_the_owners_steps_and_end_stay_theirs(wandb: An
     assert wandb.run.of("finish") == []
 
 
+def test_in_an_open_run_of_wandbs_no_trial_is_lost_to_a_later_one(wandb: Any) -> None:
+    """Of what is logged before the script's next row each key keeps its last value."""
+    wandb.run = Run()
+    sink = joined_sink("wandb")
+    assert sink is not None
+    for number in (1.0, 2.0):
+        sink.log(replace(ROW, numbers={"autocap/trial/number": number}))
+    sink.log(ROW)
+    sink.log(replace(ROW, numbers={"autocap/trial/withdrawn_cap_w": 150.0}))
+    last = wandb.run.of("log")[-1][0][0]["autocap/trials"]
+    columns = ["autocap/trial/number", "autocap/time_s", "autocap/trial/withdrawn_cap_w"]
+    rows = [[1.0, 12.5, None], [2.0, 12.5, None], [None, 12.5, 150.0]]
+    assert (last.columns, last.data) == (columns, rows)
+    sink.end(RESULT)
+    assert wandb.run.summary.of("update")[0][0][0]["autocap/trials"] == last
+
+
+class Client(Calls):
+    """Of MLflow. params: of its runs, by id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.params: dict[str, dict[str, str]] = {}
+
+    def get_run(self, run_id: str) -> object:
+        return SimpleNamespace(data=SimpleNamespace(params=self.params.get(run_id, {})))
+
+
 @pytest.fixture
 def mlflow(monkeypatch: pytest.MonkeyPatch) -> Any:
     without(monkeypatch, "mlflow")
@@ -133,8 +164,9 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Any:
         started.start_run(**named)
         return SimpleNamespace(info=SimpleNamespace(run_id="ours"))
 
-    client = Calls()
-    vars(entities).update(Metric=SimpleNamespace, RunTag=lambda key, value: (key, value))
+    client = Client()
+    pair = lambda key, value: (key, value)  # noqa: E731
+    vars(entities).update(Metric=SimpleNamespace, RunTag=pair, Param=pair)
     names = {"MlflowClient": lambda: client, "start_run": start_run, "active_run": lambda: active}
     vars(library).update(names, client=client, started=started)
     monkeypatch.setitem(sys.modules, "mlflow", library)
@@ -146,7 +178,8 @@ def test_mlflow_gets_metrics_by_second_and_tags_and_a_run_of_ours_ends(mlflow: A
     tell(new_sink("mlflow", tmp_path / "a-run"))
     assert mlflow.started.of("start_run") == [((), {"run_name": "a-run", "log_system_metrics": False})]
     (first, second, third, fourth), (ended,) = mlflow.client.of("log_batch"), mlflow.client.of("set_terminated")
-    assert first[1]["tags"] == [("autocap/metric", "eds"), ("autocap/k", "2.0"), ("autocap/emulated", "False")]
+    settings = [("autocap/metric", "eds"), ("autocap/k", "2.0"), ("autocap/emulated_power", "False")]
+    assert first[1]["params"] == settings
     metric = second[1]["metrics"][0]
     assert (metric.key, metric.value, metric.timestamp, metric.step) == (
         "autocap/power_w", 170.0, 1_800_000_012_500, 12,
@@ -155,6 +188,14 @@ def test_mlflow_gets_metrics_by_second_and_tags_and_a_run_of_ours_ends(mlflow: A
     assert fourth[1]["tags"] == [("autocap/verdict", "kept 160 W")]
     assert {words[0] for words, _ in (first, second, third, fourth)} == {"ours"}
     assert ended[0] == ("ours", "FINISHED")
+
+
+def test_a_second_tuning_of_a_run_of_mlflows_leaves_the_params_of_the_first(mlflow: Any, tmp_path: Path) -> None:
+    """They cannot be changed."""
+    mlflow.client.params["ours"] = {"autocap/metric": "eds", "autocap/k": "3.0", "autocap/emulated_power": "False"}
+    tell(new_sink("mlflow", tmp_path))
+    first = mlflow.client.of("log_batch")[0]
+    assert first[1] == {"tags": [("autocap/k", "2.0")]}
 
 
 def test_a_run_of_mlflows_that_is_somebody_elses_keeps_its_state(
@@ -284,7 +325,51 @@ def test_the_real_mlflow_reads_what_was_written(run_dir: Path) -> None:
     (run,) = MlflowClient(place).search_runs(["0"])
     assert (run.info.run_name, run.info.status) == ("a-run", "FINISHED")
     assert run.data.metrics["autocap/kept_cap_w"] == 160.0
-    assert run.data.tags.items() >= {("autocap/kept", "160 W"), ("autocap/metric", "eds")}
+    assert run.data.tags.items() >= {("autocap/kept", "160 W")}
+    assert run.data.params.items() >= {("autocap/metric", "eds")}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_real_mlflow_keeps_all_of_an_emulated_run_in_a_store_of_files(run_dir: Path) -> None:
+    """There a key is a path: none may be the folder of another."""
+    (run_dir / EVENTS).write_bytes(b"".join(map(line_of, told(emulated=True))))
+    env = {"MLFLOW_TRACKING_URI": f"file:{run_dir}/store", "MLFLOW_ALLOW_FILE_STORE": "true"}
+    told_to("mlflow", run_dir, **env)
+    (tags,) = (run_dir / "store").rglob("tags")
+    words = {name: (tags / "autocap" / "emulated" / name).read_text() for name in ("headline", "verdict", "kept")}
+    assert words["kept"] == "160 W"
+    assert (tags.parent / "params" / "autocap" / "emulated_power").read_text() == "True"
+    assert (tags.parent / "metrics" / "autocap" / "emulated" / "kept_cap_w").exists()
+
+
+JOINED = """
+import sys
+import wandb
+from pathlib import Path
+from threading import Event
+from autocap.tracking.follow import follow
+from autocap.tracking.sink import joined_sink
+
+run = wandb.init(mode="offline", settings=wandb.Settings(silent=True))
+run.log({"loss": 1.0})
+stop = Event()
+stop.set()
+follow(Path(sys.argv[1]), joined_sink("wandb"), stop)
+run.log({"loss": 0.5})
+assert run.step == 2
+run.finish()
+"""
+
+
+def test_all_trials_are_in_an_open_run_of_the_real_wandb(run_dir: Path) -> None:
+    if find_spec("wandb") is None:
+        pytest.skip("wandb is not installed")
+    env = {**os.environ, "WANDB_DIR": str(run_dir)}
+    done = subprocess.run([sys.executable, "-c", JOINED, str(run_dir)], env=env, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    tables = [json.loads(path.read_text()) for path in run_dir.rglob("trials_*.table.json")]
+    last = max(tables, key=lambda table: len(table["data"]))
+    assert [row[last["columns"].index("autocap/trial/cap_w")] for row in last["data"]] == [160, 180, 120, 180, 160]
 
 
 def test_the_real_wandb_writes_a_run_offline(run_dir: Path) -> None:

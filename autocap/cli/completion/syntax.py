@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from autocap.cli import COMMANDS, WITH_A_JOB, parser_of, settings
+from autocap.cli import COMMANDS, WITH_A_JOB, budget, parser_of, recur, settings
+from autocap.cli.budget_plan import POLICIES
 from autocap.config import values
 from autocap.devices.model import profile_names
+
+_WORDS = {"budget": tuple(budget.WORDS), "recur": recur.WORDS, "help": tuple(COMMANDS)}
 
 
 class Kind(Enum):
@@ -62,6 +65,8 @@ def _command(name: str, summary: str) -> Command:
     # argparse has no other way to ask.
     actions = [action for action in parser_of(name)[1]._actions if action.help != argparse.SUPPRESS]
     words = [_value(name, action) for action in actions if not action.option_strings]
+    if name in _WORDS:  # which one of several forms the line has
+        words = [Value(name="WORD", kind=Kind.WORDS, words=_WORDS[name])]
     return Command(
         name=name,
         summary=summary,
@@ -94,8 +99,9 @@ def _value(command: str, action: argparse.Action) -> Value:
 def _words(command: str, action: argparse.Action) -> tuple[str, ...]:
     if action.choices is not None:
         return tuple(map(str, action.choices))
-    if command == "help":
-        return tuple(COMMANDS)
-    declared = settings.options(command).get(action.dest) if command in settings.COMMANDS else None
+    if (command, action.dest) == ("budget", "policy"):
+        return POLICIES
+    of_run = "run" if command == "recur" else command  # whose options it has
+    declared = settings.options(of_run).get(action.dest) if of_run in settings.COMMANDS else None
     words = declared.usual_in(command) if declared is not None else ()
     return (*words, *(f"emulated:{name}" for name in profile_names())) if action.dest == "device" else words

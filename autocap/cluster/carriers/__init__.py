@@ -3,4 +3,4 @@
 import sys
 
 AGENT = (sys.executable, "-P", "-m", "autocap.cluster.agent")  # -P: nothing is imported from the job's folder
-NO_RAY = f"{sys.executable} has no Ray; install it, in the version of the cluster: pip install 'autocap[ray]'"
+NO_RAY = f"{sys.executable} has no Ray; install it, in the version of the cluster: pip install 'ray>=2.60,<3'"

@@ -11,7 +11,7 @@ from autocap.job.own_command import helper_advice, sudo_advice
 
 WITHOUT_ROOT = (
     f"{sudo_advice()}, {helper_advice()}, let a group of yours write the limit's files (a udev rule, see "
-    "docs/node-power.md), or pass --observe to measure without setting"
+    "`autocap help node-power`), or pass --observe to measure without setting"
 )
 # The limit holds on average over its window, which firmware sets to about 28 s: for so long after each change a package
 # would draw what it had saved up before. Over 1 s a cap can be measured.

@@ -29,7 +29,7 @@ class Prices(Protocol):
 def missing() -> str | None:
     """What has to be there before it can be asked, as a sentence; `None` where nothing lacks."""
     if find_spec("entsoe") is None:
-        return "entsoe needs the package entsoe-py; install it with: pip install 'autocap[entsoe]'"
+        return "entsoe needs the package entsoe-py; install it with: pip install entsoe-py"
     if not os.environ.get(KEY):
         return f"{_NAME} asks for a key; set {KEY} to yours (https://transparency.entsoe.eu)"
     return None

@@ -124,11 +124,12 @@ def _expected(status: Status, summary: Summary) -> list[str]:
     if decided is not None and versus is not None and summary.chosen is not None:
         energy = change(versus.energy_pct, versus.energy_stderr_pct)
         time = change(versus.time_pct, versus.time_stderr_pct)
-        confirmed = (
-            f"expected at {common_caps(summary.chosen.cap_w)} W, confirmed: energy {energy}, time {time}{mark(summary)}"
+        sure = "confirmed" if summary.chosen.confirmed else "not confirmed"
+        at_cap = (
+            f"expected at {common_caps(summary.chosen.cap_w)} W, {sure}: energy {energy}, time {time}{mark(summary)}"
         )
         of_metric = f"{metric} {change(versus.metric_pct, versus.metric_stderr_pct)}"
-        return [confirmed] if metric == "energy" else [confirmed, of_metric]
+        return [at_cap] if metric == "energy" else [at_cap, of_metric]
     best = status.best
     if best is None:
         return []

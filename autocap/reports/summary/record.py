@@ -111,6 +111,12 @@ class ChosenSummary:
     confirmed: bool
     measurement: Measurement | None
 
+    def __str__(self) -> str:
+        """Such as `115 W, confirmed: 0.35 ± 0.02 s and 14.4 ± 0.6 J per iteration`."""
+        from autocap.reports.wording.run import chosen  # which is made of what is defined here
+
+        return chosen(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestCap:

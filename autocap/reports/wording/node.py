@@ -54,7 +54,7 @@ def of_gpus(summary: Summary, events: Sequence[Event]) -> Table:
             note = _note(row, first=place == 0)
             out.append(_gpu_row(measurement, row.baseline, note))
     if summary.chosen is not None and summary.chosen.measurement is not None and shown:
-        out.append(_gpu_row(summary.chosen.measurement, shown[-1].baseline, "kept, confirmed"))
+        out.append(_gpu_row(summary.chosen.measurement, shown[-1].baseline, run_wording.kept(summary)))
     titles = ("cap W", "W", per_iteration(summary)[1], "energy %", "")
     return Table(
         heading="The GPUs' part",

@@ -11,6 +11,7 @@ from autocap.reports.summary.gains import ENERGY, TIME, changes_pct
 from autocap.reports.summary.record import (
     PREDICTED,
     BestCap,
+    ChosenSummary,
     ParetoPoint,
     Summary,
     TrialSummary,
@@ -23,9 +24,10 @@ from autocap.reports.wording.proxy import LOW_CONFIDENCE, lasted, mark, per_iter
 
 EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power is shown
 BASELINE, BASELINE_AGAIN = "baseline", "baseline, measured again"  # the rows below are held against it
-KEPT = "kept, confirmed"
+KEPT, KEPT_UNCONFIRMED = "kept, confirmed", "kept, not confirmed"
+UNCONFIRMED = ", not confirmed"
 _EMULATED = "emulated"  # in short
-NO_CAP_PAGE = "docs/no-cap-kept.md goes through the reasons"
+NO_CAP_PAGE = "`autocap help no-cap-kept` goes through the reasons"
 _MANY_PREDICTED = 8
 MOST_ROWS = 300  # of a table; a search takes some ten trials
 
@@ -97,7 +99,7 @@ def _trial_rows(summary: Summary, shown: Sequence[Row], left_out: int) -> Iterat
     if chosen is not None and chosen.measurement is not None and shown:
         # The baseline of the last row is the one that `versus` compares with.
         cells = measured(chosen.measurement, shown[-1].baseline)
-        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), KEPT
+        yield common_caps(chosen.cap_w), *cells, _metric_of(versus), kept(summary)
 
 
 def bests(best: Sequence[BestCap], of_gpus: Sequence[BestCap], heading: str) -> Table:
@@ -142,6 +144,26 @@ def front(points: Sequence[ParetoPoint], heading: str, *, emulated: bool) -> Tab
     )
 
 
+def has_tried(summary: Summary) -> bool:
+    """Whether a trial was begun."""
+    return bool(summary.trials) or any(span.name == State.SEARCHING for span in summary.states)
+
+
+def kept(summary: Summary) -> str:
+    """The remark of the row of the cap that was kept."""
+    return KEPT if summary.chosen is not None and summary.chosen.confirmed else KEPT_UNCONFIRMED
+
+
+def chosen(one: ChosenSummary) -> str:
+    """The caps that were kept in a line."""
+    sure = f"{common_caps(one.cap_w)} W, {'' if one.confirmed else 'not '}confirmed"
+    m = one.measurement
+    if m is None or m.is_relative:
+        return sure
+    time_s, energy_j = with_rel_error(m.period_s, m.period_rel_stderr), m.energy_per_iteration_j
+    return f"{sure}: {time_s} s and {with_rel_error(energy_j, m.energy_rel_stderr)} J per iteration"
+
+
 def undecided(summary: Summary) -> bool:
     """Whether the run was killed, or still runs, before its search came to an end."""
     held = any(span.name == State.HOLDING for span in summary.states)
@@ -153,18 +175,19 @@ def outcome(summary: Summary) -> str:
     if undecided(summary):
         return "nothing is decided yet, as far as is on record."
     if summary.chosen is None:
-        if not summary.trials and not any(span.name == State.SEARCHING for span in summary.states):
-            return "no cap was tried."
+        if not has_tried(summary):
+            why = f": {summary.decided_because} ({NO_CAP_PAGE})" if summary.decided_because else "."
+            return f"no cap was tried{why}"
         if summary.decided_because is not None:
             return f"no cap was kept, {granted.back(summary)}: {summary.decided_because} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
         return f"no cap was kept{ended}: {granted.back(summary)} ({NO_CAP_PAGE})"
-    kept = f"kept {common_caps(summary.chosen.cap_w)} W"
+    held = f"kept {common_caps(summary.chosen.cap_w)} W{UNCONFIRMED * (not summary.chosen.confirmed)}"
     changed = changes(summary)
     if not changed:
-        return kept
+        return held
     gained = ", ".join(f"{name} {by}" for name, by in changed)
-    return f"{kept}: {gained} per iteration, against the baseline{mark(summary)}"
+    return f"{held}: {gained} per iteration, against the baseline{mark(summary)}"
 
 
 def changes(summary: Summary) -> list[tuple[str, str]]:
@@ -215,7 +238,8 @@ def facts(summary: Summary) -> Iterator[Fact]:
     for name, value in changed:
         label = _with_k(summary.metric) if name == summary.metric.name else name
         power = _label(summary) if name == "energy" else ""
-        note = f"at the kept cap, against the baseline{mark(summary)}"
+        unsure = UNCONFIRMED * (summary.chosen is not None and not summary.chosen.confirmed)
+        note = f"at the kept cap{unsure}, against the baseline{mark(summary)}"
         yield Fact(name=f"{label} per iteration{power}", value=value, note=note)
     whole, totals, versus = net(summary), summary.totals, summary.versus_baseline
     if whole is not None and totals is not None:
@@ -259,7 +283,8 @@ def remarks(events: Sequence[Event]) -> list[str]:
     """Why the last decision was what it was, and what a run that only observed would have tried."""
     out, decided = [], last_of(Decided, events)
     if decided is not None:
-        out.append(f"{'kept' if decided.cap_w is not None else 'no cap kept'}: {decided.reason}")
+        what = f"kept{UNCONFIRMED * (not decided.confirmed)}" if decided.cap_w is not None else "no cap kept"
+        out.append(f"{what}: {decided.reason}")
     for event in all_of(WouldTry, events):
         tried = ", ".join(f"{cap_w:g} W" for cap_w in event.caps_w) or "nothing"
         out.append(f"observed only: a search would have begun with {tried}")

@@ -49,7 +49,8 @@ class Curve:
     measured_at: when the run began, ISO 8601 with an offset. metric: what it minimised. progress: where its iteration
     count came from. baseline: at the limits found on arrival. points: what was measured to the end, each cap once, as
     at that baseline. kept_w: the cap that was confirmed against the baseline, and held to the end; `None` for none.
-    holds: that the workload was not seen to change.
+    holds: that the workload was not seen to change. cut_short: the job ended before the search did, so that nothing
+    kept says nothing. job_iterations: of the whole job; `None` where it was not seen from its beginning to its end.
     """
 
     measured_at: str
@@ -59,6 +60,8 @@ class Curve:
     points: tuple[Point, ...]
     kept_w: float | None = None
     holds: bool = True
+    cut_short: bool = False
+    job_iterations: float | None = None
 
     @property
     def when(self) -> datetime:

@@ -1,0 +1,200 @@
+"""A job that ends while a cap is searched for: what is kept once its end is near, and what is said when it has come.
+
+When a job ends is known from its iterations: the user says how many there are, or earlier runs of the same job do.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from autocap import events
+from autocap.config import QUICK_TRIAL_SECONDS, TuneConfig
+from autocap.controller.actions import Keep, Outbox
+from autocap.controller.exploration import Exploration
+from autocap.controller.intake import Intake
+from autocap.controller.phases import Baseline, Done, Exploring, Holding, Observing, Phase
+from autocap.controller.search import Search
+from autocap.controller.waiting import Waiting
+from autocap.events import State
+from autocap.measurement.batches import pool
+from autocap.measurement.prober import Prober
+from autocap.metrics import slowdown
+from autocap.progress import LONGER, Progress
+from autocap.records import Cost, Measurement, TrialState
+
+_CLEAR = 3.0  # standard errors that a cap is better than the baseline by, to be kept unconfirmed
+_TIME_ERROR = 0.1  # and its time is known to
+_CONFIRMING = 3  # windows
+_LIKELY_TRIALS = 5  # of a search whose strategy does not say
+_AGAIN = 2.0  # times what seemed to be left, after which a job that still runs has its cap looked at again
+_SPARE = 1.2  # times as long as the search a job should be
+_ROUNDED_S = 5
+_PARTS = 10.0  # of what is left of a job that one trial may take
+_SHORTEST_S = 3.0
+_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best that a search has measured so far. cost: its metric, errors of both included, 1 at the baseline."""
+
+    cap_w: float
+    measurement: Measurement
+    cost: Cost
+
+    @classmethod
+    def of(cls, exploration: Exploration) -> "Best | None":
+        """Of the caps that were measured and are allowed, that of the trial under way too; `None` where there is
+        none."""
+        search, windows = exploration.search, dict[float, list[Measurement]]()
+        complete = [trial.measurement for trial in search.history if trial.state is TrialState.COMPLETE]
+        for measured in (*complete, exploration.trial_so_far):
+            if measured is not None and max(measured.cap_w) < max(search.first.cap_w):
+                windows.setdefault(max(measured.cap_w), []).append(measured)
+        shown = ((cap_w, pool(of_cap)) for cap_w, of_cap in windows.items())
+        found = [
+            cls(cap_w=cap_w, measurement=measured, cost=search.metric.versus(measured, search.first))
+            for cap_w, measured in shown
+            if search.metric.allows(measured, search.first)
+        ]
+        return min(found, key=lambda one: one.cost.value + one.cost.stderr, default=None)
+
+    def is_clear(self, search: Search) -> bool:
+        """Whether it may be kept without a confirmation."""
+        _, time_error = slowdown(self.measurement, search.first)
+        return self.cost.value + _CLEAR * self.cost.stderr + self.cost.shared < 1 and time_error <= _TIME_ERROR
+
+
+class Ending:
+    """usual_iterations: of the whole job in earlier runs, by what counts them; `None` where nobody knows."""
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        outbox: Outbox,
+        intake: Intake,
+        prober: Prober,
+        progress: Progress,
+        usual_iterations: Callable[[str], float | None],
+    ) -> None:
+        self._config, self._out, self._intake = config, outbox, intake
+        self._prober, self._progress, self._usual = prober, progress, usual_iterations
+        self._searched = False
+        self._look_s = 0.0  # when to look again whether something is to be kept
+
+    def hasten(self, search: Search) -> None:
+        """A search begins, or may: have trials take no more than their part of what is left of the job, where that is
+        known."""
+        self._searched = True
+        left_s = None if search.has_own_length else self._left_s(search.first)
+        limit_s = self._config.trial_s
+        if left_s is not None:
+            limit_s = min(limit_s, max(_SHORTEST_S, left_s / _PARTS))
+        self._prober.rules = replace(self._prober.rules, limit_s=limit_s)
+
+    def keep(self, phase: Exploring) -> Keep | None:
+        """The best cap so far, unconfirmed, where the job ends before a confirmation would, and the cap is better
+        beyond doubt; `None` in any other case."""
+        exploration, search = phase.exploration, phase.exploration.search
+        if phase.held_w is not None or not (exploration.is_undecided and exploration.is_anchored):
+            return None
+        left_s = self._left_s(search.first)
+        if left_s is None or left_s > self._confirmation_s(search) or self._out.now_s < self._look_s:
+            return None
+        self._look_s = self._out.now_s + _LOOK_EVERY_S
+        best = Best.of(exploration)
+        if best is None or not best.is_clear(search) or not self._out.allows(best.cap_w):
+            return None
+        caps_w = self._out.every(best.cap_w)
+        self._out.announce(
+            events.Decided(
+                t_s=self._out.now_s,
+                cap_w=best.cap_w,
+                confirmed=False,
+                reason=f"{self._shown(search, best)} is the best so far, and the job ends in about {left_s:.0f} s, "
+                "before it could be confirmed",
+                measurement=best.measurement,
+                baseline=search.first,
+                expected=search.expectation(),
+                cut_short=True,
+            )
+        )
+        again_s = _AGAIN * max(left_s, self._confirmation_s(search))
+        return Keep(caps_w=caps_w, reference=best.measurement, again_s=again_s)
+
+    def tell(self, phase: Phase, *, of_job: bool) -> None:
+        """Say why nothing was decided. of_job: the job has ended, and not its tuning alone."""
+        why = None if self._config.observe else self._why(phase, "the job ended" if of_job else "the tuning ended")
+        if why is not None:
+            self._out.announce(
+                events.Decided(t_s=self._out.now_s, cap_w=None, confirmed=False, reason=why, cut_short=True)
+            )
+
+    def _why(self, phase: Phase, ended: str) -> str | None:
+        match phase:
+            case Waiting() if self._progress.trouble is not None:
+                why, advice = self._progress.trouble, self._progress.advice
+                advice = advice.removeprefix(f"{LONGER}, or ")  # which is too late
+                after = f"{ended} after {self._out.now_s:.0f} s"
+                return f"{after} without a count of its iterations: {why}; {advice}"
+            case Waiting() | Baseline() if self._searched:
+                return f"{ended} while its baseline was measured anew, as it had changed; {self._remedy()}"
+            case Waiting() | Baseline():
+                return f"{ended} before its baseline was measured; {self._remedy()}"
+            case Exploring(exploration=exploration):
+                search = exploration.search
+                rest_s = self._rest_s(search)
+                best = Best.of(exploration)
+                found = "no cap was measured yet"
+                if best is not None:
+                    better = "the best so far was" if best.cost.value < 1 else "nothing tried was better so far than"
+                    found = f"{better} {self._shown(search, best)}, not confirmed"
+                rounded_s = _ROUNDED_S * math.ceil(rest_s / _ROUNDED_S)
+                return f"{ended} about {rounded_s} s before the search would have; {found}; {self._remedy(rest_s)}"
+            case Holding() | Observing() | Done():
+                return None
+            case _:
+                assert_never(phase)
+
+    def _left_s(self, baseline: Measurement) -> float | None:
+        """Seconds until the job ends, at the limits found on arrival; `None` where nobody knows."""
+        done = self._intake.done
+        if baseline.is_relative:
+            return None
+        if self._config.iterations is not None:
+            return max(0.0, self._config.iterations - done) * baseline.period_s
+        usual = self._usual(self._progress.kind)
+        if usual is None or done > usual:  # it is longer this time
+            return None
+        return (usual - done) * baseline.period_s
+
+    def _trial_s(self, search: Search) -> float:
+        """What a trial of this search takes, seconds; as long as one may where none has ended."""
+        rules = self._prober.rules
+        took_s = [trial.measurement.duration_s for trial in search.history if trial.measurement is not None]
+        return rules.settle_s + (sum(took_s) / len(took_s) if took_s else rules.limit_s)
+
+    def _confirmation_s(self, search: Search) -> float:
+        """What is needed to confirm a cap, or what still is where that is under way, seconds."""
+        windows = 1 if self._out.state is State.CONFIRMING else _CONFIRMING
+        return windows * self._trial_s(search)
+
+    def _rest_s(self, search: Search) -> float:
+        """What the search would still take, seconds."""
+        trials = 0
+        if self._out.state is not State.CONFIRMING:
+            trials = max(1, (search.expected_trials or _LIKELY_TRIALS) - len(search.history))
+        return trials * self._trial_s(search) + self._confirmation_s(search)
+
+    def _remedy(self, rest_s: float | None = None) -> str:
+        """rest_s: that the search would still have taken; `None` where that is not known."""
+        longer = "a job of some minutes would do"
+        if rest_s is not None:
+            minutes = math.ceil(_SPARE * (self._out.now_s + rest_s) / 60)
+            longer = f"a job of {minutes} minute{'s' * (minutes > 1)} would do"
+        return longer if self._config.trial_s <= QUICK_TRIAL_SECONDS else f"--quick or {longer}"
+
+    def _shown(self, search: Search, best: Best) -> str:
+        percent, error = 100 * (best.cost.value - 1), 100 * best.cost.stderr
+        return f"{best.cap_w:g} W ({search.metric.name} {percent:+.0f} ± {max(1, round(error))} %)"

@@ -1,0 +1,176 @@
+"""A job that ends in the middle of a search: what is kept, and what is said."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from autocap import events
+from autocap.config import QUICK_TARGET_STDERR, QUICK_TRIAL_SECONDS, TuneConfig
+from autocap.devices.model import profiles
+from autocap.devices.simulated.device import SimulatedJob
+from autocap.events import MetricInfo, State
+from autocap.metrics import Metric
+from autocap.progress import StepProgress
+from autocap.reports.run_document import run_document
+from autocap.reports.summary.summarise import summarise
+from autocap.reports.text import lines
+from autocap.runlog.memory.entry import Curve
+from autocap.session.earlier import Earlier, curve_of
+from bench.simulation.jobs import Outcome, tune
+from tests.doubles.feeds import measurement
+from tests.doubles.logs import STARTED
+
+RESNET50 = profiles.load("quadro-rtx-6000/resnet50")
+ENERGY = Metric(name="energy")
+SHORT = 60  # iterations: the search is in its confirmation when they are done
+
+
+def before(iterations: float) -> Earlier:
+    """An earlier run of the job that has measured no cap."""
+    at_top = measurement(period_s=RESNET50.default_time_s)
+    info = MetricInfo.of(ENERGY)
+    curve = Curve(
+        measured_at="2026-01-01T00:00:00+00:00",
+        metric=info,
+        progress="steps",
+        baseline=at_top,
+        points=(),
+        cut_short=True,
+        job_iterations=iterations,
+    )
+    return Earlier(curves=(curve,))
+
+
+def ran(iterations: int, earlier: Earlier | None = None, **settings: object) -> Outcome:
+    job = SimulatedJob(profile=RESNET50, iterations=iterations)
+    config = TuneConfig(metric=ENERGY, **settings)  # type: ignore[arg-type]  # passed on as they are
+    return tune(job, config, "model", earlier=earlier or Earlier())
+
+
+def in_full(outcome: Outcome) -> list[events.Event]:
+    """Its log as a run directory would hold it."""
+    found = events.DeviceFound(t_s=0.0, kind="simulated", emulated=True, gpus=outcome.device.gpus, original_w=(260.0,))
+    end = events.RunEnded(t_s=outcome.wall_s, ended_because=events.JOB_ENDED)
+    return [replace(STARTED, metric=MetricInfo.of(ENERGY)), found, *outcome.log.events, end]
+
+
+def decisions(outcome: Outcome) -> list[events.Decided]:
+    return [event for event in outcome.log.events if isinstance(event, events.Decided)]
+
+
+def test_a_job_that_ends_before_its_search_is_told_how_much_was_lacking_the_best_so_far_and_what_would_do() -> None:
+    outcome = ran(SHORT)
+    (decided,) = decisions(outcome)
+    assert (decided.cap_w, decided.confirmed, decided.cut_short) == (None, False, True)
+    assert decided.reason == (
+        "the job ended about 10 s before the search would have; the best so far was 125 W (energy -34 ± 3 %), not "
+        "confirmed; --quick or a job of 1 minute would do"
+    )
+
+
+def test_who_is_quick_already_is_only_told_of_a_longer_job() -> None:
+    (decided,) = decisions(ran(30, trial_s=QUICK_TRIAL_SECONDS, target_stderr=QUICK_TARGET_STDERR))
+    assert "--quick" not in decided.reason
+    assert decided.reason.endswith("not confirmed; a job of 2 minutes would do")
+
+
+def test_a_job_that_ends_before_anything_was_measured_is_told_so() -> None:
+    (decided,) = decisions(ran(2))
+    assert decided.reason.startswith("the job ended before its baseline was measured; --quick or a job of some")
+
+
+def test_where_nothing_is_counted_the_reason_and_the_remedy_are_said() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=60)
+    outcome = tune(job, TuneConfig(metric=ENERGY), "model", progress=StepProgress(), counter=lambda *_: lambda: None)
+    (decided,) = decisions(outcome)
+    assert decided.reason == (
+        "the job ended after 30 s without a count of its iterations: no optimiser step was seen; call autocap.step() "
+        "once an iteration"
+    )
+
+
+def test_who_only_observes_is_told_of_no_search() -> None:
+    assert decisions(ran(SHORT, observe=True)) == []
+
+
+def test_near_the_end_that_is_remembered_the_best_cap_is_kept_unconfirmed() -> None:
+    outcome = ran(SHORT, before(SHORT))
+    (decided,) = decisions(outcome)
+    assert (decided.cap_w, decided.confirmed, decided.cut_short) == (outcome.final_cap_w, False, True)
+    assert outcome.final_cap_w < 150
+    assert "is the best so far, and the job ends in about" in decided.reason
+    states = [event.state for event in outcome.log.events if isinstance(event, events.StateEntered)]
+    assert states[-2:] == [State.HOLDING, State.DONE]
+
+
+@pytest.mark.parametrize("jitter", [0.05, 0.2])
+def test_a_cap_that_is_not_better_by_three_errors_is_not_kept_unconfirmed(jitter: float) -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=SHORT, jitter=jitter)
+    (decided,) = decisions(tune(job, TuneConfig(metric=Metric(name="eds", k=2.0)), "model", earlier=before(SHORT)))
+    assert (decided.cap_w, decided.cut_short) == (None, True)
+    assert re.search(r"so far (was|than) 1\d\d W \(eds [+-]\d+ ± \d+ %\), not confirmed", decided.reason)
+
+
+def test_where_the_end_is_known_trials_take_their_part_of_what_is_left() -> None:
+    job = SimulatedJob(profile=RESNET50, iterations=240, jitter=0.1)
+    known, unknown = (
+        tune(job, TuneConfig(metric=Metric(name="eds", k=2.0)), "model", earlier=earlier)
+        for earlier in (before(240), Earlier())
+    )
+    assert [one.confirmed for one in decisions(known)] == [True]
+    assert [one.confirmed for one in decisions(unknown)] == [False]
+    assert len(known.trials) > len(unknown.trials)
+
+
+def test_a_job_that_outlives_what_is_remembered_has_its_cap_confirmed_after_all() -> None:
+    outcome = ran(600, before(SHORT))
+    first, second = decisions(outcome)[:2]
+    assert (first.confirmed, second.confirmed) == (False, True)
+    assert second.t_s < 150
+
+
+def test_a_job_that_is_longer_than_it_was_from_the_beginning_is_searched_as_any() -> None:
+    (decided, *_) = decisions(ran(600, before(5)))
+    assert decided.confirmed
+
+
+def test_reports_of_an_unconfirmed_cap_say_so_and_of_none_say_why() -> None:
+    kept, none = (in_full(ran(SHORT, before(SHORT))), in_full(ran(SHORT)))
+    text = "\n".join(lines(run_document(summarise(kept), kept)))
+    assert "kept, not confirmed" in text
+    assert "W, not confirmed: energy" in text
+    assert "kept, confirmed" not in text
+    text = "\n".join(lines(run_document(summarise(none), none)))
+    assert "the job ended about 10 s before the search would have" in text
+    assert "--quick or a job of 1 minute would do (`autocap help no-cap-kept` goes through the reasons)" in text
+
+
+def test_what_a_cut_short_search_has_shown_is_begun_from_at_its_best_cap() -> None:
+    log = in_full(ran(SHORT))
+    curve = curve_of(log)
+    assert curve is not None
+    assert curve.cut_short
+    assert curve.kept_w is None
+    grid = ran(2).grid
+    assert Earlier(curves=(curve,)).best_w(ENERGY, grid, (260.0,)) == 125.0
+    decided = replace(curve, cut_short=False)
+    assert Earlier(curves=(decided,)).best_w(ENERGY, grid, (260.0,)) is None
+
+
+@pytest.mark.parametrize("iterations", [20, 40, 60, 80])
+def test_whenever_the_end_that_is_remembered_comes_a_cap_that_is_kept_is_truly_better(iterations: int) -> None:
+    outcome = ran(iterations, before(iterations))
+    (decided,) = decisions(outcome)
+    if outcome.final_cap_w < 260:
+        base_j = RESNET50.default_time_s * float(RESNET50.power_w(260.0))
+        assert decided.measurement is not None
+        assert decided.measurement.energy_per_iteration_j < base_j
+
+
+def test_iterations_that_were_counted_otherwise_say_nothing_of_the_end() -> None:
+    (curve,) = before(SHORT).curves
+    otherwise = Earlier(curves=(replace(curve, progress="period"),))
+    assert (otherwise.job_iterations("period"), otherwise.job_iterations("steps")) == (SHORT, None)
+    (decided,) = decisions(ran(SHORT, otherwise))
+    assert decided.cap_w is None
