@@ -28,6 +28,18 @@ class LimitRefused(DeviceError):
     """The device refused, clamped or ignored a power limit."""
 
 
+class LimitIgnored(LimitRefused):
+    """The device took a limit without an error, and stays at the one before: asked again, it may take it."""
+
+
+class LimitClamped(LimitRefused):
+    """The device made another limit of the one that was requested. found_w: that one, watts."""
+
+    def __init__(self, message: str, found_w: float) -> None:
+        super().__init__(message)
+        self.found_w = found_w
+
+
 class LimitNotPermitted(LimitRefused):
     """The device takes limits, but none from us."""
 

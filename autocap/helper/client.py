@@ -13,8 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.devices.base import LimitVerifier
-from autocap.errors import ActuatorUnavailable, DeviceLocked, GuardError, LimitNotEnforced, LimitOvertaken, LimitRefused
-from autocap.guardian.guarded_limit import ForeignLimit, Restored
+from autocap.devices.limit_steps import may_be_made
+from autocap.errors import (
+    ActuatorUnavailable,
+    DeviceLocked,
+    GuardError,
+    LimitClamped,
+    LimitNotEnforced,
+    LimitOvertaken,
+    LimitRefused,
+)
+from autocap.guardian.asking import ForeignLimit
+from autocap.guardian.guarded_limit import Restored
 from autocap.helper.connection import ANSWER_WITHIN_S, A, Connection, HelperLost, Refused, connect, error_of
 from autocap.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal
 from autocap.helper.reading import read_back, reads_original
@@ -254,8 +264,16 @@ class RemoteGuardian:
                 if original_w is None or not same_limit(cap_w, original_w):
                     raise
                 # The limit found, which was no more enforced when we came.
-            except LimitOvertaken as error:
+            except (LimitClamped, LimitOvertaken) as error:
                 if original_w is not None and same_limit(error.found_w, original_w) and self._is_put_back():
+                    return
+                if may_be_made(
+                    original_w, cap_w, error.found_w
+                ):  # what the device makes of it, as the helper finds out
+                    continue
+                if isinstance(error, LimitClamped):
+                    if not self._is_put_back():
+                        raise
                     return
                 raise ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w) from error
             except LimitRefused:

@@ -23,7 +23,7 @@ from autocap.errors import (
     LimitOvertaken,
     LimitRefused,
 )
-from autocap.guardian.guarded_limit import ForeignLimit
+from autocap.guardian.asking import ForeignLimit
 from autocap.helper.protocol import (
     MOST_ANSWER_BYTES,
     VERSION,

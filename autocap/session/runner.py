@@ -8,18 +8,20 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from typing import assert_never
 
 from autocap import events
 from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
+from autocap.devices.limit_steps import on_steps
 from autocap.errors import AutocapError, GuardError, LimitRefused
 from autocap.records import Sample
 from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.pricing import News, PriceLink
 from autocap.session.restorer import Restorer
-from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
+from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink, Steppable
 
 log = logging.getLogger(__name__)
 # Between two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is
@@ -73,7 +75,7 @@ class Runner:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
         self._sink, self._pace, self._actuator = sink, pace, actuator
         self._inbox = inbox or NoInbox()
-        self._watch = LimitWatch(sampler.gpus)
+        self._watch = LimitWatch(sampler.gpus, controller.caps_w)
         self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
@@ -133,7 +135,17 @@ class Runner:
             changed = self._watch.change(sample.readings, self._controller.caps_w)
             if changed is not None:  # step aside: ours go where they still stand
                 self._give_up(changed, LoopMode.OBSERVING)
+            elif (steps := self._watch.taken_in_steps()) is not None:
+                for action in self._heed_steps(steps):
+                    self._act(action)
         return self._controller.feed(sample)
+
+    def _heed_steps(self, why: str) -> list[Action]:
+        """Devices have made other limits of ours."""
+        if isinstance(self._controller, Steppable):
+            return self._controller.stepped(self._clock.now(), partial(on_steps, cards=self._watch.steps), why)
+        self._give_up(f"{why}; pass only caps that it takes as they are", LoopMode.OBSERVING)
+        return []
 
     def _beat(self, now_s: float) -> None:
         actuator = self._actuator

@@ -20,7 +20,9 @@ from autocap.config import RunConfig, TuneConfig
 from autocap.devices.base import DeviceSource, Tunable
 from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError
+from autocap.events import Decided
 from autocap.guardian import UNSETTLED, Guardian, settle
+from autocap.guardian.asking import Waiting
 from autocap.guardian.heartbeat import Pulse
 from autocap.guardian.journal import Entry
 from autocap.job.processes import ProcessId, Roots, own_identity
@@ -44,7 +46,8 @@ _IN_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How a job went. status: `None` where tuning raised, which is in `raised`. said: warnings, and why it ended."""
+    """How a job went. status: `None` where tuning raised, which is in `raised`. said: warnings, and why it ended.
+    kept_w: the cap that was kept last, `None` where none was."""
 
     status: int | None
     ended: bool
@@ -60,6 +63,7 @@ class Report:
     restored_later: bool
     left_behind: tuple[str, ...]
     late: str | None
+    kept_w: float | None
 
 
 def usual() -> Machine:
@@ -117,6 +121,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
             restored_later=restored_later,
             left_behind=_left_behind(stage),
             late=stage.late,
+            kept_w=next((one.cap_w for one in reversed(recorder.events) if isinstance(one, Decided)), None),
         )
 
 
@@ -136,7 +141,13 @@ def _tuning(stage: Stage, recorder: Recorder) -> Tuning:
         recorder=recorder,
         plan=SearchPlan(factory=factory, options=registry.option_values(factory, ())),
         counting=_Steps(stage),
-        new_guardian=partial(Guardian, state_dir=stage.state_dir, sync=stage.sync, start_watch=Unwatched),
+        new_guardian=partial(
+            Guardian,
+            state_dir=stage.state_dir,
+            sync=stage.sync,
+            start_watch=Unwatched,
+            clock=Waiting(now=stage.clock.now, pause=times(stage.clock)["pause"]),
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from autocap.errors import (
     ActuatorUnavailable,
     DeviceLocked,
     GuardError,
+    LimitClamped,
     LimitNotEnforced,
     LimitNotPermitted,
     LimitOvertaken,
@@ -264,7 +265,10 @@ def test_a_connection_that_comes_too_early_is_made_again(helper) -> None:
     [
         (LimitNotEnforced("less is enforced"), 200.0, LimitNotEnforced),
         (LimitNotEnforced("less is enforced"), 250.0, None),  # nor was it when we came
-        (LimitOvertaken("somebody was faster", 220.0), 200.0, ForeignLimit),
+        (LimitOvertaken("somebody was faster", 222.222), 200.0, ForeignLimit),
+        (LimitOvertaken("a moment later", 175.0), 190.0, None),  # by a card that takes steps: the helper finds out
+        (LimitClamped("at once", 175.0), 190.0, None),
+        (LimitClamped("at once", 140.0), 190.0, LimitClamped),
         (LimitRefused("still enforced"), 200.0, LimitRefused),
     ],
 )
