@@ -20,6 +20,10 @@ class DeviceError(AutocapError):
     """A device failed while in use; the job goes on untuned."""
 
 
+class DeviceShared(DeviceError):
+    """Others compute on a device of the job; the message names them."""
+
+
 class DeviceUnavailable(DeviceError):
     """The device that was asked for cannot be opened."""
 
@@ -56,6 +60,10 @@ class ActuatorDenied(ActuatorUnavailable):
     """It is there, and whoever administers it, or somebody else's work on the device, says no."""
 
 
+class LimitWithheld(LimitNotPermitted):
+    """Whoever could set it for us does not now, and may later: somebody else has the device, or computes on it."""
+
+
 class LimitNotEnforced(LimitRefused):
     """The device took a limit, but something outside autocap holds it lower."""
 
@@ -81,6 +89,10 @@ class GuardError(AutocapError):
 
 class DeviceLocked(GuardError):
     """Another live autocap controls the device; the message names its PID."""
+
+
+class LeaseEnded(GuardError):
+    """Limits that were lent are lent no more, and are back; why is in the message. They may be lent again later."""
 
 
 class TargetError(AutocapError):

@@ -78,7 +78,7 @@ class Controller:
     ) -> None:
         self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did
-        self._started = False
+        self._started = self._withheld = False
         self._out = Outbox(original_w)
         self._phase: Phase = Waiting.first(config, progress, self._out, sensor, remembered)
         self._intake, self._pace = Intake(progress, self._out, idle or IdleWatch()), Pace(sensor)
@@ -130,10 +130,11 @@ class Controller:
         if self._intake.recounted is not None:
             self._count_anew(*self._intake.recounted)
         self._intake.tell(metered, waiting=isinstance(self._phase, Waiting))
-        self._heed_long_pause(metered)
         try:
-            if not self._out.is_aside:
-                self._advance(metered)
+            if not self._withheld:
+                self._heed_long_pause(metered)
+                if not self._out.is_aside:
+                    self._advance(metered)
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         self._intake.tally(due=False)
@@ -238,6 +239,23 @@ class Controller:
         if isinstance(self._phase, Waiting):
             self._phase.again()
         self._out.set_again()
+        return self._out.actions
+
+    def withhold(self, t_s: float) -> list[Action]:
+        """No limit may be set for a while, and those found on arrival hold: nothing is measured until `lent_again`."""
+        self._out.open(t_s)
+        self._withheld = True
+        self._out.step_aside()
+        return [action for action in self._out.actions if isinstance(action, Announce)]
+
+    def lent_again(self, t_s: float) -> list[Action]:
+        """Limits may be set again: go on, with the window that was under way begun anew."""
+        self._out.open(t_s)
+        self._withheld = False
+        self._prober.again()
+        if isinstance(self._phase, Waiting):
+            self._phase.again()
+        self._out.come_back()
         return self._out.actions
 
     def retune(self, t_s: float) -> list[Action]:

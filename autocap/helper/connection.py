@@ -18,10 +18,12 @@ from autocap.errors import (
     AutocapError,
     DeviceLocked,
     GuardError,
+    LeaseEnded,
     LimitNotEnforced,
     LimitNotPermitted,
     LimitOvertaken,
     LimitRefused,
+    LimitWithheld,
 )
 from autocap.guardian.asking import ForeignLimit
 from autocap.helper.protocol import (
@@ -231,8 +233,12 @@ def error_of(refusal: Refusal) -> AutocapError:
             return LimitNotEnforced(text) if refusal.kind == "not_enforced" else LimitRefused(text)
         case Code.FOREIGN if uuid is not None and expected_w is not None and found_w is not None:
             return ForeignLimit(uuid=uuid, expected_w=expected_w, found_w=found_w)
-        case Code.NOT_ALLOWED | Code.UNKNOWN_DEVICE:
+        case Code.NOT_ALLOWED:
+            return LimitWithheld(text)
+        case Code.UNKNOWN_DEVICE:
             return LimitNotPermitted(text)
+        case Code.NO_LEASE:
+            return LeaseEnded(text)
         case Code.IN_USE:
             return DeviceLocked(text)
     return GuardError(text)

@@ -159,7 +159,7 @@ class Conversation:
     def _lent(self) -> Lease:
         if self._lease is None:
             why = f"the lease has ended: {self._ended_why}" if self._ended_why else "nothing is lent to this connection"
-            raise refused(Code.NO_LEASE, f"{why}; ask for one with `lend`")
+            raise refused(Code.NO_LEASE, why)
         return self._lease
 
     # The requests.

@@ -115,6 +115,25 @@ class Grantable(Protocol):
 
 
 @runtime_checkable
+class Renewable(Protocol):
+    """A guard whose devices were lent, and may be once more."""
+
+    def renew(self) -> None:
+        """Raises AutocapError as entering does."""
+
+
+@runtime_checkable
+class Suspendable(Protocol):
+    """A decider that can wait for the limits."""
+
+    def withhold(self, t_s: float) -> list[Action]:
+        """No limit may be set for a while, and those found on arrival hold."""
+
+    def lent_again(self, t_s: float) -> list[Action]:
+        """Limits may be set again."""
+
+
+@runtime_checkable
 class Steppable(Protocol):
     """A decider that can do with the caps that devices take."""
 

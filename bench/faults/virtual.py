@@ -8,7 +8,7 @@ are injected into real processes.
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -72,16 +72,16 @@ def usual() -> Machine:
     return replace(made, sensor="v100", iterations=_ITERATIONS, start_s=0.0, job_pid=os.getpid())
 
 
-def play(made: Machine, inject: Callable[[Stage], None]) -> Report:
+def play(made: Machine, inject: Callable[[Stage], None], refusals: Sequence[AutocapError] = ()) -> Report:
     """Tune the job of a machine to its end; where a limit cannot be put back because of a fault, once more after it.
 
-    inject: called before the tuning begins.
+    inject: called before the tuning begins. refusals: with which the devices are refused first.
     """
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as folder:
-        return _play(made, inject, Path(folder))
+        return _play(made, inject, Path(folder), refusals)
 
 
-def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Report:
+def _play(made: Machine, inject: Callable[[Stage], None], folder: Path, refusals: Sequence[AutocapError]) -> Report:
     clock, board = Script(), MemoryBoard(made)
     with emulated(board, clock) as library, _deadline():
         stage = Stage(
@@ -94,7 +94,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
         tuning = _tuning(stage, recorder)
         status, raised, hung = None, None, None
         try:
-            status = tuning.tuned(_Found(stage))
+            status = tuning.tuned(_Found(stage, refusals))
         except Hang as error:
             hung = str(error)
         except Exception as error:  # noqa: BLE001 - the child's status would be lost
@@ -197,11 +197,13 @@ class _Steps:
 class _Found(DeviceSource):
     """Opens the GPUs as `NvmlSource` would, for the process that this is."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, refusals: Sequence[AutocapError] = ()) -> None:
+        self._stage, self._refusals = stage, list(refusals)
         self._library: Library | None = None
 
     def find(self, job: Roots, waited_s: float) -> Tunable | None:
+        if self._refusals:
+            raise self._refusals.pop(0)
         stage, lived = self._stage, times(self._stage.clock)
         wall_s = lived["wall_s"]
         library = open_library(pause=lived["pause"], wall_s=lambda: wall_s() + stage.wall_step_s)

@@ -199,7 +199,7 @@ def _stepping(rng: Random) -> Planned:
                 steps = replace(steps, from_mw=ARRIVALS_MW[gpu] % step_mw)
             stage.card(gpu, steps=steps)
 
-    return Planned(inject=inject, pattern="takes limits in steps|every limit was taken as it is|already the best")
+    return Planned(inject=inject, pattern="takes limits in steps|was ignored")
 
 
 def _forgetful(rng: Random) -> Planned:

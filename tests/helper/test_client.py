@@ -16,11 +16,13 @@ from autocap.errors import (
     ActuatorUnavailable,
     DeviceLocked,
     GuardError,
+    LeaseEnded,
     LimitClamped,
     LimitNotEnforced,
     LimitNotPermitted,
     LimitOvertaken,
     LimitRefused,
+    LimitWithheld,
 )
 from autocap.guardian import ForeignLimit
 from autocap.helper.client import RemoteGuardian
@@ -104,11 +106,11 @@ REFUSALS = [
     (Refusal(code=Code.REFUSED, text="no", kind="not_enforced"), LimitNotEnforced),
     (Refusal(code=Code.REFUSED, text="no", kind="overtaken", found_w=220.0), LimitOvertaken),
     (Refusal(code=Code.FOREIGN, text="no", uuid="gpu", expected_w=200.0, found_w=220.0), ForeignLimit),
-    (Refusal(code=Code.NOT_ALLOWED, text="no"), LimitNotPermitted),
+    (Refusal(code=Code.NOT_ALLOWED, text="no"), LimitWithheld),
     (Refusal(code=Code.UNKNOWN_DEVICE, text="no"), LimitNotPermitted),
     (Refusal(code=Code.IN_USE, text="no", uid=7, pid=8), DeviceLocked),
     (Refusal(code=Code.GUARD, text="no"), GuardError),
-    (Refusal(code=Code.NO_LEASE, text="no"), GuardError),
+    (Refusal(code=Code.NO_LEASE, text="no"), LeaseEnded),
     (Refusal(code=Code.BAD_MESSAGE, text="no"), GuardError),
 ]
 
@@ -138,6 +140,33 @@ def test_limits_that_were_put_back_are_told_by_the_next_beat_once_whatever_is_as
         assert guardian.beat() is True
         assert guardian.beat() is False
     assert guardian.notes == ("it heard nothing for 1.6 s",)
+
+
+def test_a_lease_that_has_ended_can_be_had_again_and_meanwhile_nothing_of_ours_is_to_be_put_back(
+    helper, guardian, reader
+) -> None:
+    with guardian:
+        helper.script = at(Op.BEAT, Refusal(code=Code.NO_LEASE, text="the lease has ended: process 7 computes on it"))
+        with pytest.raises(LeaseEnded, match="process 7 computes on it"):
+            guardian.beat()
+        reader.limit_w = 180.0  # of whoever has it by now
+        assert [(one.final_w, one.restored, one.failure) for one in guardian.restore()] == [(180.0, None, None)]
+        helper.script = at(Op.LEND, Refusal(code=Code.IN_USE, text="gpu is lent to ada (PID 7)", uid=1000, pid=7))
+        with pytest.raises(DeviceLocked, match=r"lent to ada \(PID 7\)"):
+            guardian.renew()
+        guardian.renew()
+        guardian.set_caps([200.0])
+        assert guardian.beat() is False
+
+
+def test_a_lease_of_a_device_whose_limit_is_another_by_now_is_none(helper, guardian) -> None:
+    with guardian:
+        helper.script = at(Op.BEAT, Refusal(code=Code.NO_LEASE, text="the lease has ended"))
+        with pytest.raises(LeaseEnded):
+            guardian.beat()
+        helper.script = at(Op.LEND, Lent(original_w=(240.0,), min_w=(100.0,), max_w=(240.0,)))
+        with pytest.raises(GuardError, match="finds 240 W where it found 250 W before: somebody else has changed it"):
+            guardian.renew()
 
 
 def test_a_lease_that_the_helper_has_ended_ends_the_tuning_with_its_reason_and_is_read_back(helper, guardian) -> None:

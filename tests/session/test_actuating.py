@@ -10,7 +10,7 @@ import pytest
 
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.nvml import NvmlDevice
-from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitNotPermitted
+from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
 from autocap.guardian import Guardian
 from autocap.helper.client import RemoteGuardian
 from autocap.helper.protocol import Devices, Holder, Offer, Op
@@ -118,9 +118,10 @@ def test_where_nobody_would_set_them_we_try_and_a_refusal_gives_every_reason(pla
     with pytest.raises(LimitNotPermitted) as refused, found.explained():
         raise LimitNotPermitted("cap 200 W on GPU 0 was not permitted")
     assert str(refused.value) == (
-        f"cap 200 W on GPU 0 was not permitted; the helper does not have GPU 0 ({place.made.uuid()}); "
-        f"zeusd at {place.zeusd} does not grant gpu-control; its administrator enables that API group"
+        f"the helper does not have GPU 0 ({place.made.uuid()}); zeusd at {place.zeusd} does not grant gpu-control; "
+        "its administrator enables that API group; cap 200 W on GPU 0 was not permitted"
     )
+    assert not isinstance(refused.value, LimitWithheld)
 
 
 def test_what_the_helper_denies_is_not_had_from_zeusd(place: Place) -> None:
@@ -128,7 +129,9 @@ def test_what_the_helper_denies_is_not_had_from_zeusd(place: Place) -> None:
     zeusd = place.serve_zeusd()
     found = actuation("auto", place.device())
     assert (found.name, zeusd.asked) == ("direct", [])
-    assert found.passed_over == "the helper does not lend GPU 0: process 7 of ada computes on it"
+    with pytest.raises(LimitWithheld) as refused, found.explained():
+        raise LimitNotPermitted("cap 200 W on GPU 0 was not permitted: run sudo autocap")
+    assert str(refused.value) == "the helper does not lend GPU 0: process 7 of ada computes on it"
 
 
 def test_where_nobody_else_is_there_the_refusal_itself_has_the_ways_out(place: Place) -> None:
