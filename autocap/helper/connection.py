@@ -244,6 +244,8 @@ def error_of(refusal: Refusal) -> AutocapError:
     return GuardError(text)
 
 
+# Groups whose members can become root, or read what is root's: nobody is advised to put a user into one.
+POWERFUL = frozenset({"root", "sudo", "wheel", "admin", "adm", "disk", "docker", "kmem", "lxd", "shadow", "staff"})
 _LOOK = "an administrator sees why with `systemctl status autocap-helper`"
 
 
@@ -251,6 +253,11 @@ def _unreachable(path: Path, error: OSError) -> str:
     """Why nobody can be asked there, and the command that mends it."""
     if error.errno in (errno.EACCES, errno.EPERM):
         group = _group_of(path)
+        if group in POWERFUL:  # who is in it may do more than set power limits
+            return (
+                f"{path} is for {group} alone: this helper serves no group of users; have an administrator run "
+                "`sudo autocap helper install`, or `autocap helper serve --group` with a group made for it"
+            )
         return f"{path} is for the group {group}; `sudo usermod -aG {group} {getpass.getuser()}`, and log in again"
     if error.errno == errno.ECONNREFUSED:
         return f"nobody listens at {path} any more; `sudo systemctl restart autocap-helper.socket`"

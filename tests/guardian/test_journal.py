@@ -313,3 +313,23 @@ def test_a_lock_file_that_is_a_symbolic_link_is_refused(state, tmp_path):
     with pytest.raises(GuardError, match=r"GPU-1\.lock is a symbolic link and is refused"):
         DeviceLock(state, "GPU-1")
     assert not (tmp_path / "victim").exists()
+
+
+def test_a_device_that_the_helper_has_lent_is_not_had_by_ending_the_helper(state):
+    code = (
+        "import sys, time; from pathlib import Path; from autocap.guardian.lock import DeviceLock; "
+        "from autocap.guardian.state_dir import StateDir; "
+        "lock = DeviceLock(StateDir(Path(sys.argv[3])), 'GPU-1'); print('held', flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", code, "helper", "serve", str(state.path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as helper:
+        try:
+            assert helper.stdout is not None
+            assert helper.stdout.readline() == "held\n"
+            with pytest.raises(
+                DeviceLocked, match=f"is lent to somebody by the helper .PID {helper.pid}.; `autocap h"
+            ) as said:
+                DeviceLock(state, "GPU-1")
+        finally:
+            helper.kill()
+    assert "SIGTERM" not in str(said.value)

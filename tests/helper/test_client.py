@@ -1,5 +1,6 @@
 """A session's guardian whose work the helper does: what it asks for, and what it makes of every answer, and of none."""
 
+import errno
 import grp
 import os
 import socket
@@ -25,6 +26,7 @@ from autocap.errors import (
     LimitWithheld,
 )
 from autocap.guardian import ForeignLimit
+from autocap.helper import connection
 from autocap.helper.client import RemoteGuardian
 from autocap.helper.offers import offers_at
 from autocap.helper.protocol import Answer, Beaten, Code, Lent, Op, Refusal, Request
@@ -378,6 +380,14 @@ def test_who_is_not_in_the_group_is_told_how_to_come_into_it() -> None:
                 offers_at(path)
         finally:
             os.seteuid(0)
+
+
+@pytest.mark.parametrize("group", ["root", "disk"])
+def test_nobody_is_advised_to_join_a_group_whose_members_may_do_more(tmp_path, monkeypatch, group) -> None:
+    monkeypatch.setattr(connection, "_group_of", lambda path: group)
+    said = connection._unreachable(tmp_path / "helper.sock", PermissionError(errno.EACCES, "Permission denied"))
+    assert f"is for {group} alone: this helper serves no group of users" in said
+    assert "usermod" not in said
 
 
 def test_a_helper_that_takes_no_more_clients_says_so(helper) -> None:
