@@ -245,7 +245,7 @@ def error_of(refusal: Refusal) -> AutocapError:
 
 
 # Groups whose members can become root, or read what is root's: nobody is advised to put a user into one.
-POWERFUL = frozenset({"root", "sudo", "wheel", "admin", "adm", "disk", "docker", "kmem", "lxd", "shadow", "staff"})
+POWERFUL = frozenset({"root", "sudo", "wheel", "admin", "adm", "disk", "docker", "kmem", "lxd", "shadow"})
 _LOOK = "an administrator sees why with `systemctl status autocap-helper`"
 
 
