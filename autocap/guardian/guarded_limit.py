@@ -187,7 +187,9 @@ class GuardedLimit:
                 raise
             # The baseline's limit, which was no more enforced when we came.
         except (LimitClamped, LimitOvertaken) as error:
-            if self._is_made_of_ours(error.found_w, listen):
+            # A device that does not even take the limit found is left alone, whatever it makes of it at once.
+            is_found = original_w is not None and same_limit(cap_w, original_w) and isinstance(error, LimitClamped)
+            if not is_found and self._is_made_of_ours(error.found_w, listen):
                 return
             if isinstance(error, LimitOvertaken):
                 foreign = ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w)
@@ -203,6 +205,8 @@ class GuardedLimit:
 
     def _is_made_of_ours(self, there_w: float, listen: Callable[[], None]) -> bool:
         """Whether a limit is what the device has made of ours; it is ours then. Raises ForeignLimit."""
+        if self._entry.settings:  # no CPU package does
+            return False
         try:
             if not self._asking.has_made(there_w, listen):
                 return False

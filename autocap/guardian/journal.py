@@ -37,7 +37,7 @@ class Entry:
     last_w: the last value set, `None` before the first and after the original was put back. next_w: the value about
     to be set, `None` when no set is under way. owner: the controller. job: the process that an emulated device acts
     on. settings: what was found beside the limit and goes back with it; none for a device of which a cap changes
-    nothing else. settling: the device may still make another limit of the last one, as cards that take steps do.
+    nothing else. settling: the device may still make another limit of the last one; none that has settings does.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Entry:
             held_w = self.last_w if self.next_w is None else self.next_w
         if held_w is not None and self.original_w is not None and same_limit(held_w, self.original_w):
             held_w = None
-        return replace(self, last_w=held_w, next_w=next_w, settling=True)
+        return replace(self, last_w=held_w, next_w=next_w, settling=not self.settings)
 
     def after_set(self) -> "Entry":
         """The entry once `next_w` is set."""

@@ -81,7 +81,16 @@ def test_whenever_the_owner_dies_its_entry_has_the_limit_found_put_back(
             assert (done.outcome.value, done.final_w) == ("restored", 251.007)
 
 
-@pytest.mark.parametrize("lag_s", [0.0, 0.008, 0.3])
+def test_a_card_that_does_not_take_the_limit_found_at_once_is_left_alone(tmp_path: Path) -> None:
+    with (
+        stand(one_card(arrival_mw=ARRIVAL_MW, steps=steps(0.0, of_all=True))) as made,
+        guarded(made, tmp_path) as guardian,
+        pytest.raises(LimitRefused, match=r"cap 251\.007 W was clamped by GPU 0 to 250 W"),
+    ):
+        guardian.rehearse()
+
+
+@pytest.mark.parametrize("lag_s", [0.008, 0.3])
 def test_a_limit_found_that_the_card_takes_in_steps_too_is_asked_for_and_what_it_makes_of_it_is_said(
     tmp_path: Path, lag_s: float
 ) -> None:
