@@ -204,7 +204,7 @@ def test_a_second_user_of_a_gpu_is_told_whose_it_is(node) -> None:
     until(lambda: capped(node))
     done = node.run("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "second", "--", "true")
     assert done.returncode == 1
-    assert f"is lent to nobody (PID {holder.pid}); wait for it, or have that end" in done.stderr
+    assert f"the helper has lent GPU 0 to nobody (PID {holder.pid}); wait for that run, or have it end" in done.stderr
     shown = node.run("-m", "autocap", "devices").stdout
     assert f"PID {holder.pid} of user 65534 has it now" in shown
 
