@@ -20,12 +20,28 @@ class DeviceError(AutocapError):
     """A device failed while in use; the job goes on untuned."""
 
 
+class DeviceShared(DeviceError):
+    """Others compute on a device of the job; the message names them."""
+
+
 class DeviceUnavailable(DeviceError):
     """The device that was asked for cannot be opened."""
 
 
 class LimitRefused(DeviceError):
     """The device refused, clamped or ignored a power limit."""
+
+
+class LimitIgnored(LimitRefused):
+    """The device took a limit without an error, and stays at the one before: asked again, it may take it."""
+
+
+class LimitClamped(LimitRefused):
+    """The device made another limit of the one that was requested. found_w: that one, watts."""
+
+    def __init__(self, message: str, found_w: float) -> None:
+        super().__init__(message)
+        self.found_w = found_w
 
 
 class LimitNotPermitted(LimitRefused):
@@ -42,6 +58,10 @@ class ActuatorAbsent(ActuatorUnavailable):
 
 class ActuatorDenied(ActuatorUnavailable):
     """It is there, and whoever administers it, or somebody else's work on the device, says no."""
+
+
+class LimitWithheld(LimitNotPermitted):
+    """Whoever could set it for us does not now, and may later: somebody else has the device, or computes on it."""
 
 
 class LimitNotEnforced(LimitRefused):
@@ -69,6 +89,10 @@ class GuardError(AutocapError):
 
 class DeviceLocked(GuardError):
     """Another live autocap controls the device; the message names its PID."""
+
+
+class LeaseEnded(GuardError):
+    """Limits that were lent are lent no more, and are back; why is in the message. They may be lent again later."""
 
 
 class TargetError(AutocapError):

@@ -134,14 +134,14 @@ def option_values(factory: StrategyFactory, given: Sequence[tuple[str, str]]) ->
 def allowed_now(
     factory: StrategyFactory, options: Mapping[str, OptionScalar], grid: CapGrid, caps: CapGrid
 ) -> dict[str, OptionScalar]:
-    """The options for a search to which a ceiling leaves some caps of the grid: where one names a cap above these,
-    the highest of them stands for it, until there is room again."""
+    """The options for a search to which a ceiling, or the devices' own steps, leave some caps of the grid: where one
+    names another, the next below stands for it, or the lowest of them."""
     table: tuple[Option, ...] = getattr(factory, "OPTIONS", ())
     values = dict(options)
     for option in table:
         cap_w = values[option.name]
         if option.is_cap and isinstance(cap_w, int | float) and cap_w in grid and cap_w not in caps:
-            values[option.name] = caps[-1]
+            values[option.name] = max((one_w for one_w in caps if one_w < cap_w), default=caps[0])
     return values
 
 

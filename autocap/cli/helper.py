@@ -101,6 +101,7 @@ def _serve(path: Path, policy: Path | None, group: str | None) -> None:
     with listening.own(path, gid) if given is None else given as listener, ForkedWatchdogs(KINDS) as watchdogs:
         guardian = partial(Guardian, start_watch=watchdogs.start)
         house = House(machine=ThisMachine(), policy=files, state_dir=state_dir, new_guardian=guardian)
+        house.remark()
         server = Server(house, listener, state_dir)
         with ended_by_signals(server):
             server.serve()

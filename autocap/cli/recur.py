@@ -130,9 +130,11 @@ def _show(store: "RecurStore", name: str, args: argparse.Namespace) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
+    from autocap.runlog.output_directory import OutputDirectory
+
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        with OutputDirectory(path.parent) as place:
+            place.put(path.name, data)
         note(f"wrote {path}")
     except OSError as error:
         raise AutocapError(f"{path} cannot be written: {error.strerror}; choose another place") from error

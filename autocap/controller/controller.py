@@ -4,7 +4,7 @@ WAITING → BASELINE → SEARCHING → CONFIRMING → HOLDING → DONE; PAUSED w
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -52,6 +52,9 @@ _MOST_BASELINES = 3  # that cannot be measured, in a row
 _ROOM = "the limit found on arrival may hold again, and its baseline was never measured"
 
 
+OnSteps = Callable[[Sequence[float]], tuple[float, ...]]
+
+
 class Controller:
     """Decides which caps to set, from nothing but the samples it is fed.
 
@@ -79,7 +82,7 @@ class Controller:
     ) -> None:
         self._config, self._progress = config, progress
         self.ended_because: str | None = None  # why the tuning ended before the job did
-        self._started = False
+        self._started = self._withheld = False
         self._out = Outbox(original_w)
         self._proving = Proving(config, progress, self._out, sensor, grid)
         self._phase: Phase = Waiting.first(config, progress, self._out, self._proving, sensor, remembered)
@@ -133,10 +136,11 @@ class Controller:
         if self._intake.recounted is not None:
             self._count_anew(*self._intake.recounted)
         self._intake.tell(metered, waiting=isinstance(self._phase, Waiting))
-        self._heed_long_pause(metered)
         try:
-            if not self._out.is_aside:
-                self._advance(metered)
+            if not self._withheld:
+                self._heed_long_pause(metered)
+                if not self._out.is_aside:
+                    self._advance(metered)
         except StrategyError as error:
             self._fail(f"{error}; the limit found on arrival is kept")
         self._intake.tally(due=False)
@@ -167,6 +171,37 @@ class Controller:
         told = [action for action in self._out.actions if isinstance(action, Announce)]
         moved = self._out.caps_w != before_w and not self._config.observe
         return [*([SetCaps(caps_w=self._out.caps_w)] if moved else []), *told]
+
+    def stepped(self, t_s: float, on_steps: OnSteps, why: str) -> list[Action]:
+        """The devices were seen to take limits in steps: from now on only caps are asked for that all take as they are,
+        and what was measured of others counts for nothing. on_steps: what becomes of caps, watts. why: in a sentence.
+        """
+        self._out.open(t_s)
+        caps_w = on_steps(self._outset.grid)
+        if not caps_w:
+            low_w, high_w = self._outset.grid[0], self._outset.grid[-1]
+            self._fail(f"{why}; it takes none from {low_w:g} to {high_w:g} W as it is, so pass other --caps or bounds")
+        elif caps_w == tuple(self._outset.grid):
+            self._out.warn(why)
+        else:
+            self._outset.grid = CapGrid(caps_w)
+            self._begin_on_steps(why)
+        return self._out.actions
+
+    def _begin_on_steps(self, why: str) -> None:
+        match self._phase:
+            case Exploring(exploration=exploration) | Holding(exploration=exploration):
+                exploration.abandon(why)
+                self._tune_anew(self._phase, why)
+            case Waiting():  # a cap that was the best one before is held meanwhile
+                self._out.warn(f"tuning anew: {why}")
+                self._out.set(self._out.original_w)
+                self._await_steadiness()
+            case Baseline() | Observing() | Done():
+                self._out.warn(why)
+            case _:
+                assert_never(self._phase)
+        self._outset.history = self._outset.seen = ()
 
     def quote(self, t_s: float, kind: str, quote: Quote | None) -> list[Action]:
         """This is known from now on of what electricity costs or emits, `None` for nothing; to be said as well where an
@@ -210,6 +245,23 @@ class Controller:
         if isinstance(self._phase, Waiting):
             self._phase.again()
         self._out.set_again()
+        return self._out.actions
+
+    def withhold(self, t_s: float) -> list[Action]:
+        """No limit may be set for a while, and those found on arrival hold: nothing is measured until `lent_again`."""
+        self._out.open(t_s)
+        self._withheld = True
+        self._out.step_aside()
+        return [action for action in self._out.actions if isinstance(action, Announce)]
+
+    def lent_again(self, t_s: float) -> list[Action]:
+        """Limits may be set again: go on, with the window that was under way begun anew."""
+        self._out.open(t_s)
+        self._withheld = False
+        self._prober.again()
+        if isinstance(self._phase, Waiting):
+            self._phase.again()
+        self._out.come_back()
         return self._out.actions
 
     def retune(self, t_s: float) -> list[Action]:

@@ -33,7 +33,7 @@ class Outset:
         prober: Prober,
         metric: Callable[[Measurement], Metric],
     ) -> None:
-        self._config, self._settle_s, self._grid, self._new_strategy = config, sensor.settle_s, grid, new_strategy
+        self._config, self._settle_s, self.grid, self._new_strategy = config, sensor.settle_s, grid, new_strategy
         self._metric = metric
         self._progress, self._out, self._prober = progress, outbox, prober
         self.history: Sequence[Trial] = ()
@@ -42,7 +42,7 @@ class Outset:
     def search(self, baseline: Measurement) -> Search:
         search = Search(
             self._new_strategy,
-            self._grid,
+            self.grid,
             self._metric(baseline),
             baseline,
             self._config.prune_sigmas,

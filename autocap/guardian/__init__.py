@@ -4,13 +4,14 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # as in autocap/__init__.py
 if TYPE_CHECKING:
-    from autocap.guardian.guarded_limit import ForeignLimit, Restored
+    from autocap.guardian.asking import ForeignLimit
+    from autocap.guardian.guarded_limit import Restored
     from autocap.guardian.guardian import Guardian
     from autocap.guardian.recovery import UNSETTLED, Fate, Settled, settle
 
 __all__ = ["UNSETTLED", "Fate", "ForeignLimit", "Guardian", "Restored", "Settled", "settle"]
 
-_MODULES = {"Guardian": "guardian", "ForeignLimit": "guarded_limit", "Restored": "guarded_limit"}  # the rest: recovery
+_MODULES = {"Guardian": "guardian", "ForeignLimit": "asking", "Restored": "guarded_limit"}  # the rest: recovery
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from autocap.devices.base import LimitPort, SettingsPort
 from autocap.errors import DeviceError, DeviceLocked, GuardError
+from autocap.guardian.asking import REAL_TIME, Waiting
 from autocap.guardian.guarded_limit import GuardedLimit, Restored
 from autocap.guardian.heartbeat import Heartbeat, Pulse, StartWatch, Watch
 from autocap.guardian.journal import Entry, Journal
@@ -40,7 +41,8 @@ class Guardian:
     kind: how a watchdog finds the devices (`autocap.devices.outside_limits`). gpus: the devices, in the order of all
     caps given and limits returned. limits: their setter. job: what an emulated device acts on. state_dir: instead of
     the default one. sync: makes a file durable. start_watch: starts the watchdog process. rights: has root's for a
-    moment, which holds up every other thread that wants them; `nullcontext` where no thread ever acts as a user.
+    moment, which holds up every other thread that wants them; `nullcontext` where no thread ever acts as a user. clock:
+    the time, and waiting.
 
     Entering raises DeviceLocked when another controller has one of the devices; GuardError when a limit left behind
     cannot be put back first, the journal cannot be written, or there is no watchdog. Then nothing was set or is left.
@@ -58,6 +60,7 @@ class Guardian:
         sync: Callable[[int], None] = os.fsync,
         start_watch: StartWatch = Heartbeat,
         rights: Callable[[], AbstractContextManager[object]] = privileged,
+        clock: Waiting = REAL_TIME,
     ) -> None:
         self._kind = kind
         self._uuids = tuple(gpu.uuid for gpu in gpus)
@@ -67,7 +70,7 @@ class Guardian:
         self._ready_timeout_s = ready_timeout_s
         self._sync = sync
         self._start_watch = start_watch
-        self._rights = rights
+        self._rights, self._clock = rights, clock
         self._owner = own_identity()
         self._notes: list[str] = []
         self._locks: list[DeviceLock] = []
@@ -105,7 +108,8 @@ class Guardian:
                 self._settle(journal, uuid)
             stack.callback(self._delete_entries)
             for uuid in self._uuids:
-                self._guarded.append(GuardedLimit(self._limits, journal, self._found(uuid), self._tell))
+                found = self._found(uuid)
+                self._guarded.append(GuardedLimit(self._limits, journal, found, self._tell, self._clock))
             stack.callback(self._end_watchdog)
             self._heartbeat = self._start_watchdog()
             stack.callback(self._restore_at_exit)
@@ -167,6 +171,8 @@ class Guardian:
         if self._heartbeat is not None or not self._is_settled():
             with self._rights():
                 self._exchange()
+                for one in self._guarded:
+                    one.look(self._exchange)
         happened, self._put_back_meanwhile = self._put_back_meanwhile, False
         return happened
 

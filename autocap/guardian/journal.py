@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from autocap.devices.base import Setting
+from autocap.devices.limit_steps import is_likely_step
 from autocap.errors import GuardError
 from autocap.guardian.held_file import HeldFile
 from autocap.guardian.state_dir import ASIDE, TEMPORARY, StateDir
@@ -36,7 +37,7 @@ class Entry:
     last_w: the last value set, `None` before the first and after the original was put back. next_w: the value about
     to be set, `None` when no set is under way. owner: the controller. job: the process that an emulated device acts
     on. settings: what was found beside the limit and goes back with it; none for a device of which a cap changes
-    nothing else.
+    nothing else. settling: the device may still make another limit of the last one; none that has settings does.
     """
 
     kind: str
@@ -48,16 +49,26 @@ class Entry:
     last_w: float | None = None
     next_w: float | None = None
     settings: tuple[Setting, ...] = ()
+    settling: bool = False
 
     @property
     def untouched(self) -> bool:
         """No limit of ours can be on the device."""
         return self.last_w is None and self.next_w is None
 
+    def names(self, limit_w: float) -> bool:
+        """Whether a requested limit is one that the owner set or found."""
+        return any(same_limit(limit_w, one_w) for one_w in self._ours_w)
+
     def is_ours(self, limit_w: float) -> bool:
-        """Whether a requested limit is one that the owner set or found, rather than somebody else's."""
-        ours = (self.original_w if self.last_w is None else self.last_w, self.next_w)
-        return any(one_w is not None and same_limit(limit_w, one_w) for one_w in ours)
+        """The same, or it is what the device may just have made of one, rather than somebody else's."""
+        made = self.settling and any(is_likely_step(self.original_w, one_w, limit_w) for one_w in self._ours_w)
+        return self.names(limit_w) or made
+
+    @property
+    def _ours_w(self) -> tuple[float, ...]:
+        ours_w = (self.original_w if self.last_w is None else self.last_w, self.next_w)
+        return tuple(one_w for one_w in ours_w if one_w is not None)
 
     def before_set(self, next_w: float, requested_w: float | None) -> "Entry":
         """The entry to write before `next_w` is set on a device that now holds `requested_w` (`None`: not known)."""
@@ -66,21 +77,32 @@ class Entry:
             held_w = self.last_w if self.next_w is None else self.next_w
         if held_w is not None and self.original_w is not None and same_limit(held_w, self.original_w):
             held_w = None
-        return replace(self, last_w=held_w, next_w=next_w)
+        return replace(self, last_w=held_w, next_w=next_w, settling=not self.settings)
 
     def after_set(self) -> "Entry":
         """The entry once `next_w` is set."""
         return replace(self, last_w=self.next_w, next_w=None)
 
+    def after_step(self, made_w: float) -> "Entry":
+        """The entry once the device has made that of the limit that was set last."""
+        return replace(self, last_w=made_w, next_w=None)
+
+    def after_settling(self) -> "Entry":
+        """The entry once the device has had its time: what comes then is not its doing."""
+        return replace(self, settling=False)
+
     def after_restore(self) -> "Entry":
         """The entry once the original is back."""
-        return replace(self, last_w=None, next_w=None)
+        return replace(self, last_w=None, next_w=None, settling=False)
 
 
 def encode(entry: Entry) -> bytes:
     """The entry as it stands on disk and goes to the watchdog."""
     # Earlier versions named files to remove in `cleanup`, and restore no entry that is without it.
-    return json.dumps({"schema": SCHEMA, "cleanup": [], **asdict(entry)}, indent=1).encode()
+    fields = asdict(entry)
+    if not entry.settling:  # which they do not know either
+        del fields["settling"]
+    return json.dumps({"schema": SCHEMA, "cleanup": [], **fields}, indent=1).encode()
 
 
 def decode(data: bytes) -> Entry:
@@ -250,6 +272,8 @@ def _parse(fields: dict[str, Any]) -> Entry:
     fields["owner"] = _process(fields["owner"])
     fields["job"] = None if fields["job"] is None else _process(fields["job"])
     fields["settings"] = tuple(map(_setting, fields.get("settings", ())))
+    if type(fields.get("settling", False)) is not bool:
+        raise ValueError("settling is neither true nor false")
     return Entry(**fields)
 
 

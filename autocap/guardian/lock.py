@@ -6,6 +6,9 @@ The kernel drops the lock with its holder, however that dies; the file is only t
 import fcntl
 import os
 import time
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 
 from autocap.errors import DeviceLocked, GuardError
 from autocap.guardian.journal import LOCK, file_name
@@ -28,9 +31,7 @@ class DeviceLock:
         deadline_s = time.monotonic() + wait_s
         while (fd := self._try()) is None:
             if time.monotonic() >= deadline_s:
-                pid = holder_pid(state, uuid)
-                who = "another autocap" if pid is None else f"autocap with PID {pid}"
-                raise DeviceLocked(f"{uuid} is controlled by {who}; wait for it, or end it with SIGTERM")
+                raise DeviceLocked(_whose(uuid, holder_pid(state, uuid)))
             time.sleep(_RETRY_S)
         self._fd = fd
         try:
@@ -75,6 +76,24 @@ class DeviceLock:
     def forget(self) -> None:
         """Close the descriptor alone; in a forked child, whose parent goes on holding the lock."""
         os.close(self._fd)
+
+
+def _whose(uuid: str, pid: int | None) -> str:
+    """Who has the device, and what to do. The helper has it for one of its clients, and serves others meanwhile."""
+    if pid is not None and _is_helper(pid):
+        return (
+            f"{uuid} is lent to somebody by the helper (PID {pid}); `autocap helper status` says to whom: wait for "
+            "that run, or have it end"
+        )
+    who = "another autocap" if pid is None else f"autocap with PID {pid}"
+    return f"{uuid} is controlled by {who}; wait for it, or end it with SIGTERM"
+
+
+def _is_helper(pid: int) -> bool:
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return any(pair == (b"helper", b"serve") for pair in pairwise(words))
+    return False
 
 
 def holder_pid(state: StateDir, uuid: str) -> int | None:

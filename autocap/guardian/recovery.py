@@ -172,6 +172,8 @@ def _sentence(entry: Entry, done: PutBack) -> str:
     who = f"autocap with PID {entry.owner.pid}"
     if done.outcome is Outcome.RESTORED:
         left = "another limit" if done.found_w is None else f"{done.found_w:g} W"
+        if done.is_off(entry.original_w):
+            return f"{entry.uuid}: {entry.original_w:g} W was put back, of which the device makes {done.final_w:g} W"
         return f"{entry.uuid}: {entry.original_w:g} W put back, where {who} had left {left}"
     if done.outcome is Outcome.FOREIGN:
         return f"{entry.uuid}: {done.found_w:g} W was set by somebody else since {who} ended, and stays"

@@ -13,8 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from autocap.devices.base import LimitVerifier
-from autocap.errors import ActuatorUnavailable, DeviceLocked, GuardError, LimitNotEnforced, LimitOvertaken, LimitRefused
-from autocap.guardian.guarded_limit import ForeignLimit, Restored
+from autocap.devices.limit_steps import may_be_made
+from autocap.errors import (
+    ActuatorUnavailable,
+    DeviceLocked,
+    GuardError,
+    LeaseEnded,
+    LimitClamped,
+    LimitNotEnforced,
+    LimitOvertaken,
+    LimitRefused,
+)
+from autocap.guardian.asking import ForeignLimit
+from autocap.guardian.guarded_limit import Restored
 from autocap.helper.connection import ANSWER_WITHIN_S, A, Connection, HelperLost, Refused, connect, error_of
 from autocap.helper.protocol import Beaten, Code, Done, Lent, Op, PutBack, Refusal
 from autocap.helper.reading import read_back, reads_original
@@ -63,6 +74,7 @@ class RemoteGuardian:
         self._original_w: tuple[float | None, ...] = ()
         self._connection: Connection | None = None
         self._put_back = False
+        self._is_over = False  # the helper has ended the lease
 
     @property
     def original_w(self) -> tuple[float | None, ...]:
@@ -134,7 +146,19 @@ class RemoteGuardian:
             except (GuardError, LimitRefused):
                 logger.debug("the helper does not put limits back when asked", exc_info=True)
                 self._drop()  # at which it does, or its watchdog
+        if self._is_over:
+            return tuple(self._left(uuid, original_w) for uuid, original_w in self._found)
         return read_back(self._verifier, self._found, self._pause, min(_RESTORED_WITHIN_S, self._back_within_s))
+
+    def renew(self) -> None:
+        """Have the devices lent once more, after a lease has ended. Raises as `__enter__`, and GuardError where other
+        limits are found than before."""
+        self._require_own_process()
+        self._drop()
+        try:
+            self._require_found(self._lend(_LEND_WITHIN_S), "the limits were lent to others meanwhile")
+        except HelperLost as error:
+            raise ActuatorUnavailable(str(error)) from error
 
     @property
     def _found(self) -> tuple[tuple[str, float | None], ...]:
@@ -155,7 +179,7 @@ class RemoteGuardian:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        self._connection, self._is_over = connection, False
         self._notes += lent.notes
         return lent.original_w
 
@@ -174,20 +198,32 @@ class RemoteGuardian:
             except (ActuatorUnavailable, DeviceLocked, HelperLost) as error:  # a dead one's locks are freed by and by
                 why = error
             if time.monotonic() > deadline_s:
-                raise GuardError(
+                raise LeaseEnded(
                     f"{lost}, and is not back within {self._back_within_s:g} s ({why}); the limits are put back by it "
                     "or by its watchdog"
                 ) from why
             self._pause(_AGAIN_S)
+        self._require_found(found_w, f"{lost}; it is back")
+        self._put_back = True
+        self._notes.append(f"{lost}, and is back; the limits were put back meanwhile")
+
+    def _left(self, uuid: str, original_w: float | None) -> Restored:
+        """After a lease has ended, with which the helper has put the limit back; by now it may be another client's."""
+        final_w = None
+        with suppress(Exception):  # only reported
+            final_w = self._verifier.requested_w(uuid)
+        is_back = final_w is not None and original_w is not None and same_limit(final_w, original_w)
+        return Restored(uuid=uuid, original_w=original_w, final_w=final_w, restored=True if is_back else None)
+
+    def _require_found(self, found_w: Sequence[float | None], now: str) -> None:
+        """Raises GuardError where other limits are found than before. now: what has happened since."""
         known = [(a, b) for a, b in zip(found_w, self._original_w, strict=True) if a is not None and b is not None]
         if not same_limits([a for a, _ in known], [b for _, b in known]):
             self._drop()
             raise GuardError(
-                f"{lost}; it is back, but finds {_watts(found_w)} where it found {_watts(self._original_w)} before: "
+                f"{now}, but the helper finds {_watts(found_w)} where it found {_watts(self._original_w)} before: "
                 "somebody else has changed it, and it stays"
             )
-        self._put_back = True
-        self._notes.append(f"{lost}, and is back; the limits were put back meanwhile")
 
     def _carry_out(self, op: Op, watts: tuple[float, ...], wanted_w: Sequence[float | None]) -> None:
         """Have limits requested, also of a helper that has to be found again first, and see that they hold."""
@@ -235,6 +271,7 @@ class RemoteGuardian:
                 self._notes += answer.notes
             elif isinstance(answer, Refusal) and answer.code is not Code.TOO_FAST:
                 self._drop()
+                self._is_over = answer.code is Code.NO_LEASE
                 raise error_of(answer)
         if connection.mute_s > _MUTE_S and reads_original(
             self._verifier, self._found
@@ -254,8 +291,16 @@ class RemoteGuardian:
                 if original_w is None or not same_limit(cap_w, original_w):
                     raise
                 # The limit found, which was no more enforced when we came.
-            except LimitOvertaken as error:
+            except (LimitClamped, LimitOvertaken) as error:
                 if original_w is not None and same_limit(error.found_w, original_w) and self._is_put_back():
+                    return
+                if may_be_made(
+                    original_w, cap_w, error.found_w
+                ):  # what the device makes of it, as the helper finds out
+                    continue
+                if isinstance(error, LimitClamped):
+                    if not self._is_put_back():
+                        raise
                     return
                 raise ForeignLimit(uuid=uuid, expected_w=cap_w, found_w=error.found_w) from error
             except LimitRefused:

@@ -17,12 +17,14 @@ from autocap.errors import (
     AutocapError,
     DeviceLocked,
     GuardError,
+    LeaseEnded,
     LimitNotEnforced,
     LimitNotPermitted,
     LimitOvertaken,
     LimitRefused,
+    LimitWithheld,
 )
-from autocap.guardian.guarded_limit import ForeignLimit
+from autocap.guardian.asking import ForeignLimit
 from autocap.helper.dialling import dialled
 from autocap.helper.protocol import (
     MOST_ANSWER_BYTES,
@@ -231,13 +233,19 @@ def error_of(refusal: Refusal) -> AutocapError:
             return LimitNotEnforced(text) if refusal.kind == "not_enforced" else LimitRefused(text)
         case Code.FOREIGN if uuid is not None and expected_w is not None and found_w is not None:
             return ForeignLimit(uuid=uuid, expected_w=expected_w, found_w=found_w)
-        case Code.NOT_ALLOWED | Code.UNKNOWN_DEVICE:
+        case Code.NOT_ALLOWED:
+            return LimitWithheld(text)
+        case Code.UNKNOWN_DEVICE:
             return LimitNotPermitted(text)
+        case Code.NO_LEASE:
+            return LeaseEnded(text)
         case Code.IN_USE:
             return DeviceLocked(text)
     return GuardError(text)
 
 
+# Groups whose members can become root, or read what is root's: nobody is advised to put a user into one.
+POWERFUL = frozenset({"root", "sudo", "wheel", "admin", "adm", "disk", "docker", "kmem", "lxd", "shadow"})
 _LOOK = "an administrator sees why with `systemctl status autocap-helper`"
 
 
@@ -245,6 +253,11 @@ def _unreachable(path: Path, error: OSError) -> str:
     """Why nobody can be asked there, and the command that mends it."""
     if error.errno in (errno.EACCES, errno.EPERM):
         group = _group_of(path)
+        if group in POWERFUL:  # who is in it may do more than set power limits
+            return (
+                f"{path} is for {group} alone: this helper serves no group of users; have an administrator run "
+                "`sudo autocap helper install`, or `autocap helper serve --group` with a group made for it"
+            )
         return f"{path} is for the group {group}; `sudo usermod -aG {group} {getpass.getuser()}`, and log in again"
     if error.errno == errno.EAGAIN:
         return f"so many connect to {path} that none of our tries got through; {_LOOK}"

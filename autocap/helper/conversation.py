@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 _BEAT_S = 0.7  # between beats to the watchdog at the latest; most come with the client's, twice a second
 _LOOK_S = 0.1  # between looks at a client that is silent and does not get the CPU
 _RECHECK_S = 10.0  # between looks at whether the client may still have its devices
+_POLICY_S = 2.0  # between looks at whether the policy allows its caps still
 
 
 class Conversation:
@@ -50,7 +51,7 @@ class Conversation:
         self._lease: Lease | None = None
         self._notes: list[str] = []
         self._ended_why = ""
-        self._heard_s = self._beat_s = self._checked_s = house.now()
+        self._heard_s = self._beat_s = self._checked_s = self._policy_s = house.now()
         self._seen: Look | None = None
         self.over: str | None = None
         self._answers: dict[Op, Callable[[Request], Answer]] = {
@@ -103,7 +104,7 @@ class Conversation:
         now_s = self._house.now()
         if self._lease is None:
             return max(0.0, self._heard_s + self._house.bounds.idle_s - now_s)
-        due_s = min(self._beat_s + _BEAT_S, self._checked_s + _RECHECK_S)
+        due_s = min(self._beat_s + _BEAT_S, self._policy_s + _POLICY_S, self._checked_s + _RECHECK_S)
         if not self._lease.lapsed:
             due_s = min(due_s, max(self._heard_s + HANG_S, now_s + _LOOK_S))
         return max(0.0, due_s - now_s)
@@ -122,6 +123,9 @@ class Conversation:
             if not self._lease.lapsed and self._is_hung(silence_s):
                 self._notes.append(f"the helper heard nothing for {silence_s:.1f} s, so it put the limits back")
                 self._lease.lapse(f"silent for {silence_s:.1f} s")
+            if now_s - self._policy_s >= _POLICY_S:
+                self._policy_s = now_s
+                self._lease.require_bounds()
             if now_s - self._checked_s >= _RECHECK_S:
                 self._checked_s = now_s
                 self._lease.require_allowed()
@@ -162,7 +166,7 @@ class Conversation:
     def _lent(self) -> Lease:
         if self._lease is None:
             why = f"the lease has ended: {self._ended_why}" if self._ended_why else "nothing is lent to this connection"
-            raise refused(Code.NO_LEASE, f"{why}; ask for one with `lend`")
+            raise refused(Code.NO_LEASE, why)
         return self._lease
 
     # The requests.
@@ -190,7 +194,7 @@ class Conversation:
         except BaseException:
             self._guest.lent_no_more()
             raise
-        self._heard_s = self._beat_s = self._checked_s = self._house.now()
+        self._heard_s = self._beat_s = self._checked_s = self._policy_s = self._house.now()
         self._seen = self._look(threads=False)
         return self._lease.lent
 

@@ -16,7 +16,7 @@ from autocap.helper.bounds import Bounds, Buckets
 from autocap.helper.computing import Computing, computing, uid_of
 from autocap.helper.loans import Loans
 from autocap.helper.machine import PACKAGE, Lendable, Machine
-from autocap.helper.policy import Grant
+from autocap.helper.policy import Grant, Policy
 from autocap.helper.policy_file import PolicyFiles, PolicyRefused
 from autocap.helper.protocol import Holder, Offer
 from autocap.helper.shared_look import SharedLook
@@ -60,6 +60,7 @@ class House:
         self._lock = threading.Lock()
         self._computing: dict[str, SharedLook[Computing]] = {}  # by UUID
         self._last_said = ""
+        self._remarked: Policy | None = None
         self.unsettled = threading.Event()  # a limit could not be put back: somebody is to try again
 
     def terms(self, peer: Peer, device: Lendable) -> Terms | str:
@@ -87,9 +88,46 @@ class House:
             why=grant.why,
         )
 
+    def forbids(self, peer: Peer, device: Lendable, cap_w: float | None) -> str | None:
+        """Why the policy, as it stands now, does not allow a client a cap that it has set, watts; `None` where it does.
+        Who computes there is not looked at."""
+        self.remark()
+        try:
+            grant = self.policy.current().grant(peer, device.names)
+        except PolicyRefused as error:
+            return str(error)
+        if isinstance(grant, str):
+            return grant
+        if cap_w is None or grant.min_w <= cap_w <= grant.max_w:
+            return None
+        allowed = f"at least {grant.min_w:g} W" if cap_w < grant.min_w else f"at most {grant.max_w:g} W"
+        return f"by now the policy allows {allowed} there, not {cap_w:g} W"
+
+    def remark(self) -> None:
+        """Say in the log what is likely to be a mistake of the policy, once each time that it has changed."""
+        try:
+            policy, devices = self.policy.current(), self.devices()
+        except (PolicyRefused, DeviceError):  # which is said to whoever asks
+            return
+        if policy is self._remarked:
+            return
+        self._remarked = policy
+        if not policy.closed:
+            log.info("there is no %s, so devices are lent to whoever computes there alone", self.policy.path)
+        known = {name for device in devices for name in device.names}
+        for rule, name in policy.names():
+            if name not in known:
+                there = ", ".join(sorted(known)) or "none"
+                log.warning("a rule of %s is about %s, which is no device here; there is %s", rule.source, name, there)
+
     def offer(self, peer: Peer, device: Lendable) -> Offer:
         """The device as a client is told of it."""
         found = self.terms(peer, device)
+        if isinstance(found, Terms) and found.min_w > found.max_w:
+            found = (
+                f"no cap may be set there: at least {found.min_w:g} W by the device and the policy, and at most "
+                f"{found.max_w:g} W by the policy and the limit that stands, which is never exceeded"
+            )
         terms = found if isinstance(found, Terms) else None
         return Offer(
             uuid=device.uuid,

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from autocap.errors import AutocapError
+from autocap.helper.connection import POWERFUL
 from autocap.job.processes import package_root
 from autocap.job.trusted_code import writable
 
@@ -42,6 +43,11 @@ def install_steps(
     """What sets the service up. Raises CannotInstall where somebody else than root could change what it runs."""
     if not _GROUP.fullmatch(group):
         raise CannotInstall(f"'{group}' is no name of a group; take letters and digits, as in {USUAL_GROUP}")
+    if group in POWERFUL:
+        raise CannotInstall(
+            f"the group {group} may do more than set power limits, so its members cannot be the helper's users; take a "
+            f"group of its own, as {USUAL_GROUP}"
+        )
     _require_roots(python)
     if shutil.which("systemctl") is None or not systemd.is_dir():
         raise CannotInstall(
@@ -51,11 +57,15 @@ def install_steps(
     steps = []
     if not _is_group(group):
         steps.append(_command("groupadd", "--system", group))
-    for name, text in unit_texts(group, python).items():
+    texts = unit_texts(group, python)
+    other_socket = (units / SOCKET).exists() and (units / SOCKET).read_text() != texts[SOCKET]
+    for name, text in texts.items():
         steps.append(Step(said=f"write {units / name}", act=_writer(units / name, text)))
+    steps.append(_command("systemctl", "daemon-reload"))
+    if other_socket:  # one that listens keeps its group until it is made anew, which no running service allows
+        steps += [_command("systemctl", "stop", SERVICE), _command("systemctl", "stop", SOCKET)]
     return [
         *steps,
-        _command("systemctl", "daemon-reload"),
         _command("systemctl", "enable", "--now", SOCKET),
         _command("systemctl", "try-restart", SERVICE),
     ]

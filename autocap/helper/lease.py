@@ -139,6 +139,14 @@ class Lease:
         """Raises Refused where the client may have these devices no more."""
         self._terms()
 
+    def require_bounds(self) -> None:
+        """Raises Refused where the policy allows the client nothing there any more, or not the caps that it has set."""
+        for device, cap_w, found_w in zip(self._devices, self._loan.caps_w, self._loan.found_w, strict=True):
+            why = self._house.forbids(self._peer, device, None if cap_w == found_w else cap_w)
+            if why is not None:
+                text = f"the limit of {device.uuid} is lent no longer: {why}"
+                raise Refused(Refusal(code=Code.NOT_ALLOWED, text=text), ended=True)
+
     def end(self, why: str) -> tuple[Restored, ...]:
         """Put the limits back and let go of the devices, whatever becomes of it."""
         with self._stack:

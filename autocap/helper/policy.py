@@ -55,6 +55,10 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     closed: bool = False
 
+    def names(self) -> list[tuple[Rule, str]]:
+        """What rules call devices, each with its rule; not ANY."""
+        return [(rule, name) for rule in self.rules for name in sorted(rule.devices - {ANY})]
+
     def grant(self, peer: Peer, names: Sequence[str]) -> Grant | str:
         """What a client may do with the device of these names; a sentence where that is nothing."""
         about = [rule for rule in self.rules if rule.covers(names)]

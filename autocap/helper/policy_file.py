@@ -49,6 +49,11 @@ class PolicyFiles:
         self._found: Policy | str = ""
         self._read_s = 0.0
 
+    @property
+    def path(self) -> Path:
+        """Of the administrator's file."""
+        return self._path
+
     def current(self) -> Policy:
         """The policy as it stands on disk now. Raises PolicyRefused."""
         names = self._names()

@@ -146,9 +146,7 @@ class RecurStore:
                     raise
                 base.execute("COMMIT")
         except sqlite3.Error as error:
-            raise RecurrenceUnavailable(
-                f"{self._path} cannot be used: {error}; make room or set its rights, or, if it is damaged, remove it"
-            ) from error
+            raise RecurrenceUnavailable(f"{self._path} cannot be used: {error}; {_advice(error)}") from error
         except OSError as error:
             raise RecurrenceUnavailable(
                 f"{self.place} cannot be used: {error.strerror or error}; make room or set its rights"
@@ -168,6 +166,16 @@ class RecurStore:
                     "no rights for others, or remove it"
                 )
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def _advice(error: sqlite3.Error) -> str:
+    """What to do; never to remove what another run is writing to just now."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another run of autocap has it just now; try again once that is done, and leave the file where it is"
+    if code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "it is damaged; move it aside, and the next run begins another"
+    return "make room or set its rights"
 
 
 Chooser = Callable[[Sequence[KeptRecurrence]], KeptRecurrence]

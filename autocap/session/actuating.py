@@ -10,7 +10,7 @@ from autocap.budget.client import BudgetGuardian
 from autocap.budget.words import Ask, Standing
 from autocap.config import ACTUATOR, RunConfig
 from autocap.devices.base import LendableDevice, Tunable
-from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted
+from autocap.errors import ActuatorAbsent, ActuatorDenied, ActuatorUnavailable, LimitNotPermitted, LimitWithheld
 from autocap.guardian import Guardian
 from autocap.helper.client import RemoteGuardian
 from autocap.helper.offers import offers_at
@@ -30,7 +30,8 @@ class Actuation:
 
     name, where, reason: as in events.ActuatorChosen. gpus: the devices, with the caps that may be set there. guardian:
     makes their guardian; the argument is the job. passed_over: why nobody sets them for us, where we have to try it
-    ourselves without the right to; sentences. of_nodes: who does on each of several nodes, with any time.
+    ourselves without the right to; sentences. withheld: one of these may set them later. of_nodes: who does on each of
+    several nodes, with any time.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Actuation:
     where: str = ""
     reason: str = ""
     passed_over: str = ""
+    withheld: bool = False
     of_nodes: tuple[events.ActuatorChosen, ...] = ()
 
     def chosen(self, t_s: float) -> tuple[events.ActuatorChosen, ...]:
@@ -54,7 +56,9 @@ class Actuation:
         except LimitNotPermitted as error:
             if not self.passed_over:
                 raise
-            raise LimitNotPermitted(f"{error}; {self.passed_over}") from error
+            if self.withheld:  # it is no way round that to be root
+                raise LimitWithheld(self.passed_over) from error
+            raise LimitNotPermitted(f"{self.passed_over}; {error}") from error
 
 
 def require_actuator(config: RunConfig) -> None:
@@ -91,7 +95,7 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
     denial = device.denial
     if denial is None:
         return direct
-    refusals = []
+    refusals, withheld = [], False
     for way in (_helped, lambda device: _by_zeusd(device, new_guardian)):
         try:
             return replace(way(device), reason=denial)
@@ -100,8 +104,9 @@ def actuation(actuator: str, device: Tunable, new_guardian: NewGuardian = Guardi
         except ActuatorUnavailable as error:
             refusals.append(str(error))
             if isinstance(error, ActuatorDenied):  # what is denied here is not had elsewhere behind its back
+                withheld = True
                 break
-    return replace(direct, passed_over="; ".join(refusals))
+    return replace(direct, passed_over="; ".join(refusals), withheld=withheld)
 
 
 def _by_budget(device: LendableDevice) -> Actuation | None:

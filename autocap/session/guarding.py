@@ -1,14 +1,18 @@
 """Guards the limits of a session's devices, and records in the run log what became of them."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from autocap import events
 from autocap.clock import Clock
+from autocap.errors import ActuatorUnavailable, DeviceLocked
 from autocap.events import Event
+from autocap.helper.offers import leases_at
+from autocap.helper.protocol import socket_path
 from autocap.job.processes import ProcessId
+from autocap.records import GpuInfo
 from autocap.session.actuating import Actuation
 from autocap.session.roles import LimitGuard
 
@@ -66,5 +70,19 @@ def guarded(actuation: Actuation, job: ProcessId | None, recorder: Records, cloc
 
     Raises AutocapError where they cannot be guarded or set; nothing was set then.
     """
-    guardian = stack.enter_context(actuation.guardian(job))
+    try:
+        guardian = stack.enter_context(actuation.guardian(job))
+    except DeviceLocked as error:
+        raise DeviceLocked(_lent_to(actuation.gpus) or str(error)) from error
     return Guarded(guardian=guardian, actuation=actuation, recorder=recorder, clock=clock)
+
+
+def _lent_to(gpus: Sequence[GpuInfo]) -> str | None:
+    """To whom the helper has lent one of the devices; `None` where it has not, or there is none."""
+    with suppress(ActuatorUnavailable):
+        for lease in leases_at(socket_path()):
+            for gpu in gpus:
+                if gpu.uuid in lease.devices:
+                    who = f"{lease.user} (PID {lease.pid})"
+                    return f"the helper has lent {gpu.where} to {who}; wait for that run, or have it end"
+    return None

@@ -2,35 +2,80 @@
 
 from collections.abc import Sequence
 
-from autocap.records import GpuInfo, Reading, same_limit
+from autocap.devices.limit_steps import SETTLE_S, LimitSteps
+from autocap.records import GpuInfo, Reading, same_limit, same_limits
 
 # Our own watchdog puts limits back when we were stopped; we hear of it before the second sample that shows it.
 _SAMPLES = 2
+# So soon after our set a change may be what a device has made of it: whoever guards the limits has the last word on
+# that, and asks for ours once more before.
+_SOON_S = 2 * SETTLE_S + 0.5
 
 
 class LimitWatch:
-    """Compares the requested limits of each sample with those that should hold."""
+    """Compares the requested limits of each sample with those that should hold.
 
-    def __init__(self, gpus: Sequence[GpuInfo]) -> None:
+    found_w: the limits found on arrival, watts, where they are known. steps: what each device was seen to make of
+    limits, soon after they were set; that is not somebody else's doing.
+    """
+
+    def __init__(self, gpus: Sequence[GpuInfo], found_w: Sequence[float | None] = ()) -> None:
         self._gpus = gpus
+        self.steps = tuple(LimitSteps(found_w) for found_w in found_w or (None,) * len(gpus))
+        self._caps_w: tuple[float, ...] = ()
         self._seen = 0
+        self._since_s = 0.0  # the first sample for which these limits should hold
+        self._agreed_s = 0.0  # since then, the last one in which they did
+        self._made: str | None = None
 
     @property
     def suspects(self) -> bool:
         """Whether the latest sample showed another limit than should hold."""
         return self._seen > 0
 
+    def taken_in_steps(self) -> str | None:
+        """That devices take limits in steps of their own, told each time that it is seen of a limit; else `None`."""
+        made, self._made = self._made, None
+        return made
+
     def change(self, readings: Sequence[Reading], caps_w: Sequence[float]) -> str | None:
         """Who was changed to what, once two samples in a row show it; `None` while all is as it should be.
 
         caps_w: the limits that should hold, watts, one per device.
         """
+        t_s = max((reading.t_s for reading in readings), default=0.0)
+        if not same_limits(caps_w, self._caps_w):
+            self._caps_w, self._seen = tuple(caps_w), 0
+            self._since_s = self._agreed_s = t_s
         changed = [
-            f"the limit of {gpu.where} is {reading.requested_w:g} W, where {cap_w:g} W should be"
-            for gpu, reading, cap_w in zip(self._gpus, readings, caps_w, strict=True)
-            if reading.requested_w is not None and not same_limit(reading.requested_w, cap_w)
+            (place, reading.requested_w)
+            for place, (reading, cap_w) in enumerate(zip(readings, caps_w, strict=True))
+            if reading.requested_w is not None
+            and not same_limit(reading.requested_w, cap_w)
+            and not self.steps[place].knows(cap_w, reading.requested_w)
         ]
-        self._seen = self._seen + 1 if changed else 0
+        if not changed:
+            self._seen, self._agreed_s = 0, t_s
+            return None
+        self._seen += 1
         if self._seen < _SAMPLES:
             return None
-        return f"{'; '.join(changed)}: somebody else has changed it, and it stays"
+        soon = self._agreed_s - self._since_s <= _SOON_S
+        if soon and all(self.steps[place].explains(caps_w[place], there_w) for place, there_w in changed):
+            self._learn(changed, caps_w)
+            return None
+        there = [
+            f"the limit of {self._gpus[place].where} is {there_w:g} W, where {caps_w[place]:g} W should be"
+            for place, there_w in changed
+        ]
+        return f"{'; '.join(there)}: somebody else has changed it, and it stays"
+
+    def _learn(self, changed: Sequence[tuple[int, float]], caps_w: Sequence[float]) -> None:
+        for place, there_w in changed:
+            self.steps[place].learn(caps_w[place], there_w)
+        self._seen = 0
+        place, there_w = changed[0]
+        self._made = (
+            f"{self._gpus[place].where} takes limits in steps: it made {there_w:g} W of {caps_w[place]:g} W, as steps "
+            f"of {self.steps[place].step_w:g} W would"
+        )

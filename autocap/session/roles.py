@@ -1,6 +1,6 @@
 """Who takes part in the loop that tunes a job: what it needs of each, as protocols."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
@@ -112,6 +112,33 @@ class Grantable(Protocol):
 
     def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
         """From now on no device may hold more than so many watts, `None` for no such ceiling."""
+
+
+@runtime_checkable
+class Renewable(Protocol):
+    """A guard whose devices were lent, and may be once more."""
+
+    def renew(self) -> None:
+        """Raises AutocapError as entering does."""
+
+
+@runtime_checkable
+class Suspendable(Protocol):
+    """A decider that can wait for the limits."""
+
+    def withhold(self, t_s: float) -> list[Action]:
+        """No limit may be set for a while, and those found on arrival hold."""
+
+    def lent_again(self, t_s: float) -> list[Action]:
+        """Limits may be set again."""
+
+
+@runtime_checkable
+class Steppable(Protocol):
+    """A decider that can do with the caps that devices take."""
+
+    def stepped(self, t_s: float, on_steps: Callable[[Sequence[float]], tuple[float, ...]], why: str) -> list[Action]:
+        """The devices take limits in steps. on_steps: what becomes of caps, watts. why: in a sentence."""
 
 
 @runtime_checkable

@@ -5,21 +5,37 @@ loop goes on waiting for the job.
 """
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from typing import assert_never
 
 from autocap import events
 from autocap.clock import Clock
 from autocap.controller.actions import Action, Announce, SetCaps
-from autocap.errors import AutocapError, GuardError, LimitRefused
+from autocap.devices.limit_steps import on_steps
+from autocap.errors import ActuatorUnavailable, AutocapError, GuardError, LeaseEnded, LimitRefused, LimitWithheld
 from autocap.records import Sample
 from autocap.session.ceiling import BudgetLink
 from autocap.session.limit_watch import LimitWatch
 from autocap.session.pricing import News, PriceLink
+from autocap.session.renewing import LENT_AGAIN, PASSING, Asking, untuned_for_now
 from autocap.session.restorer import Restorer
-from autocap.session.roles import Actuator, Decider, Inbox, Job, NoInbox, Order, Sampler, Sink
+from autocap.session.roles import (
+    Actuator,
+    Decider,
+    Inbox,
+    Job,
+    NoInbox,
+    Order,
+    Renewable,
+    Sampler,
+    Sink,
+    Steppable,
+    Suspendable,
+)
 
 log = logging.getLogger(__name__)
 # Between two beats, at most and at least: one goes with a sample where it can. The watchdog takes a controller that is
@@ -33,18 +49,28 @@ _PUT_BACK = "autocap, or what guards its limits, was stopped for a while; the li
 
 def follow(job: Job, clock: Clock, inbox: Inbox) -> int:
     """Await a job that is not tuned; its exit status."""
+    while (status := follow_until(math.inf, job, clock, inbox)) is None:
+        pass
+    return status
+
+
+def follow_until(until_s: float, job: Job, clock: Clock, inbox: Inbox) -> int | None:
+    """The same, but for some time: `None` once it has passed, and no signal has asked for the end of the tuning."""
     while (status := job.poll()) is None:
-        signum = clock.wait_until(clock.now() + _BEAT_S)
-        if signum is not None:
-            inbox.receive(signum, clock.now())
-        inbox.due(clock.now())
+        if clock.now() >= until_s:
+            return None
+        signum = clock.wait_until(min(clock.now() + _BEAT_S, until_s))
+        orders = [] if signum is None else [inbox.receive(signum, clock.now())]
+        if Order.STOP_TUNING in (*orders, inbox.due(clock.now())):
+            until_s = math.inf
     return status
 
 
 class LoopMode(Enum):
-    """What the loop still does beside waiting for the job; one leads only to the next."""
+    """What the loop still does beside waiting for the job; one leads only to the next, but for WITHHELD."""
 
     TUNING = auto()
+    WITHHELD = auto()  # others have the limits for now, and they are asked for again; back to TUNING
     OBSERVING = auto()  # the limits were put back; the job is still measured
     BLIND = auto()  # the device cannot be read either
 
@@ -72,11 +98,13 @@ class Runner:
         self._clock, self._sampler, self._controller, self._job = clock, sampler, controller, job
         self._sink, self._pace, self._actuator = sink, pace, actuator
         self._inbox = inbox or NoInbox()
-        self._watch = LimitWatch(sampler.gpus)
+        self._watch = LimitWatch(sampler.gpus, controller.caps_w)
         self._mode = LoopMode.TUNING
         self._ended_because: str | None = None
         self._next_beat_s = clock.now()
         self._interrupted_s: deque[float] = deque(maxlen=_MOST_INTERRUPTIONS)
+        self._asking: Asking | None = None  # while others have the limits
+        self._withheld: set[str] = set()  # why they were withheld, as it was said
         self._restorer = None if actuator is None else Restorer(actuator, self._warn)
         self._link, self._prices = BudgetLink(actuator, controller), PriceLink(prices, controller)
 
@@ -98,6 +126,7 @@ class Runner:
             self._beat(now_s)  # before anything that may take long: we may be late already
             if self._restorer is not None:
                 self._restorer.due(now_s)
+            self._renew(now_s)
             self._safely(lambda: self._prices.heed(self._clock.now()))
             if signum is None and now_s >= next_s:
                 self._take_samples()
@@ -132,7 +161,17 @@ class Runner:
             changed = self._watch.change(sample.readings, self._controller.caps_w)
             if changed is not None:  # step aside: ours go where they still stand
                 self._give_up(changed, LoopMode.OBSERVING)
+            elif (steps := self._watch.taken_in_steps()) is not None:
+                for action in self._heed_steps(steps):
+                    self._act(action)
         return self._controller.feed(sample)
+
+    def _heed_steps(self, why: str) -> list[Action]:
+        """Devices have made other limits of ours."""
+        if isinstance(self._controller, Steppable):
+            return self._controller.stepped(self._clock.now(), partial(on_steps, cards=self._watch.steps), why)
+        self._give_up(f"{why}; pass only caps that it takes as they are", LoopMode.OBSERVING)
+        return []
 
     def _beat(self, now_s: float) -> None:
         actuator = self._actuator
@@ -172,6 +211,8 @@ class Runner:
         try:
             for action in step():
                 self._act(action)
+        except (LeaseEnded, LimitWithheld) as error:
+            self._await_limits(str(error))
         except (GuardError, LimitRefused) as error:  # the device can be read all the same
             log.debug("tuning ends", exc_info=True)
             self._give_up(str(error), LoopMode.OBSERVING)
@@ -188,11 +229,48 @@ class Runner:
             case Announce(event=event):
                 self._sink.event(event)
             case SetCaps(caps_w=caps_w):
-                if self._actuator is not None:
+                if self._actuator is not None and self._mode is not LoopMode.WITHHELD:
                     self._actuator.set_caps(caps_w)
                     self._sink.event(events.CapSet(t_s=self._clock.now(), cap_w=caps_w))
             case _:
                 assert_never(action)
+
+    def _await_limits(self, why: str) -> None:
+        """Whoever lends the limits does not for now, and has put them back: go on without, and ask again."""
+        if self._mode is not LoopMode.TUNING:
+            return
+        if not isinstance(self._actuator, Renewable) or not isinstance(self._controller, Suspendable):
+            self._give_up(why, LoopMode.OBSERVING)
+            return
+        now_s = self._clock.now()
+        if why not in self._withheld:
+            self._withheld.add(why)
+            self._warn(now_s, untuned_for_now(why))
+        self._asking, self._mode = Asking(now_s), LoopMode.WITHHELD
+        for action in self._controller.withhold(now_s):
+            self._act(action)
+
+    def _renew(self, now_s: float) -> None:
+        """Ask for limits that are withheld, once it is time to."""
+        actuator, decider = self._actuator, self._controller
+        if self._mode is not LoopMode.WITHHELD or self._asking is None or now_s < self._asking.again_s:
+            return
+        assert isinstance(actuator, Renewable)
+        assert isinstance(decider, Suspendable)
+        asking = self._asking
+
+        def renew() -> list[Action]:
+            try:
+                actuator.renew()
+            except (*PASSING, ActuatorUnavailable) as error:
+                log.debug("limits are withheld still: %s", error)
+                asking.refused(self._clock.now())
+                return []
+            self._mode = LoopMode.TUNING
+            self._warn(self._clock.now(), LENT_AGAIN)
+            return decider.lent_again(self._clock.now())
+
+        self._safely(renew)
 
     def _give_up(self, why: str, mode: LoopMode, *, quietly: bool = False) -> None:
         """Put the limits back and tune no more. mode: what still can be done."""

@@ -33,8 +33,9 @@ from autocap.session.place import IterationSource, LocalPlace, Place
 from autocap.session.pricing import News
 from autocap.session.recorder import Recorder
 from autocap.session.remembering import JobMemory, Recalled
+from autocap.session.renewing import PASSING, TUNED_AFTER_ALL, Asking, untuned_for_now
 from autocap.session.roles import Inbox, Job, Order
-from autocap.session.runner import Runner, follow
+from autocap.session.runner import Runner, follow, follow_until
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
@@ -101,24 +102,39 @@ class Tuning:
     def tuned(self, source: DeviceSource) -> int:
         """Tune from the moment at which the job uses a device until it ends; its exit status.
 
-        Whatever keeps us from it, the job goes on and is awaited.
+        Whatever keeps us from it, the job goes on and is awaited; what others keep from us for now is asked for again.
         """
-        try:
-            device = self._await_device(source)
-            if device is None:
-                return follow(self.job, self.clock, self.inbox)
-            with closing(device):
-                return self.tune(device)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the job runs already
-            return self.untuned(self.recorder.reason(error))
+        asking: Asking | None = None
+        while True:
+            try:
+                device = self._await_device(source)
+                if device is None:
+                    return follow(self.job, self.clock, self.inbox)
+                with closing(device):
+                    return self.tune(device, late=asking is not None)
+            except PASSING as error:
+                self.ended_because, now_s = str(error), self.clock.now()
+                if asking is None:
+                    asking = Asking(now_s)
+                    self.recorder.warn(now_s, untuned_for_now(str(error)))
+                else:
+                    asking.refused(now_s)
+                self.inbox.actuator = None
+                status = follow_until(asking.again_s, self.job, self.clock, self.inbox)
+                if status is not None:
+                    return status
+            except Exception as error:  # noqa: BLE001 - whatever it is, the job runs already
+                return self.untuned(self.recorder.reason(error))
 
-    def tune(self, device: Tunable) -> int:
-        """Tune on that device until the job ends; its exit status.
+    def tune(self, device: Tunable, *, late: bool = False) -> int:
+        """Tune on that device until the job ends; its exit status. late: it was said that the job runs untuned.
 
         Raises AutocapError where tuning cannot begin: nothing is set then.
         """
         with ExitStack() as stack:
             runner, held = self._prepare(device, stack)
+            if late:
+                self.recorder.warn(self.clock.now(), TUNED_AFTER_ALL)
             try:
                 status = runner.run()
                 self.ended_because = runner.ended_because

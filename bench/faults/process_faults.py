@@ -22,6 +22,7 @@ from bench.faults.aftermath import (
 )
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.processes import ARRIVALS_MW, Scene, carried_out
+from bench.nvml_emulation import Steps, Way
 
 _LOOKED_AT_S = 0.05  # the emulated call that puts a limit back takes 13 ms a GPU, a look at the machine 4 ms
 _ITERATIONS = 300
@@ -57,6 +58,26 @@ def _killed_capped(scene: Scene, rng: Random, result: Outcome) -> Outcome:
     scene.start("run")
     scene.until_capped()
     time.sleep(rng.uniform(0.0, 1.5))
+    return kill(scene, result)
+
+
+def _killed_in_steps(scene: Scene, rng: Random, result: Outcome) -> Outcome:
+    """SIGKILL at cards whose firmware takes limits in steps, by a driver that ignores a set now and then: at any moment
+    from a set until what the cards make of it was seen, or after that."""
+    lag_s, share = rng.choice((0.0, rng.uniform(0.0, 0.03), rng.uniform(0.03, 0.8))), rng.choice((0.0, 0.0, 0.2))
+    steps = Steps(step_mw=25_000, lag_s=lag_s, way=rng.choice(list(Way)), untouched_mw=ARRIVALS_MW)
+    scene.board.update(
+        lambda state: replace(
+            state,
+            machine=replace(
+                state.machine,
+                cards=tuple(replace(card, steps=steps, ignored_share=share) for card in state.machine.cards),
+            ),
+        )
+    )
+    scene.start(rng.choice(("run", "attach")))
+    scene.until_capped()
+    time.sleep(rng.uniform(0.0, 0.1) if rng.random() < 0.5 else rng.uniform(0.0, 4.0))
     return kill(scene, result)
 
 
@@ -182,6 +203,7 @@ def _terminal_gone(scene: Scene, rng: Random, result: Outcome) -> Outcome:
 KINDS: dict[str, Callable[[Scene, Random, Outcome], Outcome]] = {
     "SIGKILL at a random moment": _killed,
     "SIGKILL with a cap set": _killed_capped,
+    "SIGKILL at cards that take steps": _killed_in_steps,
     "SIGTERM to attach": _left(signal.SIGTERM),
     "SIGINT to attach": _left(signal.SIGINT),
     "SIGTERM to run": _forwarded(signal.SIGTERM),

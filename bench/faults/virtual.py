@@ -8,7 +8,7 @@ are injected into real processes.
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +20,9 @@ from autocap.config import RunConfig, TuneConfig
 from autocap.devices.base import DeviceSource, Tunable
 from autocap.devices.nvml import Library, NvmlDevice, open_library
 from autocap.errors import AutocapError
+from autocap.events import Decided
 from autocap.guardian import UNSETTLED, Guardian, settle
+from autocap.guardian.asking import Waiting
 from autocap.guardian.heartbeat import Pulse
 from autocap.guardian.journal import Entry
 from autocap.job.processes import ProcessId, Roots, own_identity
@@ -44,7 +46,8 @@ _IN_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How a job went. status: `None` where tuning raised, which is in `raised`. said: warnings, and why it ended."""
+    """How a job went. status: `None` where tuning raised, which is in `raised`. said: warnings, and why it ended.
+    kept_w: the cap that was kept last, `None` where none was."""
 
     status: int | None
     ended: bool
@@ -60,6 +63,7 @@ class Report:
     restored_later: bool
     left_behind: tuple[str, ...]
     late: str | None
+    kept_w: float | None
 
 
 def usual() -> Machine:
@@ -68,16 +72,16 @@ def usual() -> Machine:
     return replace(made, sensor="v100", iterations=_ITERATIONS, start_s=0.0, job_pid=os.getpid())
 
 
-def play(made: Machine, inject: Callable[[Stage], None]) -> Report:
+def play(made: Machine, inject: Callable[[Stage], None], refusals: Sequence[AutocapError] = ()) -> Report:
     """Tune the job of a machine to its end; where a limit cannot be put back because of a fault, once more after it.
 
-    inject: called before the tuning begins.
+    inject: called before the tuning begins. refusals: with which the devices are refused first.
     """
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as folder:
-        return _play(made, inject, Path(folder))
+        return _play(made, inject, Path(folder), refusals)
 
 
-def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Report:
+def _play(made: Machine, inject: Callable[[Stage], None], folder: Path, refusals: Sequence[AutocapError]) -> Report:
     clock, board = Script(), MemoryBoard(made)
     with emulated(board, clock) as library, _deadline():
         stage = Stage(
@@ -90,7 +94,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
         tuning = _tuning(stage, recorder)
         status, raised, hung = None, None, None
         try:
-            status = tuning.tuned(_Found(stage))
+            status = tuning.tuned(_Found(stage, refusals))
         except Hang as error:
             hung = str(error)
         except Exception as error:  # noqa: BLE001 - the child's status would be lost
@@ -117,6 +121,7 @@ def _play(made: Machine, inject: Callable[[Stage], None], folder: Path) -> Repor
             restored_later=restored_later,
             left_behind=_left_behind(stage),
             late=stage.late,
+            kept_w=next((one.cap_w for one in reversed(recorder.events) if isinstance(one, Decided)), None),
         )
 
 
@@ -136,7 +141,13 @@ def _tuning(stage: Stage, recorder: Recorder) -> Tuning:
         recorder=recorder,
         plan=SearchPlan(factory=factory, options=registry.option_values(factory, ())),
         counting=_Steps(stage),
-        new_guardian=partial(Guardian, state_dir=stage.state_dir, sync=stage.sync, start_watch=Unwatched),
+        new_guardian=partial(
+            Guardian,
+            state_dir=stage.state_dir,
+            sync=stage.sync,
+            start_watch=Unwatched,
+            clock=Waiting(now=stage.clock.now, pause=times(stage.clock)["pause"]),
+        ),
     )
 
 
@@ -186,11 +197,13 @@ class _Steps:
 class _Found(DeviceSource):
     """Opens the GPUs as `NvmlSource` would, for the process that this is."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, refusals: Sequence[AutocapError] = ()) -> None:
+        self._stage, self._refusals = stage, list(refusals)
         self._library: Library | None = None
 
     def find(self, job: Roots, waited_s: float) -> Tunable | None:
+        if self._refusals:
+            raise self._refusals.pop(0)
         stage, lived = self._stage, times(self._stage.clock)
         wall_s = lived["wall_s"]
         library = open_library(pause=lived["pause"], wall_s=lambda: wall_s() + stage.wall_step_s)

@@ -10,12 +10,13 @@ from autocap.devices.nvml.calls import ERRORS
 from bench.faults.outcome import Outcome, difference, silence
 from bench.faults.stage import ARRIVALS_MW, Stage
 from bench.faults.virtual import Report, play, usual
-from bench.nvml_emulation import Episode, Fault, Limits, Trouble
+from bench.nvml_emulation import Episode, Fault, Limits, Steps, Trouble, Way
 from bench.nvml_emulation.machine import LOST, NO_PERMISSION, TIMEOUT, UNKNOWN
 
 SET = "nvmlDeviceSetPowerManagementLimit"
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 _OTHER_MW = (222_222, 233_333)  # what another tool sets: no cap of ours, and no limit found on arrival
+_STEPS_MW = (10_000, 12_500, 20_000, 25_000, 50_000)  # of a firmware of its own
 _NOT_PUT_BACK = "could not be put back"
 _LATEST = 0.7  # share of the job by which a sensor's fault has begun: it takes seconds to notice a stuck one
 _LAST_SYNCS = 8  # those after the limits are back, which need not succeed
@@ -184,6 +185,35 @@ def _ceiling(rng: Random) -> Planned:
     )
 
 
+def _stepping(rng: Random) -> Planned:
+    """The firmware takes limits in steps, from milliseconds to most of a second after they were set; the limits found
+    it takes as they are, or steps are counted from there."""
+    cards = (0, 1) if rng.random() < 0.7 else (rng.choice((0, 1)),)
+    step_mw, lag_s = rng.choice(_STEPS_MW), rng.choice((0.0, rng.uniform(0.0, 0.03), rng.uniform(0.03, 0.8)))
+    way, counted = rng.choice(list(Way)), rng.random() < 0.3
+
+    def inject(stage: Stage) -> None:
+        for gpu in cards:
+            steps = Steps(step_mw=step_mw, lag_s=lag_s, way=way, untouched_mw=ARRIVALS_MW)
+            if counted:
+                steps = replace(steps, from_mw=ARRIVALS_MW[gpu] % step_mw)
+            stage.card(gpu, steps=steps)
+
+    return Planned(inject=inject, pattern="takes limits in steps|was ignored")
+
+
+def _forgetful(rng: Random) -> Planned:
+    """A driver that ignores sets now and then; sometimes of a card that takes steps as well."""
+    share = rng.uniform(0.05, 0.4)
+    steps = Steps(step_mw=25_000, untouched_mw=ARRIVALS_MW) if rng.random() < 0.3 else None
+
+    def inject(stage: Stage) -> None:
+        for gpu in (0, 1):
+            stage.card(gpu, ignored_share=share, steps=steps)
+
+    return Planned(inject=inject, pattern=None)
+
+
 def _sensor(trouble: Trouble, pattern: str, **changes: object) -> Callable[[Random], Planned]:
     """changes: of the card, from the beginning."""
 
@@ -257,6 +287,8 @@ KINDS: dict[str, Callable[[Random], Planned]] = {
     "any other return code": _other_code,
     "limits clamped": _card("clamped|" + _NOT_PUT_BACK, 0.98, limits=Limits.CLAMPED, clamp_mw=225_500),
     "limits ignored": _card("ignored|" + _NOT_PUT_BACK, 0.98, limits=Limits.IGNORED),
+    "limits taken in steps": _stepping,
+    "limits ignored now and then": _forgetful,
     "limits held lower from outside": _ceiling,
     # A counter would confirm, by chance, what a sensor is stuck at; then nothing is said, and nothing is lost.
     "sensor stuck": _sensor(Trouble.STUCK, "stuck", energy_counter=False),

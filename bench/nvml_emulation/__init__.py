@@ -14,7 +14,7 @@ PYTHONPATH (`environment` does both); every process that imports pynvml then mee
 
 from bench.nvml_emulation.board import FileBoard, MemoryBoard
 from bench.nvml_emulation.install import SHIM, STATE_VARIABLE, emulated, environment, times
-from bench.nvml_emulation.machine import Card, Change, Episode, Fault, Limits, Machine, Trouble, machine
+from bench.nvml_emulation.machine import Card, Change, Episode, Fault, Limits, Machine, Steps, Trouble, Way, machine
 
 __all__ = [
     "SHIM",
@@ -27,7 +27,9 @@ __all__ = [
     "Limits",
     "Machine",
     "MemoryBoard",
+    "Steps",
     "Trouble",
+    "Way",
     "emulated",
     "environment",
     "machine",

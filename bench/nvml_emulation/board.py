@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -208,8 +208,24 @@ def requested(state: State, gpu: int, limit_mw: int, t_s: float) -> State:
 
 
 def timeline(state: State) -> list[Change]:
-    """Every change of a limit, ours and others', by time."""
-    return sorted((*state.changes, *state.machine.changes), key=lambda change: change.t_s)
+    """Every change of a limit, ours, others' and the firmware's, by time."""
+    return sorted((*state.changes, *state.machine.changes, *by_firmware(state)), key=lambda change: change.t_s)
+
+
+def by_firmware(state: State) -> list[Change]:
+    """What the cards' own firmware makes of limits, unless another is set before."""
+    if all(card.steps is None for card in state.machine.cards):
+        return []
+    asked = sorted((*state.changes, *state.machine.changes), key=lambda change: change.t_s)
+    made = []
+    for gpu, card in enumerate(state.machine.cards):
+        own = [change for change in asked if change.gpu == gpu and card.steps is not None]
+        for change, after in zip_longest(own, own[1:]):
+            assert card.steps is not None
+            t_s, limit_mw = change.t_s + card.steps.lag_s, card.steps.made_of(change.limit_mw)
+            if limit_mw != change.limit_mw and (after is None or after.t_s > t_s):
+                made.append(Change(t_s=t_s, gpu=gpu, limit_mw=limit_mw))
+    return sorted(made, key=lambda change: change.t_s)
 
 
 def requested_mw(state: State, gpu: int, t_s: float) -> int:

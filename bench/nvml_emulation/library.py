@@ -4,6 +4,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from autocap.clock import Clock
@@ -40,6 +41,7 @@ class EmulatedLibrary(Functions):
         self._physics: Physics | None = None
         self._first = 0  # of the cards that the physics has, this machine's
         self._held: dict[int, tuple[float, float]] = {}  # what a stuck sensor shows
+        self._dice: dict[int, Random] = {}
 
     # The library as a whole.
 
@@ -129,7 +131,8 @@ class EmulatedLibrary(Functions):
         if card.limits is Limits.CLAMPED and card.clamp_mw is not None:
             limit_mw = card.clamp_mw
         call_s, gpu = self._machine.call_s, gpu_of(handle)
-        if card.limits is not Limits.IGNORED:  # on the board before it takes hold, at the end of the call
+        if card.limits is not Limits.IGNORED and not self._is_ignored(gpu, card):
+            # On the board before it takes hold, at the end of the call.
             self._board.update(lambda state: requested(state, gpu, limit_mw, self._clock.now() + call_s))
         self._pause(call_s + 0.001)
 
@@ -197,6 +200,11 @@ class EmulatedLibrary(Functions):
         write_to(temperature, 61 if self._shown(gpu_of(handle)).busy else 34)
 
     # Behind the functions.
+
+    def _is_ignored(self, gpu: int, card: Card) -> bool:
+        """Whether this set is one of those that are, by chance; the first of a card on are the same each time."""
+        dice = self._dice.setdefault(gpu, Random(f"{self._machine.seed} {gpu}"))
+        return dice.random() < card.ignored_share
 
     @property
     def _state(self) -> State:

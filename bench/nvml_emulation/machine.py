@@ -38,6 +38,34 @@ class Episode:
     until_s: float = 1e12
 
 
+class Way(StrEnum):
+    """To which step a limit between two of them is taken."""
+
+    DOWN = "down"
+    UP = "up"
+    NEAREST = "nearest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """A firmware that takes limits in steps, lag_s after they were set, seconds. from_mw: from where they count.
+    untouched_mw: limits that it takes as they are, such as the board's own."""
+
+    step_mw: int
+    lag_s: float = 0.008
+    way: Way = Way.DOWN
+    from_mw: int = 0
+    untouched_mw: tuple[int, ...] = ()
+
+    def made_of(self, limit_mw: int) -> int:
+        """What becomes of a limit, milliwatts."""
+        over_mw = (limit_mw - self.from_mw) % self.step_mw
+        if over_mw == 0 or limit_mw in self.untouched_mw:
+            return limit_mw
+        up = self.way is Way.UP or (self.way is Way.NEAREST and 2 * over_mw >= self.step_mw)
+        return limit_mw - over_mw + (self.step_mw if up else 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One GPU. Limits in milliwatts, as NVML has them; arrival_mw: requested when the machine appears.
@@ -45,7 +73,8 @@ class Card:
     ceiling_mw: an outside limiter's. instant_scope: of field 186, `None` where there is none. limit_fields: whether
     fields 190 and 192 are there. usage_is_average: nvmlDeviceGetPowerUsage shows the last second's mean.
     measured_stamps: field values carry the time of the measurement, not of the question. pids: other processes that
-    compute on it; drawing_pids: that draw.
+    compute on it; drawing_pids: that draw. steps: what its firmware does to limits, a moment after they were set.
+    ignored_share: of the sets, by chance, that report success while nothing happens.
     """
 
     uuid: str
@@ -71,6 +100,8 @@ class Card:
     episodes: tuple[Episode, ...] = ()
     pids: tuple[int, ...] = ()
     drawing_pids: tuple[int, ...] = ()
+    steps: Steps | None = None
+    ignored_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from autocap.devices.simulated.device import LimitChange, SimulatedDevice, Simul
 from autocap.devices.simulated.node import CardView
 from autocap.job.processes import identify
 from autocap.records import StepReading
-from bench.nvml_emulation.board import State, timeline
+from bench.nvml_emulation.board import State, by_firmware, timeline
 from bench.nvml_emulation.machine import Change
 
 _NEVER_S = 1e9
@@ -71,6 +71,7 @@ class Physics:
         self._players: list[_Player] = []
         self._places: dict[int, tuple[_Player, int]] = {}  # by card: who plays it, and which of its cards that is
         self._known = 0  # how many of the limits that were set the simulation has
+        self._stepped_s = _BEFORE_S  # up to when it has what the cards' firmware made of them
         self._samples: dict[int, deque[tuple[float, float]]] = {}
 
     def sync(self, state: State) -> None:
@@ -78,6 +79,7 @@ class Physics:
         if state is not self._state:
             self._take_in(state)
             self._state = state
+        self._step(state)
         for player in self._players:
             self._look_for_the_job(player)
 
@@ -149,6 +151,15 @@ class Physics:
             player.device.schedule(_acting(state, player.group.profile, change, card))
         self._known = len(state.changes)
 
+    def _step(self, state: State) -> None:
+        """What the cards' firmware has made of limits since: only now is it known that no other came before."""
+        now_s = self._clock.now()
+        for change in by_firmware(state):
+            if self._stepped_s < change.t_s <= now_s:
+                player, card = self._places[change.gpu]
+                player.device.schedule(_acting(state, player.group.profile, change, card))
+        self._stepped_s = now_s
+
     def _player(self, state: State, group: _Group) -> _Player:
         machine, gpus = state.machine, group.gpus
         job = SimulatedJob(
@@ -158,7 +169,9 @@ class Physics:
             start_s=_NEVER_S if group.start_s is None else group.start_s,
         )
         arrivals = [Change(t_s=_BEFORE_S, gpu=gpu, limit_mw=machine.cards[gpu].arrival_mw) for gpu in gpus]
-        changes = [change for change in (*arrivals, *timeline(state)) if change.gpu in gpus]
+        to_come = [change for change in by_firmware(state) if change.t_s > self._stepped_s]
+        known = [change for change in timeline(state) if change not in to_come]
+        changes = [change for change in (*arrivals, *known) if change.gpu in gpus]
         node = SimulatedNode(
             gpus=len(gpus),
             sensor=_SENSORS[machine.sensor],

@@ -137,7 +137,7 @@ def test_a_run_on_a_shared_gpu_goes_on_untuned_and_keeps_its_status(nodes, tmp_p
     node = stand(nodes, tmp_path, made.with_card(0, replace(made.cards[0], pids=(os.getpid(),))))
     done = node("run", "--gpus", "0", "--out", "run", "--json", "--", "sh", "-c", "sleep 1; exit 5")
     assert done.returncode == 5
-    assert done.stderr.count("warning: the job runs untuned: GPU 0 is shared: PID") == 1
+    assert done.stderr.count("warning: the job runs untuned for now: GPU 0 is shared: PID") == 1
     assert json.loads(done.stdout.splitlines()[-1])["device"] is None
 
 

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from autocap.cli import recur
+from autocap.errors import RunDirectoryError
 from autocap.recur.store import FILE
 from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, until
 
 __all__ = ["cli", "here"]
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
 # Steps by hand and reports its accuracy each "epoch"; the batch size says how fast that grows. It notes that it was
 # asked to end, as one that writes a checkpoint.
@@ -170,3 +174,25 @@ def test_under_sudo_it_is_refused(here: Here, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("autocap.cli.recur.invoking_user", object)
     for words in (("status", "a"), (*NAMED, "--target", OUTPUT, "--", "x", "{batch_size}")):
         assert "autocap recur does not work under sudo; run it as yourself" in here("recur", *words).stderr
+
+
+@needs_root
+def test_root_follows_no_link_of_another_user_to_where_a_page_or_a_picture_goes(tmp_path: Path) -> None:
+    """As plain root, in a folder of somebody else's or with a link of theirs on the way."""
+    theirs, precious = tmp_path / "theirs", tmp_path / "precious"
+    precious.write_text("root's own")
+    theirs.mkdir()
+    (theirs / "page.html").symlink_to(precious)
+    os.chown(theirs, 65534, 65534)
+    os.lchown(theirs / "page.html", 65534, 65534)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "page.html").symlink_to(precious)
+    for path in (theirs / "page.html", theirs / "new.html"):
+        with pytest.raises(RunDirectoryError, match="output directories of other users are refused for root"):
+            recur._write(path, b"<svg>")
+    recur._write(mine / "page.html", b"<svg>")  # put there instead of the link, whoever made it
+    assert (mine / "page.html").read_bytes() == b"<svg>"
+    assert not (mine / "page.html").is_symlink()
+    assert precious.read_text() == "root's own"
+    assert sorted(os.listdir(theirs)) == ["page.html"]

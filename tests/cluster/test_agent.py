@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -30,10 +30,11 @@ from autocap.cluster.protocol import (
 )
 from autocap.cluster.rows import Rows
 from autocap.guardian import Guardian
+from autocap.guardian.asking import Waiting
 from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
 from bench.faults.virtual import Unwatched
-from bench.nvml_emulation import machine
+from bench.nvml_emulation import Steps, machine, times
 from tests.doubles.nvml_stand import Stand, stand
 
 CAPS_W = (200.0, 190.0)
@@ -120,7 +121,8 @@ def play(tmp_path: Path) -> Iterator[Play]:
     made = machine("quadro-rtx-6000/alexnet", gpus=2, arrivals_mw=ARRIVALS_MW)
     with stand(made) as stood, IterationCounter("period") as counting:
         device = stood.device()
-        new = partial(Guardian, state_dir=tmp_path / "state", sync=lambda fd: None, start_watch=Unwatched)
+        clock = Waiting(now=stood.clock.now, pause=times(stood.clock)["pause"])
+        new = partial(Guardian, state_dir=tmp_path / "state", sync=lambda fd: None, start_watch=Unwatched, clock=clock)
         with new(kind="nvml", gpus=device.gpus, limits=device.limits(), job=None) as guardian:
             job = Job()
             here = NodeJob(
@@ -172,6 +174,25 @@ def test_a_longer_interval_is_obeyed_and_a_shorter_one_at_once(play: Play) -> No
     play.word(interval_s=0.1)
     play.advance(0.5, words=False)
     assert sum(len(each.rows) for each in play.said if isinstance(each, Rows)) >= 3
+
+
+@pytest.mark.parametrize("lag_s", [0.008, 0.5])
+def test_a_node_whose_cards_take_limits_in_steps_holds_what_they_make_of_ours_and_puts_back_what_it_found(
+    play: Play, lag_s: float
+) -> None:
+    begun(play)
+    firmware = Steps(step_mw=25_000, lag_s=lag_s, untouched_mw=tuple(ARRIVALS_MW))
+    for gpu in (0, 1):
+        state = play.stand.board.read()
+        made = state.machine.with_card(gpu, replace(state.machine.cards[gpu], steps=firmware))
+        play.stand.board.update(lambda state, made=made: replace(state, machine=made))
+    for number, caps_w in enumerate([(210.0, 190.0), (200.0, 170.0)]):
+        assert play.do(number + 1, Deed.SET, caps_w) == Done(number=number + 1)
+        play.advance(3.0, words=True)
+        assert play.limits_w == [25.0 * (cap_w // 25) for cap_w in caps_w]
+    play.advance(4.0, words=False)  # the controller is gone
+    assert play.limits_w == ARRIVALS_W
+    assert not any(isinstance(each, Failed) for each in play.said)
 
 
 def test_a_deed_is_done_once_and_answered_each_time(play: Play) -> None:

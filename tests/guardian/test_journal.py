@@ -12,7 +12,7 @@ import pytest
 
 from autocap.devices.base import Setting
 from autocap.errors import DeviceLocked, GuardError
-from autocap.guardian.journal import DamagedEntry, Entry, Journal, file_name
+from autocap.guardian.journal import DamagedEntry, Entry, Journal, decode, encode, file_name
 from autocap.guardian.lock import DeviceLock
 from autocap.guardian.state_dir import StateDir, default_path
 from autocap.job.processes import ProcessId, boot_id
@@ -50,10 +50,26 @@ def test_at_every_moment_of_a_set_the_limit_on_the_device_is_ours():
 
 
 def test_after_a_set_only_its_value_is_ours():
-    second = ENTRY.before_set(200.0, 260.0).after_set().before_set(180.0, 200.0).after_set()
+    second = ENTRY.before_set(200.0, 260.0).after_set().before_set(180.0, 200.0).after_set().after_settling()
     assert second.is_ours(180.0)
     assert not second.is_ours(200.0)
     assert not second.is_ours(260.0)
+
+
+def test_just_after_a_set_what_a_card_of_steps_makes_of_it_is_ours_as_well_and_nothing_else():
+    just_set = ENTRY.before_set(170.0, 260.0)
+    for entry in (just_set, just_set.after_set(), decode(encode(just_set))):
+        assert all(map(entry.is_ours, (170.0, 150.0, 175.0)))
+        assert not any(map(entry.is_ours, (151.3, 215.432, 100.0, 230.0)))
+    made = just_set.after_set().after_step(150.0).after_settling()
+    assert made.is_ours(150.0)
+    assert not any(map(made.is_ours, (170.0, 175.0, 125.0)))
+
+
+def test_an_entry_whose_device_is_settled_is_as_earlier_versions_know_it():
+    assert b"settling" not in encode(ENTRY.before_set(170.0, 260.0).after_set().after_settling())
+    with pytest.raises(ValueError, match="settling is neither true nor false"):
+        decode(encode(ENTRY.before_set(170.0, 260.0)).replace(b'"settling": true', b'"settling": 1'))
 
 
 def test_after_a_failed_set_the_value_still_on_the_device_is_ours():
@@ -297,3 +313,23 @@ def test_a_lock_file_that_is_a_symbolic_link_is_refused(state, tmp_path):
     with pytest.raises(GuardError, match=r"GPU-1\.lock is a symbolic link and is refused"):
         DeviceLock(state, "GPU-1")
     assert not (tmp_path / "victim").exists()
+
+
+def test_a_device_that_the_helper_has_lent_is_not_had_by_ending_the_helper(state):
+    code = (
+        "import sys, time; from pathlib import Path; from autocap.guardian.lock import DeviceLock; "
+        "from autocap.guardian.state_dir import StateDir; "
+        "lock = DeviceLock(StateDir(Path(sys.argv[3])), 'GPU-1'); print('held', flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", code, "helper", "serve", str(state.path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as helper:
+        try:
+            assert helper.stdout is not None
+            assert helper.stdout.readline() == "held\n"
+            with pytest.raises(
+                DeviceLocked, match=f"is lent to somebody by the helper .PID {helper.pid}.; `autocap h"
+            ) as said:
+                DeviceLock(state, "GPU-1")
+        finally:
+            helper.kill()
+    assert "SIGTERM" not in str(said.value)

@@ -1,5 +1,6 @@
 """A session's guardian whose work the helper does: what it asks for, and what it makes of every answer, and of none."""
 
+import errno
 import grp
 import os
 import socket
@@ -16,12 +17,16 @@ from autocap.errors import (
     ActuatorUnavailable,
     DeviceLocked,
     GuardError,
+    LeaseEnded,
+    LimitClamped,
     LimitNotEnforced,
     LimitNotPermitted,
     LimitOvertaken,
     LimitRefused,
+    LimitWithheld,
 )
 from autocap.guardian import ForeignLimit
+from autocap.helper import connection
 from autocap.helper.client import RemoteGuardian
 from autocap.helper.offers import offers_at
 from autocap.helper.protocol import Answer, Beaten, Code, Lent, Op, Refusal, Request
@@ -103,11 +108,11 @@ REFUSALS = [
     (Refusal(code=Code.REFUSED, text="no", kind="not_enforced"), LimitNotEnforced),
     (Refusal(code=Code.REFUSED, text="no", kind="overtaken", found_w=220.0), LimitOvertaken),
     (Refusal(code=Code.FOREIGN, text="no", uuid="gpu", expected_w=200.0, found_w=220.0), ForeignLimit),
-    (Refusal(code=Code.NOT_ALLOWED, text="no"), LimitNotPermitted),
+    (Refusal(code=Code.NOT_ALLOWED, text="no"), LimitWithheld),
     (Refusal(code=Code.UNKNOWN_DEVICE, text="no"), LimitNotPermitted),
     (Refusal(code=Code.IN_USE, text="no", uid=7, pid=8), DeviceLocked),
     (Refusal(code=Code.GUARD, text="no"), GuardError),
-    (Refusal(code=Code.NO_LEASE, text="no"), GuardError),
+    (Refusal(code=Code.NO_LEASE, text="no"), LeaseEnded),
     (Refusal(code=Code.BAD_MESSAGE, text="no"), GuardError),
 ]
 
@@ -137,6 +142,33 @@ def test_limits_that_were_put_back_are_told_by_the_next_beat_once_whatever_is_as
         assert guardian.beat() is True
         assert guardian.beat() is False
     assert guardian.notes == ("it heard nothing for 1.6 s",)
+
+
+def test_a_lease_that_has_ended_can_be_had_again_and_meanwhile_nothing_of_ours_is_to_be_put_back(
+    helper, guardian, reader
+) -> None:
+    with guardian:
+        helper.script = at(Op.BEAT, Refusal(code=Code.NO_LEASE, text="the lease has ended: process 7 computes on it"))
+        with pytest.raises(LeaseEnded, match="process 7 computes on it"):
+            guardian.beat()
+        reader.limit_w = 180.0  # of whoever has it by now
+        assert [(one.final_w, one.restored, one.failure) for one in guardian.restore()] == [(180.0, None, None)]
+        helper.script = at(Op.LEND, Refusal(code=Code.IN_USE, text="gpu is lent to ada (PID 7)", uid=1000, pid=7))
+        with pytest.raises(DeviceLocked, match=r"lent to ada \(PID 7\)"):
+            guardian.renew()
+        guardian.renew()
+        guardian.set_caps([200.0])
+        assert guardian.beat() is False
+
+
+def test_a_lease_of_a_device_whose_limit_is_another_by_now_is_none(helper, guardian) -> None:
+    with guardian:
+        helper.script = at(Op.BEAT, Refusal(code=Code.NO_LEASE, text="the lease has ended"))
+        with pytest.raises(LeaseEnded):
+            guardian.beat()
+        helper.script = at(Op.LEND, Lent(original_w=(240.0,), min_w=(100.0,), max_w=(240.0,)))
+        with pytest.raises(GuardError, match="finds 240 W where it found 250 W before: somebody else has changed it"):
+            guardian.renew()
 
 
 def test_a_lease_that_the_helper_has_ended_ends_the_tuning_with_its_reason_and_is_read_back(helper, guardian) -> None:
@@ -264,7 +296,10 @@ def test_a_connection_that_comes_too_early_is_made_again(helper) -> None:
     [
         (LimitNotEnforced("less is enforced"), 200.0, LimitNotEnforced),
         (LimitNotEnforced("less is enforced"), 250.0, None),  # nor was it when we came
-        (LimitOvertaken("somebody was faster", 220.0), 200.0, ForeignLimit),
+        (LimitOvertaken("somebody was faster", 222.222), 200.0, ForeignLimit),
+        (LimitOvertaken("a moment later", 175.0), 190.0, None),  # by a card that takes steps: the helper finds out
+        (LimitClamped("at once", 175.0), 190.0, None),
+        (LimitClamped("at once", 140.0), 190.0, LimitClamped),
         (LimitRefused("still enforced"), 200.0, LimitRefused),
     ],
 )
@@ -345,6 +380,14 @@ def test_who_is_not_in_the_group_is_told_how_to_come_into_it() -> None:
                 offers_at(path)
         finally:
             os.seteuid(0)
+
+
+@pytest.mark.parametrize("group", ["root", "disk"])
+def test_nobody_is_advised_to_join_a_group_whose_members_may_do_more(tmp_path, monkeypatch, group) -> None:
+    monkeypatch.setattr(connection, "_group_of", lambda path: group)
+    said = connection._unreachable(tmp_path / "helper.sock", PermissionError(errno.EACCES, "Permission denied"))
+    assert f"is for {group} alone: this helper serves no group of users" in said
+    assert "usermod" not in said
 
 
 def test_a_helper_that_takes_no_more_clients_says_so(helper) -> None:

@@ -413,6 +413,65 @@ def test_a_policy_narrows_bounds_and_rate(parlour, tmp_path):
     assert answer.wait_s == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("min_w = 250", "by now the policy allows at least 250 W there, not 150 W"),
+        ("max_w = 120", "by now the policy allows at most 120 W there, not 150 W"),
+        ("users = [0, 4000000000]\ngiven = true", "it was given to"),
+        ('devices = ["gpu1"]', "no rule of the policy allows it"),
+        ("min_w = 0", "policy.toml is refused: min_w of rule 1 is no number"),
+    ],
+)
+def test_a_policy_that_is_narrowed_while_a_cap_stands_reaches_it_within_three_seconds(parlour, tmp_path, rule, why):
+    client = parlour.lent("gpu0", uid=ME + 1)
+    assert client.ask(Op.SET, watts=(150.0,)) == Done()
+    client.beat_for(1.0)
+    (tmp_path / "policy.toml").write_text(f"version = 1\n[[rule]]\n{rule}\n")
+    client.beat_for(3.0)
+    assert parlour.machine.limits_w()[0] == FOUND_W
+    answer = client.ask(Op.BEAT)
+    assert code(answer) is Code.NO_LEASE
+    assert why in text(answer)
+
+
+def test_no_word_of_the_protocol_reaches_a_user_whose_lease_has_ended(parlour, tmp_path):
+    client = parlour.lent("gpu0", uid=ME + 1)
+    (tmp_path / "policy.toml").write_text('version = 1\n[[rule]]\ndevices = ["gpu1"]\n')
+    client.beat_for(3.0)
+    said = text(client.ask(Op.BEAT))
+    assert said.startswith("the lease has ended: the limit of gpu0 is lent no longer: no rule of the policy allows it")
+    assert "`" not in said
+
+
+def test_where_no_cap_is_between_what_is_allowed_that_is_said_and_no_range(parlour):
+    parlour.machine.cards["gpu0"].limit_w = 60.0
+    answer = parlour.client(ME).ask(Op.DEVICES)
+    (offer,) = [one for one in answer.devices if one.uuid == "gpu0"]
+    assert not offer.allowed
+    assert offer.why == (
+        "no cap may be set there: at least 100 W by the device and the policy, and at most 60 W by the policy and "
+        "the limit that stands, which is never exceeded"
+    )
+
+
+def test_a_mistyped_device_of_the_policy_and_a_policy_that_is_not_there_are_said_in_the_log_once(
+    parlour, tmp_path, caplog
+):
+    caplog.set_level("INFO")
+    parlour.house.remark()
+    parlour.house.remark()
+    assert [one.message for one in caplog.records] == [
+        f"there is no {tmp_path / 'policy.toml'}, so devices are lent to whoever computes there alone"
+    ]
+    caplog.clear()
+    (tmp_path / "policy.toml").write_text('version = 1\n[[rule]]\ndevices = ["gpu0", "gpu00"]\n')
+    parlour.house.remark()
+    parlour.house.remark()
+    (said,) = [one.message for one in caplog.records]
+    assert said.startswith("a rule of policy.toml is about gpu00, which is no device here; there is ")
+
+
 def test_a_policy_that_is_refused_lends_nothing_and_says_why(parlour, tmp_path):
     (tmp_path / "policy.toml").write_text("version = 2\n")
     answer = parlour.client().ask(Op.LEND, devices=("gpu0",))

@@ -77,6 +77,25 @@ def test_installing_makes_the_group_writes_the_units_and_starts_the_socket(roote
     ]
 
 
+def test_a_socket_that_was_another_groups_is_made_anew(rooted):
+    (rooted / SOCKET).write_text(install.unit_texts("some-group")[SOCKET])
+    assert [step.said for step in steps(rooted)][3:] == [
+        "run systemctl daemon-reload",
+        f"run systemctl stop {SERVICE}",
+        f"run systemctl stop {SOCKET}",
+        f"run systemctl enable --now {SOCKET}",
+        f"run systemctl try-restart {SERVICE}",
+    ]
+    (rooted / SOCKET).write_text(install.unit_texts("no-such-group")[SOCKET])
+    assert f"run systemctl stop {SOCKET}" not in [step.said for step in steps(rooted)]
+
+
+@pytest.mark.parametrize("group", ["root", "sudo", "wheel", "docker", "disk"])
+def test_a_group_whose_members_may_do_more_is_not_the_helpers(rooted, group):
+    with pytest.raises(CannotInstall, match=f"the group {group} may do more than set power limits.*as gpupower"):
+        steps(rooted, group)
+
+
 def test_a_dry_run_only_says_it(rooted):
     said: list[str] = []
     install.carry_out(steps(rooted), said.append, dry_run=True)

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from autocap.guardian import Guardian
+from autocap.guardian.asking import REAL_TIME, Waiting
 from autocap.guardian.state_dir import ROOTS_PATH, StateDir
 from autocap.helper import policy_file
 from autocap.helper.house import House
 from autocap.helper.machine import ThisMachine
 from autocap.helper.policy_file import PolicyFiles
-from autocap.helper.protocol import Code, Done, Lent, Op, Refusal
+from autocap.helper.protocol import Beaten, Code, Done, Lent, Op, Refusal
 from autocap.helper.who import Peer
 from bench.faults.virtual import Unwatched
+from bench.nvml_emulation import Steps, times
 from tests.doubles.lending import ALICE, Client
 from tests.doubles.nvml_stand import one_card, stand
 from tests.doubles.rapl_tree import RaplTree
@@ -39,13 +41,13 @@ def client_of(house: House, uid: int = ME) -> Client:
     return Client(house, VirtualClock(), Peer(uid=uid, pid=1, groups=()))
 
 
-def house_in(folder: Path, machine: ThisMachine) -> House:
+def house_in(folder: Path, machine: ThisMachine, clock: Waiting = REAL_TIME) -> House:
     (folder / "state").mkdir(mode=0o700)
     return House(
         machine=machine,
         policy=PolicyFiles(None, folder / "state" / "policy.d", os.geteuid()),
         state_dir=folder / "state",
-        new_guardian=partial(Guardian, sync=lambda fd: None, start_watch=Unwatched),
+        new_guardian=partial(Guardian, sync=lambda fd: None, start_watch=Unwatched, clock=clock),
     )
 
 
@@ -73,6 +75,24 @@ def test_a_gpu_is_lent_set_and_put_back_to_the_milliwatt(sysfs, tmp_path):
         client.ask(Op.LEND, devices=(nvml.uuid(),))
         assert client.ask(Op.SET, watts=(150.0,)) == Done()
         assert nvml.requested_mw() == 150_000
+        client.talk.end("gone")
+        assert nvml.requested_mw() == 237_123
+
+
+def test_a_gpu_that_takes_limits_in_steps_is_lent_on_and_put_back_to_the_milliwatt(sysfs, tmp_path):
+    firmware = Steps(step_mw=25_000, untouched_mw=(237_123,))
+    with stand(one_card(arrival_mw=237_123, pids=(os.getpid(),), steps=firmware, ignored_share=0.2)) as nvml:
+        clock = Waiting(now=nvml.clock.now, pause=times(nvml.clock)["pause"])
+        client = client_of(house_in(tmp_path, ThisMachine(), clock))
+        client.ask(Op.LEND, devices=(nvml.uuid(),))
+        for cap_w, made_mw in ((170.0, 150_000), (190.0, 175_000), (150.0, 150_000)):
+            assert client.ask(Op.SET, watts=(cap_w,)) == Done()
+            for _ in range(4):
+                nvml.advance(0.35)
+                assert client.ask(Op.BEAT) == Beaten(put_back=False, notes=())
+            assert nvml.requested_mw() == made_mw
+        assert client.ask(Op.SET, watts=(170.0,)) == Done()
+        nvml.advance(0.1)
         client.talk.end("gone")
         assert nvml.requested_mw() == 237_123
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,7 +163,9 @@ def test_what_others_may_write_is_refused(store: RecurStore, what: str, tmp_path
 def test_a_damaged_file_is_one_sentence(store: RecurStore) -> None:
     begun(store)
     (store.place / FILE).write_bytes(b"no database at all, but long enough to be looked at" * 100)
-    with pytest.raises(RecurrenceUnavailable, match="file is not a database; make room or set its rights, or, if"):
+    with pytest.raises(
+        RecurrenceUnavailable, match="file is not a database; it is damaged; move it aside, and the next run begins"
+    ):
         store.read("nightly")
 
 
@@ -180,3 +183,13 @@ def test_the_file_of_a_later_version_is_left_alone(store: RecurStore) -> None:
         base.execute("PRAGMA user_version = 7")
     with pytest.raises(RecurrenceUnavailable, match="is of version 7, and this autocap knows 1; update it"):
         begun(store)
+
+
+def test_a_database_that_another_run_has_just_now_is_to_be_left_where_it_is(store: RecurStore) -> None:
+    begun(store)
+    with closing(sqlite3.connect(store.place / FILE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        told = pytest.raises(RecurrenceUnavailable, match="another run of autocap has it just now; try again")
+        with told as said, store._changing(patience_s=0.0):
+            pass
+    assert "remove" not in str(said.value)

@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn, cast
 
 import pytest
 
 from autocap.config import RunConfig, TuneConfig
 from autocap.devices.nvml import NvmlDevice
-from autocap.errors import ActuatorAbsent, ActuatorUnavailable, LimitNotPermitted
+from autocap.errors import ActuatorAbsent, ActuatorUnavailable, DeviceLocked, LimitNotPermitted, LimitWithheld
 from autocap.guardian import Guardian
 from autocap.helper.client import RemoteGuardian
-from autocap.helper.protocol import Devices, Holder, Offer, Op
+from autocap.helper.protocol import Devices, Holder, Lease, Offer, Op, Status
 from autocap.metrics import Metric
 from autocap.session.actuating import actuation, require_actuator
+from autocap.session.guarding import Records, guarded
+from autocap.session.roles import LimitGuard
 from bench.nvml_emulation import machine
 from tests.doubles.nvml_stand import PROFILE, Stand, stand
 from tests.doubles.scripted_helper import ScriptedHelper, scripted
@@ -118,9 +121,10 @@ def test_where_nobody_would_set_them_we_try_and_a_refusal_gives_every_reason(pla
     with pytest.raises(LimitNotPermitted) as refused, found.explained():
         raise LimitNotPermitted("cap 200 W on GPU 0 was not permitted")
     assert str(refused.value) == (
-        f"cap 200 W on GPU 0 was not permitted; the helper does not have GPU 0 ({place.made.uuid()}); "
-        f"zeusd at {place.zeusd} does not grant gpu-control; its administrator enables that API group"
+        f"the helper does not have GPU 0 ({place.made.uuid()}); zeusd at {place.zeusd} does not grant gpu-control; "
+        "its administrator enables that API group; cap 200 W on GPU 0 was not permitted"
     )
+    assert not isinstance(refused.value, LimitWithheld)
 
 
 def test_what_the_helper_denies_is_not_had_from_zeusd(place: Place) -> None:
@@ -128,7 +132,9 @@ def test_what_the_helper_denies_is_not_had_from_zeusd(place: Place) -> None:
     zeusd = place.serve_zeusd()
     found = actuation("auto", place.device())
     assert (found.name, zeusd.asked) == ("direct", [])
-    assert found.passed_over == "the helper does not lend GPU 0: process 7 of ada computes on it"
+    with pytest.raises(LimitWithheld) as refused, found.explained():
+        raise LimitNotPermitted("cap 200 W on GPU 0 was not permitted: run sudo autocap")
+    assert str(refused.value) == "the helper does not lend GPU 0: process 7 of ada computes on it"
 
 
 def test_where_nobody_else_is_there_the_refusal_itself_has_the_ways_out(place: Place) -> None:
@@ -155,3 +161,29 @@ def test_a_device_that_the_helper_does_not_have_or_leaves_no_cap_for_is_refused(
     place.serve_helper(place.offer(0), replace(place.offer(1), min_w=255.0))
     with pytest.raises(ActuatorUnavailable, match="lets no cap be set on GPU 1: at least 255 W and at most 249 W"):
         actuation("helper", place.device())
+
+
+class Clashing:
+    """A guardian whose device somebody else has."""
+
+    def __enter__(self) -> NoReturn:
+        raise DeviceLocked("GPU-1 is controlled by autocap with PID 7; wait for it, or end it with SIGTERM")
+
+    def __exit__(self, *error: object) -> None:
+        """It was never entered."""
+
+
+def test_who_has_a_device_from_the_helper_is_named_and_not_the_helper(place: Place) -> None:
+    lent = Lease(uid=1000, user="ada", pid=7, devices=(place.made.uuid(1),), caps_w=(150.0,), since="2026-01-01")
+    script = {Op.STATUS: Status(leases=(lent,))}
+    place.stack.enter_context(scripted(ScriptedHelper(place.helper, script=lambda asked: script.get(asked.op))))
+    way = replace(actuation("direct", place.device()), guardian=lambda job: cast(LimitGuard, Clashing()))
+    with pytest.raises(DeviceLocked) as refused, ExitStack() as stack:
+        guarded(way, None, cast(Records, None), place.made.clock, stack)
+    assert str(refused.value) == "the helper has lent GPU 1 to ada (PID 7); wait for that run, or have it end"
+
+
+def test_without_a_helper_whoever_holds_the_lock_is_named(place: Place) -> None:
+    way = replace(actuation("direct", place.device()), guardian=lambda job: cast(LimitGuard, Clashing()))
+    with pytest.raises(DeviceLocked, match="controlled by autocap with PID 7"), ExitStack() as stack:
+        guarded(way, None, cast(Records, None), place.made.clock, stack)

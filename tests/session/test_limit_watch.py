@@ -46,6 +46,34 @@ def test_what_a_device_rounds_or_does_not_tell_is_no_change() -> None:
         assert watch.change(readings(200.125, None), (200.0, 200.0)) is None
 
 
+def at(t_s: float, *requested_w: float | None) -> Sequence[Reading]:
+    return [Reading(t_s=t_s, power_w=200.0, requested_w=limit_w) for limit_w in requested_w]
+
+
+def test_what_a_card_makes_of_a_limit_soon_after_it_was_set_is_learned_and_never_somebody_elses() -> None:
+    watch, caps_w = LimitWatch(GPUS, (251.0, 251.0)), (170.0, 170.0)
+    assert watch.change(at(0.0, 251.0, 251.0), (251.0, 251.0)) is None
+    assert watch.change(at(1.0, 170.0, 170.0), caps_w) is None
+    assert watch.change(at(1.1, 150.0, 150.0), caps_w) is None
+    assert watch.taken_in_steps() is None
+    assert watch.change(at(1.2, 150.0, 150.0), caps_w) is None
+    assert watch.taken_in_steps() == ("GPU 0 takes limits in steps: it made 150 W of 170 W, as steps of 25 W would")
+    assert watch.taken_in_steps() is None
+    assert [one.made_of(190.0) for one in watch.steps] == [175.0, 175.0]
+    for t_s in (5.0, 6.0, 7.0):  # it is known by now
+        assert watch.change(at(t_s, 150.0, 150.0), caps_w) is None
+
+
+def test_what_a_step_would_explain_is_somebody_elses_once_the_card_has_had_its_time() -> None:
+    watch, caps_w = LimitWatch(GPUS, (251.0, 251.0)), (170.0, 170.0)
+    for tenth in range(40):
+        assert watch.change(at(0.1 * tenth, 170.0, 170.0), caps_w) is None
+    assert watch.change(at(4.0, 170.0, 150.0), caps_w) is None
+    assert watch.change(at(4.1, 170.0, 150.0), caps_w) == (
+        "the limit of GPU 1 is 150 W, where 170 W should be: somebody else has changed it, and it stays"
+    )
+
+
 @pytest.mark.parametrize(
     ("t_s", "state", "allowed"),
     [

@@ -186,3 +186,14 @@ def test_a_controller_that_is_interrupted_again_and_again_ends_the_tuning_instea
     assert loop.times("restore")[0] == pytest.approx(120.0, abs=0.5)
     assert sum("tuning ended, the job goes on: autocap was stopped" in text for text in loop.warnings) == 1
     assert loop.times("read")[-1] > 1990.0  # the job is measured to its end
+
+
+def test_whoever_can_have_no_other_caps_ends_where_the_device_makes_another_limit_of_ours() -> None:
+    loop = Loop(VirtualClock(), changed_at_s=0.5, end_s=5.0)
+    loop.run()
+    (warning,) = [event.text for event in loop.log if isinstance(event, events.Warned)]
+    assert warning == (
+        "tuning ended, the job goes on: GPU 0 takes limits in steps: it made 190 W of 200 W, as steps of 25 W would; "
+        "pass only caps that it takes as they are"
+    )
+    assert "restore" in [what for what, _ in loop.story]

@@ -8,7 +8,7 @@ from autocap.devices.base import LimitVerifier
 from autocap.devices.nvml.calls import offered
 from autocap.devices.nvml.library import Library
 from autocap.devices.nvml.state import LimitState
-from autocap.errors import LimitNotEnforced, LimitOvertaken, LimitRefused
+from autocap.errors import LimitClamped, LimitIgnored, LimitNotEnforced, LimitOvertaken, LimitRefused
 
 _REQUEST_W, _ENFORCED_W = 0.01, 0.5  # how far a limit may read off: a request is a register, the rest may be rounded
 _LAG_S = 0.3  # until a limit is enforced, at most; short enough for eight GPUs between two heartbeats of the guardian
@@ -63,8 +63,8 @@ class HeldLimits(LimitVerifier):
         requested_w = gpu.state.requested_w()
         if requested_w is not None and not same_request(requested_w, cap_w):
             if before_w is not None and same_request(requested_w, before_w):
-                return LimitRefused(f"{asked} was ignored by {gpu.where}, which stays at {requested_w:g} W; {_OTHERS}")
-            return LimitRefused(f"{asked} was clamped by {gpu.where} to {requested_w:g} W; {_OTHERS}")
+                return LimitIgnored(f"{asked} was ignored by {gpu.where}, which stays at {requested_w:g} W; {_OTHERS}")
+            return LimitClamped(f"{asked} was clamped by {gpu.where} to {requested_w:g} W; {_OTHERS}", requested_w)
         if self._requested_alone:
             return None
         enforced_w = self._enforced_w(gpu, cap_w)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autocap.devices.names import Named, _begins, _ordered
-from autocap.errors import DeviceError
+from autocap.errors import DeviceError, DeviceShared
 
 _NVML_ORDER = "PCI_BUS_ID"  # the value of CUDA_DEVICE_ORDER under which CUDA counts as the driver does
 
@@ -128,13 +128,13 @@ def strangers(
 
 
 def refuse_strangers(found: Sequence[Stranger]) -> None:
-    """Raises DeviceError that names the processes with which the job shares its GPUs, where there are any."""
+    """Raises DeviceShared that names the processes with which the job shares its GPUs, where there are any."""
     if not found:
         return
     indices = ", ".join(str(index) for index in sorted({one.gpu_index for one in found}))
     pids = ", ".join(f"PID {pid}" for pid in sorted({one.pid for one in found}))
     unseen = "" if all(one.seen for one in found) else " (not all of them can be seen from here: another container's?)"
-    raise DeviceError(
+    raise DeviceShared(
         f"GPU {indices} is shared: {pids}{unseen} computes on it as well, so its cap is not this job's alone; wait "
         "until the job has it to itself, or pass --shared-gpu"
     )

@@ -10,7 +10,7 @@ from autocap.devices.base import Setting, SettingsPort, require_inside
 from autocap.devices.powercap import find_packages
 from autocap.devices.rapl.longterm import LongTermLimit, for_a_cap, is_a_caps_window, limit_of
 from autocap.devices.rapl.packages import RaplPackage, uuid_of
-from autocap.errors import DeviceError, LimitNotEnforced, LimitRefused
+from autocap.errors import DeviceError, LimitClamped, LimitIgnored, LimitNotEnforced
 from autocap.job.processes import ProcessId
 from autocap.records import same_limit
 
@@ -93,11 +93,12 @@ def _require_taken(limit: LongTermLimit, asked_w: float, before_w: float | None)
     kept_w = limit.limit_w()
     if same_limit(kept_w, asked_w):
         return
-    how = "ignored" if before_w is not None and same_limit(kept_w, before_w) else "changed"
-    raise LimitRefused(
-        f"cap {asked_w:g} W was {how} by {limit.where}, which is at {kept_w:g} W; another tool may hold it (thermald, "
-        "a daemon of the vendor, the firmware), so nothing is tuned"
+    is_ignored = before_w is not None and same_limit(kept_w, before_w)
+    text = (
+        f"cap {asked_w:g} W was {'ignored' if is_ignored else 'changed'} by {limit.where}, which is at {kept_w:g} W; "
+        "another tool may hold it (thermald, a daemon of the vendor, the firmware), so nothing is tuned"
     )
+    raise LimitIgnored(text) if is_ignored else LimitClamped(text, kept_w)
 
 
 def _each(steps: Sequence[Callable[[], None]]) -> None:
