@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autocap import events
 from autocap.config import TuneConfig
 from autocap.devices.model import profile_names, profiles
 from autocap.devices.model.sensor import PRESETS, for_gpu
@@ -74,9 +75,15 @@ def run(case: JobCase) -> Searched:
         exploration_regret_pct=drive.exploration_regret_pct,
         iterations=iterations,
         progress=case.progress,
-        state="unfinished" if decided is None else "confirmed" if decided.confirmed else "original kept",
+        state=_state(decided),
     )
     return Searched(row=row, drive=drive)
+
+
+def _state(decided: events.Decided | None) -> str:
+    if decided is None or decided.cut_short:
+        return "unfinished"
+    return "confirmed" if decided.confirmed else "original kept"
 
 
 def _remembered(outcome: Outcome) -> Earlier:

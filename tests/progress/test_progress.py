@@ -1,3 +1,5 @@
+import pytest
+
 from autocap.progress import BestProgress, Mark, SpeedProgress, StepProgress
 from autocap.records import Reading, Sample
 from tests.doubles.feeds import samples
@@ -83,6 +85,39 @@ def test_auto_stays_with_the_period_where_something_stepped_once_on_the_way() ->
         (sample,) = samples(start_s=0.1 * i, seconds=0.0, count_from=int(i > 500))
         progress.marks(_clocked(sample))
     assert progress.kind == "period"
+
+
+class LatePeriod(Periodic):
+    """A period that is proven after some time: marks from then on. begins_s: when."""
+
+    follows_power = True
+
+    def __init__(self, begins_s: float) -> None:
+        super().__init__()
+        self._begins_s = begins_s
+
+    def marks(self, sample: Sample) -> tuple[Mark, ...]:
+        marks = super().marks(sample)
+        return marks if sample.t_s >= self._begins_s else ()
+
+
+def test_the_speed_gives_way_to_a_period_that_is_proven_later() -> None:
+    progress = BestProgress(LatePeriod(150.0), SpeedProgress(), within_s=60.0, late=True)
+    kinds = {}
+    for i in range(2000):
+        if progress.marks(at_clock(0.1 * i, 1e9)):
+            kinds.setdefault(progress.kind, 0.1 * i)
+        assert progress.follows_power  # each reading of the power says something until then
+    assert list(kinds) == ["speed", "period"]
+    assert (kinds["speed"], kinds["period"]) == (pytest.approx(60.0, abs=1.0), pytest.approx(150.0, abs=1.0))
+
+
+def test_a_period_is_listened_for_ten_minutes_and_the_power_no_longer_followed_then() -> None:
+    progress = BestProgress(LatePeriod(700.0), SpeedProgress(), within_s=60.0, late=True)
+    for i in range(1600):
+        progress.marks(at_clock(0.5 * i, 1e9))
+    assert progress.kind == "speed"
+    assert not progress.follows_power
 
 
 def _clocked(sample: Sample) -> Sample:

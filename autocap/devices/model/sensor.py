@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autocap.devices.measured_windows import WINDOWS_S, sensor_of
 from autocap.devices.model.response import coloured, low_passed, low_passed_at
 from autocap.records import SensorInfo
 
@@ -73,36 +74,20 @@ class SensorModel:
 
 # Update period and window as measured on each card (SC24 logs), and the 1 s average of GA10x, Ada and Hopper.
 PRESETS = {
-    "v100": SensorModel(update_s=0.020, window_s=0.010),
+    "v100": SensorModel(update_s=0.020, window_s=WINDOWS_S["v100"]),
     "turing": SensorModel(update_s=0.101, window_s=0.101),
-    "quadro-rtx": SensorModel(update_s=0.100, window_s=0.020),
-    "a100": SensorModel(update_s=0.100, window_s=0.025),
-    "rtx-3090": SensorModel(update_s=0.100, window_s=0.100),
-    "rtx-4090": SensorModel(update_s=0.100, window_s=0.110),
-    "h100": SensorModel(update_s=0.100, window_s=0.025),
+    "quadro-rtx": SensorModel(update_s=0.100, window_s=WINDOWS_S["quadro-rtx"]),
+    "a100": SensorModel(update_s=0.100, window_s=WINDOWS_S["a100"]),
+    "rtx-3090": SensorModel(update_s=0.100, window_s=WINDOWS_S["rtx-3090"]),
+    "rtx-4090": SensorModel(update_s=0.100, window_s=WINDOWS_S["rtx-4090"]),
+    "h100": SensorModel(update_s=0.100, window_s=WINDOWS_S["h100"]),
     "average-1s": SensorModel(update_s=0.100, window_s=1.0),
 }
 
 
-# What a card's name says about its sensor; the first that fits counts.
-_BY_NAME = (
-    ("V100", "v100"),
-    ("Quadro RTX", "quadro-rtx"),
-    ("A100", "a100"),
-    ("RTX 3090", "rtx-3090"),
-    ("RTX 4090", "rtx-4090"),
-    ("H100", "h100"),
-)
-
-
 def for_gpu(gpu_name: str) -> SensorModel:
     """The sensor of a card of that name; the slow average of recent cards where the card was not measured."""
-    return measured(gpu_name) or PRESETS["average-1s"]
-
-
-def measured(gpu_name: str) -> SensorModel | None:
-    """The sensor of a card of that name, as it was measured; `None` where none was."""
-    return next((PRESETS[preset] for part, preset in _BY_NAME if part in gpu_name), None)
+    return PRESETS[sensor_of(gpu_name) or "average-1s"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from autocap.clock import Clock
 from autocap.devices.base import Notes, require_settable
-from autocap.devices.model.sensor import measured
+from autocap.devices.measured_windows import WINDOWS_S, sensor_of
 from autocap.devices.nvml.calls import NvmlError
 from autocap.devices.nvml.card import Card, PowerQuery
 from autocap.devices.nvml.held import HeldLimits
@@ -130,7 +130,7 @@ class NvmlDevice:
                 )
         update_s = max(card.power_trace.update_s for card in self._cards)
         counter_s = max((probe.counter_s for probe in probes if probe.counter_s is not None), default=None)
-        windows_s = [model.window_s for gpu in self._found if (model := measured(gpu.name)) is not None]
+        windows_s = [WINDOWS_S[sensor] for gpu in self._found if (sensor := sensor_of(gpu.name)) is not None]
         known = len(windows_s) == len(self._found)
         window_s = max(windows_s) if known else min(_INSTANT_WINDOW_S, update_s)
         settle_s = max(_INSTANT_SETTLE_S, 2 * update_s)

@@ -143,7 +143,8 @@ def _waveform(fit: Fit, series: Series) -> tuple[Floats, Floats]:
         mean, off = folded(fit.phase[fit.keep], values, np.ones(len(values)), finer)
         return drawn(mean[None])[0], drawn(off)
     amplitudes = np.concatenate((fit.coefficients.real, fit.coefficients.imag))[None]
-    errors = np.asarray(np.linalg.cholesky(fit.posterior[-size:, -size:] + 1e-12 * np.eye(size)), dtype=np.float64).T
+    variances, directions = np.linalg.eigh(fit.posterior[-size:, -size:])
+    errors = (directions * np.sqrt(np.maximum(variances, 0.0))).T
     return drawn(amplitudes)[0] * series.spread_w, drawn(errors) * series.spread_w
 
 
