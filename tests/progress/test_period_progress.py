@@ -8,15 +8,19 @@ import pytest
 
 from autocap import events
 from autocap.clock import VirtualClock
-from autocap.config import TuneConfig
+from autocap.config import PERIOD_WITHIN_SECONDS, TuneConfig
 from autocap.devices.model import profiles
 from autocap.devices.model.sensor import PRESETS, SensorModel
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
+from autocap.devices.simulated.job import Episode, WorkloadChange
+from autocap.devices.simulated.node import Spell
 from autocap.metrics import Metric
+from autocap.progress import BestProgress, SpeedProgress
 from autocap.progress.period.counted import counter_misses
 from autocap.progress.period.progress import PeriodProgress
 from autocap.records import Reading, Sample
 from bench.simulation.jobs import Outcome, regret_pct, tune
+from bench.simulation.starvation import Starvation
 
 EDS = Metric(name="eds", k=2.0)
 
@@ -163,3 +167,35 @@ def test_a_long_cycle_is_still_counted_after_ten_minutes_at_a_cap() -> None:
     assert progress.trouble is None
     assert len(late_s) == pytest.approx(600 / 8.0, abs=10)
     assert max(late_s[15:]) < 60.0  # no stretch of half the readings was forgotten before it was counted
+
+
+def test_a_disturbed_window_does_not_end_the_search_for_a_period() -> None:
+    """Validation and checkpoints come in between, and autocap hardly gets to look: the clock has to do for a while."""
+    sensor = PRESETS["v100"]
+    profile = replace(profiles.load("tesla-v100/resnet50"), default_time_s=0.5)
+    episodes = (Episode(every=120, duration_s=6.0, power=0.4), Episode(every=200, duration_s=5.0))
+    starved = Starvation(spells=(Spell(start_s=0.0, end_s=1e9),), gap_s=0.06, spread=1.2, bursts=0.2, held_up=0.05)
+    progress = BestProgress(PeriodProgress(sensor.info()), SpeedProgress(), PERIOD_WITHIN_SECONDS, late=True)
+    job = SimulatedJob(profile=profile, episodes=episodes)
+    node, config = SimulatedNode(sensor=sensor), TuneConfig(metric=Metric(name="energy"))
+    outcome = tune(job, config, "model", node=node, progress=progress, end_s=240.0, starvation=starved)
+    found = [event for event in outcome.log.events if isinstance(event, events.ProgressFound)]
+    assert [event.kind for event in found] == ["speed", "period"]
+    assert found[-1].t_s < 150.0
+    measured = [event.measurement for event in outcome.log.events if isinstance(event, events.BaselineMeasured)]
+    assert measured[-1].period_s == pytest.approx(0.5, rel=0.02)
+
+
+def test_a_job_that_goes_on_at_another_pace_is_counted_by_its_new_period() -> None:
+    node = SimulatedNode(sensor=PRESETS["v100"])
+    profile = replace(profiles.load("tesla-v100/resnet50"), default_time_s=0.5)
+    clock = VirtualClock()
+    device = SimulatedDevice(clock, SimulatedJob(profile=profile, change=WorkloadChange(at=60, time=1.6)), node, seed=1)
+    progress = PeriodProgress(device.sensor)
+    marks = []
+    while clock.now() < 120.0:
+        clock.wait_until(clock.now() + 0.02)
+        marks += progress.marks(Sample(t_s=clock.now(), readings=device.read()))
+    assert progress.trouble is None
+    last, before = marks[-1], marks[-11]
+    assert (last.t_s - before.t_s) / (last.iterations - before.iterations) == pytest.approx(0.8, rel=0.02)
