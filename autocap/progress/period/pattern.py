@@ -80,10 +80,9 @@ class Fit:
     def parts(self, share: float) -> list[int]:
         """Of how many parts alike the cycle may be made: the numbers whose multiples, among the harmonics, have more
         than this share of the waveform's power that is no noise."""
-        size = len(self.coefficients)
-        noise = np.diag(self.posterior)[-2 * size :].reshape(2, size).sum(axis=0)
+        noise = 4.0 * self.residual**2 / max(int(self.keep.sum()), 1)  # of a harmonic's power: cosine and sine
         power = np.maximum(np.abs(self.coefficients) ** 2 - _CLEAR * noise, 0.0)
-        return [n for n in range(2, size + 1) if power[n - 1 :: n].sum() > share * power.sum()]
+        return [n for n in range(2, len(power) + 1) if power[n - 1 :: n].sum() > share * power.sum()]
 
     def time_s(self, u: Floats) -> Floats:
         """When each of some nominal phases was reached, on the readings' own clock; shape (n,)."""

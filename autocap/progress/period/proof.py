@@ -13,7 +13,7 @@ from autocap.progress.period.ratio import ratio
 
 _SEARCHED = (0.3, 3.0)  # times the period, where another one is looked for
 _LEAST_CLOCK = 1.02  # by which the clock must have changed, for the period to show it
-_LEAST, _LEAST_SHARE = 0.008, 0.2  # that a cycle of its own lengthens by, and of what the clock lost
+_LEAST, _LEAST_SHARE = 0.008, 0.35  # that a cycle of its own lengthens by, and of what the clock lost
 _BEYOND = 0.03  # that a cycle may lengthen by more than the clock says: of its reading
 _USUAL_LOSS = 0.35  # of the clock, at a cautious cap, where it is not reported
 _SIGMAS = 3.0
