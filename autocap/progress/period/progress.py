@@ -22,6 +22,7 @@ from autocap.records import Sample, SensorInfo
 _FEWEST_CYCLES = 12.0
 _MANY_CYCLES = 24.0  # in which twice and three times the period were looked for as well, so that one look will do
 _LOCK_ERROR = 0.01
+_STILL_IT = 0.05  # of a period that was proven: what is found so near to it, where it was lost, is the same
 _FEWEST_READINGS = 80  # for a sighting: half of a period of few updates fits fewer as well
 _FIRST_LOOK_S = 4.0
 # A stretch is looked at again when it has grown to so many times its length: rarely while nothing is known, which is
@@ -61,6 +62,7 @@ class PeriodProgress:
         self._device: int | None = None  # on which it was learned
         self._seen_s: float | None = None  # the period that was seen last, proven or not
         self._unproven = Unproven()
+        self._proven_s: float | None = None  # the period that was proven last
         self._learned_at: tuple[float | None, ...] = ()
         self._arrival: tuple[float | None, ...] | None = None  # limits
         self._learned_clock_hz: float | None = None
@@ -109,6 +111,7 @@ class PeriodProgress:
         found, times = self._unproven.tried_with(t_s, power_w, self._signals.clock_hz)
         if found is Tried.PROVEN:
             self._template, self._learned_at = template, self._arrival or ()
+            self._proven_s = template.period_s
             self._learned_clock_hz = self._unproven.clock_hz
         elif found is Tried.REFUTED:
             self.trouble = self._refuted = (
@@ -226,7 +229,7 @@ class PeriodProgress:
             before_s, self._shows_s = self._seen_s, None
             if estimate.verdict is Verdict.PERIODIC:  # a disturbed window does not undo what one before it showed
                 self._seen_s = estimate.period_s
-            self.trouble = _doubt(estimate, before_s)
+            self.trouble = _doubt(estimate, before_s, self._proven_s)
             if self.trouble is None:
                 self._template = lock(t_s, power_w, estimate, update_s=update_s, window_s=window_s)
                 self.trouble = _NOT_FOLLOWED if self._template is None else None
@@ -240,6 +243,7 @@ class PeriodProgress:
                     may_do = (self.trouble or "").endswith(_MORE_MAY_HELP)
                     self._shows_s = estimate.period_s if may_do else self._glimpse()
                 return ()
+            self._proven_s = self._template.period_s
             self._device, self._learned_at = device, self._caps
             self._learned_clock_hz = self._signals.clock_hz
         return self._follow(self._template, t_s, power_w)
@@ -338,15 +342,17 @@ class PeriodProgress:
         return self._marked.iterations + at_last_cap + (first_s - self._begun_s) / period_s
 
 
-def _doubt(estimate: PeriodEstimate, before_s: float | None) -> str | None:
-    """Why an estimate must not drive a search; `None` when it may."""
-    if estimate.verdict is not Verdict.PERIODIC:
+def _doubt(estimate: PeriodEstimate, before_s: float | None, proven_s: float | None) -> str | None:
+    """Why an estimate must not drive a search; `None` when it may. proven_s: a period of this job that was proven."""
+    found_s = estimate.period_s or 0.0
+    known = estimate.open and proven_s is not None and abs(found_s / proven_s - 1.0) < _STILL_IT
+    if estimate.verdict is not Verdict.PERIODIC and not known:
         return f"no period in the power signal ({estimate.verdict.value}): {estimate.reason}"
-    if not estimate.verified:
+    if not estimate.verified and not known:
         return f"the period of {estimate.period_s:.3f} s is not proven: {estimate.reason}"
     if not _is_known(estimate.cycles, estimate.rel_stderr or 1.0):
         return f"the period of {estimate.period_s:.3f} s is not known well enough yet"
-    if estimate.cycles < _MANY_CYCLES and (before_s is None or not agree(estimate.period_s or 0.0, before_s)):
+    if estimate.cycles < _MANY_CYCLES and (before_s is None or not agree(found_s, before_s)):
         return f"the period of {estimate.period_s:.3f} s was not found a second time yet"
     return None
 

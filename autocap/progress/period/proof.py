@@ -37,14 +37,16 @@ def tried(
     template: of the period at the limit found on arrival. t_s, power_w: readings, shape (n,). clock_hz, before_hz: the
     mean SM clock of these readings, and of the template's; `None` where it is not reported.
     """
-    found = ratio(template, t_s, power_w, fastest=_SEARCHED[0], slowest=_SEARCHED[1])
-    if not found.ok or found.ratio is None or found.rel_stderr is None:
-        return Tried.UNCLEAR, found.ratio
-    error = _SIGMAS * found.rel_stderr
     known = clock_hz is not None and before_hz is not None
     slower = before_hz / clock_hz if clock_hz is not None and before_hz is not None else 1.0 + _USUAL_LOSS
     least = 1.0 + max(_LEAST, _LEAST_SHARE * (slower - 1.0) if known else 0.0)
     most = slower * (1.0 + _BEYOND)
+    found = ratio(template, t_s, power_w, fastest=_SEARCHED[0], slowest=_SEARCHED[1])
+    if found.ratio is not None and round(1.0 / found.ratio) > 1:  # of a pattern of several iterations one is found
+        found = ratio(template, t_s, power_w, slowest=most)
+    if not found.ok or found.ratio is None or found.rel_stderr is None:
+        return Tried.UNCLEAR, found.ratio
+    error = _SIGMAS * found.rel_stderr
     if found.ratio + error < 1.0 - _LEAST or found.ratio - error > most:
         return Tried.REFUTED, found.ratio
     moved = slower > _LEAST_CLOCK and found.ratio - error > 1.0 and least < found.ratio < most
