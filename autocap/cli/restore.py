@@ -4,6 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
+from autocap.cli.lent_limits import with_leases_ended
 from autocap.cli.options import observing
 from autocap.guardian.recovery import UNSETTLED, settle
 from autocap.guardian.state_dir import default_path
@@ -15,8 +16,9 @@ class Restore:
     """Put back the power limits that a killed run left behind, and say what became of each.
 
     A limit is put back only while the one that the run set still stands; somebody else's is left alone. The files of
-    its step counter are removed. Exit status 0 when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it
-    only says what it would do, and exits 1.
+    its step counter are removed. Root also ends the leases of the helper, and says whose they were.
+    Exit status 0 when nothing remains to be done, 1 otherwise. With AUTOCAP_OBSERVE=1 it only says what it would do,
+    and exits 1.
     """
 
     is_session = False
@@ -28,7 +30,7 @@ class Restore:
 
     def run(self, args: argparse.Namespace) -> int:
         observe = observing()
-        settled = settle(observe=observe)
+        settled = with_leases_ended(settle(observe=observe), observe=observe)
         files = remove_dead(observe=observe)
         if args.json:
             put_json([*map(asdict, settled), *(_as_json(path, observe) for path in files)])

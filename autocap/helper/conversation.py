@@ -1,6 +1,7 @@
 """What is said with one client, and what time does to it: requests in, answers out. It knows no socket."""
 
 import logging
+import time
 from collections.abc import Callable
 
 from autocap.errors import AutocapError, GuardError
@@ -17,7 +18,9 @@ from autocap.helper.protocol import (
     Code,
     Devices,
     Done,
+    Ended,
     Hello,
+    LeasesEnded,
     Lent,
     Op,
     PutBack,
@@ -35,6 +38,7 @@ log = logging.getLogger(__name__)
 _BEAT_S = 0.7  # between beats to the watchdog at the latest; most come with the client's, twice a second
 _LOOK_S = 0.1  # between looks at a client that is silent and does not get the CPU
 _RECHECK_S = 10.0  # between looks at whether the client may still have its devices
+_END_S = 5.0  # for leases that root ends to be over
 _POLICY_S = 2.0  # between looks at whether the policy allows its caps still
 
 
@@ -64,6 +68,7 @@ class Conversation:
             Op.RESTORE: self._restore,
             Op.GIVE_BACK: self._give_back,
             Op.STATUS: self._status,
+            Op.END_LEASES: self._end_leases,
         }
 
     def hear(self, line: bytes) -> tuple[bytes, float]:
@@ -111,6 +116,7 @@ class Conversation:
 
     def pass_time(self) -> None:
         """Do what is due by now."""
+        self._heed_end()
         now_s = self._house.now()
         silence_s = now_s - self._heard_s
         if self._lease is None:
@@ -164,10 +170,16 @@ class Conversation:
             self._guest.lent_no_more()
 
     def _lent(self) -> Lease:
+        self._heed_end()
         if self._lease is None:
             why = f"the lease has ended: {self._ended_why}" if self._ended_why else "nothing is lent to this connection"
             raise refused(Code.NO_LEASE, why)
         return self._lease
+
+    def _heed_end(self) -> None:
+        """End the lease where root has asked for that."""
+        if self._lease is not None and self._lease.to_end is not None:
+            self._end_lease(self._lease.to_end)
 
     # The requests.
 
@@ -225,6 +237,18 @@ class Conversation:
 
     def _status(self, request: Request) -> Status:
         return Status(leases=self._house.loans.all())
+
+    def _end_leases(self, request: Request) -> LeasesEnded:
+        if not self._peer.is_user(0):
+            raise refused(Code.NOT_ALLOWED, "only root ends leases of others, and not the root of a container")
+        if self._lease is not None:  # which its client would not keep up meanwhile
+            raise refused(Code.TOO_MANY, "this connection has a lease itself; end others' by another connection")
+        deadline_s = time.monotonic() + _END_S
+        ended = []
+        for loan, lease in self._house.loans.end(request.devices, f"{self._peer.who} has ended it"):
+            is_over = loan.over.wait(max(0.0, deadline_s - time.monotonic()))
+            ended.append(Ended(lease=lease, restored=loan.restored if is_over else None))
+        return LeasesEnded(ended=tuple(ended))
 
 
 def _id_of(line: bytes) -> int | None:

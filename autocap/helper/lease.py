@@ -147,10 +147,17 @@ class Lease:
                 text = f"the limit of {device.uuid} is lent no longer: {why}"
                 raise Refused(Refusal(code=Code.NOT_ALLOWED, text=text), ended=True)
 
+    @property
+    def to_end(self) -> str | None:
+        """Why it is to end, as root has asked for; `None` while nobody has."""
+        return self._loan.to_end
+
     def end(self, why: str) -> tuple[Restored, ...]:
         """Put the limits back and let go of the devices, whatever becomes of it."""
         with self._stack:
-            return self.restore(why)
+            self._loan.restored = None
+            self._loan.restored = restored = self.restore(why)
+            return restored
 
     def _terms(self, word: str = "is lent no longer") -> list[Terms]:
         """Raises Refused."""

@@ -5,20 +5,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from autocap.helper.protocol import Holder, Lease
+from autocap.helper.protocol import Holder, Lease, Restored
 from autocap.helper.who import Peer
 
 
 @dataclass(slots=True, kw_only=True)
 class Loan:
     """One client's. caps_w: last set, `None` where the limit found holds; found_w: those limits, none of them before
-    the devices are under guard. Both are replaced as a whole, by its own thread."""
+    the devices are under guard. Both are replaced as a whole, by its own thread. to_end: why it is to end, which that
+    thread does soon. restored: what became of the limits, once it is over; `None` where that is not known."""
 
     peer: Peer
     devices: tuple[str, ...]
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     caps_w: tuple[float | None, ...] = ()
     found_w: tuple[float | None, ...] = ()
+    to_end: str | None = None
+    restored: tuple[Restored, ...] | None = ()
+    over: threading.Event = field(default_factory=threading.Event)
 
     def shown(self) -> Lease:
         return Lease(
@@ -61,6 +65,16 @@ class Loans:
             for uuid in loan.devices:
                 if self._by_uuid.get(uuid) is loan:
                     del self._by_uuid[uuid]
+        loan.over.set()
+
+    def end(self, uuids: Sequence[str], why: str) -> list[tuple[Loan, Lease]]:
+        """Have those end that have one of these devices, which their own threads do; each with how it was before."""
+        with self._lock:
+            loans = {id(loan): loan for uuid in uuids if (loan := self._by_uuid.get(uuid)) is not None}
+        found = [(loan, loan.shown()) for loan in loans.values()]
+        for loan, _ in found:
+            loan.to_end = why
+        return found
 
     def holder(self, uuid: str) -> Holder | None:
         loan = self._of(uuid)

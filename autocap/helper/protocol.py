@@ -42,6 +42,7 @@ class Op(StrEnum):
     RESTORE = "restore"
     GIVE_BACK = "give_back"
     STATUS = "status"
+    END_LEASES = "end_leases"
 
 
 class Code(StrEnum):
@@ -61,7 +62,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """devices: UUIDs, for LEND. watts: a cap for each device lent, in the order lent, for SET."""
+    """devices: UUIDs, for LEND and END_LEASES. watts: a cap for each device lent, in the order lent, for SET."""
 
     id: int
     op: Op
@@ -170,7 +171,21 @@ class Status:
     leases: tuple[Lease, ...]
 
 
-Answer = Hello | Devices | Lent | Done | Beaten | PutBack | Status
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """lease: as it was. restored: what became of its limits, in the order lent, nothing where it had not begun; `None`
+    where it is not over yet, or that is not known."""
+
+    lease: Lease
+    restored: tuple[Restored, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesEnded:
+    ended: tuple[Ended, ...]
+
+
+Answer = Hello | Devices | Lent | Done | Beaten | PutBack | Status | LeasesEnded
 ANSWERS: dict[Op, type[Answer]] = {
     Op.HELLO: Hello,
     Op.DEVICES: Devices,
@@ -181,9 +196,10 @@ ANSWERS: dict[Op, type[Answer]] = {
     Op.RESTORE: PutBack,
     Op.GIVE_BACK: PutBack,
     Op.STATUS: Status,
+    Op.END_LEASES: LeasesEnded,
 }
 _OPS = {str(op): op for op in Op}
-_OWN_KEYS = {Op.LEND: "devices", Op.SET: "watts"}  # of a request, beside v, id and op
+_OWN_KEYS = {Op.LEND: "devices", Op.SET: "watts", Op.END_LEASES: "devices"}  # of a request, beside v, id and op
 
 
 def encode_request(request: Request) -> bytes:

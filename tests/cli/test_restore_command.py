@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,9 +14,11 @@ from autocap.cli import main
 from autocap.guardian.journal import Entry, Journal
 from autocap.guardian.lock import DeviceLock
 from autocap.guardian.state_dir import StateDir
+from autocap.helper.protocol import Answer, Code, Ended, Lease, LeasesEnded, Op, Refusal, Restored, Status
 from autocap.job.processes import ProcessId, boot_id, identify
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
+from tests.doubles.scripted_helper import Hangup, ScriptedHelper, scripted
 
 NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID
 
@@ -23,6 +26,7 @@ NOBODY = ProcessId(2**22 + 1, 1)  # above the largest PID
 @pytest.fixture
 def state_dir(tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOCAP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("AUTOCAP_HELPER", str(tmp_path / "helper.sock"))
     monkeypatch.delenv("AUTOCAP_OBSERVE", raising=False)
     return tmp_path / "state"
 
@@ -252,3 +256,97 @@ def test_the_remains_of_runs_killed_before_they_had_an_entry_are_swept_away(stat
 def test_the_command_needs_no_numpy(state_dir):
     code = "import sys; from autocap.cli import main; main(['restore']); sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+@pytest.fixture
+def lent(state_dir, gpu, tmp_path, capsys):
+    """What `restore` says, with its exit status, of a device that is in use, beside a helper that answers so."""
+    parent = identify(os.getppid())
+    assert parent is not None
+    leave_entry(state_dir, gpu, owner=parent)
+
+    def said(answer: Answer | Refusal | bytes | Exception, *options: str) -> tuple[int, list[str], list[str]]:
+        def script(request):
+            if request.op is Op.HELLO:
+                return None
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        helper = ScriptedHelper(tmp_path / "helper.sock", script=script)
+        with scripted(helper):
+            status, lines = restore(capsys, *options)
+        helper.path.unlink()
+        assert limit_w(gpu) == 200.0  # whatever the helper says, it is not for us to set it
+        return status, lines, helper.ops()
+
+    return said
+
+
+def lease(*uuids):
+    return Lease(uid=20_001, user="alice", pid=77, devices=uuids, caps_w=(200.0,) * len(uuids), since="now")
+
+
+root_alone = pytest.mark.skipif(os.geteuid() != 0, reason="only root ends leases")
+
+
+@root_alone
+def test_each_device_of_a_lease_that_was_ended_is_said(lent, gpu):
+    limits = (
+        Restored(uuid=gpu.uuid, original_w=260.0, final_w=260.0, restored=True),
+        Restored(uuid="b", original_w=260.0, final_w=230.0, restored=False, note="b: 230 W is somebody else's"),
+        Restored(uuid="c", original_w=260.0, final_w=None, restored=True),
+    )
+    answer = LeasesEnded(ended=(Ended(lease=lease(gpu.uuid, "b", "c", "d"), restored=limits),))
+    whose = "the helper's lease of alice (PID 77) was ended"
+    assert lent(answer) == (
+        0,
+        [
+            f"{gpu.uuid}: {whose}; its limit is 260 W now",
+            f"b: {whose}; its limit is 230 W now (b: 230 W is somebody else's)",
+            f"c: {whose}; its limit cannot be read now",
+            f"d: {whose} before it set a limit",
+        ],
+        ["end_leases"],
+    )
+
+
+@root_alone
+def test_a_lease_that_is_not_over_or_whose_limit_stays_is_something_left_to_do(lent, gpu):
+    status, (line,), _ = lent(LeasesEnded(ended=(Ended(lease=lease(gpu.uuid), restored=None),)))
+    assert status == 1
+    assert line.endswith("(PID 77) was to be ended, and is not known to be over; run `autocap restore` again")
+    failed = Restored(uuid=gpu.uuid, original_w=260.0, final_w=None, restored=False, note="n", failure="no answer")
+    status, (line,), _ = lent(LeasesEnded(ended=(Ended(lease=lease(gpu.uuid), restored=(failed,)),)))
+    assert status == 1
+    assert line.endswith("was ended, and its limit could not be put back: no answer; run `autocap restore` again")
+
+
+@root_alone
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Refusal(code=Code.BAD_MESSAGE, text="not understood: op is none of hello, devices"),  # an earlier version
+        Refusal(code=Code.NOT_ALLOWED, text="only root ends leases of others"),  # as from a container
+        Refusal(code=Code.TOO_MANY, text="later"),
+        LeasesEnded(ended=()),  # it has lent something else
+        b"nonsense\n",
+        Hangup(),
+    ],
+    ids=repr,
+)
+def test_a_helper_that_ends_no_lease_changes_nothing_of_what_is_said(lent, gpu, answer):
+    assert lent(answer) == (0, [f"{gpu.uuid} is in use by PID {os.getppid()}"], ["end_leases"])
+
+
+@root_alone
+def test_observing_ends_no_lease_and_says_whose_it_is(lent, gpu, monkeypatch):
+    monkeypatch.setenv("AUTOCAP_OBSERVE", "1")
+    says = f"{gpu.uuid}: the helper's lease of alice (PID 77) would be ended"
+    assert lent(Status(leases=(lease(gpu.uuid), lease("another")))) == (1, [says], ["status"])
+
+
+def test_who_is_not_root_asks_the_helper_for_nothing(lent, gpu, monkeypatch):
+    monkeypatch.setattr("autocap.cli.lent_limits.os", SimpleNamespace(geteuid=lambda: 20_001))
+    status, lines, asked = lent(LeasesEnded(ended=()))
+    assert (status, lines, asked) == (0, [f"{gpu.uuid} is in use by PID {os.getppid()}"], [])

@@ -19,7 +19,7 @@ import pytest
 
 from autocap.errors import ActuatorUnavailable
 from autocap.helper.connection import Connection, Refused
-from autocap.helper.protocol import Code, Devices, Done, Lent, Op
+from autocap.helper.protocol import Code, Devices, Done, LeasesEnded, Lent, Op
 from autocap.job.invoking_user import file_rights_of
 from bench.helper.served import fork_servers_of, watchdogs_of
 from bench.nvml_emulation import FileBoard, environment, machine
@@ -248,5 +248,44 @@ def test_another_users_devices_cannot_be_had_and_no_other_group_connects(reachab
             assert [lease["uid"] for lease in shown["leases"]] == [20_001]
             assert [device["lent_to"] is None for device in shown["devices"]] == [True, False]
         until(service.are_back)
+    finally:
+        service.end()
+
+
+def restored_by_root(service: Service, **variables: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-P", "-m", "autocap", "restore"]
+    return subprocess.run(words, env=service.env | variables, capture_output=True, text=True, timeout=60.0, check=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root ends leases")
+def test_restore_as_root_ends_a_lease_and_says_whose_it_was_and_what_the_limits_are(service):
+    client = service.client()
+    observed = restored_by_root(service, AUTOCAP_OBSERVE="1")
+    assert f"{service.uuids[0]}: the helper's lease of root (PID {client.pid}) would be ended" in observed.stdout
+    assert service.limits_mw() == (150_000, 151_000)
+    done = restored_by_root(service)
+    assert service.are_back()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{uuid}: the helper's lease of root (PID {client.pid}) was ended; its limit is {found_mw / 1000:g} W now"
+        for uuid, found_mw in zip(service.uuids, FOUND_MW, strict=True)
+    ]
+    assert client.wait(30.0) == 1  # its next beat was refused
+    assert restored_by_root(service).stdout == f"nothing to put back in {service.state_dir}\n"
+    service.client()  # the helper goes on, and lends them anew
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+def test_a_member_ends_nobodys_lease(reachable):
+    group = next(group for group in grp.getgrall() if group.gr_gid != 0)
+    service = Service(reachable, "--group", group.gr_name)
+    try:
+        service.client()
+        with file_rights_of(20_001, group.gr_gid):
+            member = Connection(service.path)
+        with closing(member), pytest.raises(Refused, match="only root ends leases of others") as refused:
+            member.ask(Op.END_LEASES, LeasesEnded, devices=service.uuids)
+        assert refused.value.refusal.code is Code.NOT_ALLOWED
+        assert service.limits_mw() == (150_000, 151_000)
     finally:
         service.end()

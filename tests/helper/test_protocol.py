@@ -13,7 +13,10 @@ from autocap.helper.protocol import (
     Beaten,
     Code,
     Devices,
+    Ended,
     Holder,
+    Lease,
+    LeasesEnded,
     Lent,
     Offer,
     Op,
@@ -34,7 +37,8 @@ WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, 
 @given(st.sampled_from(Op), st.integers(0, 2**53 - 1), st.lists(WORDS, min_size=1, max_size=8, unique=True), st.data())
 def test_a_request_is_read_as_it_was_written(op, id, devices, data):
     watts = data.draw(st.lists(WATTS, min_size=1, max_size=8))
-    own = {Op.LEND: {"devices": tuple(devices)}, Op.SET: {"watts": tuple(watts)}}.get(op, {})
+    names = {"devices": tuple(devices)}
+    own = {Op.LEND: names, Op.END_LEASES: names, Op.SET: {"watts": tuple(watts)}}.get(op, {})
     request = Request(id=id, op=op, **own)
     assert decode_request(encode_request(request)) == request
 
@@ -134,6 +138,7 @@ OFFER = Offer(
     lent_to=Holder(uid=1, pid=None),
 )  # fmt: skip
 RESTORED = Restored(uuid="u", original_w=None, final_w=1.5, restored=False, note="a", failure="b")
+LEASE = Lease(uid=1, user="a", pid=2, devices=("u",), caps_w=(None,), since="s")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +148,10 @@ RESTORED = Restored(uuid="u", original_w=None, final_w=1.5, restored=False, note
         (Op.LEND, Lent(original_w=(None, 2.0), min_w=(1.0, 1.0), max_w=(3.0, 3.0), notes=("n",))),
         (Op.BEAT, Beaten(put_back=True)),
         (Op.RESTORE, PutBack(restored=(RESTORED,))),
+        (
+            Op.END_LEASES,
+            LeasesEnded(ended=(Ended(lease=LEASE, restored=(RESTORED,)), Ended(lease=LEASE, restored=None))),
+        ),
         (Op.SET, Refusal(code=Code.FOREIGN, text="t", uuid="u", expected_w=1.0, found_w=2.0)),
         (Op.SET, Refusal(code=Code.REFUSED, text="t", kind="overtaken")),
     ],
