@@ -151,7 +151,7 @@ def _waveform(fit: Fit, series: Series) -> tuple[Floats, Floats]:
 def _unlike(fit: Fit, series: Series, order: int, cycle_s: float, update_s: float) -> bool:
     """Whether readings of a sensor that is not known are unlike those of a beat: their edges are sharp, and their phase
     walks more than that of fast loads."""
-    amplitude = float(np.abs(fit.coefficients[order - 1])) * series.spread_w / series.centre_w
+    amplitude = float(np.max(np.abs(fit.coefficients))) * series.spread_w / series.centre_w
     sharpness, unsteadiness = _edge(fit) * order, _unsteadiness(fit) * order
     # On a starved machine many an update is missed, and the sensor is faster than the readings say.
     update_s = min(update_s, float(np.percentile(np.diff(series.t_s), 25)))
