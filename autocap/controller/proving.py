@@ -41,8 +41,10 @@ class Proving:
             if period_s is None or metered.t_s >= self._until_s or metered.long_pause:
                 self.end()
             return
+        if not self._may or period_s is None or metered.paused:
+            return
         cap_w = self._cap_w()
-        if not self._may or period_s is None or cap_w is None or metered.paused:
+        if cap_w is None:
             return
         self._may = False
         self._until_s = metered.t_s + self._sensor.settle_s + min(max(_CYCLES * period_s, _LEAST_S), _MOST_S)

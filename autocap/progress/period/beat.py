@@ -68,8 +68,7 @@ class Beat(Enum):
 class Seeing:
     """What is known beside the readings. update_s, window_s: of the sensor, 0 for a window that is not known. counted:
     mean power between two moves of the energy counter, at the later one, as (stamps, values). draw: what the card can
-    draw; `None` where
-    nobody knows."""
+    draw; `None` where nobody knows."""
 
     update_s: float
     window_s: float
@@ -90,7 +89,7 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
         return Beat.SHOWN
-    likely = True
+    off, proven = _off(seeing.window_s, update_s), True
     for order in (1, *fit.parts(_HOLDS)):
         cycle_s = period_s / order
         loads_hz = _loads_behind(cycle_s, update_s)
@@ -98,28 +97,25 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         if view is not None:
             left = view.may_see(loads_hz, order, cycle_s, series.span_s, draw)
             if seeing.window_s > 0:
-                left &= view.may_differ(
-                    loads_hz * view.harmonic / order, period_s, seeing.window_s, _off(seeing.window_s, update_s)
-                )
+                left &= view.may_differ(loads_hz * view.harmonic / order, period_s, seeing.window_s, off)
         if not left.any():
             continue
         if cycle_s < _RESOLVED * update_s:
             return Beat.POSSIBLE
         swing = swing_of(values_w, errors_w, mean_w, order)
         if seeing.window_s > 0:
-            if may_pass(swing, loads_hz[left] * seeing.window_s, _off(seeing.window_s, update_s), draw).any():
+            if may_pass(swing, loads_hz[left] * seeing.window_s, off, draw).any():
                 return Beat.POSSIBLE
             continue
-        likely = False
+        proven = False
         windows_s = _UNKNOWN * update_s
         passes = may_pass(swing, (loads_hz[left][:, None] * windows_s).ravel(), _BETWEEN_UNKNOWN, draw)
         if not passes.any():
             continue
-        if follows_the_clock(fit, series, order=order, update_s=update_s):
+        follows = follows_the_clock(fit, series, order=order, update_s=update_s)
+        if follows or not _unlike(fit, series, order, cycle_s, update_s):
             return Beat.POSSIBLE
-        if not _unlike(fit, series, order, cycle_s, update_s):
-            return Beat.POSSIBLE
-    return Beat.EXCLUDED if likely else Beat.UNLIKELY
+    return Beat.EXCLUDED if proven else Beat.UNLIKELY
 
 
 def _off(window_s: float, update_s: float) -> float:

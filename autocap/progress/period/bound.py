@@ -32,8 +32,7 @@ _SHORT, _SEEN, _SHORTEST = 0.5, 0.1, 0.05
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
     """A folded waveform about its mean, each a lower bound by its error: above, below: how far it goes up and down,
-    steep: how much it changes per cycle of one
-    part, watts. mean: watts."""
+    steep: how much it changes per cycle of one part, watts. mean: watts."""
 
     above: float
     below: float
@@ -43,8 +42,8 @@ class Swing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What a card can draw, watts. times_shown: and times the most that an average over less than half of a cycle
-    shows, where its limit is not known."""
+    """What a card can draw, watts. times_shown: and at most so many times the highest that an average over less than
+    half of a load's cycle shows."""
 
     least_w: float
     most_w: float
@@ -80,9 +79,8 @@ def may_pass(swing: Swing, cycles: Floats, off: float, draw: Draw) -> Bools:
     """
     highest_w, lowest_w = swing.mean + swing.above, swing.mean - swing.below
     slack, range_w = off * cycles, draw.most_w - draw.least_w
-    whole_w = (highest_w - lowest_w) * np.maximum(
-        cycles / _SHORTEST, 1.0
-    )  # at most, where the shorter level hardly shows
+    times = np.maximum(cycles / _SHORTEST, 1.0)  # what shows, at most, where the shorter level hardly does
+    whole_w = (highest_w - lowest_w) * times
     top_w = np.minimum(lowest_w + whole_w, min(draw.most_w, draw.times_shown * highest_w))
     bottom_w = np.maximum(highest_w - whole_w, draw.least_w)
     short_w = np.maximum((1 + _SEEN) * highest_w - bottom_w, top_w - (1 - _SEEN) * lowest_w)
