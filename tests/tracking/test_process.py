@@ -157,6 +157,7 @@ class Run:
 
 wandb = types.ModuleType("wandb")
 wandb.run = Run()
+wandb.Table = lambda columns, data: [columns, data]  # where the search has come to a trial by then
 sys.modules["wandb"] = wandb
 with autocap.tune(device="emulated", out="run", log_to="wandb") as run:
     train(60)
