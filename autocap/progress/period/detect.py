@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from autocap.progress.period import candidates
-from autocap.progress.period.beat import Beat, Seeing, beat
+from autocap.progress.period.beat import Beat, Seeing, beat, strongest, told_apart
 from autocap.progress.period.bound import Draw
 from autocap.progress.period.counted import Witness
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
@@ -132,11 +132,14 @@ def _one_period(fit: Fit, series: Series, update_s: float) -> Fit:
         two = locate(series, 2 * period_s)
         if two is not None and two.evidence > fit.evidence + _ALIAS_COST and doubt(two, series) is None:
             return two
-    parts = [n for n in fit.parts(_HOLDS) if n >= max(_MULTIPLES) and period_s >= n * _RESOLVED_UPDATES * update_s]
+    parts = fit.parts(_HOLDS)
+    if told_apart(fit, series) < len(fit.coefficients):  # how the parts differ is not seen
+        parts = sorted({*parts, strongest(fit)})
     for number in reversed(parts):
-        one = locate(series, period_s / number)
-        if one is not None and doubt(one, series) is None:
-            return one
+        if number >= max(_MULTIPLES) and period_s >= number * _RESOLVED_UPDATES * update_s:
+            one = locate(series, period_s / number)
+            if one is not None and doubt(one, series) is None:
+                return one
     return fit
 
 
