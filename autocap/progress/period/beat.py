@@ -74,12 +74,14 @@ class Beat(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeing:
-    """What is known beside the readings. update_s, window_s: of the sensor, 0 for a window that is not known. counted:
-    mean power between two moves of the energy counter, at the later one, as (stamps, values). draw: what the card can
-    draw; `None` where nobody knows."""
+    """What is known beside the readings. update_s, window_s: of the sensor, 0 for a window that is not known;
+    window_off: by which share one that was learned may be off, 0 for one that was measured. counted: mean power between
+    two moves of the energy counter, at the later one, as (stamps, values). draw: what the card can draw; `None` where
+    nobody knows."""
 
     update_s: float
     window_s: float
+    window_off: float = 0.0
     counted: Witness | None = None
     draw: Draw | None = None
 
@@ -130,6 +132,10 @@ def _windows(seeing: Seeing, update_s: float) -> tuple[Floats, float]:
     average over all of the time is the update itself."""
     if seeing.window_s <= 0:
         return _UNKNOWN * update_s, _BETWEEN_UNKNOWN
+    if seeing.window_off > 0:
+        ends = seeing.window_s * (1 - seeing.window_off), seeing.window_s * (1 + seeing.window_off)
+        number = 2 + int(math.log(max(ends[1] / ends[0], 1.0)) / _WINDOW_OFF)
+        return np.geomspace(*ends, number), _WINDOW_OFF
     if abs(seeing.window_s / update_s - 1) < _AS_LONG:
         return np.array([seeing.window_s]), _UPDATE_OFF
     return np.array([seeing.window_s]), _WINDOW_OFF

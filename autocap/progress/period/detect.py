@@ -51,6 +51,7 @@ def detect(
     *,
     update_s: float,
     window_s: float = 0.0,
+    window_off: float = 0.0,
     counted: Witness | None = None,
     witnesses: Sequence[Witness] = (),
     draw: Draw | None = None,
@@ -58,9 +59,10 @@ def detect(
     """Look for a period in readings with their own stamps.
 
     t_s, power_w: fresh readings only, ascending, shape (n,), seconds and watts. update_s, window_s: of the sensor; 0
-    for a window that is not known. counted: mean power between two moves of the energy counter, as (stamps, values),
-    each at the later move. witnesses: other signals of the same job, as utilisation: that they repeat as well shows
-    that something does, and nothing of a beat, as they are sampled along with the power. draw: what the card can draw.
+    for a window that is not known; window_off: by which share one that was learned may be off. counted: mean power
+    between two moves of the energy counter, as (stamps, values), each at the later move. witnesses: other signals of
+    the same job, as utilisation: that they repeat as well shows that something does, and nothing of a beat, as they are
+    sampled along with the power. draw: what the card can draw.
     A period is verified where no load faster than the sensor can look like it.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
@@ -74,7 +76,7 @@ def detect(
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, "no stretch of the signal repeats the one before it")
-    seeing = Seeing(update_s=update_s, window_s=window_s, counted=counted, draw=draw)
+    seeing = Seeing(update_s=update_s, window_s=window_s, window_off=window_off, counted=counted, draw=draw)
     return _judged(_one_period(refined(fit, series, period_of(fit)), series, update_s), series, seeing, witnesses)
 
 
