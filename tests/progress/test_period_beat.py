@@ -7,6 +7,8 @@ import pytest
 
 from autocap.progress.period import PeriodEstimate, Verdict, detect
 from autocap.runlog.traces import read
+from bench.period import evidence
+from bench.period.evidence import Found, Window
 from bench.period.real.cases import look
 from bench.period.real.families import FAMILIES
 from bench.period.real.families import WINDOWS_S as WINDOWS
@@ -157,3 +159,57 @@ def test_the_cycle_of_regular_checkpoints_is_no_iteration(name: str) -> None:
             steps = estimate.period_s / recording.signal.mean_iteration_s(estimate.start_s, estimate.end_s)
             assert round(steps) <= 4
             assert steps == pytest.approx(round(steps), rel=0.03)
+
+
+def looked_at(family: str, waveform: str, sensor: str, column: str, period_s: float, *seed: int) -> Found:
+    """What is said of a window of the benchmark (`bench period`), by what is known beside the power."""
+    window = Window(
+        family=family,
+        waveform=waveform,
+        sensor=sensor,
+        column=column,
+        period_s=period_s,
+        fast=waveform == "fast",
+        resolved=waveform != "fast",
+        seed=seed,
+    )
+    return evidence.look(window)
+
+
+@pytest.mark.parametrize("sensor", ["20 ms", "25 of 100 ms", "100 ms"])
+def test_a_swing_of_a_hundredth_is_called_where_readings_and_a_fast_counter_see_it_at_the_same_time(
+    sensor: str,
+) -> None:
+    found = looked_at("set", "near-flat", sensor, "20 ms", 0.5, 1)
+    assert found.called
+    assert not found.wrong
+    assert not found.proven  # sensors that look at the same moments would show a beat so as well
+
+
+@pytest.mark.parametrize("period_s", [0.0552, 0.0542, 0.0262, 0.0174])
+def test_a_beat_that_has_the_same_size_in_readings_and_counter_is_seen_by_them_at_different_times(
+    period_s: float,
+) -> None:
+    """Both average over all of the time, and move as often: of sizes alone every one of these is a cycle."""
+    for seed in range(3):
+        assert not looked_at("judged", "fast", "100 ms", "counter", period_s, seed).called
+
+
+@pytest.mark.parametrize(
+    ("column", "period_s", "seed"),
+    [
+        ("window", 0.08581713056956701, (5100, 6, 105, 49)),  # a beat of 6.02 updates: edges that were made up
+        ("counter", 0.061538310291182854, (5200, 6, 86, 30)),  # of 8.01
+        ("20 ms", 0.17984962952384465, (5201, 6, 78, 22)),  # five cycles in nine updates
+    ],
+)
+def test_what_lies_between_the_few_phases_that_a_whole_number_of_updates_shows_proves_nothing(
+    column: str, period_s: float, seed: tuple[int, ...]
+) -> None:
+    assert not looked_at("set", "fast", "25 of 100 ms", column, period_s, *seed).called
+
+
+def test_five_cycles_in_a_whole_number_of_updates_are_not_taken_for_one() -> None:
+    """They hold the third harmonic as well, which is beyond the sensor for one cycle."""
+    found = looked_at("judged", "accumulation of 3", "100 ms", "window", 0.45942961463686627, 5101, 5, 67, 1)
+    assert not found.wrong

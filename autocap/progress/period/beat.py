@@ -12,7 +12,11 @@ So the same question with its own interval; and where its moves fold g to anothe
 does not see the period at all.
 
 *Both.* A real cycle has the same amplitude in both, once each is corrected for its own window. A beat has not, where
-the windows differ.
+the windows differ. And a real cycle is seen at the same time by both, which a beat is by chance, or by sensors that
+look at the same moments: what is left out by that alone is unlikely to be a beat, and not proven.
+
+Where a cycle takes nearly a whole number of updates, the readings show few of its phases, and nothing of what lies
+between: no edge there proves anything, and a load of which several cycles take so many updates would look the same.
 
 Where no load is left, the period is proven to be the job's own. Where the window is not known, all that sensors have
 been seen to have are tried, and what is left out then is unlikely to be a beat, and no more. So is what `_unlike` says
@@ -46,6 +50,10 @@ _WINDOW_OFF, _AS_LONG, _UPDATE_OFF = 0.05, 0.03, 0.01
 _UNKNOWN = np.geomspace(0.2, 1.1, 12)  # windows, in updates, that sensors have been seen to have
 _BETWEEN_UNKNOWN = 0.08
 _FINEST, _THROUGH = 40, 0.45  # harmonics, at most, and readings for each that is told apart
+# Of cycles that may take a whole number of readings together: what each of them takes more or less, of the walk of its
+# phase, for all phases to be seen; and how often the readings must pass from one phase to the next meanwhile.
+_TOGETHER, _WALKS, _PASSES = (1,), 0.3, 2.0
+_OVERSHOOT = 1.18  # by how much the first few harmonics of what keeps within bounds may leave them (Gibbs)
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
 _USUAL_STEP, _SOFT, _PER_SHARPNESS, _UNLIKE = 0.02, 0.25, 0.1, 1.3
@@ -66,12 +74,14 @@ class Beat(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeing:
-    """What is known beside the readings. update_s, window_s: of the sensor, 0 for a window that is not known. counted:
-    mean power between two moves of the energy counter, at the later one, as (stamps, values). draw: what the card can
-    draw; `None` where nobody knows."""
+    """What is known beside the readings. update_s, window_s: of the sensor, 0 for a window that is not known;
+    window_off: by which share one that was learned may be off, 0 for one that was measured. counted: mean power between
+    two moves of the energy counter, at the later one, as (stamps, values). draw: what the card can draw; `None` where
+    nobody knows."""
 
     update_s: float
     window_s: float
+    window_off: float = 0.0
     counted: Witness | None = None
     draw: Draw | None = None
 
@@ -83,44 +93,52 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         update_s = series.step_s
     values_w, errors_w = _waveform(fit, series)
     mean_w = series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep]))
-    known = seeing.draw or Draw(least_w=0.0, most_w=math.inf)
-    least_w, most_w = max(known.least_w, _LEAST * mean_w), min(known.most_w, _MOST * mean_w)
+    draws, known = seeing.draw or Draw(least_w=0.0, most_w=math.inf), seeing.window_s > 0
+    least_w, most_w = max(draws.least_w, _LEAST * mean_w), min(draws.most_w, _MOST * mean_w)
     draw = Draw(least_w=least_w, most_w=most_w, times_shown=_TIMES_SHOWN)
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
         return Beat.SHOWN
-    off, proven = _off(seeing.window_s, update_s), True
+    if period_s / strongest(fit) < _RESOLVED * update_s and told_apart(fit, series) < len(fit.coefficients):
+        return Beat.POSSIBLE
+    windows_s, off = _windows(seeing, update_s)
+    in_time = view is not None and view.is_in_time(period_s, windows_s[0], windows_s[-1])
+    proven = known
     for order in (1, *fit.parts(_HOLDS)):
         cycle_s = period_s / order
         loads_hz = _loads_behind(cycle_s, update_s)
         left = np.ones(len(loads_hz), dtype=bool)
         if view is not None:
             left = view.may_see(loads_hz, order, cycle_s, series.span_s, draw)
-            if seeing.window_s > 0:
-                left &= view.may_differ(loads_hz * view.harmonic / order, period_s, seeing.window_s, off)
+            if known:
+                left &= view.may_differ(loads_hz * view.harmonic / order, period_s, windows_s, off)
         if not left.any():
             continue
         if cycle_s < _RESOLVED * update_s:
             return Beat.POSSIBLE
         swing = swing_of(values_w, errors_w, mean_w, order)
-        if seeing.window_s > 0:
-            if may_pass(swing, loads_hz[left] * seeing.window_s, off, draw).any():
-                return Beat.POSSIBLE
-            continue
-        proven = False
-        windows_s = _UNKNOWN * update_s
-        passes = may_pass(swing, (loads_hz[left][:, None] * windows_s).ravel(), _BETWEEN_UNKNOWN, draw)
-        if not passes.any():
-            continue
-        follows = follows_the_clock(fit, series, order=order, update_s=update_s)
-        if follows or not _unlike(fit, series, order, cycle_s, update_s):
+        passes = bool(may_pass(swing, (loads_hz[left][:, None] * windows_s).ravel(), off, draw).any())
+        if passes and not known:
+            follows = follows_the_clock(fit, series, order=order, update_s=update_s)
+            passes = follows or not _unlike(fit, series, order, cycle_s, update_s)
+        if passes and not in_time:
             return Beat.POSSIBLE
+        proven = proven and not passes
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
 
 
-def _off(window_s: float, update_s: float) -> float:
-    """By which share a window that is known may be off. An average over all of the time is the update itself."""
-    return _UPDATE_OFF if abs(window_s / update_s - 1) < _AS_LONG else _WINDOW_OFF
+def _windows(seeing: Seeing, update_s: float) -> tuple[Floats, float]:
+    """What a reading may average over, shape (n,), seconds, ascending, and by which share each of these may be off. An
+    average over all of the time is the update itself."""
+    if seeing.window_s <= 0:
+        return _UNKNOWN * update_s, _BETWEEN_UNKNOWN
+    if seeing.window_off > 0:
+        ends = seeing.window_s * (1 - seeing.window_off), seeing.window_s * (1 + seeing.window_off)
+        number = 2 + int(math.log(max(ends[1] / ends[0], 1.0)) / _WINDOW_OFF)
+        return np.geomspace(*ends, number), _WINDOW_OFF
+    if abs(seeing.window_s / update_s - 1) < _AS_LONG:
+        return np.array([seeing.window_s]), _UPDATE_OFF
+    return np.array([seeing.window_s]), _WINDOW_OFF
 
 
 def _loads_behind(cycle_s: float, update_s: float) -> Floats:
@@ -133,15 +151,36 @@ def _waveform(fit: Fit, series: Series) -> tuple[Floats, Floats]:
     """What was fitted, drawn, and its deviations, watts; where there are readings enough with finer edges than the fit
     has, which is made for speed."""
     size = 2 * len(fit.coefficients)
-    finer = min(_FINEST, (int(fit.keep.sum()) // PARTS - 4) // 2, int(_THROUGH * fit.period_s / series.step_s))
+    values = (series.y - fit.level)[fit.keep] * series.spread_w
+    finer = min(_FINEST, (len(values) // PARTS - 4) // 2, int(_THROUGH * fit.period_s / series.step_s))
+    apart = told_apart(fit, series)
+    if 2 * apart < size:
+        mean, off = folded(fit.phase[fit.keep], values, np.ones(len(values)), apart)
+        return drawn(mean[None])[0] / _OVERSHOOT, drawn(off) / _OVERSHOOT
     if 2 * finer > size:
-        values = (series.y - fit.level)[fit.keep] * series.spread_w
         mean, off = folded(fit.phase[fit.keep], values, np.ones(len(values)), finer)
         return drawn(mean[None])[0], drawn(off)
     amplitudes = np.concatenate((fit.coefficients.real, fit.coefficients.imag))[None]
     variances, directions = np.linalg.eigh(fit.posterior[-size:, -size:])
     errors = (directions * np.sqrt(np.maximum(variances, 0.0))).T
     return drawn(amplitudes)[0] * series.spread_w, drawn(errors) * series.spread_w
+
+
+def strongest(fit: Fit) -> int:
+    """Which harmonic of a fit is."""
+    return 1 + int(np.argmax(np.abs(fit.coefficients)))
+
+
+def told_apart(fit: Fit, series: Series) -> int:
+    """How many harmonics the readings tell apart. Where some cycles take a whole number of readings, all of these see
+    the same few phases, or drift through them no faster than the phase walks: what lies between them is not seen."""
+    readings, most = fit.period_s / series.step_s, len(fit.coefficients)
+    for cycles in _TOGETHER:
+        phases = round(cycles * readings)
+        drift = abs(readings - phases / cycles)  # from one cycle to the next, in readings
+        if drift < max(_WALKS * fit.walk * readings, _PASSES / cycles / float(fit.u[-1])):
+            return min(most, max(1, (phases - 1) // 2))
+    return most
 
 
 def _unlike(fit: Fit, series: Series, order: int, cycle_s: float, update_s: float) -> bool:

@@ -25,6 +25,9 @@ _LINES, _CLOCK_OFF = 3.0, 0.01
 _MISSES, _ALIKE = 0.5, 0.7  # of the amplitude that a real period would have in the counter
 _SIGMAS = 3.0
 _HARMONICS = 3  # that are compared where no fit is at hand
+# When two views see a cycle: the share of a beat's phases at which they would seem to agree, at most; how well that is
+# known, in cycles; and how much of the amplitude the counter shows then.
+_CHANCE, _STEADY, _SAME = 0.07, 0.02, (0.7, 1.4)
 
 
 def counter_misses(
@@ -78,7 +81,8 @@ def folded(phase: Floats, values: Floats, weights: Floats, harmonics: int) -> tu
 class CounterView:
     """What the energy counter sees along a fitted phase. span_s: between two of its moves. values_w, errors_w: the
     waveform in it, drawn, and its deviations; mean_w: of it. seen, stderr: the amplitude of the harmonic that is
-    strongest in the readings, watts, and its error; read: the same in the readings; harmonic: which one."""
+    strongest in the readings, watts, and its error; read: the same in the readings; harmonic: which one. ahead: by how
+    many cycles of that harmonic the counter shows it before the readings do, within half a cycle, and ahead_stderr."""
 
     span_s: float
     values_w: Floats
@@ -88,6 +92,8 @@ class CounterView:
     stderr: float
     read: float
     harmonic: int
+    ahead: float
+    ahead_stderr: float
 
     @classmethod
     def of(cls, fit: Fit, series: Series, t_s: Floats, power_w: Floats) -> "CounterView | None":
@@ -111,6 +117,9 @@ class CounterView:
         mean, off = folded(phase, power_w, weights, harmonics)
         place = int(np.argmax(np.abs(fit.coefficients[:harmonics])))
         both = [place, harmonics + place]
+        # A later wave has the larger angle; what is off at a right angle to the mean turns it.
+        wave, others = complex(*mean[both]), off[:, place] + 1j * off[:, harmonics + place]
+        across = (others * np.conj(wave)).imag / max(abs(wave) ** 2, 1e-24)
         return cls(
             span_s=span_s,
             values_w=drawn(mean[None])[0],
@@ -120,6 +129,8 @@ class CounterView:
             stderr=float(np.linalg.norm(off[:, both])) / math.sqrt(2),
             read=float(np.abs(fit.coefficients[place])) * series.spread_w,
             harmonic=place + 1,
+            ahead=float(np.angle(fit.coefficients[place] * np.conj(wave))) / (2 * math.pi),
+            ahead_stderr=float(np.linalg.norm(across)) / (2 * math.pi),
         )
 
     def _share(self, period_s: float, window_s: float) -> tuple[float, float]:
@@ -128,6 +139,21 @@ class CounterView:
         passed = max(0.1, float(np.sinc(cycles * self.span_s))) / max(0.1, float(np.sinc(cycles * window_s)))
         read = max(self.read, 1e-12)
         return self.seen / read / passed, self.stderr / read / passed
+
+    def is_in_time(self, period_s: float, shortest_s: float, longest_s: float) -> bool:
+        """Whether readings and counter see the cycle at the same time, which a beat is not likely to do.
+
+        Readings that average over the last w seconds show a cycle w/2 late, and the counter's moves are seen up to one
+        of them late. A beat is ahead in each by how its sampling lies to the load: by the same where both sample at the
+        same moments, and else by anything, and by more and more where their clocks wander. shortest_s, longest_s: that
+        w may be.
+        """
+        cycle_s = period_s / self.harmonic
+        earliest, latest = (0.5 * shortest_s - self.span_s) / cycle_s, 0.5 * longest_s / cycle_s
+        off = 2 * self.ahead_stderr
+        share, _ = self._share(period_s, longest_s)
+        agrees = earliest - off < self.ahead < latest + off and _SAME[0] < share < _SAME[1]
+        return agrees and self.ahead_stderr < _STEADY and latest - earliest < _CHANCE
 
     def misses(self, period_s: float, window_s: float) -> bool:
         share, stderr = self._share(period_s, window_s)
@@ -144,10 +170,14 @@ class CounterView:
         may: Bools = np.where(folds, passes, not sees)
         return may
 
-    def may_differ(self, main_hz: Floats, period_s: float, window_s: float, off: float) -> Bools:
+    def may_differ(self, main_hz: Floats, period_s: float, windows_s: Floats, off: float) -> Bools:
         """Whether the amplitudes in counter and readings may be those of each load, shape (n,). main_hz: of what in it
-        is behind the strongest harmonic."""
-        share, stderr = self._share(period_s, window_s)
+        is behind the strongest harmonic. windows_s: that the readings may average over, shape (m,), each off by a share
+        of so much."""
+        may = np.zeros(len(main_hz), dtype=bool)
         most = np.abs(np.sinc(main_hz * self.span_s)) + _LEAST_PASSED
-        read = np.min(np.abs(np.sinc(main_hz * window_s * np.array([[1 - off], [1.0], [1 + off]]))), axis=0)
-        return np.asarray(most > _ALIKE * (share - _SIGMAS * stderr) * read)
+        for window_s in windows_s:
+            share, stderr = self._share(period_s, float(window_s))
+            read = np.min(np.abs(np.sinc(main_hz * window_s * np.array([[1 - off], [1.0], [1 + off]]))), axis=0)
+            may |= most > _ALIKE * (share - _SIGMAS * stderr) * read
+        return may

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from autocap.progress.period import candidates
-from autocap.progress.period.beat import Beat, Seeing, beat
+from autocap.progress.period.beat import Beat, Seeing, beat, strongest, told_apart
 from autocap.progress.period.bound import Draw
 from autocap.progress.period.counted import Witness
 from autocap.progress.period.estimate import Floats, PeriodEstimate, Verdict
@@ -51,6 +51,7 @@ def detect(
     *,
     update_s: float,
     window_s: float = 0.0,
+    window_off: float = 0.0,
     counted: Witness | None = None,
     witnesses: Sequence[Witness] = (),
     draw: Draw | None = None,
@@ -58,9 +59,10 @@ def detect(
     """Look for a period in readings with their own stamps.
 
     t_s, power_w: fresh readings only, ascending, shape (n,), seconds and watts. update_s, window_s: of the sensor; 0
-    for a window that is not known. counted: mean power between two moves of the energy counter, as (stamps, values),
-    each at the later move. witnesses: other signals of the same job, as utilisation: that they repeat as well shows
-    that something does, and nothing of a beat, as they are sampled along with the power. draw: what the card can draw.
+    for a window that is not known; window_off: by which share one that was learned may be off. counted: mean power
+    between two moves of the energy counter, as (stamps, values), each at the later move. witnesses: other signals of
+    the same job, as utilisation: that they repeat as well shows that something does, and nothing of a beat, as they are
+    sampled along with the power. draw: what the card can draw.
     A period is verified where no load faster than the sensor can look like it.
     """
     series = prepare(t_s, power_w, update_s=update_s, window_s=window_s)
@@ -74,7 +76,7 @@ def detect(
     fit = search(series, shortest_s=_SHORTEST_UPDATES * update_s)
     if fit is None:
         return _nothing(t_s, "no stretch of the signal repeats the one before it")
-    seeing = Seeing(update_s=update_s, window_s=window_s, counted=counted, draw=draw)
+    seeing = Seeing(update_s=update_s, window_s=window_s, window_off=window_off, counted=counted, draw=draw)
     return _judged(_one_period(refined(fit, series, period_of(fit)), series, update_s), series, seeing, witnesses)
 
 
@@ -132,11 +134,14 @@ def _one_period(fit: Fit, series: Series, update_s: float) -> Fit:
         two = locate(series, 2 * period_s)
         if two is not None and two.evidence > fit.evidence + _ALIAS_COST and doubt(two, series) is None:
             return two
-    parts = [n for n in fit.parts(_HOLDS) if n >= max(_MULTIPLES) and period_s >= n * _RESOLVED_UPDATES * update_s]
+    parts = fit.parts(_HOLDS)
+    if told_apart(fit, series) < len(fit.coefficients):  # how the parts differ is not seen
+        parts = sorted({*parts, strongest(fit)})
     for number in reversed(parts):
-        one = locate(series, period_s / number)
-        if one is not None and doubt(one, series) is None:
-            return one
+        if number >= max(_MULTIPLES) and period_s >= number * _RESOLVED_UPDATES * update_s:
+            one = locate(series, period_s / number)
+            if one is not None and doubt(one, series) is None:
+                return one
     return fit
 
 

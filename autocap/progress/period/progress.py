@@ -17,6 +17,7 @@ from autocap.progress.period.estimate import Floats
 from autocap.progress.period.glimpse import glimpse
 from autocap.progress.period.proof import Tried, Unproven, agree
 from autocap.progress.period.signals import CapSignals
+from autocap.progress.period.window import Window
 from autocap.records import Sample, SensorInfo
 
 _FEWEST_CYCLES = 12.0
@@ -38,6 +39,7 @@ _AT_ARRIVAL = (0.93, 1.07)  # how far the period may move at the limit where the
 _ELSEWHERE = (0.97, 4.5)  # a cap slows down, at the floor of some cards four times
 _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.15
+_SETTLED = 2.0  # windows that were learned, after a change of caps: the card takes its time as well
 _PEAK = 1.5  # times the power limit: what a card draws for moments
 _CONSIDERED_S = 2 * PERIOD_WITHIN_SECONDS  # that a pattern which is not proven yet is worth waiting for
 _MOST_MISTAKES, _MOST_LOSSES = 3, 2
@@ -79,6 +81,7 @@ class PeriodProgress:
         self._marked: Mark | None = None  # the last one
         self._marked_here = False  # at this cap
         self._period_s = 0.0  # then
+        self._window: Window | None = None  # what a reading averages over, where that was learned
         self._begin((), 0.0, 0.0)
         self.trouble: str | None = "the power signal is still too short to tell a period"
 
@@ -94,6 +97,12 @@ class PeriodProgress:
     def unproven_s(self) -> float | None:
         """The period of a pattern that was found twice, and that only a trial at another cap can prove, seconds."""
         return None if self._template is not None or self._refuted is not None else self._unproven.period_s
+
+    @property
+    def settle_s(self) -> float:
+        """After a change of caps, until a reading holds nothing of the time before."""
+        longest_s = 0.0 if self._window is None else self._window.window_s * (1.0 + self._window.off)
+        return max(self._sensor.settle_s, _SETTLED * longest_s)
 
     @property
     def _at_first(self) -> bool:
@@ -127,7 +136,7 @@ class PeriodProgress:
                 self._template = self._device = self._seen_s = None  # a cap flattens the waveform: it is learned anew
             if self.unproven_s is not None and caps == self._arrival:
                 self._unproven.give_up()
-            self._begin(caps, sample.t_s, sample.t_s + (self._sensor.settle_s if self._caps else 0.0))
+            self._begin(caps, sample.t_s, sample.t_s + (self.settle_s if self._caps else 0.0))
         self._signals.take(sample)
         self._first_s = sample.t_s if self._first_s is None else self._first_s
         marks: tuple[Mark, ...] = ()
@@ -193,7 +202,7 @@ class PeriodProgress:
         self._bridge = self._marked_here
         self._marked_here = False
         self._begun_s, self._caps = begun_s, caps
-        self._signals = CapSignals(self._sensor, settled_s)
+        self._signals = CapSignals(self._sensor, settled_s, self._window)
         self._glimpse_at_s = _GLIMPSE_S
         # Once the period is known, a look before there are enough cycles could only say so.
         known = self._template or self._unproven.template
@@ -207,6 +216,8 @@ class PeriodProgress:
             self.trouble = self._refuted
             return ()
         device = self._signals.liveliest() if self._device is None else self._device
+        self._signals.learn_window(device)
+        self._window = self._signals.window
         signal = self._signals.signal(device)
         if signal is None:
             self.trouble = f"the power sensor averages over {self._sensor.window_s:g} s, and there is no energy counter"
@@ -222,6 +233,7 @@ class PeriodProgress:
                 power_w,
                 update_s=update_s,
                 window_s=window_s,
+                window_off=self._signals.window_off,
                 counted=self._signals.counter(device),
                 witnesses=self._signals.witnesses(device),
                 draw=self._draw,

@@ -9,6 +9,7 @@ import numpy as np
 from autocap.progress.period.counted import Witness, counter_misses
 from autocap.progress.period.estimate import Floats
 from autocap.progress.period.series import ascending
+from autocap.progress.period.window import Window, learned
 from autocap.records import Sample, SensorInfo
 
 _BLURRED_S = 0.5  # a window from which on a sensor's average hides the cycle
@@ -16,10 +17,11 @@ _EVENED = 11  # moves of a counter that are taken together
 
 
 class CapSignals:
-    """Samples of one stretch at constant caps. settled_s: what is read before is left out."""
+    """Samples of one stretch at constant caps. settled_s: what is read before is left out. window: what a reading
+    averages over, where that was learned before."""
 
-    def __init__(self, sensor: SensorInfo, settled_s: float) -> None:
-        self._sensor, self._settled_s = sensor, settled_s
+    def __init__(self, sensor: SensorInfo, settled_s: float, window: Window | None = None) -> None:
+        self._sensor, self._settled_s, self.window = sensor, settled_s, window
         self._samples: list[Sample] = []
 
     def take(self, sample: Sample) -> None:
@@ -43,12 +45,27 @@ class CapSignals:
 
     @property
     def _window_s(self) -> float:
+        if self.window is not None:
+            return self.window.window_s
         return self._sensor.window_s if self._sensor.window_known else 0.0
+
+    @property
+    def window_off(self) -> float:
+        """By which share the window of `signal` may be off, beyond what is usual: one that was learned."""
+        return 0.0 if self.window is None or self.blurred else self.window.off
+
+    def learn_window(self, device: int) -> None:
+        """What a reading averages over, from the energy counter, where nobody has measured it."""
+        if self.window is None and not self._sensor.window_known:
+            energy_j = np.array([sample.readings[device].energy_j for sample in self._samples], dtype=np.float64)
+            moved = moved_at(self._sampled_s, energy_j)
+            if moved is not None:
+                self.window = learned(*self._fresh(device), *moved, update_s=self._sensor.update_s)
 
     @property
     def blurred(self) -> bool:
         """Whether the readings are averages too long to show a cycle, so that the energy counter has to."""
-        return self._sensor.window_s >= _BLURRED_S
+        return (self.window.window_s if self.window is not None else self._sensor.window_s) >= _BLURRED_S
 
     def liveliest(self) -> int:
         """The device whose power varies most."""
@@ -111,11 +128,17 @@ def moves(t_s: Floats, energy_j: Floats) -> tuple[Floats, Floats] | None:
 
     t_s, energy_j: when it was looked at, and what it showed, each of shape (n,), seconds and joules.
     """
-    moved = np.flatnonzero(np.diff(energy_j) > 0) + 1
-    if len(moved) < 3:
+    moved = moved_at(t_s, energy_j)
+    if moved is None:
         return None
-    stamps_s = _evened(t_s[moved])
-    return stamps_s[1:], np.diff(energy_j[moved]) / np.diff(stamps_s)
+    stamps_s, shown_j = moved
+    return stamps_s[1:], np.diff(shown_j) / np.diff(stamps_s)
+
+
+def moved_at(t_s: Floats, energy_j: Floats) -> tuple[Floats, Floats] | None:
+    """When an energy counter was seen to move, and what it showed then, each of shape (n,); as `moves` takes it."""
+    moved = np.flatnonzero(np.diff(energy_j) > 0) + 1
+    return (_evened(t_s[moved]), energy_j[moved]) if len(moved) >= 3 else None
 
 
 def _evened(t_s: Floats) -> Floats:
