@@ -4,7 +4,7 @@ Each agent has a guardian of its own, which puts the limits back whatever become
 are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from autocap.cluster.agents import Agent
@@ -17,10 +17,13 @@ _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted} 
 
 
 class ClusterGuardian:
-    """fleet: whose agents have all found their devices, and guard them."""
+    """fleet: whose agents have all found their devices, and guard them. look: what became of the limits of nodes whose
+    agents are gone, by their numbers; waits for it."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(
+        self, fleet: Fleet, look: Callable[[Sequence[Agent]], Mapping[int, tuple[Restored, ...]]] = lambda gone: {}
+    ) -> None:
+        self._fleet, self._look = fleet, look
         self._found = fleet.found or ()
         self._gave_up = self._is_ending = False
 
@@ -69,13 +72,16 @@ class ClusterGuardian:
         return self._fleet.take_put_back() and not self._gave_up
 
     def restore(self) -> tuple[Restored, ...]:
-        """Have all limits put back; what became of each. Where an agent is gone, none is needed any more."""
+        """Have all limits put back; what became of each. Where an agent is gone, its node is looked at anew."""
         fleet = self._fleet
         if (trouble := fleet.trouble) is None:
             answers = fleet.do(Deed.RESTORE, to=fleet.reachable)
         else:
             self._gave_up = True
             answers = fleet.end(trouble)
+            gone = [agent for agent in fleet.agents if not (_answered(answers, agent) or agent.restored)]
+            for number, restored in (self._look(gone) if gone else {}).items():
+                fleet.agents[number].restored = restored
         return tuple(
             one
             for agent in fleet.agents
@@ -106,6 +112,10 @@ class ClusterGuardian:
                 raise GuardError(f"{agent.name}: {why}; the limits of all nodes are put back")
             if answer.fault is not None:
                 raise _ERRORS.get(answer.fault, GuardError)(f"{agent.name}: {answer.why}")
+
+
+def _answered(answers: Mapping[int, Done], agent: Agent) -> tuple[Restored, ...]:
+    return answers[agent.number].restored if agent.number in answers else ()
 
 
 def _restored(agent: Agent, answer: Done | None, *, is_asked: bool) -> tuple[Restored, ...]:

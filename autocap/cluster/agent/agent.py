@@ -18,6 +18,7 @@ from autocap.cluster.protocol import (
     JobEnded,
     Message,
     Note,
+    Settle,
     Word,
 )
 from autocap.cluster.rows import Row, Rows
@@ -88,6 +89,8 @@ class Agent:
                 self._do(message)
             case Begin() if self._preparation is None and self._here is None:
                 self._preparation = self._start(message)
+            case Settle() if self._preparation is None and self._here is None:
+                self._settle(message)
 
     def due(self) -> None:
         """Do what is due by now."""
@@ -161,6 +164,15 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - the controller is to know, whatever it is
             return Done(number=do.number, fault=_fault(error), why=str(error) or type(error).__name__)
         return Done(number=do.number, restored=restored)
+
+    def _settle(self, asked: Settle) -> None:
+        from autocap.cluster.agent.settling import settled
+
+        try:
+            self._say(Done(number=0, restored=settled(asked, self._clock)))
+            self.is_leaving = True
+        except Exception as error:  # noqa: BLE001 - the controller is to know, whatever it is
+            self.fail(error)
 
     def _ready(self) -> "NodeJob":
         if self._here is None:
