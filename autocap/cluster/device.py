@@ -119,6 +119,7 @@ class ClusterSampler:
         pace: Callable[[], float],
     ) -> None:
         self._fleet, self._device, self._steps, self._pace = fleet, device, steps, pace
+        self._was_paused = False
         self._counted: deque[StepReading] = deque()  # here, the last at or before the latest sample, and since
 
     @property
@@ -128,7 +129,7 @@ class ClusterSampler:
 
     def samples(self) -> Iterator[Sample]:
         """What the agents have read, up to the time by which all have; nothing once they were ended, or the job has on
-        one of its nodes.
+        one of its nodes, nor while one of them is stalled, or limits were put back and nobody has heard of it yet.
 
         Raises DeviceError, once, where one of them is gone.
         """
@@ -147,6 +148,12 @@ class ClusterSampler:
         assert fleet.joiner is not None
         if fleet.ending:
             return
+        if fleet.unheard or fleet.was_put_back:  # which is heard with the next beat, and no sample until then counts
+            self._was_paused = True
+            return
+        if self._was_paused:
+            self._was_paused = False
+            fleet.joiner.drop_before(fleet.now())
         while (sample := fleet.joiner.next(fleet.silent)) is not None:
             self._device.take(sample)
             yield self._with_steps(sample)

@@ -1,7 +1,8 @@
 """Guards the limits of all nodes at once: to a session what `autocap.guardian.Guardian` is.
 
 Each agent has a guardian of its own, which puts the limits back whatever becomes of us or of the way to it. Here they
-are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all.
+are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all. While
+one of them is not heard, all limits are as they were found.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ class ClusterGuardian:
         self._fleet, self._look = fleet, look
         self._found = fleet.found or ()
         self._gave_up = self._is_ending = False
+        fleet.guarded, self._is_paused = True, False  # paused: as an agent is not heard
 
     @property
     def original_w(self) -> tuple[float | None, ...]:
@@ -57,7 +59,7 @@ class ClusterGuardian:
 
     def beat(self) -> bool:
         """Say a word to all agents; whether limits were put back since the last time. Once the job has ended on a node,
-        those of the others are put back, for good.
+        those of the others are put back, for good; while an agent is not heard, they are as well.
 
         Raises GuardError, once, where one of them is gone.
         """
@@ -69,7 +71,10 @@ class ClusterGuardian:
         if trouble is not None and not self._gave_up:
             self._gave_up = True
             raise GuardError(trouble)
-        return self._fleet.take_put_back() and not self._gave_up
+        if self._gave_up or self._is_ending:
+            return False
+        self._pause()
+        return not self._is_paused and self._fleet.take_put_back()
 
     def restore(self) -> tuple[Restored, ...]:
         """Have all limits put back; what became of each. Where an agent is gone, its node is looked at anew."""
@@ -88,6 +93,13 @@ class ClusterGuardian:
             for one in _restored(agent, answers.get(agent.number), is_asked=fleet.over is None)
         )
 
+    def _pause(self) -> None:
+        """While agents are not heard, have the limits of all others put back."""
+        fleet, was_paused = self._fleet, self._is_paused
+        self._is_paused = bool(fleet.unheard)
+        if self._is_paused and not was_paused:
+            fleet.do(Deed.RESTORE, to=[number for number in fleet.reachable if number not in fleet.unheard])
+
     def _carry_out(self, what: Deed, caps_w: Sequence[float | None]) -> None:
         fleet, at, caps = self._fleet, 0, {}
         for agent, found in zip(fleet.agents, self._found, strict=True):
@@ -99,10 +111,21 @@ class ClusterGuardian:
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
         if self._is_ending:
             raise GuardError("the job has ended on a node, so no limit is set on the others any more")
+        if what is Deed.SET and self._is_paused:  # it is asked for again once they are heard
+            return
         within_s = WITHIN_S if what is Deed.SET else BEGINNING_S
         answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
+        unheard = [
+            agent
+            for agent in (fleet.agents[number] for number in every)
+            if agent.number not in answers and agent.number in fleet.silent and agent.gone is None
+        ]
+        if what is Deed.SET and unheard and fleet.trouble is None:
+            fleet.wait_for(agent.number for agent in unheard if agent.ended_s is None)
+            self._pause()
+            return
         for agent in (fleet.agents[number] for number in every):
             answer = answers.get(agent.number)
             if agent.ended_s is not None:  # meanwhile: its limits are back

@@ -22,7 +22,7 @@ from autocap.guardian import Restored
 from autocap.records import GpuInfo, SensorInfo
 from autocap.runlog.codec import decode, encode
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 1 << 20  # of a line
 _TO, _SAYS = "to", "says"
 
@@ -147,13 +147,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """From an agent: the answer to a Word. heard_s, said_s: when it came and when this was sent. put_back: whether its
-    limits were, or may have been, put back since the last answer."""
+    """From an agent: the answer to a Word. heard_s, said_s: when it came and when this was sent. put_backs: as in
+    Rows."""
 
     number: int
     heard_s: float
     said_s: float
-    put_back: bool = False
+    put_backs: int = 0
 
 
 class Fault(StrEnum):
@@ -167,8 +167,8 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """From an agent: the answer to a Do, or to a Settle, of number 0. fault, why: `None` where it was done. restored: of RESTORE, END and
-    Settle, what became of each limit."""
+    """From an agent: the answer to a Do, or to a Settle, of number 0. fault, why: `None` where it was done. restored: of
+    RESTORE, END and Settle, what became of each limit."""
 
     number: int
     fault: Fault | None = None
