@@ -8,7 +8,7 @@ from contextlib import closing
 
 from autocap.clock import RunClock
 from autocap.cluster.agents import Agent
-from autocap.cluster.channel import Channel
+from autocap.cluster.fleet import Channel
 from autocap.cluster.protocol import Done, Failed, Lost, Settle, Target
 from autocap.errors import EngineUnavailable
 from autocap.guardian import Restored

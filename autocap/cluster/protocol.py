@@ -167,8 +167,8 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """From an agent: the answer to a Do, or to a Settle, of number 0. fault, why: `None` where it was done. restored: of
-    RESTORE, END and Settle, what became of each limit."""
+    """From an agent: the answer to a Do, or to a Settle, of number 0. fault, why: `None` where it was done. restored:
+    of RESTORE, END and Settle, what became of each limit."""
 
     number: int
     fault: Fault | None = None

@@ -82,6 +82,15 @@ def test_a_report_without_a_kept_cap_says_why_and_where_to_read_on(summary: Summ
     assert f"{said} (`autocap help no-cap-kept` goes through the reasons)" in whole
 
 
+def test_a_cap_that_was_lost_before_the_end_of_the_job_is_not_said_to_be_kept(summary: Summary) -> None:
+    lost = replace(summary, ended_because="node2: Slurm says: Killed")
+    for one, kept in ((summary, ""), (lost, " until the tuning ended")):
+        shown = lines(one)
+        assert f"W{kept}: " in shown[0]
+        assert any(line.startswith("kept ") and f" W{kept}: " in line for line in shown)
+        assert any(line.endswith(f"kept, confirmed{kept}") for line in shown)
+
+
 def test_emulated_power_is_labelled_wherever_it_is_shown(summary: Summary) -> None:
     shown = lines(summary)
     assert shown[0].endswith("(emulated)")

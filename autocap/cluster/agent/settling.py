@@ -1,4 +1,4 @@
-"""An earlier agent of this node is gone, perhaps together with what puts back after it: put back what it left, and read."""
+"""An earlier agent of this node is gone, perhaps with what puts back after it: put back what it left, and read."""
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
