@@ -14,6 +14,7 @@ from autocap.records import GpuInfo, Reading, Sample, SensorInfo, StepReading
 # A cap is in force on the last node somewhat after the sample at which it was decided.
 _ACROSS_S = 0.5
 _LOOK_S = 0.02
+_GPUS = "nvml"  # the kind of what an engine calls GPUs
 
 
 class ClusterDevice:
@@ -86,8 +87,8 @@ class ClusterSource(DeviceSource):
 
     def find(self, job: object, waited_s: float) -> ClusterDevice | None:
         """As DeviceSource has it, once all agents have found theirs."""
-        fleet = self._fleet
-        fleet.begin(self._begin())
+        fleet, begin = self._fleet, self._begin()
+        fleet.begin(begin)
         end_s = fleet.now() + (self._within_s if math.isinf(waited_s) else 0.0)
         while True:
             fleet.tend()
@@ -95,6 +96,8 @@ class ClusterSource(DeviceSource):
                 fleet.end(trouble)
                 raise DeviceError(trouble)
             if fleet.found is not None:
+                if begin.gpus is None:
+                    _compare(fleet)
                 return ClusterDevice(fleet)
             if fleet.now() >= end_s:
                 break
@@ -168,6 +171,15 @@ class ClusterSampler:
         while len(counted) > 1 and counted[1].t_s <= sample.t_s:
             counted.popleft()
         return replace(sample, steps=counted[0]) if counted and counted[0].t_s <= sample.t_s else sample
+
+
+def _compare(fleet: Fleet) -> None:
+    """Say where another number of GPUs is tuned than the job was given."""
+    for agent in fleet.agents:
+        found, given = agent.found, fleet.held(agent)
+        if given and found is not None and found.kind == _GPUS and len(found.gpus) != given:
+            gpus = f"{given} GPU{'s' * (given != 1)}"
+            fleet.note(f"{agent.name}: the job was given {gpus} there and uses {len(found.gpus)}, which are tuned")
 
 
 def _joined(names: Iterator[str]) -> str:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 from autocap.cluster.carriers import AGENT, ray, slurm
 from autocap.cluster.place import Carrier
@@ -26,7 +25,7 @@ def _by_slurm(job: str | None, agent: Sequence[str]) -> Carrier:
         target=Target(engine="slurm", job=found.id),
         names=found.nodes,
         open=lambda: slurm.open_channel(found, agent),
-        reopen=lambda nodes: slurm.open_channel(replace(found, nodes=tuple(nodes)), agent),
+        reopen=lambda nodes: slurm.open_channel(found.on(nodes), agent),
     )
 
 

@@ -116,6 +116,10 @@ class Fleet:
         """The job's id, once it is known."""
         return None if self._channel.job is None else self._channel.job.id
 
+    def held(self, agent: Agent) -> int | None:
+        """How many GPUs its engine says the job was given on an agent's node; `None` where it does not."""
+        return None if self._channel.job is None else self._channel.job.held(agent.name)
+
     @property
     def found(self) -> tuple[Found, ...] | None:
         """What all agents have found; `None` until all have."""
@@ -251,6 +255,10 @@ class Fleet:
         """Whether an agent has put its limits back since this was asked last."""
         found, self._put_back = self._put_back, False
         return found
+
+    def note(self, text: str) -> None:
+        """Let the user know."""
+        self._notes.append(text)
 
     def notes(self) -> tuple[str, ...]:
         """What agents have to say to the user; each is returned once."""

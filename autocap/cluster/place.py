@@ -18,6 +18,7 @@ from autocap.cluster.protocol import Begin, Target
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import CheckCaps, PowerSource, Tunable
+from autocap.errors import EngineUnavailable
 from autocap.events import ActuatorChosen
 from autocap.guardian import Guardian, Restored
 from autocap.job.attached import AttachedJob, FollowedJob
@@ -44,6 +45,15 @@ class Carrier:
     open: Callable[[], Channel]
     reopen: Reopen | None = None
     for_workers: Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]] | None = None
+
+
+def nowhere(why: EngineUnavailable) -> "ClusterPlace":
+    """The place of a command whose nodes cannot be told, so that it runs untuned."""
+
+    def refuse() -> Channel:
+        raise why
+
+    return ClusterPlace(Carrier(target=Target(engine="", job=""), names=(), open=refuse))
 
 
 class ClusterJob(FollowedJob):
