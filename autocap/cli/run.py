@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autocap.cli import Parser, options
 from autocap.cli.session_clock import session_clock
 from autocap.config import RunConfig, values
-from autocap.errors import AutocapError, UsageError
+from autocap.errors import AutocapError, EngineUnavailable, UsageError
 from autocap.job.invoking_user import invoking_user
 from autocap.streams import note, put
 
@@ -32,7 +32,13 @@ class Run:
         with session_clock() as clock:
             from autocap.session.modes import run
 
-            return run(config, clock, _place(config, clock))
+            try:
+                place = _place(config, clock)
+            except EngineUnavailable as error:  # no reason to keep the command from running
+                from autocap.cluster.place import nowhere
+
+                place = nowhere(error)
+            return run(config, clock, place)
 
 
 class Attach:

@@ -12,7 +12,7 @@ from autocap.version import __version__
 class Agent:
     """name: of its node. said_s: when it last said anything. gone: why it is. ended_s: when the job had ended on its
     node. answered, answered_s: the number of the last word that it has answered, 0 before, and when that was said.
-    restored: what it said of its limits before it was asked."""
+    restored: what it said of its limits before it was asked. put_backs: as in `Rows`, the last that it said."""
 
     number: int
     name: str
@@ -25,6 +25,7 @@ class Agent:
     ended_s: float | None = None
     done: Done | None = None
     restored: tuple[Restored, ...] = ()
+    put_backs: int = 0
 
     def greet(self, hello: Hello, here: tuple[str, str], origin_s: float) -> None:
         """It has come. here: which machine and clock ours are; origin_s: our zero on that clock."""

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Thread
 from typing import IO
 
@@ -41,10 +41,20 @@ _FIRST = b'{"says":'  # of every line of ours, and in the midst of none
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineJob:
-    """A running job, as its engine has it. nodes: their names, in the order of their agents' numbers."""
+    """A running job, as its engine has it. nodes: their names, in the order of their agents' numbers. gpus: how many it
+    was given on each, as far as its engine says."""
 
     id: str
     nodes: tuple[str, ...]
+    gpus: tuple[int | None, ...] = ()
+
+    def held(self, node: str) -> int | None:
+        """How many GPUs it was given on a node; `None` where that is not known."""
+        return dict(zip(self.nodes, self.gpus, strict=False)).get(node)
+
+    def on(self, nodes: Sequence[str]) -> "EngineJob":
+        """Its part on some of its nodes."""
+        return replace(self, nodes=tuple(nodes), gpus=tuple(map(self.held, nodes)))
 
 
 Told = Callable[

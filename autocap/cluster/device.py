@@ -14,6 +14,7 @@ from autocap.records import GpuInfo, Reading, Sample, SensorInfo, StepReading
 # A cap is in force on the last node somewhat after the sample at which it was decided.
 _ACROSS_S = 0.5
 _LOOK_S = 0.02
+_GPUS = "nvml"  # the kind of what an engine calls GPUs
 
 
 class ClusterDevice:
@@ -86,8 +87,8 @@ class ClusterSource(DeviceSource):
 
     def find(self, job: object, waited_s: float) -> ClusterDevice | None:
         """As DeviceSource has it, once all agents have found theirs."""
-        fleet = self._fleet
-        fleet.begin(self._begin())
+        fleet, begin = self._fleet, self._begin()
+        fleet.begin(begin)
         end_s = fleet.now() + (self._within_s if math.isinf(waited_s) else 0.0)
         while True:
             fleet.tend()
@@ -95,6 +96,8 @@ class ClusterSource(DeviceSource):
                 fleet.end(trouble)
                 raise DeviceError(trouble)
             if fleet.found is not None:
+                if begin.gpus is None:
+                    _compare(fleet)
                 return ClusterDevice(fleet)
             if fleet.now() >= end_s:
                 break
@@ -119,6 +122,7 @@ class ClusterSampler:
         pace: Callable[[], float],
     ) -> None:
         self._fleet, self._device, self._steps, self._pace = fleet, device, steps, pace
+        self._was_paused = False
         self._counted: deque[StepReading] = deque()  # here, the last at or before the latest sample, and since
 
     @property
@@ -128,7 +132,7 @@ class ClusterSampler:
 
     def samples(self) -> Iterator[Sample]:
         """What the agents have read, up to the time by which all have; nothing once they were ended, or the job has on
-        one of its nodes.
+        one of its nodes, nor while one of them is stalled, or limits were put back and nobody has heard of it yet.
 
         Raises DeviceError, once, where one of them is gone.
         """
@@ -147,6 +151,12 @@ class ClusterSampler:
         assert fleet.joiner is not None
         if fleet.ending:
             return
+        if fleet.unheard or fleet.was_put_back:  # which is heard with the next beat, and no sample until then counts
+            self._was_paused = True
+            return
+        if self._was_paused:
+            self._was_paused = False
+            fleet.joiner.drop_before(fleet.now())
         while (sample := fleet.joiner.next(fleet.silent)) is not None:
             self._device.take(sample)
             yield self._with_steps(sample)
@@ -161,6 +171,15 @@ class ClusterSampler:
         while len(counted) > 1 and counted[1].t_s <= sample.t_s:
             counted.popleft()
         return replace(sample, steps=counted[0]) if counted and counted[0].t_s <= sample.t_s else sample
+
+
+def _compare(fleet: Fleet) -> None:
+    """Say where another number of GPUs is tuned than the job was given."""
+    for agent in fleet.agents:
+        found, given = agent.found, fleet.held(agent)
+        if given and found is not None and found.kind == _GPUS and len(found.gpus) != given:
+            gpus = f"{given} GPU{'s' * (given != 1)}"
+            fleet.note(f"{agent.name}: the job was given {gpus} there and uses {len(found.gpus)}, which are tuned")
 
 
 def _joined(names: Iterator[str]) -> str:

@@ -25,6 +25,7 @@ def _by_slurm(job: str | None, agent: Sequence[str]) -> Carrier:
         target=Target(engine="slurm", job=found.id),
         names=found.nodes,
         open=lambda: slurm.open_channel(found, agent),
+        reopen=lambda nodes: slurm.open_channel(found.on(nodes), agent),
     )
 
 
@@ -33,5 +34,6 @@ def _by_ray(address: str, job: str | None, driver: int | None, agent: Sequence[s
         target=Target(engine="ray", job=""),
         names=(),
         open=lambda: ray.open_channel(address, driver=driver, job=job, agent=agent),
+        reopen=lambda nodes: ray.open_channel(address, on=nodes, agent=agent),
         for_workers=ray.for_workers,
     )

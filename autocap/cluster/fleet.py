@@ -3,7 +3,7 @@
 Nothing here waits, but `do`, for answers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -30,7 +30,9 @@ from autocap.cluster.protocol import (
 from autocap.cluster.rows import Rows
 
 _WORD_S = 0.4  # between two words; an agent that has had none for 2 s or so puts its limits back
-SILENT_S, GONE_S = 1.0, 2.0  # an agent that says nothing for so long makes a gap; is given up
+# An agent that says nothing for so long makes a gap; puts its limits back by itself, so that the others are to as well,
+# until it is heard again; is given up.
+SILENT_S, STALLED_S, LOST_S = 1.0, 2.0, 60.0
 BEGINNING_S = 10.0  # is given up before the first sample: all agents begin at once, and nothing is set
 _AGAIN_S, WITHIN_S = 0.25, 2.0  # a deed that is not done is asked for again; is given up
 _LOOK_S = 0.002  # for an answer
@@ -64,7 +66,7 @@ class Fleet:
     to tell of which job they are. pause: waits for some seconds.
 
     interval_s, counted: of `Word`; set them as they change. over: why the agents were ended; from then on nothing is
-    said to them or heard of them.
+    said to them or heard of them. guarded: whether limits are set, so that they have to be set again after a silence.
     """
 
     def __init__(
@@ -87,7 +89,8 @@ class Fleet:
         self._words: dict[int, float] = {}
         self._last_word: tuple[float, bool] | None = None
         self._next_word_s = self._tended_s = now_s
-        self._put_back = False
+        self._put_back = self.guarded = False
+        self._unheard: dict[int, float] = {}  # when each had last said anything
         self._notes: list[str] = []
         self.over: str | None = None
         self._last_answers: dict[int, Done] = {}
@@ -102,9 +105,9 @@ class Fleet:
                 agent.said_s = self._clock.now()
 
     def expect_rows(self) -> None:
-        """Whoever says nothing for GONE_S from now on is given up."""
-        if self._patience_s != GONE_S:
-            self._patience_s, now_s = GONE_S, self._clock.now()
+        """Whoever says nothing for STALLED_S from now on is stalled."""
+        if self._patience_s != STALLED_S:
+            self._patience_s, now_s = STALLED_S, self._clock.now()
             for agent in self.agents:
                 agent.said_s = now_s
 
@@ -112,6 +115,10 @@ class Fleet:
     def job(self) -> str | None:
         """The job's id, once it is known."""
         return None if self._channel.job is None else self._channel.job.id
+
+    def held(self, agent: Agent) -> int | None:
+        """How many GPUs its engine says the job was given on an agent's node; `None` where it does not."""
+        return None if self._channel.job is None else self._channel.job.held(agent.name)
 
     @property
     def found(self) -> tuple[Found, ...] | None:
@@ -130,9 +137,10 @@ class Fleet:
                 continue
             if agent.gone is not None:
                 return f"{agent.name}: {agent.gone}"
-            if self._silence_s(agent) > self._patience_s:
+            patience_s = BEGINNING_S if self._patience_s == BEGINNING_S else LOST_S
+            if self._silence_s(agent) > patience_s:
                 return (
-                    f"nothing was heard from {agent.name} for {self._patience_s:g} s, so its limits are put back by "
+                    f"nothing was heard from {agent.name} for {patience_s:g} s, so its limits are put back by "
                     "itself, and those of the other nodes as well"
                 )
         for agent in self.agents:
@@ -159,6 +167,17 @@ class Fleet:
             if agent.gone is not None or agent.ended_s is not None or self._silence_s(agent) > SILENT_S
         )
 
+    @property
+    def unheard(self) -> frozenset[int]:
+        """Agents that have said nothing for so long that their limits are put back by themselves, and may yet be heard
+        again; none before the first sample."""
+        return frozenset(self._unheard)
+
+    def wait_for(self, numbers: Iterable[int]) -> None:
+        """Hold these for unheard, until they say something."""
+        for number in numbers:
+            self._unheard.setdefault(number, self.agents[number].said_s)
+
     def tend(self) -> None:
         """Take in what was said, and say a word where it is time to."""
         if self.over is not None:
@@ -170,6 +189,7 @@ class Fleet:
             for agent in self.agents:
                 agent.said_s = max(agent.said_s, now_s)
         self._tended_s = now_s
+        self._see_who_is_silent()
         if self.agents and (now_s >= self._next_word_s or self._last_word != (self.interval_s, self.counted)):
             self._say_word(now_s)
             self._sound(now_s)
@@ -226,10 +246,19 @@ class Fleet:
         """Seconds on the run's clock."""
         return self._clock.now()
 
+    @property
+    def was_put_back(self) -> bool:
+        """What `take_put_back` would say."""
+        return self._put_back
+
     def take_put_back(self) -> bool:
         """Whether an agent has put its limits back since this was asked last."""
         found, self._put_back = self._put_back, False
         return found
+
+    def note(self, text: str) -> None:
+        """Let the user know."""
+        self._notes.append(text)
 
     def notes(self) -> tuple[str, ...]:
         """What agents have to say to the user; each is returned once."""
@@ -243,6 +272,23 @@ class Fleet:
             self.agents = [Agent(number=number, name=name, said_s=now_s) for number, name in enumerate(names)]
         for number, message in heard:
             self._take(self.agents[number], message)
+
+    def _see_who_is_silent(self) -> None:
+        if self._patience_s != BEGINNING_S:
+            self.wait_for(
+                agent.number
+                for agent in self.agents
+                if agent.gone is None and agent.ended_s is None and self._silence_s(agent) > STALLED_S
+            )
+        for number, said_s in list(self._unheard.items()):
+            agent = self.agents[number]
+            if agent.said_s > said_s or agent.gone is not None:
+                del self._unheard[number]
+                self._put_back |= self.guarded and not self._unheard
+                self._notes.append(
+                    f"{agent.name}: nothing was heard from its agent for {agent.said_s - said_s:.1f} s"
+                    + ("; the limits of all nodes were put back meanwhile" if self.guarded else "")
+                )
 
     def _sound(self, said_s: float) -> None:
         """Wait a moment for the answers of those whose clocks are not known well: one that lies about until the next
@@ -278,11 +324,12 @@ class Fleet:
                 agent.greet(message, self._here, self._clock.origin_s)
             case Found():
                 self._keep(agent, message)
-            case Rows(first=first, rows=rows):
+            case Rows(first=first, rows=rows, put_backs=put_backs):
+                self._note_put_backs(agent, put_backs)
                 if self.joiner is not None and agent.offset.is_known:
                     self.joiner.add(agent.number, first, rows, agent.offset.ahead_s)
-            case Heard(number=number, heard_s=heard_s, said_s=said_s, put_back=put_back):
-                self._put_back |= put_back
+            case Heard(number=number, heard_s=heard_s, said_s=said_s, put_backs=put_backs):
+                self._note_put_backs(agent, put_backs)
                 if number in self._words:
                     agent.answered, agent.answered_s = number, self._words[number]
                     agent.offset.exchanged(self._words[number], heard_s, said_s, now_s)
@@ -300,6 +347,10 @@ class Fleet:
                 agent.gone = agent.gone or why
             case _:  # what only agents are told
                 pass
+
+    def _note_put_backs(self, agent: Agent, put_backs: int) -> None:
+        if put_backs > agent.put_backs:
+            agent.put_backs, self._put_back = put_backs, True
 
     def _keep(self, agent: Agent, found: Found) -> None:
         agent.found = agent.found or found

@@ -1,10 +1,11 @@
 """Guards the limits of all nodes at once: to a session what `autocap.guardian.Guardian` is.
 
 Each agent has a guardian of its own, which puts the limits back whatever becomes of us or of the way to it. Here they
-are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all.
+are told to set and to restore, and asked whether they live; once one of them does not, the tuning ends on all. While
+one of them is not heard, all limits are as they were found.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from autocap.cluster.agents import Agent
@@ -17,12 +18,16 @@ _ERRORS = {Fault.REFUSED: LimitRefused, Fault.NOT_PERMITTED: LimitNotPermitted} 
 
 
 class ClusterGuardian:
-    """fleet: whose agents have all found their devices, and guard them."""
+    """fleet: whose agents have all found their devices, and guard them. look: what became of the limits of nodes whose
+    agents are gone, by their numbers; waits for it."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(
+        self, fleet: Fleet, look: Callable[[Sequence[Agent]], Mapping[int, tuple[Restored, ...]]] = lambda gone: {}
+    ) -> None:
+        self._fleet, self._look = fleet, look
         self._found = fleet.found or ()
         self._gave_up = self._is_ending = False
+        fleet.guarded, self._is_paused = True, False  # paused: as an agent is not heard
 
     @property
     def original_w(self) -> tuple[float | None, ...]:
@@ -54,7 +59,7 @@ class ClusterGuardian:
 
     def beat(self) -> bool:
         """Say a word to all agents; whether limits were put back since the last time. Once the job has ended on a node,
-        those of the others are put back, for good.
+        those of the others are put back, for good; while an agent is not heard, they are as well.
 
         Raises GuardError, once, where one of them is gone.
         """
@@ -66,21 +71,34 @@ class ClusterGuardian:
         if trouble is not None and not self._gave_up:
             self._gave_up = True
             raise GuardError(trouble)
-        return self._fleet.take_put_back() and not self._gave_up
+        if self._gave_up or self._is_ending:
+            return False
+        self._pause()
+        return not self._is_paused and self._fleet.take_put_back()
 
     def restore(self) -> tuple[Restored, ...]:
-        """Have all limits put back; what became of each. Where an agent is gone, none is needed any more."""
+        """Have all limits put back; what became of each. Where an agent is gone, its node is looked at anew."""
         fleet = self._fleet
         if (trouble := fleet.trouble) is None:
             answers = fleet.do(Deed.RESTORE, to=fleet.reachable)
         else:
             self._gave_up = True
             answers = fleet.end(trouble)
+            gone = [agent for agent in fleet.agents if not (_answered(answers, agent) or agent.restored)]
+            for number, restored in (self._look(gone) if gone else {}).items():
+                fleet.agents[number].restored = restored
         return tuple(
             one
             for agent in fleet.agents
             for one in _restored(agent, answers.get(agent.number), is_asked=fleet.over is None)
         )
+
+    def _pause(self) -> None:
+        """While agents are not heard, have the limits of all others put back."""
+        fleet, was_paused = self._fleet, self._is_paused
+        self._is_paused = bool(fleet.unheard)
+        if self._is_paused and not was_paused:
+            fleet.do(Deed.RESTORE, to=[number for number in fleet.reachable if number not in fleet.unheard])
 
     def _carry_out(self, what: Deed, caps_w: Sequence[float | None]) -> None:
         fleet, at, caps = self._fleet, 0, {}
@@ -93,10 +111,21 @@ class ClusterGuardian:
         every = [agent.number for agent in fleet.agents if agent.ended_s is None]
         if self._is_ending:
             raise GuardError("the job has ended on a node, so no limit is set on the others any more")
+        if what is Deed.SET and self._is_paused:  # it is asked for again once they are heard
+            return
         within_s = WITHIN_S if what is Deed.SET else BEGINNING_S
         answers = fleet.do(what, caps if what is Deed.SET else None, to=every, within_s=within_s)
         if fleet.joiner is not None:
             fleet.joiner.drop_before(fleet.now())
+        unheard = [
+            agent
+            for agent in (fleet.agents[number] for number in every)
+            if agent.number not in answers and agent.number in fleet.silent and agent.gone is None
+        ]
+        if what is Deed.SET and unheard and fleet.trouble is None:
+            fleet.wait_for(agent.number for agent in unheard if agent.ended_s is None)
+            self._pause()
+            return
         for agent in (fleet.agents[number] for number in every):
             answer = answers.get(agent.number)
             if agent.ended_s is not None:  # meanwhile: its limits are back
@@ -106,6 +135,10 @@ class ClusterGuardian:
                 raise GuardError(f"{agent.name}: {why}; the limits of all nodes are put back")
             if answer.fault is not None:
                 raise _ERRORS.get(answer.fault, GuardError)(f"{agent.name}: {answer.why}")
+
+
+def _answered(answers: Mapping[int, Done], agent: Agent) -> tuple[Restored, ...]:
+    return answers[agent.number].restored if agent.number in answers else ()
 
 
 def _restored(agent: Agent, answer: Done | None, *, is_asked: bool) -> tuple[Restored, ...]:

@@ -2,11 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from autocap.clock import RunClock
+from autocap.cluster import aftermath
+from autocap.cluster.aftermath import Reopen
+from autocap.cluster.agents import Agent
 from autocap.cluster.counting import ClusterCounter, of_agents
 from autocap.cluster.device import ClusterDevice, ClusterSampler, ClusterSource
 from autocap.cluster.fleet import Channel, Fleet
@@ -15,8 +18,9 @@ from autocap.cluster.protocol import Begin, Target
 from autocap.config import NODE_POWER, RunConfig
 from autocap.devices import node as node_power
 from autocap.devices.base import CheckCaps, PowerSource, Tunable
+from autocap.errors import EngineUnavailable
 from autocap.events import ActuatorChosen
-from autocap.guardian import Guardian
+from autocap.guardian import Guardian, Restored
 from autocap.job.attached import AttachedJob, FollowedJob
 from autocap.job.processes import ProcessId, identify
 from autocap.job.signals import SignalClock
@@ -32,13 +36,24 @@ _ANSWER_S, _LAST_ANSWER_S = 60.0, 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
     """How messages reach a job's nodes. names: of these, in the order of their agents' numbers; none, and the target
-    without its job's id, where they are known once it runs. open: starts the agents. for_workers: what a child needs in
+    without its job's id, where they are known once it runs. open: starts the agents. reopen: starts other ones on some
+    nodes. for_workers: what a child needs in
     its environment so that its processes on the nodes have some settings in theirs; `None` where they inherit it."""
 
     target: Target
     names: tuple[str, ...]
     open: Callable[[], Channel]
+    reopen: Reopen | None = None
     for_workers: Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]] | None = None
+
+
+def nowhere(why: EngineUnavailable) -> "ClusterPlace":
+    """The place of a command whose nodes cannot be told, so that it runs untuned."""
+
+    def refuse() -> Channel:
+        raise why
+
+    return ClusterPlace(Carrier(target=Target(engine="", job=""), names=(), open=refuse))
 
 
 class ClusterJob(FollowedJob):
@@ -87,6 +102,7 @@ class ClusterPlace:
         self._fleet: Fleet | None = None
         self._counter: ClusterCounter | None = None
         self._runs_already = False
+        self._clock: SignalClock | None = None
 
     def job(self, stack: ExitStack) -> JobThere:
         """As Place has it."""
@@ -97,6 +113,7 @@ class ClusterPlace:
 
     def source(self, config: RunConfig, clock: SignalClock, check: CheckCaps, owner_uid: int | None) -> ClusterSource:
         """The agents are started here, before the job is."""
+        self._clock = clock
         with clock.lifted():  # what carries the messages is to feel it when it is asked to end
             channel = self._carrier.open()
         self._fleet = fleet = Fleet(channel, clock, self._carrier.names, pause=time.sleep)
@@ -132,7 +149,7 @@ class ClusterPlace:
             for number, found in enumerate(fleet.found or ())
         )
         return Actuation(
-            name="agents", gpus=device.gpus, guardian=lambda job: ClusterGuardian(fleet), of_nodes=of_nodes
+            name="agents", gpus=device.gpus, guardian=lambda job: ClusterGuardian(fleet, self._look), of_nodes=of_nodes
         )
 
     def sampler(
@@ -148,6 +165,17 @@ class ClusterPlace:
         assert self._fleet is not None
         assert isinstance(device, ClusterDevice)
         return ClusterSampler(self._fleet, device, steps, pace)
+
+    def _look(self, gone: Sequence[Agent]) -> Mapping[int, tuple[Restored, ...]]:
+        reopen, clock = self._carrier.reopen, self._clock
+        if reopen is None or clock is None:
+            return {}
+
+        def opened(nodes: Sequence[str]) -> Channel:
+            with clock.lifted():
+                return reopen(nodes)
+
+        return aftermath.settled(gone, self._target(), opened, clock, time.sleep)
 
     def _tell(self, counted: bool) -> None:
         if self._fleet is not None:

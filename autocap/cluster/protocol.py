@@ -22,7 +22,7 @@ from autocap.guardian import Restored
 from autocap.records import GpuInfo, SensorInfo
 from autocap.runlog.codec import decode, encode
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 1 << 20  # of a line
 _TO, _SAYS = "to", "says"
 
@@ -74,6 +74,20 @@ class Word:
     interval_s: float
     counted: bool
     since: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """To an agent of a later step, instead of `Begin`: an earlier one on its node is gone. What that left is to be put
+    back, and what is read then is answered with `Done`.
+
+    kind, uuids, original_w: of the devices, and the limits found on them, watts, as the earlier one said in `Found`.
+    """
+
+    target: Target
+    kind: str
+    uuids: tuple[str, ...]
+    original_w: tuple[float | None, ...]
 
 
 class Deed(StrEnum):
@@ -133,13 +147,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """From an agent: the answer to a Word. heard_s, said_s: when it came and when this was sent. put_back: whether its
-    limits were, or may have been, put back since the last answer."""
+    """From an agent: the answer to a Word. heard_s, said_s: when it came and when this was sent. put_backs: as in
+    Rows."""
 
     number: int
     heard_s: float
     said_s: float
-    put_back: bool = False
+    put_backs: int = 0
 
 
 class Fault(StrEnum):
@@ -153,8 +167,8 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """From an agent: the answer to a Do. fault, why: `None` where it was done. restored: of RESTORE and END, what
-    became of each limit."""
+    """From an agent: the answer to a Do, or to a Settle, of number 0. fault, why: `None` where it was done. restored:
+    of RESTORE, END and Settle, what became of each limit."""
 
     number: int
     fault: Fault | None = None
@@ -198,13 +212,30 @@ class Lost:
     why: str
 
 
-ToAgent = Begin | Word | Do | Share
+ToAgent = Begin | Settle | Word | Do | Share
 FromAgent = Hello | Found | Rows | Heard | Done | Note | JobEnded | Failed | Listed | Lost | Books
 Message = ToAgent | FromAgent
 
 _KINDS: dict[str, type[Message]] = {
     kind.__name__.lower(): kind
-    for kind in (Begin, Word, Do, Hello, Found, Rows, Heard, Done, Note, JobEnded, Failed, Listed, Lost, Share, Books)
+    for kind in (
+        Begin,
+        Settle,
+        Word,
+        Do,
+        Hello,
+        Found,
+        Rows,
+        Heard,
+        Done,
+        Note,
+        JobEnded,
+        Failed,
+        Listed,
+        Lost,
+        Share,
+        Books,
+    )
 }
 
 

@@ -19,10 +19,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """From an agent: what it has read since the last time. first: the number of the first of these rows, from 0 on."""
+    """From an agent: what it has read since the last time. first: the number of the first of these rows, from 0 on.
+    put_backs: how often its limits were put back so far, or may have been, by who guards them; not as it was told to.
+    A row that shows it is never said without."""
 
     first: int
     rows: tuple[Row, ...]
+    put_backs: int = 0
 
 
 def columns(rows: Rows) -> list[Any]:
@@ -55,13 +58,14 @@ def columns(rows: Rows) -> list[Any]:
             ]
             for row in rows.rows
         ],
+        rows.put_backs,
     ]
 
 
 def rows_of(held: Any) -> Rows:
     """The rows that JSON has so. Raises ValueError or TypeError for what is none."""
-    first, rows = held
-    return Rows(first=int(first), rows=tuple(_row(*row) for row in rows))
+    first, rows, put_backs = held
+    return Rows(first=int(first), rows=tuple(_row(*row) for row in rows), put_backs=int(put_backs))
 
 
 def _row(t_s: float, readings: list[list[Any]], steps: list[Any] | None, node: list[Any] | None) -> Row:

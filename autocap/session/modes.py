@@ -14,7 +14,7 @@ from enum import Enum
 from autocap import events
 from autocap.config import RunConfig
 from autocap.devices.base import DeviceSource, Tunable
-from autocap.errors import AutocapError, DeviceError, DeviceUnavailable
+from autocap.errors import AutocapError, DeviceError, DeviceUnavailable, EngineUnavailable
 from autocap.job import child as child_job
 from autocap.job.child import ChildJob
 from autocap.job.command_path import JobCommand
@@ -167,7 +167,8 @@ def _source_or_why(
     place: Place,
     stack: ExitStack,
 ) -> tuple[DeviceSource | None, str]:
-    """The source of devices, open until the stack closes; where there is none that can be used, the reason.
+    """The source of devices, open until the stack closes; where there is none that can be used, the reason, also where
+    agents cannot be started on the nodes of a job that is to be started.
 
     Raises DeviceError for that where the job is not there yet and --device is not auto, and where nothing but tuning is
     to be done.
@@ -175,6 +176,10 @@ def _source_or_why(
     owner_uid = None if origin is JobOrigin.RUN else os.geteuid()
     try:
         found = place.source(config, clock, checker(config.tune, plan.required_w), owner_uid)
+    except EngineUnavailable as error:
+        if origin is JobOrigin.ATTACH:
+            raise
+        return None, str(error)
     except DeviceError as error:
         none_there = config.device == "auto" and isinstance(error, DeviceUnavailable)
         if origin is JobOrigin.ATTACH or (origin is JobOrigin.RUN and not none_there):

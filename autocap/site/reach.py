@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from autocap.cluster.carriers import ray, slurm
 from autocap.cluster.channel import Channel, EngineJob
+from autocap.cluster.channels import Channels
 from autocap.manager.plan import BudgetPlan
 from autocap.site.opening import Reached
 
@@ -17,8 +18,8 @@ class SlurmReach:
     def __init__(self, job: EngineJob, argv: Sequence[str]) -> None:
         self._job, self._argv = job, tuple(argv)
 
-    def open(self, names: Sequence[str]) -> Channel:
-        return slurm.open_channel(EngineJob(id=self._job.id, nodes=tuple(names)), self._argv)
+    def open(self, names: Sequence[str]) -> Channel | Channels:
+        return slurm.open_channel(self._job.on(names), self._argv)
 
 
 class RayReach:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.nvml_emulation import FileBoard, Machine, machine
+from bench.nvml_emulation.machine import Limits
 
 
 def whole_machine(
@@ -20,13 +21,13 @@ def whole_machine(
     return replace(made, seed=seed, start_s=None, efficiency_spread=spread)
 
 
-def create(places: Sequence[Path], whole: Machine) -> list[FileBoard]:
-    """A board for every node, each with as many of the cards; their time begins now."""
+def create(places: Sequence[Path], whole: Machine, limits: Limits = Limits.SETTABLE) -> list[FileBoard]:
+    """A board for every node, each with as many of the cards; their time begins now. limits: who may set them."""
     each = len(whole.cards) // len(places)
     boards = []
     for number, place in enumerate(places):
         cards = whole.cards[number * each : (number + 1) * each]
-        own = tuple(replace(card, minor_number=index) for index, card in enumerate(cards))
+        own = tuple(replace(card, minor_number=index, limits=limits) for index, card in enumerate(cards))
         boards.append(FileBoard.create(place, replace(whole, cards=own)))
     origin_s = time.monotonic()
     for board in boards:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import pwd
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from autocap.errors import AutocapError
 from autocap.runlog.codec import decode, encode
 from bench.nvml_emulation import SHIM, STATE_VARIABLE
 
+USER = "nobody"
 MARK = "PRETENDED_CLUSTER"  # in the environment of every process of a cluster: its folder
 ROOT = Path(__file__).resolve().parents[2]
 _LONGEST = 40  # bytes of the folder's name: Ray adds 65 to it for its sockets, which may have 107
@@ -23,7 +26,8 @@ class ClusterError(AutocapError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """engine: "slurm" or "ray". nodes, gpus: how many, and how many in each. port: of the first daemon; Slurm's nodes
-    have the following ones. folder: of all of its files."""
+    have the following ones. folder: of all of its files. helper: jobs are USER's, who may set no limit, and
+    root's helper of each node does it."""
 
     engine: str
     nodes: int
@@ -32,6 +36,7 @@ class Cluster:
     spread: float
     port: int
     folder: str
+    helper: bool = False
 
     @property
     def directory(self) -> Path:
@@ -47,12 +52,17 @@ class Cluster:
 
     def on_node(self, name: str) -> dict[str, str]:
         """What the environment of a node's processes holds; PYTHONPATH is to be put before theirs."""
-        return {
+        settings = {
             MARK: self.folder,
             STATE_VARIABLE: str(self.directory / f"{name}.json"),
             "AUTOCAP_STATE_DIR": str(self.directory / f"state-{name}"),
             "PYTHONPATH": os.pathsep.join((str(SHIM), str(ROOT))),
         }
+        return settings | ({"AUTOCAP_HELPER": str(self.helper_folder(name) / "socket")} if self.helper else {})
+
+    def helper_folder(self, name: str) -> Path:
+        """Of the helper of a node."""
+        return self.directory / f"helper-{name}"
 
     def for_user(self) -> dict[str, str]:
         """What the environment of whoever uses the cluster should hold."""
@@ -60,6 +70,12 @@ class Cluster:
         if self.engine == "slurm":
             return own | {"SLURM_CONF": str(self.directory / "slurm.conf")}
         return own | ray_settings(self.directory) | {"RAY_ADDRESS": f"127.0.0.1:{self.port}"}
+
+    def as_user(self, command: Sequence[str]) -> list[str]:
+        """A command as whoever the jobs' user is."""
+        if not self.helper:
+            return list(command)
+        return ["setpriv", f"--reuid={USER}", f"--regid={pwd.getpwnam(USER).pw_gid}", "--clear-groups", *command]
 
     def write(self) -> None:
         (self.directory / _FILE).write_text(json.dumps(encode(self)))

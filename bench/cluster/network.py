@@ -109,7 +109,7 @@ class VirtualAgent:
     story: list[tuple[float, str]] = field(default_factory=list)
     _original_w: tuple[float, ...] = ()
     _holds: bool = False
-    _put_back: bool = False
+    _put_backs: int = 0
     lease: Lease = field(init=False)
     _interval_s: float = 0.1
     _next_row: int = 0
@@ -149,8 +149,10 @@ class VirtualAgent:
                 self.lease.heard(number - since[self.number])
                 self.lease.answer(number, self.clock.now())
                 heard_s = self.own_s()
-                put_back, self._put_back = self._put_back, False
-                self.say(self.number, Heard(number=number, heard_s=heard_s, said_s=heard_s, put_back=put_back))
+                self.say(
+                    self.number,
+                    Heard(number=number, heard_s=heard_s, said_s=heard_s, put_backs=self._put_backs),
+                )
             case Do():
                 self._do(message)
             case _:
@@ -170,7 +172,7 @@ class VirtualAgent:
     def interrupt(self) -> None:
         """Its watchdog puts the limits back."""
         self._restore()
-        self._put_back = True
+        self._put_backs += 1
 
     def _find(self) -> None:
         machine = self.machine
@@ -225,7 +227,7 @@ class VirtualAgent:
         if not self.dead:
             if self.lease.lapses(now_s) and self._holds:
                 self.interrupt()
-            self.say(self.number, Rows(first=self._next_row, rows=(self._row(),)))
+            self.say(self.number, Rows(first=self._next_row, rows=(self._row(),), put_backs=self._put_backs))
             self._next_row += 1
         phase_s = self._interval_s * (self.number % _PHASES) / _PHASES  # not all sample in step
         begun = round((now_s - phase_s) / self._interval_s)

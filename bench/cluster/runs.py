@@ -80,9 +80,8 @@ def allocation(cluster: Cluster) -> Iterator[dict[str, str]]:
         yield up.environment(cluster)
         return
     count, env = str(cluster.nodes), up.environment(cluster)
-    asked = subprocess.run(
-        ["salloc", "--no-shell", "-N", count, "-n", count], env=env, capture_output=True, text=True, timeout=_ALLOCATE_S
-    )
+    ask = cluster.as_user(["salloc", "--no-shell", "-N", count, "-n", count])
+    asked = subprocess.run(ask, env=env, capture_output=True, text=True, timeout=_ALLOCATE_S)
     granted = re.search(r"Granted job allocation (\d+)", asked.stderr)
     if granted is None:
         raise Late(f"salloc gave no nodes: {asked.stderr.strip()}")
@@ -101,7 +100,7 @@ def on_cluster(
     if cluster.engine == "slurm":
         count = str(cluster.nodes)
         module = ("srun", "-N", count, "-n", count, "--cpu-bind=none", sys.executable, "-m", "bench.cluster.job")
-    return _started((*run, *module, *job), allocated, out)
+    return _started(cluster.as_user((*run, *module, *job)), allocated, out, shared=cluster.helper)
 
 
 def on_one_node(board: Path, out: Path, options: Sequence[str], job: Sequence[str]) -> Started:
@@ -121,8 +120,11 @@ def until(holds: Callable[[], object], what: str, within_s: float, every_s: floa
         time.sleep(every_s)
 
 
-def _started(command: Sequence[str], env: Mapping[str, str], out: Path) -> Started:
+def _started(command: Sequence[str], env: Mapping[str, str], out: Path, *, shared: bool = False) -> Started:
+    """shared: another user writes there."""
     out.parent.mkdir(parents=True, exist_ok=True)
+    if shared:
+        out.parent.chmod(0o777)
     with open(_printed(out), "wb") as printed, open(_said(out), "wb") as said:
         process = subprocess.Popen(
             command,

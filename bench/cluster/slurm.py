@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from bench.cluster.layout import Cluster, ClusterError
+from bench.nvml_emulation import CARDS_VARIABLE
 
 _PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}  # Debian packages
 _SBIN = "/usr/sbin"  # not on an ordinary user's path
@@ -35,6 +36,7 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
+GresTypes=gpu
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmdSpoolDir={folder}/spool-%n
@@ -47,7 +49,7 @@ KillWait=5
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 """
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000 Gres=gpu:{gpus}"
 
 
 def missing() -> str | None:
@@ -84,11 +86,13 @@ def _write(cluster: Cluster) -> None:
     host = socket.gethostname().split(".")[0]
     folder = cluster.directory
     nodes = [
-        _NODE.format(name=name, host=host, port=cluster.port + number) for number, name in enumerate(cluster.names, 1)
+        _NODE.format(name=name, host=host, port=cluster.port + number, gpus=cluster.gpus)
+        for number, name in enumerate(cluster.names, 1)
     ]
     user = pwd.getpwuid(os.getuid()).pw_name
     text = _CONF.format(host=host, user=user, folder=folder, port=cluster.port, nodes="\n".join(nodes))
     (folder / "slurm.conf").write_text(text)
+    _write_gpus(cluster)
     (folder / "slurm-state").mkdir()
     for name in cluster.names:
         (folder / f"spool-{name}").mkdir()
@@ -98,11 +102,21 @@ def _write(cluster: Cluster) -> None:
     _write_prolog(cluster)
 
 
+def _write_gpus(cluster: Cluster) -> None:
+    """As Slurm counts them, by the numbers of their files; those of terminals stand in, which are everywhere."""
+    last = cluster.gpus - 1
+    lines = [f"NodeName={name} Name=gpu File=/dev/tty{f'[0-{last}]' if last else '0'}" for name in cluster.names]
+    (cluster.directory / "gres.conf").write_text("\n".join(lines) + "\n")
+
+
 def _write_prolog(cluster: Cluster) -> None:
     """What it prints becomes the environment of a node's tasks."""
     settings = cluster.on_node("$SLURMD_NODENAME")
     lines = ["#!/bin/sh"]
     lines += [f'echo "export {name}={value}"' for name, value in settings.items() if name != "PYTHONPATH"]
+    # As a cgroup that constrains devices: what the step was not given cannot be opened.
+    lines.append('cards="${SLURM_STEP_GPUS:-$SLURM_JOB_GPUS}"')
+    lines.append(f'[ -z "$cards" ] || echo "export {CARDS_VARIABLE}=$cards"')
     lines.append(f'echo "export PYTHONPATH={settings["PYTHONPATH"]}${{PYTHONPATH:+:$PYTHONPATH}}"')
     prolog = cluster.directory / "task_prolog"
     prolog.write_text("\n".join(lines) + "\n")

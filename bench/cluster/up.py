@@ -10,9 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
-from bench.cluster import boards, processes, ray_nodes, slurm
+from bench.cluster import boards, helpers, processes, ray_nodes, slurm
 from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
 from bench.nvml_emulation import FileBoard
+from bench.nvml_emulation.machine import Limits
 
 ENGINES = {"slurm": slurm, "ray": ray_nodes}
 _PORTS, _DRAWS = range(20_000, 32_000), 200  # below those that the system gives away
@@ -35,6 +36,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--spread", type=share, default=0.03, metavar="S", help="of the cards' efficiency, a share (default: 3%%)"
     )
     parser.add_argument(
+        "--helper", action="store_true", help="jobs are nobody's, and root's helper on each node sets limits; as root"
+    )
+    parser.add_argument(
         "--profile", default="quadro-rtx-6000/resnet50", metavar="P", help="of cards and job (default: %(default)s)"
     )
 
@@ -43,6 +47,8 @@ def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
     """The cluster that the options ask for, with ports that are free."""
     if args.nodes < 1 or args.gpus < 1:
         raise ClusterError(f"{args.nodes} nodes of {args.gpus} GPUs were asked for; a cluster has 1 or more of each")
+    if args.helper and (os.geteuid() != 0 or args.engine != "slurm"):
+        raise ClusterError("--helper was given; that needs root, whose helper it is, and --engine slurm")
     return Cluster(
         engine=args.engine,
         nodes=args.nodes,
@@ -51,6 +57,7 @@ def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
         spread=args.spread,
         port=_free_ports(args.nodes + 1),
         folder=str(directory.resolve()),
+        helper=args.helper,
     )
 
 
@@ -65,6 +72,8 @@ def start(cluster: Cluster) -> None:
     new_boards(cluster)
     with ExitStack() as undo:
         undo.callback(processes.end, cluster)
+        if cluster.helper:
+            helpers.start(cluster)
         engine.start(cluster)
         undo.pop_all()
 
@@ -79,7 +88,7 @@ def new_boards(cluster: Cluster, seed: int = 1, arrivals_mw: Sequence[int] | Non
     whole = boards.whole_machine(
         cluster.profile, cards=cards, spread=cluster.spread, seed=seed, arrivals_mw=arrivals_mw
     )
-    return boards.create(cluster.boards, whole)
+    return boards.create(cluster.boards, whole, Limits.ROOTS if cluster.helper else Limits.SETTABLE)
 
 
 def stop(cluster: Cluster) -> None:

@@ -13,10 +13,11 @@ PYTHONPATH (`environment` does both); every process that imports pynvml then mee
 """
 
 from bench.nvml_emulation.board import FileBoard, MemoryBoard
-from bench.nvml_emulation.install import SHIM, STATE_VARIABLE, emulated, environment, times
+from bench.nvml_emulation.install import CARDS_VARIABLE, SHIM, STATE_VARIABLE, emulated, environment, times
 from bench.nvml_emulation.machine import Card, Change, Episode, Fault, Limits, Machine, Steps, Trouble, Way, machine
 
 __all__ = [
+    "CARDS_VARIABLE",
     "SHIM",
     "STATE_VARIABLE",
     "Card",

@@ -13,6 +13,7 @@ from bench.nvml_emulation.metered import COST_VARIABLE, MeteredLibrary
 
 SHIM = Path(__file__).parent / "shim"
 STATE_VARIABLE = "AUTOCAP_EMULATED_NVML"
+CARDS_VARIABLE = "EMULATED_NVML_CARDS"  # numbers of those that may be opened, by comma; all unless it is set
 _EPOCH_S = 1_700_000_000.0  # time 0 of a virtual clock, by the driver's stamps
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,10 +62,16 @@ def put(module: Any, library: EmulatedLibrary, board: Board) -> None:
 def install(module: object) -> None:
     """For the shim: put the machine that the environment names beneath a pynvml that was just imported."""
     board = FileBoard(Path(os.environ[STATE_VARIABLE]))
-    library = EmulatedLibrary(board, shared_clock(board))
+    library = EmulatedLibrary(board, shared_clock(board), visible=_visible())
     if COST_VARIABLE in os.environ:
         library = MeteredLibrary(board, shared_clock(board), Path(os.environ[COST_VARIABLE]))
     put(module, library, board)
+
+
+def _visible() -> list[int] | None:
+    """The cards that CARDS_VARIABLE leaves, as a cgroup would; `None` for all."""
+    given = os.environ.get(CARDS_VARIABLE)
+    return None if given is None else [int(number) for number in given.split(",") if number]
 
 
 def shared_clock(board: FileBoard) -> Clock:

@@ -27,6 +27,7 @@ class EmulatedLibrary(Functions):
     """Stands where pynvml keeps the loaded library; attributes are its functions.
 
     clock: the machine's time. pause: waits for some seconds. wall_s: behind the driver's stamps, seconds since 1970.
+    visible: the only cards that this process may open; `None` for all.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class EmulatedLibrary(Functions):
         clock: Clock,
         pause: Callable[[float], object] = time.sleep,
         wall_s: Callable[[], float] = time.time,
+        visible: Sequence[int] | None = None,
     ) -> None:
         super().__init__(board, clock, pause)
+        self._visible = visible
         self._wall_s = wall_s
         self._physics: Physics | None = None
         self._first = 0  # of the cards that the physics has, this machine's
@@ -58,24 +61,29 @@ class EmulatedLibrary(Functions):
         text.value = self._machine.driver_version.encode()
 
     def _nvmlDeviceGetCount_v2(self, count: Any) -> None:
-        write_to(count, len(self._machine.cards))
+        write_to(count, len(self._cards))
 
     def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> None:
-        if not 0 <= number_of(index) < len(self._machine.cards):
+        if not 0 <= number_of(index) < len(self._cards):
             raise Failed(_INVALID)
-        ctypes.c_void_p.from_buffer(handle._obj).value = number_of(index) + 1
+        ctypes.c_void_p.from_buffer(handle._obj).value = self._cards[number_of(index)] + 1
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> None:
-        for index, card in enumerate(self._machine.cards):
-            if card.uuid.encode() == uuid.value:
+        for index in self._cards:
+            if self._machine.cards[index].uuid.encode() == uuid.value:
                 ctypes.c_void_p.from_buffer(handle._obj).value = index + 1
                 return
         raise Failed(_NOT_FOUND)
 
+    @property
+    def _cards(self) -> Sequence[int]:
+        every = range(len(self._machine.cards))
+        return every if self._visible is None else [card for card in self._visible if card in every]
+
     # What a card is.
 
     def _nvmlDeviceGetIndex(self, handle: Any, index: Any) -> None:
-        write_to(index, gpu_of(handle))
+        write_to(index, self._cards.index(gpu_of(handle)))
 
     def _nvmlDeviceGetUUID(self, handle: Any, text: Any, length: Any) -> None:
         text.value = self._card(handle).uuid.encode()

@@ -35,6 +35,7 @@ from autocap.progress.counter import IterationCounter
 from autocap.session.actuating import Actuation
 from bench.faults.virtual import Unwatched
 from bench.nvml_emulation import Steps, machine, times
+from bench.nvml_emulation.board import requested
 from tests.doubles.nvml_stand import Stand, stand
 
 CAPS_W = (200.0, 190.0)
@@ -231,9 +232,35 @@ def test_silence_puts_back_again_and_again_and_is_told_with_the_next_answer(play
         assert play.limits_w == ARRIVALS_W
         play.word()
         play.word()
-        heard = [each.put_back for each in play.said if isinstance(each, Heard)][-2:]
-        assert heard == [True, False]
+        heard = [each.put_backs for each in play.said if isinstance(each, Heard)][-2:]
+        assert heard == [number, number]
     assert not play.agent.is_leaving
+
+
+def test_a_row_that_shows_a_limit_that_was_put_back_is_never_said_without(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    play.advance(1.0, words=True)
+    said, told = len(play.said), []
+
+    def beat(job: NodeJob) -> bool:  # as of a helper that was started anew: it has put back, and says so when asked
+        told.append(play.limits_w == ARRIVALS_W)
+        return told.count(True) == 1 and told[-1]
+
+    monkeypatch.setattr(NodeJob, "beat", beat)
+    for gpu, limit_w in enumerate(ARRIVALS_W):
+        mw, t_s = round(1000 * limit_w), play.stand.clock.now()
+        play.stand.board.update(lambda state, gpu=gpu, mw=mw, t_s=t_s: requested(state, gpu, mw, t_s))  # type: ignore[misc]
+    play.advance(1.0, words=True)
+    showing = [
+        rows.put_backs
+        for rows in play.said[said:]
+        if isinstance(rows, Rows)
+        and any(reading.requested_w in ARRIVALS_W for row in rows.rows for reading in row.readings)
+    ]
+    assert showing
+    assert set(showing) == {1}
 
 
 def test_words_of_a_controller_that_hears_nothing_hold_no_limit(play: Play) -> None:

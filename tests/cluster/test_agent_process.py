@@ -109,7 +109,7 @@ def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint
     controller.agent.send_signal(signal.SIGSTOP)
     until(lambda: node.is_back, WAIT_S)
     controller.agent.send_signal(signal.SIGCONT)
-    until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said), WAIT_S)
+    until(lambda: any(isinstance(each, Heard) and each.put_backs for each in controller.said), WAIT_S)
     until(lambda: controller.caps(node), WAIT_S)
     ends_by(signal.SIGINT, node, controller)
 
@@ -119,9 +119,9 @@ def test_silence_puts_back_words_that_return_let_caps_be_set_again_and_a_long_on
     for _ in range(2):
         controller.silent.set()
         until(lambda: node.is_back, WAIT_S)
-        before = len(controller.said)
+        before = [each.put_backs for each in controller.said if isinstance(each, Heard)][-1]
         controller.silent.clear()
-        until(lambda: any(isinstance(each, Heard) and each.put_back for each in controller.said[before:]), WAIT_S)  # noqa: B023
+        until(lambda: any(isinstance(each, Heard) and each.put_backs > before for each in controller.said), WAIT_S)  # noqa: B023
         until(lambda: controller.caps(node), WAIT_S)
     controller.silent.set()
     assert controller.agent.wait(WAIT_S) == 0

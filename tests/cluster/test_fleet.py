@@ -100,6 +100,78 @@ def test_a_late_node_makes_a_gap_and_comes_back() -> None:
         assert [reading.power_w for reading in later.readings] == [200.0] * 6
 
 
+@pytest.mark.parametrize("stopped_s", [2.8, 30.0])
+def test_an_agent_that_stands_still_comes_back_and_meanwhile_all_limits_are_as_found(stopped_s: float) -> None:
+    world = World.of(3, SLOW)
+    device = world.device()
+    with ClusterGuardian(world.fleet) as guardian:
+        guardian.set_caps((150.0,) * 6)
+        sampled(world, 2.0, device, guardian)
+        world.agents[1].dead = True
+        world.agents[1].machine.set_caps((250.0, 250.0))  # its watchdog
+        for number in (0, 2):
+            assert world.machine(number).caps_w == (150.0, 150.0)
+        began_s = world.clock.now()
+        sampler, samples = ClusterSampler(world.fleet, device, lambda: None, lambda: PACE_S), []
+        while world.clock.now() < began_s + stopped_s:
+            world.clock.pause(PACE_S)
+            guardian.beat()
+            samples += sampler.samples()
+        for number in (0, 2):
+            assert world.machine(number).caps_w == (250.0, 250.0)
+            (back_s,) = [t_s for t_s, what in world.agents[number].story if what == "back"]
+            assert back_s - began_s < 3.0
+        guardian.set_caps((140.0,) * 6)  # is asked for again, once it is heard
+        assert world.machine(0).caps_w == (250.0, 250.0)
+        assert not any(sample.t_s > began_s + 2.5 for sample in samples)
+        world.agents[1].dead = False
+        beats = []
+        for _ in range(8):
+            beats.append(guardian.beat())
+            if beats[-1]:
+                guardian.set_caps((150.0,) * 6)
+            assert {reading.requested_w for sample in sampler.samples() for reading in sample.readings} <= {150.0}
+            world.clock.pause(0.2)
+        assert beats.count(True) == 1
+        assert [world.machine(number).caps_w for number in range(3)] == [(150.0, 150.0)] * 3
+        (note,) = world.fleet.notes()
+        assert note.startswith("node2: nothing was heard from its agent for ")
+
+
+def test_a_set_that_a_silent_agent_does_not_answer_is_put_off_and_not_the_end() -> None:
+    world = World.of(2)
+    device = world.device()
+    with ClusterGuardian(world.fleet) as guardian:
+        sampled(world, 1.0, device, guardian)
+        world.agents[1].dead = True
+        guardian.set_caps((150.0,) * 4)
+        assert world.machine(0).caps_w == (250.0, 250.0)
+        world.agents[1].dead = False
+        sampled(world, 1.0, device, guardian)
+        guardian.set_caps((150.0,) * 4)
+        assert world.machine(1).caps_w == (150.0, 150.0)
+
+
+def test_limits_that_were_put_back_are_heard_of_before_a_sample_shows_them() -> None:
+    world = World.of(3, SLOW)
+    device = world.device()
+    with ClusterGuardian(world.fleet) as guardian:
+        guardian.set_caps((150.0,) * 6)
+        sampled(world, 2.0, device, guardian)
+        world.agents[2].interrupt()
+        sampler, heard, seen = ClusterSampler(world.fleet, device, lambda: None, lambda: PACE_S), [], []
+        for _ in range(20):
+            world.clock.pause(PACE_S)
+            seen += [reading.requested_w for sample in sampler.samples() for reading in sample.readings]
+            if world.fleet.was_put_back and not heard:  # as a runner, that beats less often than it samples
+                world.clock.pause(0.3)
+                seen += [reading.requested_w for sample in sampler.samples() for reading in sample.readings]
+                heard.append(guardian.beat())
+                guardian.set_caps((150.0,) * 6)
+        assert heard == [True]
+        assert set(seen) == {150.0}
+
+
 def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
     world = World.of(4, SLOW)
     device = world.device()
@@ -108,8 +180,8 @@ def test_a_lost_node_ends_the_tuning_and_all_others_put_back() -> None:
         sampled(world, 2.0, device, guardian)
         world.agents[2].dead = True
         dead_s = world.clock.now()
-        with pytest.raises(GuardError, match="node3"):
-            sampled(world, 5.0, device, guardian)
+        with pytest.raises(GuardError, match="node3 for 60 s"):
+            sampled(world, 65.0, device, guardian)
         began_s = world.clock.now()
         restored = guardian.restore()
         assert world.clock.now() - began_s < 0.5  # the lost one is told, and not waited for
@@ -132,7 +204,7 @@ def test_a_lost_node_ends_the_observing_as_well() -> None:
     sampled(world, 2.0, device)
     world.agents[2].dead = True
     with pytest.raises(DeviceError, match="node3"):
-        sampled(world, 5.0, device)
+        sampled(world, 65.0, device)
     world.go_on(1.0)
     assert all(agent.dead for agent in world.agents)
     assert sampled(world, 2.0, device) == []
@@ -172,17 +244,6 @@ def test_one_nodes_refusal_is_told_with_its_name(fault: Fault, error: type[Excep
     world.agents[1].refuses = fault
     with ClusterGuardian(world.fleet) as guardian, pytest.raises(error, match="node2: its devices take none"):
         guardian.set_caps((150.0,) * 6)
-
-
-def test_an_agent_that_does_not_answer_is_given_up_on() -> None:
-    world = World.of(2)
-    world.device()
-    with ClusterGuardian(world.fleet) as guardian:
-        world.agents[1].dead = True
-        began_s = world.clock.now()
-        with pytest.raises(GuardError, match="node2"):
-            guardian.set_caps((150.0,) * 4)
-        assert world.clock.now() - began_s < 2.1
 
 
 def test_devices_that_differ_share_the_range_that_all_accept() -> None:

@@ -7,15 +7,17 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from autocap.cli import slurm_books
 from autocap.cluster.carriers import slurm
-from autocap.cluster.channel import EngineJob
-from autocap.cluster.protocol import Deed, Do, Done, Hello, Lost
+from autocap.cluster.channel import Channel, EngineJob
+from autocap.cluster.channels import Channels
+from autocap.cluster.protocol import Deed, Do, Done, Heard, Hello, Lost
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.slurm import energy_plugins, why_not_alone
 from tests.cluster.fake_slurm import fake_slurm, missing
@@ -121,12 +123,109 @@ def test_a_job_that_cannot_be_joined_says_why(cluster: dict[str, str], tmp_path:
 
 
 def test_without_a_job_or_slurm_it_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not inside a Slurm job; name one with --job ID"):
+    with pytest.raises(UsageError, match="not inside a Slurm job; start it in one, with sbatch or salloc"):
         slurm.find(None, {})
     with pytest.raises(UsageError, match="--job node1: not the id of a Slurm job"):
         slurm.find("node1", {})
     with pytest.raises(EngineUnavailable, match="there is no srun on PATH"):
         slurm.find("1", {"PATH": str(tmp_path)})
+
+
+# What Slurm 22.05 prints: squeue of an array and of a heterogeneous job, scontrol of jobs that asked in several ways.
+ARRAY = [f"2438700{4 + n % 4}|RUNNING|{os.geteuid()}|node{1 + n // 3}|24387004_{n}" for n in (1, 2, 3, 4)]
+PARTS = [f"2438700{8 + n}|RUNNING|{os.geteuid()}|node{1 + n}|24387008+{n}" for n in (0, 1)]
+ALIKE = "     Nodes=node[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:2(IDX:0-1)\n"
+MIXED = (
+    "     Nodes=node1 CPU_IDs=1 Mem=0 GRES=gpu:a100:2(IDX:0-1),gpu:v100:2(IDX:2-3)\n"
+    "     Nodes=node2 CPU_IDs=1 Mem=0 GRES=gpu:1(IDX:0)\n     Nodes=node3 CPU_IDs=1 Mem=0 GRES=gpu:4(IDX:0-3)\n"
+)
+NONE = "     Nodes=node[1-2] CPU_IDs=0-1 Mem=0 GRES=\n"
+
+
+class Answers:
+    """Slurm's commands, as `slurm.ask` has their answers."""
+
+    def __init__(self, jobs: list[str], details: str = "") -> None:
+        self._jobs, self._details = jobs, details
+
+    def __call__(self, environ: object, *argv: str) -> str:
+        if argv[0] == "squeue":
+            number = next(word for word in argv if word.startswith("--jobs=")).partition("=")[2]
+            array, _, element = number.partition("_")
+            rows = [row for row in self._jobs if not element or row.endswith(f"|{number}")]
+            return "\n".join(row for row in rows if array in row or element)
+        if "hostnames" in argv:
+            return {"node[1-2]": "node1 node2", "node[1-3]": "node1 node2 node3"}.get(argv[-1], argv[-1])
+        return self._details
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
+    monkeypatch.setattr(slurm.shutil, "which", lambda program, path: program)
+    return lambda made: monkeypatch.setattr(slurm, "ask", made)
+
+
+def test_each_element_of_an_array_finds_itself_also_the_last_one(answers: Callable[[Answers], None]) -> None:
+    answers(Answers(ARRAY))
+    for element, raw in ((1, "24387005"), (4, "24387004")):
+        environ = {"SLURM_JOB_ID": raw, "SLURM_ARRAY_JOB_ID": "24387004", "SLURM_ARRAY_TASK_ID": str(element)}
+        found = slurm.find(None, environ)
+        assert (found.id, found.nodes) == (raw, (f"node{1 + element // 3}",))
+    with pytest.raises(EngineUnavailable, match=r"24387004 is an array of 4; name one of them, such as 24387004_1$"):
+        slurm.find("24387004", {})
+
+
+def test_a_heterogeneous_job_is_refused_in_a_sentence(answers: Callable[[Answers], None]) -> None:
+    answers(Answers(PARTS))
+    with pytest.raises(
+        EngineUnavailable, match=r"^Slurm's job 24387008 is heterogeneous, which cannot be tuned as one"
+    ):
+        slurm.find(None, {"SLURM_JOB_ID": "24387008"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "details", "steps"),
+    [
+        ("node[1-2]", ALIKE, [("node1,node2", "--gres=gpu:2", "0")]),
+        ("node[1-2]", NONE, [("node1,node2", None, "0")]),
+        ("node[1-3]", MIXED, [("node1,node3", "--gres=gpu:4", "0"), ("node2", "--gpus=1", "2")]),
+    ],
+)
+def test_a_step_asks_for_all_gpus_of_the_job(
+    answers: Callable[[Answers], None],
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: str,
+    details: str,
+    steps: list[tuple[str, str | None, str]],
+) -> None:
+    answers(Answers([f"7|RUNNING|{os.geteuid()}|{nodes}|7"], details))
+    asked: list[tuple[str, str | None, str]] = []
+
+    class Step:
+        def __init__(self, argv: list[str], job: EngineJob, **rest: object) -> None:
+            self.job = job
+            gpus = next((word for word in argv if word.startswith(("--gres", "--gpus"))), None)
+            where = next(word for word in argv if word.startswith("--nodelist")).partition("=")[2]
+            asked.append((where, gpus, argv[argv.index("autocap-agent") + 1]))
+
+        def leave(self) -> None:
+            pass
+
+    monkeypatch.setattr(slurm, "Channel", Step)
+    slurm.open_channel(slurm.find("7", {}), environ={})
+    assert asked == steps
+
+
+def test_channels_number_the_agents_of_all_steps(tmp_path: Path) -> None:
+    parts = [EngineJob(id="1", nodes=("a", "c")), EngineJob(id="1", nodes=("b",))]
+    agent = "import sys\nfor line in sys.stdin: print(f'{sys.argv[1]}: ' + line, end='', flush=True)"
+    opened = [Channel((sys.executable, "-c", agent, str(n)), job=part) for n, part in ((1, parts[0]), (0, parts[1]))]
+    with closing(Channels(opened, EngineJob(id="1", nodes=("a", "c", "b")))) as channels:
+        channels.send(Heard(number=1, heard_s=0.0, said_s=0.0), (1,))
+        channels.send(Heard(number=2, heard_s=0.0, said_s=0.0), (2,))
+        heard: list[tuple[int, object]] = []
+        until(lambda: heard.extend(channels.receive()) or len(heard) == 2, "both")
+        assert sorted((number, message.number) for number, message in heard) == [(1, 1), (2, 2)]  # type: ignore[attr-defined]
 
 
 def test_what_srun_says_of_single_agents_is_understood() -> None:

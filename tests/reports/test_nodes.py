@@ -1,9 +1,12 @@
 """A job on several nodes: a row a node in the report, and each device's node in the result."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
 
 from autocap.reports.summary.record import DeviceSummary, GpuSummary
-from autocap.reports.wording import limits
+from autocap.reports.wording import granted, limits
 
 
 def gpu(index: int, node: str, *, restored: bool | None = True, original_w: float | None = 250.0) -> GpuSummary:
@@ -48,3 +51,19 @@ def test_one_machine_has_no_such_table() -> None:
     device = DeviceSummary(kind="nvml", emulated=False, gpus=(replace(gpu(0, "a"), node=""),))
     assert limits.of_nodes(device) is None
     assert limits.of_devices(device).rows[0][0] == "0"
+
+
+@pytest.mark.parametrize(
+    ("fates", "said"),
+    [
+        ((True, True), "the limit found on arrival was put back"),
+        ((True, None), "and what became of the limit found on arrival is not known of 1 of 2 GPUs"),
+        ((True, False), "the limit found on arrival is not on record as put back everywhere"),
+    ],
+)
+def test_only_what_was_read_is_said_to_be_back(fates: tuple[bool | None, ...], said: str) -> None:
+    gpus = tuple(
+        replace(gpu(index, "a", restored=fate), cap_final_w=None if fate is None else 250.0)
+        for index, fate in enumerate(fates)
+    )
+    assert granted.back(SimpleNamespace(device=SimpleNamespace(gpus=gpus))) == said  # type: ignore[arg-type]

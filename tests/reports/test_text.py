@@ -16,6 +16,7 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
+    LimitRestored,
     NodeMetered,
     ProgramFound,
     RunEnded,
@@ -46,7 +47,10 @@ EVENTS: dict[str, list[Event]] = {}  # of each summary here
 
 
 def _summary(events: list[Event], name: str) -> Summary:
-    EVENTS[name] = events
+    """Of a run that put its limits back as it ended."""
+    gpus = [gpu for event in events if isinstance(event, DeviceFound) for gpu in event.gpus]
+    back = [LimitRestored(t_s=events[-1].t_s, uuid=gpu.uuid, final_w=260.0, restored=True) for gpu in gpus]
+    EVENTS[name] = events = [*events[:-1], *back, events[-1]]
     return replace(summarise(events), started_at=name)
 
 
@@ -76,6 +80,15 @@ def test_a_report_without_a_kept_cap_says_why_and_where_to_read_on(summary: Summ
     whole = "\n".join(lines(_summary([*before, put_back, end], "put back")))
     said = "no cap was kept, the limit found on arrival was put back: not better beyond its error: eds 1.00 ± 0.01"
     assert f"{said} (`autocap help no-cap-kept` goes through the reasons)" in whole
+
+
+def test_a_cap_that_was_lost_before_the_end_of_the_job_is_not_said_to_be_kept(summary: Summary) -> None:
+    lost = replace(summary, ended_because="node2: Slurm says: Killed")
+    for one, kept in ((summary, ""), (lost, " until the tuning ended")):
+        shown = lines(one)
+        assert f"W{kept}: " in shown[0]
+        assert any(line.startswith("kept ") and f" W{kept}: " in line for line in shown)
+        assert any(line.endswith(f"kept, confirmed{kept}") for line in shown)
 
 
 def test_emulated_power_is_labelled_wherever_it_is_shown(summary: Summary) -> None:

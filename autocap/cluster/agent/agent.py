@@ -18,11 +18,13 @@ from autocap.cluster.protocol import (
     JobEnded,
     Message,
     Note,
+    Settle,
     Word,
 )
 from autocap.cluster.rows import Row, Rows
 from autocap.errors import AutocapError, GuardError, LimitNotPermitted, LimitRefused
 from autocap.guardian import Restored
+from autocap.records import same_limit
 
 if TYPE_CHECKING:
     from autocap.cluster.agent.node_job import NodeJob
@@ -51,7 +53,8 @@ class Agent:
         self._here: NodeJob | None = None
         self._word = Word(number=0, interval_s=_LATER_S, counted=True)
         self._done: Done | None = None  # the last one
-        self._is_set = self._put_back = False
+        self._is_set, self._put_backs = False, 0
+        self._caps_w: tuple[float, ...] = ()  # that should hold, once some are set
         self._rows: list[Row] = []
         self._first = 0  # the number of the first of them
         self._noted: set[str] = set()
@@ -88,6 +91,8 @@ class Agent:
                 self._do(message)
             case Begin() if self._preparation is None and self._here is None:
                 self._preparation = self._start(message)
+            case Settle() if self._preparation is None and self._here is None:
+                self._settle(message)
 
     def due(self) -> None:
         """Do what is due by now."""
@@ -128,8 +133,8 @@ class Agent:
         if self._number < len(word.since):
             self._lease.heard(word.number - word.since[self._number])
         self._lease.answer(word.number, heard_s)
-        put_back, self._put_back = self._put_back, False
-        self._say(Heard(number=word.number, heard_s=heard_s, said_s=self._clock.now(), put_back=put_back))
+        said_s = self._clock.now()
+        self._say(Heard(number=word.number, heard_s=heard_s, said_s=said_s, put_backs=self._put_backs))
 
     def _do(self, do: Do) -> None:
         if self._done is not None and do.number <= self._done.number:
@@ -149,7 +154,7 @@ class Agent:
                     self._ready().rehearse()
                 case Deed.SET:
                     self._again_s, here = None, self._ready()
-                    self._is_set = True
+                    self._is_set, self._caps_w = True, do.caps_w
                     here.set_caps(do.caps_w)
                 case Deed.RESTORE:
                     restored = self._put_all_back()
@@ -162,6 +167,15 @@ class Agent:
             return Done(number=do.number, fault=_fault(error), why=str(error) or type(error).__name__)
         return Done(number=do.number, restored=restored)
 
+    def _settle(self, asked: Settle) -> None:
+        from autocap.cluster.agent.settling import settled
+
+        try:
+            self._say(Done(number=0, restored=settled(asked, self._clock)))
+            self.is_leaving = True
+        except Exception as error:  # noqa: BLE001 - the controller is to know, whatever it is
+            self.fail(error)
+
     def _ready(self) -> "NodeJob":
         if self._here is None:
             raise GuardError("the job's devices are not known on this node yet, so no limit is set there")
@@ -170,7 +184,7 @@ class Agent:
         return self._here
 
     def _put_all_back(self) -> tuple[Restored, ...]:
-        self._again_s = None
+        self._again_s, self._caps_w = None, ()
         restored = () if self._here is None else self._here.restore()
         self._is_set = any(one.failure is not None for one in restored)
         if self._is_set:
@@ -180,11 +194,10 @@ class Agent:
     def _do_what_is_due(self) -> None:
         now_s = self._clock.now()
         if self._here is not None and now_s + _EARLY_S >= self._beat_s:  # before anything that may take long
-            self._beat_s = now_s + _BEAT_S
-            self._put_back |= self._here.beat()
+            self._beat(self._here, now_s)
         if self._lease.lapses(now_s) and self._is_set:
             self._put_all_back()
-            self._put_back = True
+            self._put_backs += 1
         if self._lease.is_over(now_s):
             self.leave()
             return
@@ -194,6 +207,10 @@ class Agent:
             self._prepare(self._preparation)
         elif self._here is not None:
             self._look_after(self._here, now_s)
+
+    def _beat(self, here: "NodeJob", now_s: float) -> None:
+        self._beat_s = now_s + _BEAT_S
+        self._put_backs += here.beat()
 
     def _prepare(self, preparation: "Preparation") -> None:
         self._here = preparation.step()
@@ -209,7 +226,9 @@ class Agent:
             self._look_s = now_s + _LOOK_S
             self._look(here, now_s)
         if now_s >= self._sample_s:
-            self._rows.append(here.read(counted=self._word.counted))
+            self._rows.append(row := here.read(counted=self._word.counted))
+            if self._strays(row):  # who guards the limits knows whether it was they who put one back
+                self._beat(here, now_s)
             for note in here.notes():
                 self.note(note)
             self._sample_s += self._word.interval_s
@@ -217,9 +236,16 @@ class Agent:
                 self._sample_s = now_s + self._word.interval_s
         if self._rows and now_s + _EARLY_S >= self._send_s:
             self._send_s = now_s + (_SOON_S if self._word.interval_s <= _SHORT_S else _LATER_S)
-            self._say(Rows(first=self._first, rows=tuple(self._rows)))
+            self._say(Rows(first=self._first, rows=tuple(self._rows), put_backs=self._put_backs))
             self._first += len(self._rows)
             self._rows = []
+
+    def _strays(self, row: Row) -> bool:
+        """Whether a limit is another than should hold."""
+        return any(
+            one.requested_w is not None and not same_limit(one.requested_w, cap_w)
+            for one, cap_w in zip(row.readings, self._caps_w, strict=False)
+        )
 
     def _look(self, here: "NodeJob", now_s: float) -> None:
         if here.job.is_there():

@@ -11,11 +11,13 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import groupby
 from pathlib import Path
 
 from autocap.cluster.carriers import AGENT
 from autocap.cluster.channel import Channel, EngineJob, Told
+from autocap.cluster.channels import Channels
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.processes import import_path
 from autocap.job.slurm import ask
@@ -25,10 +27,12 @@ _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm
 # put back. The task is therefore a shell, which with traps of its own outlives the signals that the agent gets.
 _LINGER_S = 3
 _TASK = (
-    'trap : TERM INT HUP; "$@"; s=$?; [ $s = 0 ] || { '
+    'trap : TERM INT HUP; SLURM_PROCID=$((SLURM_PROCID + $1)); shift; "$@"; s=$?; [ $s = 0 ] || { '
     'printf \'{"says":"lost","with":{"why":"its agent ended with status %s"}}\\n\' $s; '
     f"sleep {_LINGER_S}; }}; exit $s"
 )
+_GIVEN = re.compile(r"^ +Nodes=(\S+) .*\bGRES=(\S+)", re.MULTILINE)  # of `scontrol show job --details`
+_GPUS = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)\b")  # of `gpu:a100:2(IDX:0-1)`, how many
 _TASKS = re.compile(r"srun: error: [^:]+: tasks? ([\d,\- ]+): (.+)")
 _NODE = re.compile(r"srun: error: Node failure on ([^\s,]+)")
 
@@ -39,7 +43,8 @@ def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> Eng
     number = job or environ.get("SLURM_JOB_ID")
     if not number:
         raise UsageError(
-            "--nodes slurm: this is not inside a Slurm job; name one with --job ID, as squeue --me lists them"
+            "--nodes slurm: this is not inside a Slurm job; start it in one, with sbatch or salloc. To attach, "
+            "and for devices and budget, name a running one with --job ID, as squeue --me lists them"
         )
     if not re.fullmatch(r"\d+(_\d+|\+\d+)?", number):
         raise UsageError(f"--job {number}: not the id of a Slurm job, such as 4711 or 4711_2")
@@ -49,45 +54,89 @@ def find(job: str | None = None, environ: Mapping[str, str] = os.environ) -> Eng
                 f"--nodes slurm: there is no {program} on PATH; load the module with Slurm's commands, "
                 "or run this where they are"
             )
-    answer = ask(environ, "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%A|%T|%U|%N")
-    rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 3]
+    if job is None and environ.get("SLURM_ARRAY_TASK_ID"):  # the last element has the whole array's number
+        number = f"{environ.get('SLURM_ARRAY_JOB_ID', number)}_{environ['SLURM_ARRAY_TASK_ID']}"
+    answer = ask(environ, "squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%A|%T|%U|%N|%i")
+    rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 4]
     if not rows:
         raise EngineUnavailable(f"Slurm knows no job {number}; squeue --me lists yours")
+    if any("+" in row[4] for row in rows):
+        raise EngineUnavailable(
+            f"Slurm's job {number} is heterogeneous, which cannot be tuned as one; tune each node by itself, with "
+            "autocap attach --pid PID on it"
+        )
     if len(rows) > 1:
         raise EngineUnavailable(
-            f"Slurm's job {number} is an array of {len(rows)}; name one of them, such as {number}_1"
+            f"Slurm's job {number} is an array of {len(rows)}; name one of them, such as {rows[0][4].strip()}"
         )
-    raw, state, uid, nodes = (field.strip() for field in rows[0])
+    raw, state, uid, nodes, _ = (field.strip() for field in rows[0])
     if int(uid) != os.geteuid():
         raise EngineUnavailable(
             f"Slurm's job {number} is user {uid}'s, and only they can run agents in it; you are {os.geteuid()}"
         )
     if state != "RUNNING":
         raise EngineUnavailable(f"Slurm's job {number} is {state}, not RUNNING; wait until squeue shows it as R")
-    return EngineJob(id=raw, nodes=tuple(ask(environ, "scontrol", "show", "hostnames", nodes).split()))
+    return _with_gpus(EngineJob(id=raw, nodes=_hosts(environ, nodes)), number, environ)
 
 
-def open_channel(job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[str, str] = os.environ) -> Channel:
-    """The way to an agent on each of the job's nodes. Raises EngineUnavailable where srun cannot be started."""
-    return Channel(
-        command(job, agent),
-        job=job,
-        env=environment(environ),
-        told=told(job),
-        begun=leave_step,
-        ending=(signal.SIGKILL,),  # on SIGTERM srun would have Slurm kill the step, as `leave_step` says
-    )
+def _with_gpus(job: EngineJob, number: str, environ: Mapping[str, str]) -> EngineJob:
+    """With how many GPUs Slurm gave it on each node, and nodes with as many one after the other."""
+    said = ask(environ, "scontrol", "show", "job", "--details", number)
+    given: dict[str, int] = {}
+    for nodes, gres in _GIVEN.findall(said):
+        names = _hosts(environ, nodes) if "[" in nodes else tuple(nodes.split(","))
+        given |= dict.fromkeys(names, sum(map(int, _GPUS.findall(gres))))
+    if not any(given.values()):
+        return job
+    counts = {node: given.get(node, 0) for node in job.nodes}
+    alike = sorted(job.nodes, key=lambda node: list(counts.values()).index(counts[node]))
+    return EngineJob(id=job.id, nodes=tuple(alike), gpus=tuple(counts[node] for node in alike))
 
 
-def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
-    """The step: an agent a node, on the nodes of `job`, which may be some of the job's. It shares what the job has,
-    GPUs as well, and takes nothing from its other steps."""
+def _hosts(environ: Mapping[str, str], nodes: str) -> tuple[str, ...]:
+    return tuple(ask(environ, "scontrol", "show", "hostnames", nodes).split())
+
+
+def open_channel(
+    job: EngineJob, agent: Sequence[str] = AGENT, environ: Mapping[str, str] = os.environ
+) -> Channel | Channels:
+    """The way to an agent on each of the job's nodes: a step for all nodes on which the job has as many GPUs, as a step
+    asks for the same on all of its nodes. Raises EngineUnavailable where srun cannot be started."""
+    parts: list[Channel] = []
+    with ExitStack() as undo:
+        for _, group in groupby(job.nodes, job.held):
+            part = job.on(tuple(group))
+            first = sum(len(each.job.nodes) for each in parts if each.job is not None)
+            parts.append(
+                Channel(
+                    command(part, agent, first),
+                    job=part,
+                    env=environment(environ),
+                    told=told(part),
+                    begun=leave_step,
+                    ending=(signal.SIGKILL,),  # on SIGTERM srun would have Slurm kill the step, as `leave_step` says
+                )
+            )
+            undo.callback(parts[-1].leave)
+        undo.pop_all()
+    return parts[0] if len(parts) == 1 else Channels(parts, job)
+
+
+def command(job: EngineJob, agent: Sequence[str] = AGENT, first: int = 0) -> list[str]:
+    """The step: an agent a node, on the nodes of `job`, which may be some of the job's. first: the number of the first
+    agent. It shares what the job has, and
+    takes nothing from its other steps. It asks for all GPUs of the job there: what a step does not ask for is derived
+    from how the job asked, and comes to fewer, or to none."""
     count = len(job.nodes)
+    gpus = job.held(job.nodes[0])
+    # Of one node `--gres` is refused where the job has other numbers on others; of several `--gpus` is shared out anew.
+    asked = [] if not gpus else [f"--gpus={gpus}" if count == 1 else f"--gres=gpu:{gpus}"]
     return [
         "srun",
         f"--jobid={job.id}",
         "--overlap",  # with all other steps: CPUs, memory and GPUs
         "--mem=0",  # of the job's, no share of its own
+        *asked,
         f"--nodes={count}",
         f"--ntasks={count}",
         "--ntasks-per-node=1",
@@ -105,6 +154,7 @@ def command(job: EngineJob, agent: Sequence[str] = AGENT) -> list[str]:
         "-c",
         _TASK,
         "autocap-agent",
+        str(first),
         *agent,
     ]
 

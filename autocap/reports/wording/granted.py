@@ -26,6 +26,11 @@ def back(summary: Summary) -> str:
     gpus = () if summary.device is None else summary.device.gpus
     if any(gpu.restored is None and gpu.cap_final_w is not None for gpu in gpus):
         return "and the budget has the limit"
+    if any(gpu.restored is None for gpu in gpus):
+        count = sum(gpu.restored is None for gpu in gpus)
+        return f"and what became of the limit found on arrival is not known of {count} of {len(gpus)} GPUs"
+    if not all(gpu.restored for gpu in gpus):
+        return "the limit found on arrival is not on record as put back everywhere"
     return "the limit found on arrival was put back"
 
 

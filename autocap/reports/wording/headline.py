@@ -33,7 +33,7 @@ def headline(summary: Summary) -> str:
     parts = [_changes(summary), _saved(summary)]
     label = _label(summary) if any(parts) else ""
     said = "; ".join(part for part in parts if part)
-    unsure = wording.UNCONFIRMED * (not summary.chosen.confirmed)
+    unsure = f"{wording.UNCONFIRMED * (not summary.chosen.confirmed)}{wording.until(summary)}"
     return f"{common_caps(summary.chosen.cap_w)} W{instead}{unsure}{': ' if said else ''}{said}{label}"
 
 

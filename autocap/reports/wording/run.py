@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from autocap.events import Decided, Event, MetricInfo, State, WouldTry
+from autocap.events import ASKED, BLOCK_ENDED, JOB_ENDED, Decided, Event, MetricInfo, State, WouldTry
 from autocap.metrics import DEFAULT_K, ratios
 from autocap.records import Measurement
 from autocap.reports.document import Fact, Table
@@ -26,6 +26,7 @@ EMULATED = "EMULATED power: modelled, not measured"  # said wherever such power 
 BASELINE, BASELINE_AGAIN = "baseline", "baseline, measured again"  # the rows below are held against it
 KEPT, KEPT_UNCONFIRMED = "kept, confirmed", "kept, not confirmed"
 UNCONFIRMED = ", not confirmed"
+_TO_THE_END = frozenset({JOB_ENDED, BLOCK_ENDED, ASKED, UNFINISHED})  # as long as there was a job, or longer
 _EMULATED = "emulated"  # in short
 NO_CAP_PAGE = "`autocap help no-cap-kept` goes through the reasons"
 _MANY_PREDICTED = 8
@@ -151,7 +152,13 @@ def has_tried(summary: Summary) -> bool:
 
 def kept(summary: Summary) -> str:
     """The remark of the row of the cap that was kept."""
-    return KEPT if summary.chosen is not None and summary.chosen.confirmed else KEPT_UNCONFIRMED
+    sure = KEPT if summary.chosen is not None and summary.chosen.confirmed else KEPT_UNCONFIRMED
+    return f"{sure}{until(summary)}"
+
+
+def until(summary: Summary) -> str:
+    """That a cap was not kept to the end of the job, where it was not."""
+    return "" if summary.chosen is None or summary.ended_because in _TO_THE_END else " until the tuning ended"
 
 
 def chosen(one: ChosenSummary) -> str:
@@ -182,7 +189,7 @@ def outcome(summary: Summary) -> str:
             return f"no cap was kept, {granted.back(summary)}: {summary.decided_because} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
         return f"no cap was kept{ended}: {granted.back(summary)} ({NO_CAP_PAGE})"
-    held = f"kept {common_caps(summary.chosen.cap_w)} W{UNCONFIRMED * (not summary.chosen.confirmed)}"
+    held = f"kept {common_caps(summary.chosen.cap_w)} W{UNCONFIRMED * (not summary.chosen.confirmed)}{until(summary)}"
     changed = changes(summary)
     if not changed:
         return held

@@ -1,0 +1,52 @@
+"""Root's helper on each pretended node, started again when it dies: `python -m bench.cluster.helpers NODE FOLDER`."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.cluster.layout import Cluster, ClusterError, found
+from bench.helper.served import Served
+
+_READY_S, _LOOK_S = 20.0, 0.05
+
+
+def start(cluster: Cluster) -> None:
+    """Start one on each node, and wait until all listen. Raises ClusterError."""
+    for name in cluster.names:
+        with open(cluster.directory / f"helper-{name}.out", "a") as out:
+            subprocess.run(
+                ["setsid", "--fork", sys.executable, "-P", "-m", "bench.cluster.helpers", name, cluster.folder],
+                env={**os.environ, **cluster.on_node(name)},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd="/",
+                check=True,
+            )
+    end_s = time.monotonic() + _READY_S
+    while not all((cluster.helper_folder(name) / "socket").exists() for name in cluster.names):
+        if time.monotonic() > end_s:
+            raise ClusterError(f"not every helper listens within {_READY_S:g} s; see {cluster.folder}/helper-*.out")
+        time.sleep(_LOOK_S)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve one node until SIGTERM."""
+    name, folder = argv
+    cluster = found(Path(folder))
+    over = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda signum, frame: over.set())
+    with Served(cluster.helper_folder(name), cluster.directory / f"{name}.json") as served:
+        served.socket.chmod(0o666)
+        over.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
