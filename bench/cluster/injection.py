@@ -266,10 +266,10 @@ def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
 
 
 KINDS = {
-    "agent": Kind(victims=_agent),
+    "agent": Kind(victims=_agent, resumes=True),
     "controller": Kind(victims=_controller, resumes=True),
-    "relay": Kind(victims=_carrier),
-    "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True),
+    "relay": Kind(victims=_carrier, resumes=True),
+    "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True, resumes=True),
     "scancel": Kind(victims=_cancelled, engine="slurm", ways=(signal.SIGKILL,), job_ends=True),
     "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),
     "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
