@@ -95,6 +95,7 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "integrations.result": "pandas",
     "integrations.lightning": "lightning",
     "cli": "rich",
+    "cli.completion": "argcomplete",
     "workloads": "torch",
     "testing": "pytest",
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli import options
+from autocap.cli.completion import offer
 from autocap.cli.session_clock import session_clock
 from autocap.cli.settings import take
 from autocap.config import values
@@ -40,7 +41,10 @@ class Recur:
             "       autocap recur status [NAME] [--json] [--html] [--plots] [--out DIR]\n"
             "       autocap recur reset NAME"
         )
-        parser.add_argument("words", metavar="status | reset", nargs="*", type=values.word, help=argparse.SUPPRESS)
+        spoken = parser.add_argument(
+            "words", metavar="status | reset", nargs="*", type=values.word, help=argparse.SUPPRESS
+        )
+        offer(spoken, lambda: WORDS)
         options.declare(parser, "recur", RecurConfig)
         options.declare(parser, "run")
         shown = parser.add_argument_group("of status")
