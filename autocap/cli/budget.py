@@ -139,9 +139,7 @@ class Budget:
         planned.add_argument(
             "--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s"
         )
-        planned.add_argument(
-            "--plots", action="store_true", help="draw it as budget.png into --out, or here (needs matplotlib)"
-        )
+        planned.add_argument("--plots", action="store_true", help="draw it as budget.svg into --out, or here")
 
     def run(self, args: argparse.Namespace) -> int:
         if args.simulate is not None:

@@ -49,7 +49,7 @@ class Recur:
         options.declare(parser, "run")
         shown = parser.add_argument_group("of status")
         shown.add_argument("--html", action="store_true", help="write NAME.html into --out, or here: one file")
-        shown.add_argument("--plots", action="store_true", help="write its picture as PNG and SVG (needs matplotlib)")
+        shown.add_argument("--plots", action="store_true", help="write its picture as SVG")
 
     def run(self, args: argparse.Namespace) -> int:
         if args.words:
@@ -121,12 +121,10 @@ def _show(store: "RecurStore", name: str, args: argparse.Namespace) -> None:
     if args.html:
         _write(place / f"{name}.html", report.page.encode())
     if args.plots:
-        from autocap.reports import plots, rendering
+        from autocap.reports.figures import svg
 
-        plots.require()
         for picture in report.pictures():
-            for kind in rendering.KINDS:
-                _write(place / f"{picture.name}.{kind}", plots.draw(picture, kind))
+            _write(place / f"{picture.name}.svg", svg.file(picture))
     if getattr(args, "json", False):
         put_json(report.result)
     else:
