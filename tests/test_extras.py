@@ -68,7 +68,6 @@ NEEDS = {  # what is run, and what it asks for
     ("import", "autocap.integrations.lightning"): "lightning",
 }
 WORKS = (  # without any of them
-    ("autocap.cli", "dashboard"),
     ("autocap.cli", "report", "run"),
     ("autocap.cli", "report", "run", "--html", "--plots"),
     ("autocap.cli", "runs", "."),

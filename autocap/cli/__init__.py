@@ -39,7 +39,6 @@ COMMANDS = {
     "budget": ("autocap.cli.budget:Budget", "share a power budget among the jobs of this machine, or plan one"),
     "recur": ("autocap.cli.recur:Recur", "run a job that comes again with the batch size that costs least"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
-    "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "helper": ("autocap.cli.helper:Helper", "lend power limits to users who may not set them"),
     "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
     "completion": ("autocap.cli.completion:Completion", "print what completes all this in bash, zsh or fish"),
