@@ -11,6 +11,7 @@ COMMANDS = {
     "cluster": "bench.cluster.command",
     "faults": "bench.faults.command",
     "fuzz": "bench.fuzz.command",
+    "gate": "bench.gate",
     "node": "bench.node.command",
     "overhead": "bench.overhead.command",
     "pergpu": "bench.pergpu",

@@ -25,7 +25,7 @@ from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 from bench.budget.curves import job_curve, seed_kinds
-from bench.simulation.jobs import SimulatedActuator
+from bench.simulation.jobs import Log, SimulatedActuator
 
 METRIC = Metric(name="eds", k=1.2)  # time above all, so that a budget is felt
 _ROUND_S = 0.25
@@ -65,6 +65,7 @@ class LiveJob:
             progress=StepProgress(),
             new_strategy=new_strategy,
         )
+        self.log = Log()
         self.set_w = self.drawn_w = self.found_w
         self._next_s = 0.0
 
@@ -97,6 +98,8 @@ class LiveJob:
             if isinstance(action, SetCaps):
                 self._actuator.set_caps(action.caps_w)
                 self.set_w = action.caps_w[0]
+            else:
+                self.log.event(action.event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

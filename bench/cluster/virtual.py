@@ -131,12 +131,11 @@ class Ran:
     warnings: tuple[str, ...] = ()
 
 
-class _Counting(Log):
+@dataclass
+class CountingLog(Log):
     """Also counts samples."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.samples = 0
+    samples: int = 0
 
     def sample(self, sample: Sample) -> None:
         """One more."""
@@ -144,9 +143,17 @@ class _Counting(Log):
 
 
 def on_nodes(
-    job: SimulatedJob, cards: SimulatedNode, nodes: int, gpus: int, network: Network, config: TuneConfig, seed: int
+    job: SimulatedJob,
+    cards: SimulatedNode,
+    nodes: int,
+    gpus: int,
+    network: Network,
+    config: TuneConfig,
+    seed: int,
+    *,
+    log: CountingLog | None = None,
 ) -> Ran:
-    """Tune one job on so many nodes, to its end."""
+    """Tune one job on so many nodes, to its end. log: hears of everything; a new one unless given."""
     clock = EventClock()
     every = Cards(clock, SimulatedDevice(clock, job, cards, seed=seed))
     channel = VirtualChannel(clock, network, seed)
@@ -168,7 +175,7 @@ def on_nodes(
     source = ClusterSource(fleet, lambda: _BEGIN, clock.pause, 30.0)
     device = source.find(_JOB, float("inf"))
     assert device is not None
-    log = _Counting()
+    log = log or CountingLog()
     with ClusterGuardian(fleet) as guardian:
         original_w = limits_known(device.gpus, guardian.original_w)
         controller = _controller(config, device.gpus, device.sensor, original_w, seed)

@@ -92,21 +92,27 @@ def cases(seeds: range, *, disturbed: bool = False) -> Iterator[Case]:
             )
 
 
-def run(case: Case) -> Outcome:
-    """Tune one job until a cap is held, or none is to be."""
-    profile, sensor = profiles.load(case.profile), case.model
-    metric = metric_named(case.metric, DEFAULT_K)
-    counter = case.sensor not in _NO_COUNTER
-    tuned = tune(
-        _job(case, profile),
-        TuneConfig(metric=metric),
+def tuned_by_period(case: Case, *, end_s: float = _END_S) -> Tuned:
+    """Tune one job until a cap is held, or none is to be, so many seconds at most."""
+    return tune(
+        _job(case, profiles.load(case.profile)),
+        TuneConfig(metric=metric_named(case.metric, DEFAULT_K)),
         config.STRATEGY,
-        node=SimulatedNode(sensor=sensor, energy_counter=counter, utilisation=case.sensor in LOGGED),
+        node=SimulatedNode(sensor=case.model, energy_counter=_has_counter(case), utilisation=case.sensor in LOGGED),
         seed=case.seed,
-        progress=PeriodProgress(sensor.info()),
-        end_s=_END_S,
+        progress=PeriodProgress(case.model.info()),
+        end_s=end_s,
         stop_when_held=True,
     )
+
+
+def _has_counter(case: Case) -> bool:
+    return case.sensor not in _NO_COUNTER
+
+
+def run(case: Case) -> Outcome:
+    """Tune one job, and say what became of it."""
+    profile, metric, tuned = profiles.load(case.profile), metric_named(case.metric, DEFAULT_K), tuned_by_period(case)
     decided = tuned.decided
     kept = decided is not None and decided.confirmed and tuned.final_cap_w != profile.cap_range.default_w
     said = [event.text for event in tuned.log.events if isinstance(event, events.Warned)]
@@ -114,7 +120,7 @@ def run(case: Case) -> Outcome:
     why = "" if kept else (decided.reason if decided is not None else None) or (said or ["the job ended before"])[-1]
     return Outcome(
         case=case,
-        reachable=_reachable(profile.default_time_s, sensor, counter),
+        reachable=_reachable(profile.default_time_s, case.model, _has_counter(case)),
         kept=kept,
         regret_pct=regret_pct(profile, metric, tuned.grid, tuned.final_cap_w, profile.cap_range.default_w),
         why=why,

@@ -128,7 +128,7 @@ def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_w
         started = cli.start(*words, *more, *job)
         until(lambda: cli.events(event))
         cli.stop()
-        assert started.wait(20) == 0
+        assert started.wait(120) == 0
         return (cli.folder / "err").read_text()
 
     assert "remembered" not in run("decided")

@@ -63,7 +63,7 @@ def test_a_cpu_job_gets_its_cap_and_the_package_its_limit_window_and_flag_back(m
     until(lambda: machine.setting() == (80.0, 1_000_000, 1), 1.0)
     until(lambda: machine.events("trial_ended"))
     run.send_signal(signal.SIGTERM)
-    assert run.wait(20) == 128 + signal.SIGTERM
+    assert run.wait(120) == 128 + signal.SIGTERM
     assert machine.setting() == FOUND
     assert machine.leftovers() == []
     result = json.loads((machine.folder / "run" / "result.json").read_text())

@@ -96,7 +96,7 @@ def test_what_was_finished_survives_a_kill_and_what_was_killed_is_lost(job: Cli)
     until(lambda: job.events("device_found"))
     assert [one["outcome"] for one in state(job)["recurrences"]] == ["reached", "running"]
     run.send_signal(signal.SIGKILL)
-    run.wait(20)
+    run.wait(120)
     first, second = state(job)["recurrences"]
     assert first == before
     assert (second["outcome"], second["spent"]) == ("lost", None)
@@ -109,7 +109,7 @@ def test_a_signal_is_passed_on_and_says_nothing_of_the_batch_size(job: Cli) -> N
     run = job.start("recur", *NAMED[:3], "1,2", *NAMED[4:], "--out", "run", "--target", OUTPUT, "--", *command)
     until(lambda: job.events("device_found"))
     run.terminate()
-    assert run.wait(20) == 3
+    assert run.wait(120) == 3
     assert (job.folder / "asked-to-end").exists()
     (lost,) = state(job)["recurrences"]
     assert (lost["outcome"], lost["reason"]) == ("lost", "a signal ended it before its target")

@@ -159,7 +159,7 @@ def test_a_signal_is_passed_on_and_ends_the_sweep_with_the_limits_back(naps: Cli
     until(lambda: naps.events("cap_set"))
     sweep.send_signal(signum)
 
-    assert sweep.wait(10) == 1
+    assert sweep.wait(120) == 1
     assert f"{signum.name} ended the sweep; runs left: 6" in (naps.folder / "err").read_text()
     assert naps.leftovers() == []
     assert [event["restored"] for event in naps.events("limit_restored")] == [True]
@@ -172,7 +172,7 @@ def test_a_signal_between_two_runs_ends_the_sweep(naps: Cli) -> None:
     until(lambda: naps.events("sweep_run_ended"))
     sweep.terminate()
 
-    assert sweep.wait(10) == 1
+    assert sweep.wait(120) == 1
     assert len(ran(naps)) == 1
     assert "SIGTERM ended the sweep; runs left: 6" in (naps.folder / "err").read_text()
 
@@ -220,7 +220,7 @@ def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli, here: He
 
     second = here(*SWEEP, "--caps", "200", "--", *NAP)
     sweep.terminate()
-    sweep.wait(10)
+    sweep.wait(120)
 
     assert second.returncode == 1
     assert "run is being written by another autocap" in second.stderr

@@ -235,7 +235,7 @@ def test_the_interpreters_exit_continues_the_job():
     with job(BUSY) as root, controller(root, "leave") as process:
         assert eventually(lambda: state(root) == "T")
 
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
 
         assert stops_seen(root, 0.1) == 0
 

@@ -54,7 +54,7 @@ def has_a_working_child(root: ProcessId) -> bool:
     return len(children) == 1 and cpu_s(children[0]) > 0.02
 
 
-def eventually(condition, limit_s=20.0):
+def eventually(condition, limit_s=120.0):
     """Wait until something holds; whether it did in time."""
     deadline_s = time.monotonic() + limit_s
     while time.monotonic() < deadline_s:

@@ -118,7 +118,7 @@ class LentNode:
         self.end()
         if self.helper is not None and self.helper.poll() is None:
             self.helper.terminate()
-            self.helper.wait(20)
+            self.helper.wait(120)
 
     def _answers(self) -> bool:
         assert self.helper is not None

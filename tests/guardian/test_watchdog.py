@@ -107,7 +107,7 @@ def test_the_limit_is_back_at_once_when_the_controller_is_killed(state_dir, gpu)
 )
 def test_the_limit_is_back_from_every_moment_at_which_the_controller_can_be_killed(state_dir, gpu, point):
     with controller(state_dir, gpu, options=("--die", point)) as process:
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
         eventually(lambda: not watchdogs(process.pid), 10.0)
     for _ in range(2):  # what the watchdog could not know of is settled by `autocap restore`, and that for good
         left = settle(state_dir)
@@ -122,7 +122,7 @@ def test_the_limit_is_back_from_every_moment_at_which_the_controller_can_be_kill
 @pytest.mark.parametrize("by", ["restore", "the next run"])
 def test_after_a_crash_of_both_the_limit_is_put_back_later(state_dir, gpu, point, by):
     with controller(state_dir, gpu, options=("--die", point, "--both")) as process:
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
     if by == "the next run":
         with Guardian(kind="file", gpus=[gpu], limits=FileLimits(), job=None, state_dir=state_dir) as guardian:
             assert guardian.original_w == (260.0,)

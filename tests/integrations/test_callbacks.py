@@ -160,7 +160,7 @@ def test_a_training_is_tuned_from_its_begin_to_its_end(cli: Scripts, script: str
     trainer = cli.start(script + "tell(tune.result)\n")
     until(lambda: cli.events("progress_found"))
     cli.stop()
-    assert trainer.wait(20) == 0
+    assert trainer.wait(120) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED
     assert cli.leftovers() == []
 
@@ -177,7 +177,7 @@ def test_a_lightning_training_that_fails_has_its_limits_back_at_once(cli: Script
     )
     until(lambda: cli.events("progress_found"))
     cli.stop()
-    assert trainer.wait(20) == 0
+    assert trainer.wait(120) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED
     assert cli.leftovers() == []
 

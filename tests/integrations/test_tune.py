@@ -85,7 +85,7 @@ def test_a_block_is_tuned_by_its_steps_and_tells_its_result_and_that_it_ended_be
     (started,) = cli.events("run_started")
     assert (started["mode"], started["pid"]) == ("tune", script.pid)
     cli.stop()
-    assert script.wait(20) == 0
+    assert script.wait(120) == 0
     assert cli.said() == ENDED
     assert is_over(cli)
     assert cli.events("limit_restored")[0]["restored"] is True
@@ -104,7 +104,7 @@ def test_a_script_that_moves_about_and_ignores_sigterm_is_tuned_like_any_other(c
     script = cli.start(moves + BLOCK.replace("train(60)", "train(60); os.chdir('/')"))
     cli.counts()
     cli.stop()
-    assert script.wait(20) == 0
+    assert script.wait(120) == 0
     assert cli.said() == ENDED
     assert is_over(cli)
 
@@ -113,7 +113,7 @@ def test_an_exception_puts_the_limits_back_and_is_passed_on(cli: Scripts) -> Non
     script = cli.start(BLOCK.replace("train(60)", "train(60); raise KeyError('mine')"))
     cli.counts()
     cli.stop()
-    assert script.wait(20) == 1
+    assert script.wait(120) == 1
     assert "KeyError: 'mine'" in (cli.folder / "err").read_text()
     assert is_over(cli)
 
@@ -124,7 +124,7 @@ def test_when_the_script_dies_the_tuning_ends_with_it(cli: Scripts) -> None:
     step_map = Path(map_of(tuner_of(script.pid)))
     assert step_map.name.startswith("autocap-steps-2-")
     script.kill()
-    script.wait(20)
+    script.wait(120)
     until(lambda: is_over(cli))
     until(lambda: not step_map.exists())
     assert cli.events("run_ended")[0]["ended_because"] == "the job ended"
@@ -137,7 +137,7 @@ def test_when_the_tuner_is_killed_the_script_runs_on_at_full_speed(cli: Scripts)
     until(lambda: cli.leftovers() == [], 5.0)
     assert is_never_stopped(script.pid, 0.2)
     cli.stop()
-    assert script.wait(20) == 0
+    assert script.wait(120) == 0
     assert cli.said() == ["tune", "killed or still running", "steps"]
 
 
@@ -147,7 +147,7 @@ def test_observing_sets_nothing(cli: Scripts) -> None:
     cli.counts()
     assert cli.leftovers() == []
     cli.stop()
-    assert script.wait(20) == 0
+    assert script.wait(120) == 0
     assert cli.events("cap_set") == []
     assert cli.said() == ENDED
 
@@ -156,7 +156,7 @@ def test_without_a_device_it_trains_untuned_with_one_warning(cli: Scripts) -> No
     script = cli.start("with autocap.tune(out='run') as run:\n    train(60)\ntell(run.result)\n")
     until(lambda: cli.events("warned"))
     cli.stop()
-    assert script.wait(20) == 0
+    assert script.wait(120) == 0
     said = (cli.folder / "err").read_text()
     assert said.count("warning") == 1
     assert "nothing was tuned" not in said
@@ -173,7 +173,7 @@ def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_
     script = cli.start(BLOCK)
     until(lambda: (cli.folder / "err").read_text())
     cli.stop()
-    assert script.wait(20) == 0
+    assert script.wait(120) == 0
     why = (
         f"run directory {cli.folder / 'run'} holds a run already (events.jsonl); choose another with --out, or replace "
         "it with --force"
@@ -246,7 +246,7 @@ def test_under_a_launcher_the_job_is_the_launcher_with_all_its_ranks(cli: Script
     cli.counts()
     assert cli.events("run_started")[0]["pid"] == launcher.pid
     cli.stop()
-    assert launcher.wait(20) == 0
+    assert launcher.wait(120) == 0
     assert cli.said() == ENDED
 
 
@@ -268,7 +268,7 @@ def test_ranks_that_multiprocessing_has_spawned_are_known_by_torch(cli: Scripts)
     cli.counts()
     assert cli.events("run_started")[0]["pid"] == launcher.pid
     cli.stop()
-    assert launcher.wait(20) == 0
+    assert launcher.wait(120) == 0
     told = [json.loads(line) for line in (cli.folder / "out").read_text().splitlines()]
     assert sorted(told, key=str) == [OTHER_RANK, ENDED]
 
@@ -315,7 +315,7 @@ tell(run.result)
     cli.counts()
     assert cli.events("run_ended") == []
     cli.stop()
-    assert script.wait(20) == 0
+    assert script.wait(120) == 0
     assert cli.said() == ENDED
 
 

@@ -22,7 +22,7 @@ from autocap.job.invoking_user import InvokingUser, acting_as, become, invoking_
 from tests.doubles import warm
 
 Process = warm.WarmProcess | subprocess.Popen[bytes]
-PATIENCE_S = 30.0  # bounds a failure; nothing below takes as long
+PATIENCE_S = 120.0  # bounds a failure; nothing below takes as long
 
 # What the session does with the parts, small. Arguments: REPORT KILL_AFTER|- CMD…; it writes "began PID" to REPORT.
 DRIVER = """

@@ -32,7 +32,7 @@ from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import LineCounter, Numbers
 from autocap.records import StepReading
 
-PATIENCE_S = 30.0  # bounds a failure; nothing below takes as long
+PATIENCE_S = 120.0  # bounds a failure; nothing below takes as long
 PYTHON = sys.executable
 
 

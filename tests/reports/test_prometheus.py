@@ -271,7 +271,7 @@ def test_a_run_is_scraped_while_it_goes_on_and_the_port_is_free_afterwards(cli: 
     assert f"the exporter cannot listen on 127.0.0.1 port {port}: Address already in use" in refused.stderr
     assert not (cli.folder / "autocap-runs").exists(), "nothing was started"
     run.terminate()
-    run.wait(20)
+    run.wait(120)
     with pytest.raises(urllib.error.URLError):
         scrape(port)
 

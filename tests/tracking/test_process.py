@@ -77,7 +77,7 @@ def test_a_run_is_logged_and_neither_noise_nor_a_failure_disturbs_it(cli: Cli) -
     run = cli.start("run", *EMULATED, *options, "--", sys.executable, "job.py", "60")
     until(lambda: (cli.folder / "told").exists() and "time_per_iteration_s" in (cli.folder / "told").read_text(), 60.0)
     cli.stop()
-    assert run.wait(40) == 0
+    assert run.wait(120) == 0
     out, err = (cli.folder / "out").read_text(), (cli.folder / "err").read_text()
     assert "loud" not in out + err
     assert json.loads(out.splitlines()[-1])["ended_because"] == "the job ended"
@@ -172,7 +172,7 @@ def test_a_block_is_logged_in_the_run_that_the_script_has_open(tmp_path: Path) -
         script = scripts.start(OPEN)
         until(lambda: scripts.events("tally"))
         scripts.stop()
-        assert script.wait(20) == 0
+        assert script.wait(120) == 0
         ended, settings, summary, keys, commits = json.loads((tmp_path / "out").read_text())
         assert ended == "the tuned block ended"
         assert "autocap/metric" in settings
