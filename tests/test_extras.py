@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autocap.config import TRACKERS
+from autocap.runlog.directory import PICTURES
 from tests.doubles.recorded import record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,15 +47,8 @@ for words in cases:
 print(json.dumps(results))
 """
 WORKLOADS = "autocap.workloads.__main__"
-PLOTS, PROMETHEUS, TORCH, TESTING = (
-    "matplotlib",
-    "prometheus-client",
-    "torch",
-    "pytest",
-)
+PROMETHEUS, TORCH, TESTING = "prometheus-client", "torch", "pytest"
 NEEDS = {  # what is run, and what it asks for
-    ("autocap.cli", "report", "run", "--plots"): PLOTS,
-    ("autocap.cli", "period", "run/samples.csv.gz", "--plots"): PLOTS,
     ("autocap.cli", "run", "--device", "emulated", "--prometheus", "9101", "--", "touch", "started"): PROMETHEUS,
     **{
         ("autocap.cli", "run", "--device", "emulated", "--log-to", tracker, "--", "touch", "started"): (tracker)
@@ -74,9 +68,8 @@ NEEDS = {  # what is run, and what it asks for
     ("import", "autocap.integrations.lightning"): "lightning",
 }
 WORKS = (  # without any of them
-    ("autocap.cli", "dashboard"),
     ("autocap.cli", "report", "run"),
-    ("autocap.cli", "report", "run", "--html"),
+    ("autocap.cli", "report", "run", "--html", "--plots"),
     ("autocap.cli", "runs", "."),
     (WORKLOADS, "train", "--help"),
     ("import", "autocap.strategies.bayesian"),
@@ -100,6 +93,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], t
     )
     assert not (folder / "started").exists(), "the job was started before the exporter was refused"
     assert not (folder / "trace.csv").exists()
+    assert {path.stem for path in (folder / "run").glob("*.svg")} == set(PICTURES)  # those that --force removes
     return dict(zip((*NEEDS, *WORKS), map(tuple, json.loads(done.stdout)), strict=True))
 
 

@@ -64,7 +64,7 @@ PURE = re.compile(
     r"(printable|spelling|distributions|errors|records|repeats|metrics|scaling|config|events|strategies|measurement|controller|progress\.period|reports|budget|prices\.(quote|units|series)|openadr\.(durations|events|spans)|site\.(parts|chronicle)|recur\.(policy|command|cost|document|meter|record|target))\b|progress$"
 )
 NOT_PURE = re.compile(
-    r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|plots|period_plots|prometheus|rendering|text)"
+    r"strategies\.(registry|bayesian)|budget\.(job_file|calling|client|schedule)|reports\.(live|html|prometheus|rendering|text)"
 )
 IMPURE_STDLIB = {"asyncio", "fcntl", "mmap", "os", "select", "shutil", "signal", "socket", "subprocess", "tempfile"}
 IMPURE_STDLIB |= {"threading", "time", "urllib", "zlib", "gzip", "multiprocessing"}
@@ -80,8 +80,6 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "strategies.bayesian": "optuna",
     "reports.live": "rich",
     "reports.text": "rich",
-    "reports.plots": "matplotlib",
-    "reports.period_plots": "matplotlib",
     "reports.prometheus": "prometheus_client",
     "tracking.wandb": "wandb",
     "tracking.mlflow": "mlflow",
@@ -95,6 +93,7 @@ OUTSIDE = {  # the one outside library that an edge may import, beside numpy and
     "integrations.result": "pandas",
     "integrations.lightning": "lightning",
     "cli": "rich",
+    "cli.completion": "argcomplete",
     "workloads": "torch",
     "testing": "pytest",
 }

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
 from autocap.cli import command_words
+from autocap.cli.completion import answer, offer
 from autocap.cli.logging_setup import log_everything, logged
 from autocap.cli.standard_streams import StandardStreams
 from autocap.config.option import taken_words
@@ -38,7 +39,6 @@ COMMANDS = {
     "budget": ("autocap.cli.budget:Budget", "share a power budget among the jobs of this machine, or plan one"),
     "recur": ("autocap.cli.recur:Recur", "run a job that comes again with the batch size that costs least"),
     "period": ("autocap.cli.period:Period", "show what the detector sees in a recorded trace"),
-    "dashboard": ("autocap.cli.dashboard:Dashboard", "print a Grafana dashboard of what --prometheus exports"),
     "helper": ("autocap.cli.helper:Helper", "lend power limits to users who may not set them"),
     "config": ("autocap.cli.config:Config", "show every setting of a command, and where it comes from"),
     "completion": ("autocap.cli.completion:Completion", "print what completes all this in bash, zsh or fish"),
@@ -178,12 +178,7 @@ def _require_trusted() -> None:
 
 def _dispatch(argv: list[str], streams: StandardStreams) -> int:
     command, parser = parser_of(overview().parse_args(argv[:1]).command)
-    words, child = argv[1:], None
-    if argv[0] in WITH_A_JOB:
-        words, child = command_words.split(words, parser)
-    elif command.is_session and "--" in words:
-        at = words.index("--")
-        words, child = words[:at], words[at + 1 :]
+    words, child = split(argv[0], command, argv[1:], parser)
     args = parser.parse_args(words)
     args.child = child
     if argv[0] in WITH_SETTINGS:
@@ -202,6 +197,16 @@ def _dispatch(argv: list[str], streams: StandardStreams) -> int:
         raise
 
 
+def split(name: str, command: Command, words: list[str], parser: Parser) -> tuple[list[str], list[str] | None]:
+    """A command's own words, and those of the job's command (`None` where there is none). Raises UsageError."""
+    if name in WITH_A_JOB:
+        return command_words.split(words, parser)
+    if command.is_session and "--" in words:
+        at = words.index("--")
+        return words[:at], words[at + 1 :]
+    return words, None
+
+
 def overview() -> Parser:
     """The parser of the first word: its help shows the commands."""
     parser = Parser(
@@ -214,7 +219,8 @@ def overview() -> Parser:
     parser.add_argument("--version", action="version", version=f"autocap {__version__}")
     lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
     parser.epilog = "\n".join(["commands:", *lines, "", "`autocap help COMMAND` shows a command's options."])
-    parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
+    first = parser.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
+    offer(first, lambda: {name: summary for name, (_, summary) in COMMANDS.items()})
     return parser
 
 
@@ -241,5 +247,7 @@ def parser_of(name: str) -> tuple[Command, Parser]:
 
 
 def entry() -> NoReturn:
-    """The console script."""
+    """The console script, which a shell also asks how a line may go on: never as root, whose files it could name."""
+    if {"_ARGCOMPLETE", "COMP_LINE", "COMP_POINT"} <= os.environ.keys() and "SUDO_UID" not in os.environ:
+        answer()
     sys.exit(main())

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli.budget_plan import POLICIES, USUAL, amounts, policies, simulate
+from autocap.cli.completion import offer
 from autocap.cli.options import observing
 from autocap.config import ACTUATOR, DEVICE, NODE_POWER, values
 from autocap.errors import UsageError
@@ -61,14 +62,16 @@ class Budget:
             "       autocap budget set WATTS | weight PID W | status [--json] | watch | end\n"
             "       autocap budget --simulate JOBS.csv [--budget LIST] [--curves FILE] [--plots] [--json]"
         )
-        parser.add_argument(
+        spoken = parser.add_argument(
             "words", metavar="WATTS", nargs="*", help="how many there are, or a word to the budget that runs"
         )
-        parser.add_argument(
+        offer(spoken, lambda: list(WORDS))
+        shared = parser.add_argument(
             "--policy", metavar="NAME", type=policies,
             help="how they are shared: fair (equal slowdowns), throughput or energy (default: fair; of --simulate a "
             "list, uniform as well, default: all)",
         )  # fmt: skip
+        offer(shared, lambda: POLICIES)
         parser.add_argument("--json", action="store_true", help="of status and --simulate: print it as JSON")
         began = parser.add_argument_group("a budget that begins")
         began.add_argument(
@@ -136,9 +139,7 @@ class Budget:
         planned.add_argument(
             "--curves", metavar="FILE.csv", type=values.path, help="columns curve,cap_w,power_w,time_s"
         )
-        planned.add_argument(
-            "--plots", action="store_true", help="draw it as budget.png into --out, or here (needs matplotlib)"
-        )
+        planned.add_argument("--plots", action="store_true", help="draw it as budget.svg into --out, or here")
 
     def run(self, args: argparse.Namespace) -> int:
         if args.simulate is not None:

@@ -79,7 +79,7 @@ def simulate(
     as_json: bool,
 ) -> None:
     """Say what budgets would do to the jobs of a file. Raises AutocapError."""
-    become_user(_load, None if plots is None else _draw_nothing)
+    become_user(_load)
     from autocap.budget.job_file import published, read_curves, read_jobs
     from autocap.budget.plan import Plan
 
@@ -117,25 +117,20 @@ def _show(plan: "Plan", planned: "Sequence[PlannedBudget]", *, as_json: bool) ->
 
 
 def _draw(folder: Path, planned: "Sequence[PlannedBudget]") -> None:
-    from autocap.reports import budget_plan, plots
+    from autocap.reports import budget_plan
+    from autocap.reports.figures import svg
     from autocap.runlog.output_directory import OutputDirectory
 
-    drawn = plots.draw(budget_plan.picture(planned), "png")
     try:
         with closing(OutputDirectory(folder)) as place:
-            place.put("budget.png", drawn)
+            place.put("budget.svg", svg.file(budget_plan.picture(planned)))
     except OSError as error:
         raise AutocapError(f"no plots can be put into {folder}: {error.strerror}; pass another --out") from error
-    note(f"drew {folder / 'budget.png'}")
+    note(f"drew {folder / 'budget.svg'}")
 
 
 def _load() -> None:
     """What is imported late."""
     from autocap.budget import job_file, plan  # noqa: F401
     from autocap.reports import budget_plan, text  # noqa: F401
-
-
-def _draw_nothing() -> None:
-    from autocap.reports import plots
-
-    plots.rehearse()
+    from autocap.reports.figures import svg  # noqa: F401

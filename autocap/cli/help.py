@@ -3,6 +3,7 @@
 import argparse
 from importlib.resources import files
 
+from autocap.cli.completion import offer
 from autocap.config import values
 from autocap.streams import put
 
@@ -14,9 +15,12 @@ class Help:
     is_session = False
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
+        from autocap.cli import COMMANDS  # which imports this module by its name
+
+        explained = parser.add_argument(
             "command", metavar="COMMAND|PAGE", nargs="?", type=values.word, help="the command to explain, or the page"
         )
+        offer(explained, lambda: list(COMMANDS))
         parser.add_argument("all", metavar="all", nargs="?", choices=("all",), help="of a command: every option")
 
     def run(self, args: argparse.Namespace) -> int:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autocap import config, devices
+from autocap.cli.completion import offer
 from autocap.config import PROGRESS_KINDS, RunConfig, TuneConfig
 from autocap.config.option import CommandOption, Group, Record, options_of, record_from
 from autocap.config.sources import Sources
 from autocap.config.spacing import too_fine
+from autocap.devices.model import profile_names
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, NO_RATES, Metric, Rates
 from autocap.progress.calls.target import call_target
@@ -53,6 +55,11 @@ def _add(group: "argparse._ArgumentGroup", option: CommandOption, command: str) 
         kind = {"action": "append" if option.repeated else "store", "type": option.read, "choices": option.choices}
         kind["metavar"] = option.usage.partition(" ")[2] or None
     added = group.add_argument(*flags, default=argparse.SUPPRESS, help=text, **kind)
+    usual = option.usual_in(command)
+    if option.keyword == "device":
+        offer(added, lambda: (*usual, *(f"emulated:{name}" for name in profile_names())))
+    elif usual:
+        offer(added, lambda: usual)
     added.rare = not option.common  # type: ignore[attr-defined]  # for the short help
 
 

@@ -40,7 +40,7 @@ class Period:
             type=values.positive("seconds"),
             help="an estimate per S seconds, not one for the whole",
         )
-        parser.add_argument("--plots", action="store_true", help="draw each estimate as PNG (needs matplotlib)")
+        parser.add_argument("--plots", action="store_true", help="draw each estimate as SVG")
         parser.add_argument(
             "-o", "--out", metavar="DIR", type=values.path, default=Path(), help="where to (default: here)"
         )
@@ -50,7 +50,7 @@ class Period:
         with one_thread():
             from autocap.runlog.traces import read
 
-        become_user(_load, _draw_nothing if args.plots else None)
+        become_user(_load)
         trace = read(args.trace)
         parts = [trace] if args.window is None else trace.split(args.window)
         with ExitStack() as opened:
@@ -83,22 +83,21 @@ class Period:
 
 def _drawer(folder: Path, parts: int, opened: ExitStack) -> "Callable[[int, Trace, PeriodEstimate], None]":
     """What draws a part of a trace, by its number, into a directory, which is made if need be; `opened` closes it."""
-    # Only here: matplotlib is optional and takes half a second to load.
-    from autocap.reports import period_plots, plots
+    from autocap.reports.figures import svg
+    from autocap.reports.figures.periods import period_picture
 
-    plots.require()
     digits = len(str(parts - 1))
     place = opened.enter_context(_place(folder))
 
     def draw(number: int, part: "Trace", estimate: "PeriodEstimate") -> None:
-        name = f"period-{number:0{digits}}.png" if parts > 1 else "period.png"
-        title = _summary(estimate)
-        drawn = period_plots.draw(part.t_s, part.power_w, update_s=part.update_s, estimate=estimate, title=title)
+        name = f"period-{number:0{digits}}" if parts > 1 else "period"
+        picture = period_picture(name, _summary(estimate), part.t_s, part.power_w, part.update_s, estimate)
+        path = folder / f"{name}.svg"
         try:
-            place.put(name, drawn)
+            place.put(path.name, svg.file(picture))
         except OSError as error:
-            raise AutocapError(f"{folder / name} cannot be written: {error.strerror}; pass another --out") from error
-        note(f"drew {folder / name}")
+            raise AutocapError(f"{path} cannot be written: {error.strerror}; pass another --out") from error
+        note(f"drew {path}")
 
     return draw
 
@@ -108,12 +107,7 @@ def _load() -> None:
     from encodings import utf_8_sig  # noqa: F401 - of traces
 
     from autocap.progress import period  # noqa: F401
-
-
-def _draw_nothing() -> None:
-    from autocap.reports import period_plots
-
-    period_plots.rehearse()
+    from autocap.reports.figures import periods, svg  # noqa: F401
 
 
 def _place(folder: Path) -> OutputDirectory:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocap.cli import options
+from autocap.cli.completion import offer
 from autocap.cli.session_clock import session_clock
 from autocap.cli.settings import take
 from autocap.config import values
@@ -40,12 +41,15 @@ class Recur:
             "       autocap recur status [NAME] [--json] [--html] [--plots] [--out DIR]\n"
             "       autocap recur reset NAME"
         )
-        parser.add_argument("words", metavar="status | reset", nargs="*", type=values.word, help=argparse.SUPPRESS)
+        spoken = parser.add_argument(
+            "words", metavar="status | reset", nargs="*", type=values.word, help=argparse.SUPPRESS
+        )
+        offer(spoken, lambda: WORDS)
         options.declare(parser, "recur", RecurConfig)
         options.declare(parser, "run")
         shown = parser.add_argument_group("of status")
         shown.add_argument("--html", action="store_true", help="write NAME.html into --out, or here: one file")
-        shown.add_argument("--plots", action="store_true", help="write its picture as PNG and SVG (needs matplotlib)")
+        shown.add_argument("--plots", action="store_true", help="write its picture as SVG")
 
     def run(self, args: argparse.Namespace) -> int:
         if args.words:
@@ -117,12 +121,10 @@ def _show(store: "RecurStore", name: str, args: argparse.Namespace) -> None:
     if args.html:
         _write(place / f"{name}.html", report.page.encode())
     if args.plots:
-        from autocap.reports import plots, rendering
+        from autocap.reports.figures import svg
 
-        plots.require()
         for picture in report.pictures():
-            for kind in rendering.KINDS:
-                _write(place / f"{picture.name}.{kind}", plots.draw(picture, kind))
+            _write(place / f"{picture.name}.svg", svg.file(picture))
     if getattr(args, "json", False):
         put_json(report.result)
     else:

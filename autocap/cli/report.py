@@ -40,7 +40,7 @@ class Report:
             help=f"a run directory (default: the latest in {RUNS}), or two to compare",
         )  # fmt: skip
         parser.add_argument("--html", action="store_true", help="write report.html: one file, to be read offline")
-        parser.add_argument("--plots", action="store_true", help="write the pictures as PNG and SVG (needs matplotlib)")
+        parser.add_argument("--plots", action="store_true", help="write the pictures as SVG")
         parser.add_argument(
             "-o", "--out", metavar="DIR", type=values.path, help="where to (default: the run directory)"
         )
@@ -63,9 +63,8 @@ class Report:
         # Reports need numpy and the metrics' arithmetic, which `--help` has no use for.
         with one_thread():
             from autocap.cli import recorded_runs
-            from autocap.reports import plots
 
-        become_user(load, plots.rehearse if args.plots else None)
+        become_user(load)
         damaged: list[str] = []  # said below what is shown, or not at all: an error is one line
         if len(args.directories) == 2:
             _show_both(*args.directories, as_json=args.json, damaged=damaged)

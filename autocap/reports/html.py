@@ -20,7 +20,6 @@ _WIDE_PX, _NARROW_PX = 960.0, 358.0  # what a page leaves for a picture: on a de
 _LONG = 32  # characters of a remark, which more lines are made of
 _USUAL = 0.95  # of the width that a text has at most
 _CELL_PX = 16.0  # of a cell on a narrow page, around its text
-_DARK_PAGE = "--page:#141414;--rule:#333;--shade:#000c;--label:#ff8a3d;"
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 _UNIT = re.compile(r"(?<=\d) (?=\S{1,3}(?:[ ,;:.)]|$))|(?<=±) | (?=CO₂)")  # a blank between a number and its unit
 
@@ -52,7 +51,7 @@ def stylesheet() -> str:
     """Of the page, which lies in a file beside this module."""
     css = resources.files("autocap.reports").joinpath("report.css").read_text(encoding="utf-8")
     light = f":root{{{ink.variables(dark=False)}}}"
-    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK_PAGE}{ink.variables(dark=True)}}}}}"
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{ink.variables(dark=True)}}}}}"
     return f"{css}{light}\n{dark}\n{ink.CSS}\n"
 
 

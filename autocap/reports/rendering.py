@@ -7,9 +7,9 @@ from pathlib import Path
 from autocap.errors import RunDirectoryError
 from autocap.events import Event
 from autocap.metrics import NO_RATES
-from autocap.reports import html, plots
+from autocap.reports import html
 from autocap.reports.document import Document
-from autocap.reports.figures import pictures
+from autocap.reports.figures import pictures, svg
 from autocap.reports.figures.model import Picture
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.record import DeviceSummary, Summary
@@ -23,7 +23,6 @@ from autocap.runlog.output_directory import OutputDirectory
 _OF_VALUES = frozenset({"carbon_price", "moving"})
 _OF_NODE = frozenset({"node", "best_by_metric_gpu", "gpu", "gpu_energy_pct", "gpu_energy_stderr_pct"})
 OF_PROXY = frozenset({"proxy_rel_stderr"})  # nor one whose iterations were counted
-KINDS = ("png", "svg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +58,11 @@ def write_page(run_dir: Path, report: Presentation) -> Path:
 
 
 def write_plots(run_dir: Path, report: Presentation) -> Iterator[Path]:
-    """Put each picture into a run directory as PNG and SVG; their paths, one by one.
-
-    Raises PlotsUnavailable without matplotlib, RunDirectoryError where one cannot be written.
-    """
-    plots.require()
-    with _opened(run_dir, "*.png") as place:
+    """Put each picture into a run directory as SVG; their paths, one by one. Raises RunDirectoryError where one cannot
+    be written."""
+    with _opened(run_dir, "*.svg") as place:
         for picture in report.pictures():
-            for kind in KINDS:
-                yield put(place, f"{picture.name}.{kind}", plots.draw(picture, kind))
+            yield put(place, f"{picture.name}.svg", svg.file(picture))
 
 
 def put(place: OutputDirectory, name: str, data: bytes) -> Path:

@@ -5,7 +5,7 @@
     result.json      the Summary, written in one piece at the end
     sweep.csv        of a sweep: its caps, a row each
     report.html      the same to look at, likewise
-    *.png, *.svg     its pictures, where they were asked for
+    *.svg            its pictures, where they were asked for
 
 `events.jsonl` is the source of every report: `result.json` can be rebuilt from it after a kill.
 """
@@ -35,7 +35,7 @@ SWEEP = "sweep.csv"
 REPORT = "report.html"
 FAULTS = "internal-fault.txt"
 PICTURES = ("timeline", "search", "tradeoff", "caps", "other-metrics")
-_PLOTS = tuple(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
+_PLOTS = tuple(f"{name}.svg" for name in PICTURES)
 _OF_A_RUN = (EVENTS, RESULT, SAMPLES, SWEEP)  # a directory with one of these holds a run
 _REMOVED_BY_FORCE = (*_OF_A_RUN, REPORT, FAULTS, *_PLOTS)
 _BLOCK = 1 << 16

@@ -69,10 +69,10 @@ def options(command: str) -> tuple[argparse.Action, ...]:
     return tuple(action for action in parser._actions if action.option_strings)
 
 
-def some(random: Random, command: str, *, without: tuple[str, ...] = ()) -> list[str]:
+def some(random: Random, command: str) -> list[str]:
     """A few of a command's options, once or more often, each with a value."""
     given: list[str] = []
-    there = [one for one in options(command) if one.option_strings[-1] not in without]
+    there = options(command)
     for _ in range(random.choice((0, 1, 1, 1, 2, 3, 6))):
         if not there:
             break

@@ -28,7 +28,7 @@ _METERS = (
 def command_lines(random: Random, folder: Path, specimens: Specimens) -> Call:
     """Any command with any options."""
     name = random.choice(arguments.COMMANDS)
-    words = arguments.some(random, name, without=("--plots",))  # drawing takes seconds
+    words = arguments.some(random, name)
     if name in ("run", "sweep"):
         words += _JOB if random.random() < 0.8 else ["--", texts.text(random), texts.text(random)]
         if not any("--device" in word for word in words[:-2]) or name == "sweep":

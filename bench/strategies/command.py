@@ -84,7 +84,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--remembered", action="store_true", help="of jobs, the second run of each: one came before")
     parser.add_argument("--sensor", choices=sorted(PRESETS), help="of jobs, instead of the one of the profile's card")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write a row for every search or job")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the searches (needs matplotlib)")
     parser.add_argument("--quick", action="store_true", help="one seed, and of the jobs every fourth curve")
     return parser
 
@@ -168,17 +167,12 @@ def _show(
     note: str,
 ) -> int:
     """Run the cases; print their table, and write what else is asked for."""
-    if args.plots is not None:
-        from bench.strategies import plots as strategy_plots
-
     begin_s = time.perf_counter()
     searched = list(_parallel(run, cases, noun))
     print("\n".join(table(searched)))
     print(f"\n{len(searched)} {noun} in {time.perf_counter() - begin_s:.0f} s; {note}")
     if args.json is not None:
         args.json.write_text(json.dumps([asdict(found.row) for found in searched], indent=1) + "\n")
-    if args.plots is not None:
-        strategy_plots.draw(searched, args.plots)
     return 0
 
 

@@ -4,12 +4,9 @@ from pathlib import Path
 import pytest
 
 from bench.strategies import command as strategies
-from bench.strategies import curve_cases, job_cases
-from bench.strategies import plots as strategy_plots
+from bench.strategies import job_cases
 from bench.strategies.cases import Searched
-from tests.bench.test_curves import FIELDS, case
-
-PNG = b"\x89PNG\r\n\x1a\n"
+from tests.bench.test_curves import FIELDS
 
 
 def job(strategy: str = "depo-golden", **how: object) -> job_cases.JobCase:
@@ -73,16 +70,3 @@ def test_the_command_runs_jobs_and_writes_the_rows_of_the_contract(
     assert len(rows) == 3
     assert all(list(row) == FIELDS.split() for row in rows)
     assert "| depo-golden | eds | 3 |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("mode", ["curves", "jobs"])
-def test_plots_of_each_mode_show_outcomes_the_way_there_and_every_curve(
-    mode: str, finished: Searched, tmp_path: Path
-) -> None:
-    searched = [finished] if mode == "jobs" else [curve_cases.run(case(name)) for name in ("model", "linear")]
-    strategy_plots.draw(searched, tmp_path)
-    metric, curve = searched[0].row.metric, searched[0].row.curve.replace("/", "-")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        *(f"outcome-{metric}.png", f"regret-{metric}.png", f"{curve}-{metric}.png")
-    }
-    assert all(path.read_bytes().startswith(PNG) for path in tmp_path.iterdir())

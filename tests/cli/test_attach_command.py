@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped, until
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, is_never_stopped
+from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]  # the fixtures
 
@@ -28,7 +29,7 @@ def trainer() -> Iterator["subprocess.Popen[bytes]"]:
 
 def attach(cli: Cli, pid: int, *words: str) -> "subprocess.Popen[str]":
     run = cli.start("attach", "--pid", str(pid), *EMULATED, "--out", "run", *words)
-    until(lambda: cli.events("state_entered"))
+    eventually(lambda: cli.events("state_entered"))
     return run
 
 
@@ -60,7 +61,7 @@ def test_after_sigkill_of_autocap_the_job_runs_on(cli: Cli, trainer) -> None:
     run = attach(cli, trainer.pid)
     run.kill()
     run.wait()
-    until(lambda: cli.leftovers() == [], 5.0)
+    eventually(lambda: cli.leftovers() == [], 5.0)
     assert is_never_stopped(trainer.pid, 0.2)
     assert trainer.poll() is None
 
@@ -68,7 +69,7 @@ def test_after_sigkill_of_autocap_the_job_runs_on(cli: Cli, trainer) -> None:
 def test_a_suspended_autocap_stops_itself_alone_and_goes_on_later(cli: Cli, trainer) -> None:
     run = attach(cli, trainer.pid)
     run.send_signal(signal.SIGTSTP)
-    until(lambda: Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    eventually(lambda: Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     assert is_never_stopped(trainer.pid, 0.2)
     run.send_signal(signal.SIGCONT)
     run.terminate()

@@ -50,9 +50,8 @@ def test_curves_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_picture_is_drawn(jobs: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     assert main(["budget", "--simulate", str(jobs), "--plots", "--out", str(tmp_path / "plots")]) == 0
-    assert (tmp_path / "plots" / "budget.png").read_bytes()[:4] == b"\x89PNG"
+    assert "planned, not measured" in (tmp_path / "plots" / "budget.svg").read_text()
 
 
 @pytest.mark.parametrize(

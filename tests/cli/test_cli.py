@@ -16,6 +16,7 @@ import pytest
 from autocap.cli import main
 from bench.nvml_emulation import FileBoard, Machine, environment
 from tests.doubles import warm
+from tests.doubles.waiting import eventually
 
 EMULATED = ("--device", "emulated:quadro-rtx-6000/resnet50")
 # A job that steps by hand, for so many seconds or until it is stopped. Most of each iteration it waits, as for a GPU,
@@ -120,13 +121,6 @@ class Cli:
             return []
         found = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
         return [event for event in found if event["event"] == name]
-
-
-def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 PRICED = ("--metric", "cost", "--energy-price", "0.3")
@@ -351,7 +345,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli, here: Here) -
         "run", *EMULATED, "--strategy", "fixed", "--strategy-option", "cap=137", "--target-stderr", "20%",
         "--trial-seconds", "2", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
     )  # fmt: skip
-    until(lambda: cli.events("trial_ended"))
+    eventually(lambda: cli.events("trial_ended"))
     cli.stop()
     assert run.wait(120) == 0
     result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
@@ -376,7 +370,7 @@ def test_a_short_job_is_tuned_and_its_record_is_complete(cli: Cli, here: Here) -
 def test_observing_sets_nothing_whoever_asks_for_it(cli: Cli) -> None:
     cli.env["AUTOCAP_OBSERVE"] = "1"
     run = cli.start("run", *EMULATED, "--target-stderr", "20%", "--out", "run", "--", sys.executable, "job.py", "40")
-    until(lambda: "observing only: a search would begin with" in (cli.folder / "err").read_text())
+    eventually(lambda: "observing only: a search would begin with" in (cli.folder / "err").read_text())
     cli.stop()
     assert run.wait(120) == 0
     assert cli.events("cap_set") == []
@@ -390,7 +384,7 @@ def capped_job(cli: Cli, seconds: str = "40") -> "subprocess.Popen[str]":
         "--metric", "energy", "--trial-seconds", "2", "--out", "run", "--",
         sys.executable, "job.py", seconds,
     )  # fmt: skip
-    until(lambda: cli.events("cap_set"))
+    eventually(lambda: cli.events("cap_set"))
     return run
 
 
@@ -427,7 +421,7 @@ def test_after_sigkill_of_the_controller_the_job_is_at_full_speed_within_a_secon
     before = cli.done()
     assert is_never_stopped(pid, 0.3)
     assert cli.done() > before
-    until(lambda: cli.leftovers() == [], 5.0)
+    eventually(lambda: cli.leftovers() == [], 5.0)
     result = json.loads(here("report", "run", "--json").stdout)
     assert result["baseline"] is not None
     assert "killed" in result["ended_because"]
@@ -448,7 +442,7 @@ def test_while_the_controller_is_stopped_the_job_runs_at_full_speed_after_two_se
 def test_sigterm_restores_and_is_passed_on_and_a_long_checkpoint_is_awaited(cli: Cli) -> None:
     script = "trap 'sleep 1; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
     run = cli.start("run", *EMULATED, "--out", "run", "--", "sh", "-c", script)
-    until(lambda: "ready" in (cli.folder / "out").read_text())
+    eventually(lambda: "ready" in (cli.folder / "out").read_text())
     run.terminate()
     assert run.wait(120) == 5
     assert (cli.folder / "out").read_text() == "ready\nsaved\n"

@@ -21,8 +21,8 @@ from autocap.errors import RunDirectoryError
 from autocap.events import Event, RunEnded, State, StateEntered, Warned
 from autocap.reports.live.plain import Reporter
 from autocap.runlog.event_log import EVENTS, EventTail, line_of, locked
-from tests.cli.test_cli import until
 from tests.doubles.logs import STARTED
+from tests.doubles.waiting import eventually
 
 HOT, WAITING = Warned(t_s=3.0, text="hot"), StateEntered(t_s=1.0, state=State.WAITING)
 ENDED = RunEnded(t_s=9.0, ended_because="the job ended")
@@ -183,10 +183,10 @@ class Terminal:
 def test_in_a_terminal_it_draws_below_gives_the_lines_back_and_prints_the_report(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED) + line_of(WAITING))
     with Terminal("report", str(tmp_path), "--follow") as terminal:
-        until(lambda: "autocap WAITING" in terminal.text)
+        eventually(lambda: "autocap WAITING" in terminal.text)
         assert "\x1b[1;23r" in terminal.text, "one line less scrolls"
         log.write(line_of(ENDED))
-        until(lambda: terminal.run.poll() is not None)
+        eventually(lambda: terminal.run.poll() is not None)
         assert terminal.run.returncode == 0
         _, _, after = terminal.text.rpartition("\x1b[r")  # from here on the whole screen scrolls again
         assert "autocap WAITING" not in after
@@ -196,7 +196,7 @@ def test_in_a_terminal_it_draws_below_gives_the_lines_back_and_prints_the_report
 def test_an_interrupt_ends_it_and_gives_the_lines_back(tmp_path: Path, log: FileIO) -> None:
     log.write(line_of(STARTED) + line_of(WAITING))
     with Terminal("report", str(tmp_path), "--follow") as terminal:
-        until(lambda: "autocap WAITING" in terminal.text)
+        eventually(lambda: "autocap WAITING" in terminal.text)
         terminal.run.send_signal(signal.SIGINT)
         assert terminal.run.wait(120) == 130
         assert "\x1b[r" in terminal.text

@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from bench.nvml_emulation import FileBoard, Limits, Machine, environment, machine
-from tests.cli.test_cli import Cli, until
+from tests.cli.test_cli import Cli
 from tests.doubles import warm
+from tests.doubles.waiting import eventually
 
 PLAYER = (sys.executable, "-m", "bench.nvml_emulation.player")
 QUICK = ("--strategy", "fixed", "--strategy-option", "cap=150", "--target-stderr", "20%", "--trial-seconds", "20")
@@ -38,7 +39,7 @@ class Node(Cli):
     def play(self, *words: str) -> warm.WarmProcess:
         """Start a job that autocap is to attach to, and wait until it computes."""
         self.jobs.append(warm.start([*PLAYER, *words], env=self.env, start_new_session=True))
-        until(lambda: self.board.read().job_pid)
+        eventually(lambda: self.board.read().job_pid)
         return self.jobs[-1]
 
     def is_capped(self) -> bool:
@@ -78,7 +79,7 @@ def test_eight_gpus_of_a_grandchild_get_one_cap_that_all_take_and_their_own_limi
     node = stand(nodes, tmp_path, made)
     job = node.play("--grandchild")
     run = node.start("attach", "--pid", str(job.pid), "--out", "run", *QUICK, "--progress", "speed")
-    until(node.is_capped, 90.0)
+    eventually(node.is_capped, 90.0)
     (found,) = node.events("device_found")
     assert len(found["gpus"]) == 8
     run.send_signal(signal.SIGINT)
@@ -93,10 +94,10 @@ def test_eight_gpus_of_a_grandchild_get_one_cap_that_all_take_and_their_own_limi
 def test_after_sigkill_of_a_run_every_limit_is_back_within_a_second_and_the_job_goes_on(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(2))
     run = node.start("run", "--out", "run", *QUICK, "--", *PLAYER, "--steps")
-    until(node.is_capped, 90.0)
+    eventually(node.is_capped, 90.0)
     run.kill()
     killed_s = time.monotonic()
-    until(lambda: node.limits_mw() == node.arrival_mw, 5.0)
+    eventually(lambda: node.limits_mw() == node.arrival_mw, 5.0)
     assert time.monotonic() - killed_s < 1.0
     assert Path(f"/proc/{node.board.read().job_pid}").exists()
 
@@ -104,10 +105,10 @@ def test_after_sigkill_of_a_run_every_limit_is_back_within_a_second_and_the_job_
 def test_when_somebody_else_sets_a_limit_it_stays_and_the_others_are_put_back(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(2))
     run = node.start("run", "--out", "run", *QUICK, "--gpus", "0-1", "--", *PLAYER, "--steps")
-    until(node.is_capped, 90.0)
+    eventually(node.is_capped, 90.0)
     time.sleep(0.5)  # past our own set, which is tried again where it does not read back
     node.board.request(1, 210_500)
-    until(lambda: node.limits_mw() == [node.arrival_mw[0], 210_500])
+    eventually(lambda: node.limits_mw() == [node.arrival_mw[0], 210_500])
     assert run.poll() is None
     run.terminate()
     assert run.wait(120) == 128 + signal.SIGTERM
@@ -127,7 +128,7 @@ def test_a_shared_gpu_is_not_tuned_unless_that_is_allowed(nodes, tmp_path) -> No
     assert f"autocap: GPU 0 is shared: PID {os.getpid()} computes on it as well" in done.stderr
     assert not (tmp_path / "run").exists()
     run = node.start("attach", "--pid", str(job.pid), "--out", "run", "--shared-gpu", "--observe")
-    until(lambda: node.events("device_found"))
+    eventually(lambda: node.events("device_found"))
     run.terminate()
     assert run.wait(120) == 0
 
@@ -155,7 +156,7 @@ def test_a_signal_before_the_child_uses_a_gpu_is_passed_on(nodes, tmp_path) -> N
     node = stand(nodes, tmp_path, alike(2))
     script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.1; done"
     run = node.start("run", "--out", "run", "--", "sh", "-c", script)
-    until(lambda: "ready" in (tmp_path / "out").read_text())
+    eventually(lambda: "ready" in (tmp_path / "out").read_text())
     time.sleep(0.2)
     run.terminate()
     assert run.wait(120) == 7
@@ -188,7 +189,7 @@ def test_without_permission_attach_names_the_ways_out_and_leaves_nothing(nodes, 
 def test_observing_never_calls_a_setter_not_even_to_settle_what_a_dead_run_left(nodes, tmp_path) -> None:
     node = stand(nodes, tmp_path, alike(1))
     run = node.start("run", "--out", "first", *QUICK, "--gpus", "0", "--", *PLAYER, "--steps")
-    until(node.is_capped, 90.0)
+    eventually(node.is_capped, 90.0)
     job_pid = node.board.read().job_pid
     assert job_pid is not None
     run.send_signal(signal.SIGSTOP)  # so that it does not start another watchdog
@@ -197,7 +198,7 @@ def test_observing_never_calls_a_setter_not_even_to_settle_what_a_dead_run_left(
     run.kill()
     run.wait()
     watching = node.start("attach", "--pid", str(job_pid), "--observe", "--out", "run")
-    until(lambda: node.events("device_found"))
+    eventually(lambda: node.events("device_found"))
     watching.terminate()
     assert watching.wait(120) == 0
     assert node.is_capped()

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from autocap.cli import Command, Parser
 from autocap.errors import UsageError
-from tests.cli.test_cli import Cli, Here, cli, here, require_refused, until
+from tests.cli.test_cli import Cli, Here, cli, here, require_refused
+from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]
 
@@ -153,7 +154,7 @@ def test_a_signal_ends_a_run_that_has_no_job_yet_and_leaves_nothing(cli: Cli) ->
     (cli.folder / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(50)\n")
     cli.env["PYTHONPATH"] = f"{cli.folder}:{cli.env.get('PYTHONPATH', '')}"
     run = cli.start("run", "--device", "emulated", "--strategy", "slow:Search", "--", "touch", "started")
-    until((cli.folder / "begun").exists)
+    eventually((cli.folder / "begun").exists)
     run.terminate()
     assert run.wait(5) == -signal.SIGTERM
     made = {path.name for path in cli.folder.iterdir()} - {"__pycache__"}

@@ -12,8 +12,9 @@ import pytest
 from autocap.reports import memory_list, text
 from autocap.runlog.memory.entry import Entry
 from autocap.runlog.memory.store import MemoryStore
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, until
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
 from tests.doubles.memories import curve, entry
+from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]
 
@@ -126,7 +127,7 @@ def test_the_second_run_of_a_job_says_what_is_remembered_and_none_is_asked_for_w
         (cli.folder / "stop").unlink(missing_ok=True)
         (cli.folder / "run" / "events.jsonl").unlink(missing_ok=True)
         started = cli.start(*words, *more, *job)
-        until(lambda: cli.events(event))
+        eventually(lambda: cli.events(event))
         cli.stop()
         assert started.wait(120) == 0
         return (cli.folder / "err").read_text()

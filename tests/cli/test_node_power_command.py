@@ -15,7 +15,8 @@ from autocap.errors import UsageError
 from autocap.job.invoking_user import InvokingUser
 from autocap.metrics import Metric
 from autocap.session.preparing import refuse_as_root
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, until
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
+from tests.doubles.waiting import eventually
 from tests.runlog.test_runlog import rows
 
 __all__ = ["cli", "here"]  # the fixtures
@@ -72,7 +73,7 @@ def test_a_run_counts_what_the_users_meter_prints_and_shows_the_gpus_beside_it(c
         "run", *EMULATED, "--node-power", f"command:{meter}", "--idle-power", "300", "--standard-idle", "200",
         "--observe", "--target-stderr", "50%", "--out", "run", "--json", "--", sys.executable, "job.py", "40",
     )  # fmt: skip
-    until(lambda: cli.events("baseline_measured"))
+    eventually(lambda: cli.events("baseline_measured"))
     cli.stop()
     assert run.wait(120) == 0
     result = json.loads((cli.folder / "out").read_text().splitlines()[-1])
@@ -96,8 +97,8 @@ def test_the_users_meter_dies_with_a_run_that_is_killed_and_that_no_watchdog_wat
     meter = "trap '' TERM; echo $$ > meter.pid; while :; do echo 700.5; sleep 0.1; done | cat"
     words = ["--node-power", f"command:{meter}", "--observe", "--", "sh", "-c", "echo $$ > job.pid; exec sleep 60"]
     run = cli.start("run", *EMULATED, *words)
-    until(lambda: (cli.folder / "job.pid").exists() and (cli.folder / "job.pid").read_text() != "")
+    eventually(lambda: (cli.folder / "job.pid").exists() and (cli.folder / "job.pid").read_text() != "")
     run.kill()
     run.wait(120)
     os.kill(int((cli.folder / "job.pid").read_text()), signal.SIGKILL)
-    until(lambda: not Path("/proc", (cli.folder / "meter.pid").read_text().strip()).exists())
+    eventually(lambda: not Path("/proc", (cli.folder / "meter.pid").read_text().strip()).exists())

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from tests.cli.test_cli import Cli, until
+from tests.cli.test_cli import Cli
 from tests.doubles import file_device
+from tests.doubles.waiting import eventually
 
 # A job of many short steps.
 STEPS = "import autocap, os, time\nwhile not os.path.exists('stop'):\n    time.sleep(0.002)\n    autocap.step()\n"
@@ -32,7 +33,7 @@ def device(tmp_path: Path) -> str:
 
 def test_a_device_from_an_entry_point_is_searched_and_put_back(cli: Cli, device: str) -> None:
     run = cli.start("run", "--device", f"file:{device}", *QUICK, "--out", "run", "--", cli.argv()[0], "job.py")
-    until(lambda: len(cli.events("trial_ended")) >= 2)
+    eventually(lambda: len(cli.events("trial_ended")) >= 2)
     cli.stop()
     assert run.wait(120) == 0
     result = json.loads((cli.folder / "run" / "result.json").read_text())

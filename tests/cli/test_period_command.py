@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,14 +14,14 @@ import pytest
 from autocap.cli import main
 from autocap.cli.period import lines
 from autocap.progress.period import PeriodEstimate, Verdict
-from autocap.reports import period_plots, plots
+from autocap.reports.figures import svg
+from autocap.reports.figures.periods import period_picture
 from autocap.runlog.traces import Trace
 from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record, record_noise
 from tests.doubles import warm
 
 SENSOR = SENSORS["100/100"]
 KEYS = ["start_s", "end_s", "verdict", "period_s", "rel_stderr", "confidence", "verified", "reason"]
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def job(span_s: float, seed: int = 1) -> Signal:
@@ -149,27 +150,27 @@ def test_each_window_is_drawn_whatever_its_verdict(tmp_path: Path, capsys: pytes
     out, err = capsys.readouterr()
     assert [line.startswith("  ") for line in out.splitlines()] == [False, True, False, True]
     drawn = sorted(plots.iterdir())
-    assert [file.name for file in drawn] == ["period-0.png", "period-1.png"]
-    assert all(file.read_bytes().startswith(PNG) and file.stat().st_size > 20_000 for file in drawn)
+    assert [file.name for file in drawn] == ["period-0.svg", "period-1.svg"]
     assert [f"autocap: drew {file}" in err for file in drawn] == [True, True]
+    periodic, noisy = ("".join(ElementTree.parse(file).getroot().itertext()) for file in drawn)
+    for words, said in ((periodic, out.splitlines()[:2]), (noisy, out.splitlines()[2:])):
+        assert said[0].partition(": ")[2] in words
+        assert said[1].split()[-1] in words
+    assert all(
+        text in periodic for text in ("ends of cycles", "folded along the cycles of 1.3", "its middle, 10 times")
+    )
+    assert "ends of cycles" not in noisy
+    assert ("not accepted" in noisy, "not accepted" in periodic) == (True, False)
 
 
 @pytest.mark.parametrize("count", [0, 8, 30])
 def test_a_trace_too_short_or_too_even_for_the_detector_is_drawn_all_the_same(count: int) -> None:
     nothing = estimate(verdict=Verdict.APERIODIC, period_s=None, rel_stderr=None)
     t_s = 0.1 * np.arange(count)
-    drawn = period_plots.draw(t_s, np.full(count, 200.0), update_s=0.1, estimate=nothing, title="short")
-    assert drawn.startswith(PNG)
-
-
-def test_without_matplotlib_the_user_is_told_what_to_install(
-    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    assert main(["period", str(trace), "--plots", "--out", str(tmp_path / "plots")]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == "autocap: plots need matplotlib; install it with `pip install matplotlib`\n"
+    picture = period_picture("short", "short", t_s, np.full(count, 200.0), 0.1, nothing)
+    text = svg.file(picture).decode()
+    assert "nan" not in text
+    assert ElementTree.fromstring(text) is not None
 
 
 def test_a_directory_for_plots_that_cannot_be_made_is_named(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

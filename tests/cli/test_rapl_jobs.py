@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import Cli, until
+from tests.cli.test_cli import Cli
 from tests.doubles.rapl_tree import WINDOW_US, RaplTree
+from tests.doubles.waiting import eventually
 
 FOUND = (125.0, WINDOW_US, 1)
 CAP = ("--strategy", "fixed", "--strategy-option", "cap=80", "--target-stderr", "20%", "--trial-seconds", "20")
@@ -59,9 +60,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_a_cpu_job_gets_its_cap_and_the_package_its_limit_window_and_flag_back(machine: Machine) -> None:
     run = machine.start("run", "--device", "rapl", *CAP, "--metric", "energy", "--out", "run", "--", *JOB, "30")
-    until(machine.is_capped)
-    until(lambda: machine.setting() == (80.0, 1_000_000, 1), 1.0)
-    until(lambda: machine.events("trial_ended"))
+    eventually(machine.is_capped)
+    eventually(lambda: machine.setting() == (80.0, 1_000_000, 1), 1.0)
+    eventually(lambda: machine.events("trial_ended"))
     run.send_signal(signal.SIGTERM)
     assert run.wait(120) == 128 + signal.SIGTERM
     assert machine.setting() == FOUND
@@ -76,12 +77,12 @@ def test_a_cpu_job_gets_its_cap_and_the_package_its_limit_window_and_flag_back(m
 
 def test_after_sigkill_of_a_run_everything_is_back_within_a_second(machine: Machine) -> None:
     run = machine.start("run", "--device", "rapl", *CAP, "--out", "run", "--", *JOB, "30")
-    until(machine.is_capped)
+    eventually(machine.is_capped)
     run.kill()
     killed_s = time.monotonic()
-    until(lambda: machine.setting() == FOUND, 5.0)
+    eventually(lambda: machine.setting() == FOUND, 5.0)
     assert time.monotonic() - killed_s < 1.0
-    until(lambda: machine.leftovers() == [], 5.0)
+    eventually(lambda: machine.leftovers() == [], 5.0)
 
 
 def test_a_package_without_a_limit_leaves_the_job_untuned(machine: Machine) -> None:

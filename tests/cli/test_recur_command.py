@@ -12,7 +12,8 @@ import pytest
 from autocap.cli import recur
 from autocap.errors import RunDirectoryError
 from autocap.recur.store import FILE
-from tests.cli.test_cli import EMULATED, Cli, Here, cli, here, until
+from tests.cli.test_cli import EMULATED, Cli, Here, cli, here
+from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]
 
@@ -93,7 +94,7 @@ def test_what_was_finished_survives_a_kill_and_what_was_killed_is_lost(job: Cli)
     (before,) = state(job)["recurrences"]
     assert before["outcome"] == "reached"
     run = job.start("recur", "--out", "run", *words[1:3], "--batch-sizes", "1", *words[5:])
-    until(lambda: job.events("device_found"))
+    eventually(lambda: job.events("device_found"))
     assert [one["outcome"] for one in state(job)["recurrences"]] == ["reached", "running"]
     run.send_signal(signal.SIGKILL)
     run.wait(120)
@@ -107,7 +108,7 @@ def test_what_was_finished_survives_a_kill_and_what_was_killed_is_lost(job: Cli)
 def test_a_signal_is_passed_on_and_says_nothing_of_the_batch_size(job: Cli) -> None:
     command = (*job.argv()[:1], "job.py", "{batch_size}")
     run = job.start("recur", *NAMED[:3], "1,2", *NAMED[4:], "--out", "run", "--target", OUTPUT, "--", *command)
-    until(lambda: job.events("device_found"))
+    eventually(lambda: job.events("device_found"))
     run.terminate()
     assert run.wait(120) == 3
     assert (job.folder / "asked-to-end").exists()

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from autocap.cli import main
-from tests.cli.test_cli import EMULATED, Cli, until
+from tests.cli.test_cli import EMULATED, Cli
 from tests.doubles import warm
 from tests.doubles.recorded import record
+from tests.doubles.waiting import eventually
 
 NO_SPACE = "autocap: standard output cannot be written: No space left on device; check where it goes\n"
 
@@ -91,7 +92,7 @@ def test_attaching_with_all_streams_closed_goes_on_to_the_end_of_the_job(cli: Cl
         cwd=cli.folder, env=cli.env,
     )  # fmt: skip
     try:
-        until(lambda: cli.events("device_found"))
+        eventually(lambda: cli.events("device_found"))
         job.kill()
         job.wait()
         assert attach.wait(120) == 0
@@ -181,7 +182,7 @@ def test_nobody_reads_stderr_and_signals_are_passed_on_and_the_run_ends_with_its
             cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=pipe,
         )  # fmt: skip
         assert run.stdout is not None
-        until(lambda: (cli.folder / "ready").exists() and cli.events("device_found"))
+        eventually(lambda: (cli.folder / "ready").exists() and cli.events("device_found"))
         began_s = time.monotonic()
         run.terminate()
         assert run.wait(120) == 7
@@ -199,7 +200,7 @@ def test_nobody_reads_stdout_either_and_a_signal_ends_the_wait_for_it(cli: Cli) 
             cli.argv("run", "--json", "--out", "run", "--", "sh", "-c", "exit 3"),
             cwd=cli.folder, env=cli.env, stdout=pipe, stderr=pipe,
         )  # fmt: skip
-        until(lambda: (cli.folder / "run" / "report.html").exists())
+        eventually(lambda: (cli.folder / "run" / "report.html").exists())
         time.sleep(1.5)  # for what is said, a moment's patience
         assert run.poll() is None
         run.terminate()

@@ -25,9 +25,9 @@ from autocap.devices.powercap import Sysfs
 from autocap.job.invoking_user import InvokingUser, acting_as, privileged
 from autocap.job.processes import package_root
 from autocap.session import modes as _of_a_session  # noqa: F401 - once, and not by each fork
-from tests.cli.test_cli import until
 from tests.doubles import file_device
 from tests.doubles.rapl_tree import RaplTree
+from tests.doubles.waiting import eventually
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can imitate sudo")
 NOBODY = pwd.getpwnam("nobody")
@@ -160,7 +160,7 @@ def test_nothing_of_roots_is_read_or_written(machine: Machine, sudo: Sudo, words
 
 def test_a_report_does_not_write_through_links_to_what_is_roots(machine: Machine, sudo: Sudo) -> None:
     folder = machine.a_run()
-    links = {"report.html", "half-written.tmp", "timeline.png", "timeline.svg", "result.json"}
+    links = {"report.html", "half-written.tmp", "timeline.svg", "result.json"}
     for name in links:
         (folder / name).symlink_to(machine.secret / "file")
     done = sudo("report", str(folder), "--html", "--plots")
@@ -198,7 +198,7 @@ def test_a_session_is_the_users_but_for_the_limits(machine: Machine) -> None:
         env=machine.env, cwd=machine.home, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        until((machine.home / "seen").exists)
+        eventually((machine.home / "seen").exists)
         pid, uid, gid, names, *status = (machine.home / "seen").read_text().splitlines()
         assert (uid, gid, names) == (str(USER.uid), str(USER.gid), f"{NOBODY.pw_dir} nobody")
         ids = next(line.split()[1:] for line in status if line.startswith("Uid:"))
@@ -209,8 +209,8 @@ def test_a_session_is_the_users_but_for_the_limits(machine: Machine) -> None:
     finally:
         run.kill()
         run.wait()
-    until(lambda: file_device.FileLimits().requested_w(device) == 260.0)
-    until(lambda: os.listdir(machine.state) == [])
+    eventually(lambda: file_device.FileLimits().requested_w(device) == 260.0)
+    eventually(lambda: os.listdir(machine.state) == [])
     os.kill(int(pid), signal.SIGKILL)
 
 

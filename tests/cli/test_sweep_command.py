@@ -12,8 +12,9 @@ from autocap.cli import main
 from autocap.cli.sweep import Sweep, sweep_config
 from bench.nvml_emulation import machine
 from bench.strategies import curves
-from tests.cli.test_cli import Cli, Here, cli, here, require_refused, until
+from tests.cli.test_cli import Cli, Here, cli, here, require_refused
 from tests.cli.test_gpu_jobs import PLAYER, Node
+from tests.doubles.waiting import eventually
 
 __all__ = ["cli", "here"]  # the fixtures
 
@@ -156,7 +157,7 @@ def test_a_changed_plan_does_not_go_on_unless_it_is_forced_to_start_over(naps: C
 def test_a_signal_is_passed_on_and_ends_the_sweep_with_the_limits_back(naps: Cli) -> None:
     signum = signal.SIGINT
     sweep = naps.start(*SWEEP, "--caps", "200", "--no-warm-up", "--", "sleep", "20")
-    until(lambda: naps.events("cap_set"))
+    eventually(lambda: naps.events("cap_set"))
     sweep.send_signal(signum)
 
     assert sweep.wait(120) == 1
@@ -169,7 +170,7 @@ def test_a_signal_is_passed_on_and_ends_the_sweep_with_the_limits_back(naps: Cli
 
 def test_a_signal_between_two_runs_ends_the_sweep(naps: Cli) -> None:
     sweep = naps.start(*SWEEP, "--caps", "200", "--cool-down", "60", "--", *NAP)
-    until(lambda: naps.events("sweep_run_ended"))
+    eventually(lambda: naps.events("sweep_run_ended"))
     sweep.terminate()
 
     assert sweep.wait(120) == 1
@@ -180,7 +181,7 @@ def test_a_signal_between_two_runs_ends_the_sweep(naps: Cli) -> None:
 def test_a_killed_sweep_can_be_reported_and_goes_on(naps: Cli, here: Here) -> None:
     options = ("--caps", "200", "--repeats", "1", "--", *NAP)
     sweep = naps.start(*SWEEP, *options)
-    until(lambda: len(naps.events("sweep_run_ended")) == 2)
+    eventually(lambda: len(naps.events("sweep_run_ended")) == 2)
     sweep.kill()
     sweep.wait()
     with (naps.folder / "run" / "events.jsonl").open("a") as log:
@@ -216,7 +217,7 @@ def test_a_run_too_short_for_a_power_reading_does_not_count(here: Here) -> None:
 def test_a_directory_that_another_sweep_writes_is_left_to_it(naps: Cli, here: Here) -> None:
     (naps.folder / "nap").write_text("5")
     sweep = naps.start(*SWEEP, "--caps", "200", "--", *NAP)
-    until(lambda: naps.events("sweep_started"))
+    eventually(lambda: naps.events("sweep_started"))
 
     second = here(*SWEEP, "--caps", "200", "--", *NAP)
     sweep.terminate()

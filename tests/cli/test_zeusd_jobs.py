@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.nvml_emulation import Limits
-from tests.cli.test_cli import until
 from tests.cli.test_gpu_jobs import Node, alike
 from tests.doubles import warm
+from tests.doubles.waiting import eventually
 from tests.doubles.zeusd_stand import ZeusdStand, serving
 
 # A controller that holds a cap until it is ended, without the seconds of a baseline.
@@ -48,7 +48,7 @@ def zeusd(node: Node) -> ZeusdStand:
 def hold(node: Node) -> warm.WarmProcess:
     kind, uuid = f"zeusd:{node.folder / 'zeusd.sock'}", node.board.read().machine.cards[0].uuid
     node.jobs.append(warm.start([sys.executable, "-c", HOLDER, kind, uuid], env=node.env, start_new_session=True))
-    until(lambda: node.limits_mw()[0] == 150_000)
+    eventually(lambda: node.limits_mw()[0] == 150_000)
     return node.jobs[-1]
 
 
@@ -70,8 +70,8 @@ def test_a_sweep_sets_its_caps_through_zeusd_and_says_so(node, zeusd) -> None:
 def test_after_sigkill_the_watchdog_puts_the_limit_back_through_zeusd(node, zeusd) -> None:
     with serving(zeusd, node.folder / "zeusd.sock"):
         hold(node).kill()
-        until(lambda: node.limits_mw() == node.arrival_mw, 5.0)
-        until(lambda: node.leftovers() == [], 5.0)
+        eventually(lambda: node.limits_mw() == node.arrival_mw, 5.0)
+        eventually(lambda: node.leftovers() == [], 5.0)
 
 
 def test_with_zeusd_dead_as_well_the_journal_stays_and_the_limit_is_put_back_once_it_lives(node, zeusd) -> None:
@@ -85,5 +85,5 @@ def test_with_zeusd_dead_as_well_the_journal_stays_and_the_limit_is_put_back_onc
     assert "250.123 W could not be put back" in would.stdout or "is in use" in would.stdout
     assert node.limits_mw()[0] == 150_000
     with serving(zeusd, node.folder / "zeusd.sock"):
-        until(lambda: node.limits_mw() == node.arrival_mw, 5.0)
-        until(lambda: node.leftovers() == [], 5.0)
+        eventually(lambda: node.limits_mw() == node.arrival_mw, 5.0)
+        eventually(lambda: node.leftovers() == [], 5.0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autocap.cluster.channel import Channel
 from autocap.cluster.protocol import FromAgent, Word
+from tests.doubles.waiting import eventually
 
 PATIENCE_S = 60.0  # for what comes within a second, on a machine that does much else
 MARK = "CLUSTER_TEST_MARK"
@@ -26,10 +27,7 @@ def heard(channel: Channel, count: int, number: int | None = None) -> dict[int, 
 
 
 def until(reached: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < end_s, what
-        time.sleep(0.05)
+    eventually(reached, PATIENCE_S, what)
 
 
 def marked(mark: str) -> list[str]:

@@ -13,8 +13,8 @@ import pytest
 
 from autocap.cluster.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Word, line_of, said
 from autocap.cluster.rows import Rows
-from tests.cli.test_cli import until
 from tests.cluster.agent_stand import Controller, Node
+from tests.doubles.waiting import eventually as until
 
 WAIT_S = 60.0  # under load
 

@@ -22,18 +22,8 @@ from autocap.errors import DeviceError, LimitRefused
 from autocap.job.processes import ProcessId, own_identity, tree
 from autocap.records import CapRange
 from autocap.testing.devices import DeviceContract, DeviceUnderTest
-from tests.doubles.jobs import (
-    BUSY,
-    PARENT,
-    SLEEPING,
-    cpu_s,
-    eventually,
-    has_a_working_child,
-    job,
-    state,
-    stops_seen,
-    waited_s,
-)
+from tests.doubles.jobs import BUSY, PARENT, SLEEPING, cpu_s, has_a_working_child, job, state, stops_seen, waited_s
+from tests.doubles.waiting import eventually
 
 RESNET = load("quadro-rtx-6000/resnet50")
 
@@ -95,7 +85,7 @@ def attended(device, seconds):
 def practised():
     """A device that has seen its busy job run freely for a while, and the job."""
     with bound(BUSY) as (device, root):
-        assert eventually(lambda: cpu_s(root) > 0.05)
+        eventually(lambda: cpu_s(root) > 0.05)
         attended(device, 1.1)
         yield device, root
 
@@ -144,29 +134,29 @@ class TestSlowdown:  # a class, so that the busy job lives no longer than the te
 
 def test_a_grandchild_is_slowed_too():
     with bound(PARENT) as (device, root):
-        assert eventually(lambda: has_a_working_child(root))
+        eventually(lambda: has_a_working_child(root))
         set_cap(device, 50.0)
 
         grandchild = tree(root)[1]
 
-        assert eventually(lambda: device.read() and state(grandchild) == "T")
+        eventually(lambda: device.read() and state(grandchild) == "T")
 
 
 def test_lifting_the_cap_lets_the_job_run():
     with bound(BUSY) as (device, root):
         set_cap(device, 40.0)
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
 
         set_cap(device, 200.0)
 
-        assert eventually(lambda: stops_seen(root, 0.1) == 0)
+        eventually(lambda: stops_seen(root, 0.1) == 0)
         assert device.read()[0].requested_w == 200.0
 
 
 def test_a_closed_device_leaves_the_job_running_whatever_the_cap():
     with bound(BUSY) as (device, root):
         set_cap(device, 40.0)
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
 
         device.close()
 
@@ -178,11 +168,11 @@ def test_a_fault_in_the_thread_leaves_the_job_running_and_is_told_to_the_reader(
     clock = ShiftingClock()
     with bound(BUSY, clock=clock) as (device, root):
         set_cap(device, 40.0)
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
 
         clock.broken = True
 
-        assert eventually(lambda: stops_seen(root, 0.1) == 0)
+        eventually(lambda: stops_seen(root, 0.1) == 0)
         with pytest.raises(DeviceError, match="device failed, the job runs at full speed: the clock stands still"):
             device.read()
         with pytest.raises(LimitRefused, match=r"cap 50 W was not set: .*the clock stands still"):
@@ -193,12 +183,12 @@ def test_a_cap_that_nobody_attends_to_is_lifted_until_somebody_reads_again():
     clock = ShiftingClock()
     with bound(BUSY, clock=clock) as (device, root):
         set_cap(device, 40.0)
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
 
         clock.shift_s += UNREAD_S
 
-        assert eventually(lambda: stops_seen(root, 0.1) == 0)
-        assert eventually(lambda: device.read()[0].requested_w == 40.0 and state(root) == "T")
+        eventually(lambda: stops_seen(root, 0.1) == 0)
+        eventually(lambda: device.read()[0].requested_w == 40.0 and state(root) == "T")
 
 
 CONTROLLER = """
@@ -233,7 +223,7 @@ def controller(root: ProcessId, how: str) -> Iterator[subprocess.Popen]:
 
 def test_the_interpreters_exit_continues_the_job():
     with job(BUSY) as root, controller(root, "leave") as process:
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
 
         assert process.wait(120) == 0
 
@@ -243,7 +233,7 @@ def test_the_interpreters_exit_continues_the_job():
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_limit_from_outside_continues_the_job_of_a_controller_that_was_killed_or_stopped(how):
     with job(BUSY) as root, controller(root, "stay") as process:
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
         process.send_signal(how)
         time.sleep(0.05)
         limits = limits_from_outside(root)
@@ -251,7 +241,7 @@ def test_the_limit_from_outside_continues_the_job_of_a_controller_that_was_kille
         assert limits.requested_w("emulated-1-2") is None
         limits.set_limit_w("emulated-1-2", 200.0)
 
-        assert eventually(lambda: state(root) != "T")
+        eventually(lambda: state(root) != "T")
         assert stops_seen(root, 0.2) == 0
 
 
@@ -294,11 +284,11 @@ def test_power_follows_the_load_and_the_cap():
 def test_the_end_of_the_job_ends_the_throttling_and_leaves_idle_power():
     with bound(BUSY) as (device, root):
         set_cap(device, 50.0)
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
 
         os.kill(root.pid, signal.SIGKILL)
 
-        assert eventually(lambda: device.read()[0].power_w == pytest.approx(20.0, rel=0.05))
+        eventually(lambda: device.read()[0].power_w == pytest.approx(20.0, rel=0.05))
         set_cap(device, 200.0)
         device.close()
 

@@ -7,14 +7,15 @@ import pytest
 from autocap.devices.emulated.job_tree import JobTree, continue_tree, require_own
 from autocap.errors import DeviceError
 from autocap.job.processes import ProcessId, own_identity, tree
-from tests.doubles.jobs import BUSY, PARENT, SLEEPING, eventually, has_a_working_child, job, state, stops_seen
+from tests.doubles.jobs import BUSY, PARENT, SLEEPING, has_a_working_child, job, state, stops_seen
 from tests.doubles.no_descriptors import no_descriptors
+from tests.doubles.waiting import eventually
 
 
 @pytest.fixture
 def parent():
     with job(PARENT) as root:
-        assert eventually(lambda: has_a_working_child(root))
+        eventually(lambda: has_a_working_child(root))
         yield root
 
 
@@ -22,37 +23,37 @@ def test_every_process_of_the_tree_is_stopped_and_continued(parent):
     processes = JobTree(parent)
 
     processes.stop()
-    assert eventually(lambda: all(state(process) == "T" for process in tree(parent)))
+    eventually(lambda: all(state(process) == "T" for process in tree(parent)))
 
     processes.resume()
-    assert eventually(lambda: all(state(process) != "T" for process in tree(parent)))
+    eventually(lambda: all(state(process) != "T" for process in tree(parent)))
     processes.close()
 
 
 def test_a_process_that_appears_later_is_found_by_a_scan():
     with job(f"import time; time.sleep(0.5)\n{PARENT}") as root:
         processes = JobTree(root)
-        assert eventually(lambda: has_a_working_child(root))
+        eventually(lambda: has_a_working_child(root))
 
-        assert eventually(processes.scan_if_due)
+        eventually(processes.scan_if_due)
         processes.stop()
 
-        assert eventually(lambda: all(state(process) == "T" for process in tree(root)))
+        eventually(lambda: all(state(process) == "T" for process in tree(root)))
         processes.close()
-        assert eventually(lambda: all(state(process) != "T" for process in tree(root)))
+        eventually(lambda: all(state(process) != "T" for process in tree(root)))
 
 
 def test_cpu_time_is_counted_between_calls():
     with job(BUSY) as root:
         processes = JobTree(root)
-        assert eventually(lambda: processes.spent_s() > 0.0)
+        eventually(lambda: processes.spent_s() > 0.0)
         began_s = time.monotonic()
 
-        assert eventually(lambda: time.monotonic() - began_s > 0.2)
+        eventually(lambda: time.monotonic() - began_s > 0.2)
 
         assert 0.02 < processes.spent_s() < 1.2 * (time.monotonic() - began_s)
         processes.stop()
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
         processes.spent_s()
         time.sleep(0.05)
         assert processes.spent_s() == 0.0
@@ -65,9 +66,9 @@ def test_a_stop_of_somebody_else_is_left_alone(theirs_first):
         processes = JobTree(root)
         if theirs_first:
             os.kill(root.pid, signal.SIGSTOP)
-            assert eventually(lambda: state(root) == "T")
+            eventually(lambda: state(root) == "T")
         processes.stop()
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
         if not theirs_first:
             os.kill(root.pid, signal.SIGSTOP)
 
@@ -77,7 +78,7 @@ def test_a_stop_of_somebody_else_is_left_alone(theirs_first):
         assert stops_seen(root, 0.05) > 0
         assert state(root) == "T"
         os.kill(root.pid, signal.SIGCONT)
-        assert eventually(lambda: state(root) != "T")
+        eventually(lambda: state(root) != "T")
         assert stops_seen(root, 0.1) == 0
 
 
@@ -89,7 +90,7 @@ def test_a_recycled_pid_is_never_signalled():
 
         assert stops_seen(root, 0.1) == 0
         os.kill(root.pid, signal.SIGSTOP)
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
         continue_tree(ProcessId(root.pid, root.start_ticks + 1))
         assert stops_seen(root, 0.1) > 0
         assert state(root) == "T"
@@ -98,18 +99,18 @@ def test_a_recycled_pid_is_never_signalled():
 def test_continue_tree_continues_whatever_was_stopped(parent):
     for process in tree(parent):
         os.kill(process.pid, signal.SIGSTOP)
-    assert eventually(lambda: all(state(process) == "T" for process in tree(parent)))
+    eventually(lambda: all(state(process) == "T" for process in tree(parent)))
 
     continue_tree(parent)
 
-    assert eventually(lambda: all(state(process) != "T" for process in tree(parent)))
+    eventually(lambda: all(state(process) != "T" for process in tree(parent)))
 
 
 def test_processes_that_ended_are_no_trouble():
     with job(SLEEPING) as root:
         processes = JobTree(root)
         os.kill(root.pid, signal.SIGKILL)
-        assert eventually(lambda: not root.is_alive())
+        eventually(lambda: not root.is_alive())
 
         processes.stop()
         processes.spent_s()
@@ -151,11 +152,11 @@ def test_where_no_file_can_be_opened_the_known_processes_are_neither_forgotten_n
         time.sleep(0.05)
         processes.resume()
 
-    assert eventually(lambda: all(state(process) != "T" for process in before))
+    eventually(lambda: all(state(process) != "T" for process in before))
     assert tree(parent) == before
-    assert eventually(processes.scan_if_due)
+    eventually(processes.scan_if_due)
     processes.stop()
-    assert eventually(lambda: all(state(process) == "T" for process in before))
+    eventually(lambda: all(state(process) == "T" for process in before))
     processes.close()
 
 

@@ -18,8 +18,9 @@ from autocap.devices.powercap import Sysfs
 from autocap.errors import DeviceUnavailable
 from autocap.job.processes import identify
 from autocap.records import NodeReading
-from tests.doubles.jobs import eventually, state
+from tests.doubles.jobs import state
 from tests.doubles.rapl_tree import RANGE_UJ, RaplTree
+from tests.doubles.waiting import eventually
 
 ANSWER = """
     Instantaneous power reading:                   {} Watts
@@ -113,12 +114,12 @@ def test_lines_that_came_together_are_averaged_and_the_last_says_whether_there_i
     meter: Callable[[str], CommandMeter],
 ) -> None:
     one = meter("echo 100; read _ < /dev/null; sleep 0.05; printf '200\\n300\\n'; exec sleep 60")
-    assert eventually(lambda: one.read().power_w == 250.0)
+    eventually(lambda: one.read().power_w == 250.0)
 
 
 def test_rubbish_is_a_gap_and_never_data(meter: Callable[[str], CommandMeter]) -> None:
     one = meter("echo 100; sleep 0.05; echo overload; exec sleep 60")
-    assert eventually(lambda: one.read().power_w is None)
+    eventually(lambda: one.read().power_w is None)
     assert one.notes()[0].endswith(
         "says 'overload', which is no power in watts above 0; until it tells the node's power again nothing is measured"
     )
@@ -126,7 +127,7 @@ def test_rubbish_is_a_gap_and_never_data(meter: Callable[[str], CommandMeter]) -
 
 def test_a_meter_that_dies_is_a_gap_for_good_with_its_last_words(meter: Callable[[str], CommandMeter]) -> None:
     one = meter("echo 100; sleep 0.05; echo 'bus error' >&2; exit 3")
-    assert eventually(lambda: one.read().power_w is None)
+    eventually(lambda: one.read().power_w is None)
     assert "has ended with status 3: bus error" in one.notes()[0]
     assert one.read().power_w is None
     assert one.notes() == ()
@@ -156,9 +157,9 @@ def test_closing_ends_the_meter_and_all_that_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     one = CommandMeter(f"sh -c 'trap : TERM; echo $$ >> {pids}; while :; do sleep 1; done' & echo $$ >> {pids}; "
                        "while :; do echo 5; sleep 0.05; done", MonotonicClock())  # fmt: skip
-    assert eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
     one.close()
-    assert eventually(lambda: not any(runs(int(pid)) for pid in pids.read_text().split()))
+    eventually(lambda: not any(runs(int(pid)) for pid in pids.read_text().split()))
 
 
 Ipmi = Callable[[Clock, tuple[str, ...]], IpmiMeter]
@@ -192,7 +193,7 @@ def test_ipmi_asks_anew_after_a_second_without_being_waited_for(tmp_path: Path, 
     (tmp_path / "power").write_text("200")
     clock.wait_until(1.0)
     assert one.read().power_w == 100.0  # asks, and does not wait for the answer
-    assert eventually(lambda: one.read().power_w == 200.0)
+    eventually(lambda: one.read().power_w == 200.0)
     assert one.read().t_s == 1.0
 
 
@@ -202,7 +203,7 @@ def test_an_answer_without_a_power_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
     one = ipmi(clock, ipmitool(tmp_path, f"echo 'Instantaneous power reading: '$(cat {tmp_path}/power)"))
     (tmp_path / "power").write_text("0 Watts")
     clock.wait_until(1.0)
-    assert eventually(lambda: one.read().power_w is None)
+    eventually(lambda: one.read().power_w is None)
     assert "which is no power in watts above 0" in one.notes()[0]
 
 
@@ -215,14 +216,14 @@ def test_a_question_that_hangs_is_ended_with_all_that_it_started_and_the_next_on
     (tmp_path / "hang").touch()
     clock.wait_until(1.0)
     assert one.read().power_w == 100.0
-    assert eventually(lambda: pids.exists() and pids.read_text() != "")
+    eventually(lambda: pids.exists() and pids.read_text() != "")
     clock.wait_until(11.5)
     assert one.read().power_w is None
     assert "ipmitool says 'nothing within 10 s'" in one.notes()[0]
     assert not runs(int(pids.read_text()))
     (tmp_path / "hang").unlink()
     clock.wait_until(13.0)
-    assert eventually(lambda: one.read().power_w == 100.0)
+    eventually(lambda: one.read().power_w == 100.0)
 
 
 def test_an_answer_of_any_bytes_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
@@ -231,7 +232,7 @@ def test_an_answer_of_any_bytes_is_a_gap(tmp_path: Path, ipmi: Ipmi) -> None:
     one = ipmi(clock, ipmitool(tmp_path, script))
     (tmp_path / "odd").touch()
     clock.wait_until(1.0)
-    assert eventually(lambda: one.read().power_w is None)
+    eventually(lambda: one.read().power_w is None)
 
 
 @pytest.mark.parametrize(

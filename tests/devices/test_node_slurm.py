@@ -9,8 +9,8 @@ import pytest
 from autocap.clock import VirtualClock
 from autocap.devices.node.slurm import SlurmMeter
 from autocap.errors import DeviceUnavailable
-from tests.doubles.jobs import eventually
 from tests.doubles.slurm_stand import SlurmStand
+from tests.doubles.waiting import eventually
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_the_nodes_power_is_asked_for_at_most_every_five_seconds_and_zero_is_a_g
         clock.wait_until(4.9)
         assert meter.read().power_w == 412.0
         clock.wait_until(5.0)
-        assert eventually(lambda: meter.read().power_w is None)
+        eventually(lambda: meter.read().power_w is None)
         assert "scontrol says 'CurrentWatts=0', which is no power" in meter.notes()[0]
 
 

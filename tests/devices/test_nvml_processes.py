@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.nvml_emulation import FileBoard, Limits, Machine, environment, machine
+from tests.doubles.waiting import eventually
 
 MACHINE = replace(machine("tesla-v100/alexnet", gpus=2, arrivals_mw=[287_123, 299_999]), start_s=None, jitter=0.0)
 
@@ -49,15 +50,6 @@ def process(board_at: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
             yield started
         finally:
             started.kill()
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> float:
-    """Seconds until the condition held; fails when it did not in time."""
-    began_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began_s < within_s, "not in time"
-        time.sleep(0.002)
-    return time.monotonic() - began_s
 
 
 def written(tmp_path: Path, made: Machine = MACHINE) -> tuple[Path, FileBoard]:

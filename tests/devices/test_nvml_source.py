@@ -12,7 +12,8 @@ from autocap.job.processes import tree
 from autocap.metrics import Metric
 from autocap.records import CapRange
 from autocap.session.caps import checker
-from tests.doubles.jobs import PARENT, SLEEPING, eventually, has_a_working_child, job
+from tests.doubles.jobs import PARENT, SLEEPING, has_a_working_child, job
+from tests.doubles.waiting import eventually
 
 CONFIG = RunConfig(command=("train",), tune=TuneConfig(metric=Metric(name="energy")))
 RANGE = CapRange(min_w=100.0, max_w=400.0, default_w=300.0)
@@ -82,7 +83,7 @@ def test_a_last_look_does_not_wait() -> None:
 
 def test_a_worker_below_the_process_is_found() -> None:
     with job(PARENT) as root:
-        assert eventually(lambda: has_a_working_child(root))
+        eventually(lambda: has_a_working_child(root))
         worker = tree(root)[1]
         with source(Driver(pids={"GPU-a": (worker.pid,)})) as gpus:
             assert gpus.find(root, math.inf) == ("GPU-a",)

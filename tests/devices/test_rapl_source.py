@@ -15,8 +15,9 @@ from autocap.devices.rapl.source import RaplSource
 from autocap.errors import DeviceError, DeviceUnavailable
 from autocap.metrics import Metric
 from autocap.session.caps import checker
-from tests.doubles.jobs import BUSY, PARENT, eventually, has_a_working_child, job
+from tests.doubles.jobs import BUSY, PARENT, has_a_working_child, job
 from tests.doubles.rapl_tree import RaplTree
+from tests.doubles.waiting import eventually
 
 CONFIG = RunConfig(command=("train",), tune=TuneConfig(metric=Metric(name="energy")), device="rapl")
 FIRST = min(os.sched_getaffinity(0))
@@ -45,18 +46,18 @@ def indices(found: object) -> list[int]:
 
 def test_a_job_has_the_packages_that_its_processes_may_run_on_once_they_stay_the_same(tree: RaplTree) -> None:
     with job(BOUND) as root, source() as packages:
-        assert eventually(lambda: CpuUse(root).look() == {FIRST})
+        eventually(lambda: CpuUse(root).look() == {FIRST})
         assert packages.known is None
         assert packages.find(root, 0.0) is None
-        assert eventually(lambda: indices(packages.find(root, math.inf)) == [0])
+        eventually(lambda: indices(packages.find(root, math.inf)) == [0])
 
 
 def test_a_launcher_that_only_waits_does_not_count(tree: RaplTree) -> None:
     with job(PARENT.replace(repr(BUSY), repr(BOUND))) as root:
-        assert eventually(lambda: has_a_working_child(root))
+        eventually(lambda: has_a_working_child(root))
         use = CpuUse(root)
         use.look()
-        assert eventually(lambda: use.look() == {FIRST})
+        eventually(lambda: use.look() == {FIRST})
 
 
 def test_indices_and_names_decide_where_they_are_given(tree: RaplTree) -> None:
@@ -73,7 +74,7 @@ def test_where_the_kernel_does_not_tell_a_packages_cpus_all_are_taken(tree: Rapl
     for topology in (tree.root / "devices" / "system" / "cpu").glob("cpu*/topology/physical_package_id"):
         topology.unlink()
     with job(BUSY) as root, source() as packages:
-        assert eventually(lambda: CpuUse(root).look())
+        eventually(lambda: CpuUse(root).look())
         assert indices(packages.find(root, math.inf)) == [0, 1]
 
 

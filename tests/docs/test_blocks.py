@@ -11,8 +11,9 @@ from types import ModuleType
 import pytest
 
 from autocap.cli import settings
-from tests.cli.test_cli import Cli, until
+from tests.cli.test_cli import Cli
 from tests.docs.pages import ALL_BLOCKS, Block
+from tests.doubles.waiting import eventually
 
 STRATEGY, ITS_TEST = (
     block for block in ALL_BLOCKS if "class CoarseToFine(" in block.text or "coarse import" in block.text
@@ -55,7 +56,7 @@ def test_the_example_device_is_searched_and_put_back(cli: Cli) -> None:
     run = cli.start(
         "run", "--device", "mycard:card0", "--strategy", "linear", "--out", "run", "--", cli.argv()[0], "job.py"
     )
-    until(lambda: cli.events("trial_started"))
+    eventually(lambda: cli.events("trial_started"))
     cli.stop()
     assert run.wait(120) == 0
     assert float((cli.folder / "card0" / "limit_w").read_text()) == 250.0

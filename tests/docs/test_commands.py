@@ -110,7 +110,6 @@ def check_autocap(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         "report",
         "runs",
         "period",
-        "dashboard",
         "config",
         "completion",
         "help",

@@ -54,16 +54,6 @@ def has_a_working_child(root: ProcessId) -> bool:
     return len(children) == 1 and cpu_s(children[0]) > 0.02
 
 
-def eventually(condition, limit_s=120.0):
-    """Wait until something holds; whether it did in time."""
-    deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        if condition():
-            return True
-        time.sleep(0.002)
-    return False
-
-
 def stops_seen(process: ProcessId, seconds=0.3) -> int:
     """How often, out of a look every 2 ms, the process was found stopped."""
     end_s, seen = time.monotonic() + seconds, 0

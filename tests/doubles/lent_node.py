@@ -15,7 +15,7 @@ import pytest
 
 from autocap.helper.offers import offers_at
 from bench.nvml_emulation import FileBoard, Limits, Machine, environment
-from tests.cli.test_cli import until
+from tests.doubles.waiting import eventually
 
 USER = 65534  # without rights, but to read files: Python's own may lie where only root can
 _SETPRIV = shutil.which("setpriv")
@@ -65,7 +65,7 @@ class LentNode:
         env = {**self._env, "AUTOCAP_STATE_DIR": str(self.state)}
         with (self.folder / "helper.log").open("ab") as log:
             self.helper = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
-        until(self._answers)
+        eventually(self._answers)
 
     def kill_helper(self) -> None:
         assert self.helper is not None

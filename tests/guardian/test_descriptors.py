@@ -18,7 +18,8 @@ from autocap.job.spare_descriptors import SpareDescriptors
 from autocap.records import GpuInfo
 from tests.doubles.file_device import KeptLimits
 from tests.doubles.no_descriptors import no_descriptors
-from tests.guardian.test_watchdog import WITHIN_DEATH_S, at, controller, eventually, settled, wait_for, watchdogs
+from tests.doubles.waiting import eventually
+from tests.guardian.test_watchdog import WITHIN_DEATH_S, at, controller, settled, wait_for, watchdogs
 
 
 def guard(state_dir: Path, gpu: GpuInfo) -> Guardian:

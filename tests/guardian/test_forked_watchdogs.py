@@ -16,16 +16,8 @@ from autocap.records import GpuInfo
 from bench.helper.served import fork_servers_of, watchdogs_of
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
-from tests.guardian.test_watchdog import (  # fmt: skip
-    LOADED_S,
-    WITHIN_DEATH_S,
-    WITHIN_SILENCE_S,
-    at,
-    controller,
-    eventually,
-    settled,
-    wait_for,
-)
+from tests.doubles.waiting import eventually
+from tests.guardian.test_watchdog import LOADED_S, WITHIN_DEATH_S, WITHIN_SILENCE_S, at, controller, settled, wait_for
 
 
 @pytest.fixture

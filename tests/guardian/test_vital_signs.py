@@ -11,7 +11,7 @@ import pytest
 
 from autocap.guardian.vital_signs import HANG_S, STARVED_S, Look, VitalSigns, is_hung
 from autocap.job.processes import ProcessId, identify, own_identity
-from tests.guardian.test_watchdog import eventually
+from tests.doubles.waiting import eventually
 
 QUEUED = Look(cpu_s=10.01, runnable=True)
 BEFORE = Look(cpu_s=10.0, runnable=False)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from autocap.job.shared_files import SharedFile
 from autocap.records import GpuInfo
 from tests.doubles import file_device, warm
 from tests.doubles.file_device import FileLimits
+from tests.doubles.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 WITHIN_DEATH_S = 1.0  # the contract's figures
@@ -69,15 +69,6 @@ def watchdogs(owner_pid: int) -> list[psutil.Process]:
         if any(word.startswith(f"{owner_pid}:") for word in words[-4:]) and "-I" in words:
             found.append(process)
     return found
-
-
-def eventually(condition: Callable[[], bool], within_s: float) -> float:
-    """Seconds until the condition held; fails when it did not in time."""
-    began_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began_s < within_s, "not in time"
-        time.sleep(0.002)
-    return time.monotonic() - began_s
 
 
 def at(gpu: GpuInfo, limit_w: float) -> Callable[[], bool]:

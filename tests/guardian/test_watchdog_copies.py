@@ -21,16 +21,8 @@ from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.records import GpuInfo
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
-from tests.guardian.test_watchdog import (
-    LOADED_S,
-    WITHIN_DEATH_S,
-    WITHIN_SILENCE_S,
-    at,
-    controller,
-    eventually,
-    wait_for,
-    watchdogs,
-)
+from tests.doubles.waiting import eventually
+from tests.guardian.test_watchdog import LOADED_S, WITHIN_DEATH_S, WITHIN_SILENCE_S, at, controller, wait_for, watchdogs
 
 DEAD = ProcessId(2**22 + 1, 1)  # above the largest PID
 

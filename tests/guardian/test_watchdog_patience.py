@@ -19,7 +19,8 @@ from autocap.job.processes import boot_id, own_identity
 from autocap.records import GpuInfo
 from tests.doubles import file_device
 from tests.doubles.file_device import FileLimits
-from tests.guardian.test_watchdog import LOADED_S, WITHIN_SILENCE_S, at, eventually
+from tests.doubles.waiting import eventually
+from tests.guardian.test_watchdog import LOADED_S, WITHIN_SILENCE_S, at
 
 
 @pytest.fixture

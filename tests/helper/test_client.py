@@ -31,9 +31,9 @@ from autocap.helper.client import RemoteGuardian
 from autocap.helper.offers import offers_at
 from autocap.helper.protocol import Answer, Beaten, Code, Lent, Op, Refusal, Request
 from autocap.records import CapRange, GpuInfo
-from tests.doubles.jobs import eventually
 from tests.doubles.lent_node import needs_two_users
 from tests.doubles.scripted_helper import Hangup, ScriptedHelper, scripted
+from tests.doubles.waiting import eventually
 
 GPU = GpuInfo(index=0, uuid="gpu", name="GPU", cap_range=CapRange(min_w=100.0, max_w=300.0, default_w=300.0))
 Script = Callable[[Request], Answer | Refusal | bytes | None]
@@ -132,7 +132,7 @@ def test_who_is_lent_nothing_is_told_why_and_holds_no_connection(helper, guardia
     helper.script = at(Op.LEND, Refusal(code=Code.IN_USE, text="gpu is lent to ada (PID 7)", uid=1000, pid=7))
     with pytest.raises(DeviceLocked, match=r"lent to ada \(PID 7\)"), guardian:
         pass
-    assert eventually(lambda: helper.open == 0)
+    eventually(lambda: helper.open == 0)
 
 
 def test_limits_that_were_put_back_are_told_by_the_next_beat_once_whatever_is_asked_before(helper, guardian) -> None:
@@ -347,7 +347,7 @@ def test_a_forked_child_does_not_keep_the_lease_beyond_its_parents_end(helper, g
             os.read(end, 1)
             os._exit(0)
         guardian._drop()  # as the kernel does when we die
-        assert eventually(lambda: helper.open == 0)
+        eventually(lambda: helper.open == 0)
         os.close(others_end)
         os.waitpid(child, 0)
     os.close(end)

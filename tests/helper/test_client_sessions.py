@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bench.nvml_emulation import machine
-from tests.cli.test_cli import until
 from tests.doubles.lent_node import LentNode, lent_node, needs_two_users
+from tests.doubles.waiting import eventually
 
 pytestmark = needs_two_users
 
@@ -58,7 +58,7 @@ def node(shared: LentNode) -> Iterator[LentNode]:
     shared.end()
     if shared.helper is None or shared.helper.poll() is not None:
         shared.serve()
-    until(shared.are_back)
+    eventually(shared.are_back)
 
 
 def capped(node: LentNode) -> bool:
@@ -81,11 +81,11 @@ def test_a_run_is_tuned_also_by_a_helper_that_is_killed_meanwhile_and_whoever_se
     run = node.start(
         "-m", "autocap", "run", "--gpus", "0-1", "--out", "run", *QUICK, "--", sys.executable, *PLAYER, "--steps"
     )
-    until(lambda: capped(node), 60.0)
+    eventually(lambda: capped(node), 60.0)
     node.kill_helper()
-    until(node.are_back, 5.0)
+    eventually(node.are_back, 5.0)
     node.serve()
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     run.send_signal(signal.SIGTERM)
     assert run.wait(120) == 128 + signal.SIGTERM, node.said()
     assert node.are_back()
@@ -105,14 +105,14 @@ def test_a_run_is_tuned_also_by_a_helper_that_is_killed_meanwhile_and_whoever_se
 
 def test_attached_and_killed_with_everything_of_the_users_the_limits_are_back(node) -> None:
     job = node.start(*PLAYER, out="job")
-    until(lambda: node.board.read().job_pid)
+    eventually(lambda: node.board.read().job_pid)
     attached = node.start(
         "-m", "autocap", "attach", "--pid", str(job.pid), "--out", "attached", *QUICK, "--progress", "speed"
     )
-    until(lambda: capped(node), 60.0)
+    eventually(lambda: capped(node), 60.0)
     for group in (attached.pid, job.pid):
         os.killpg(group, signal.SIGKILL)
-    until(node.are_back, 5.0)
+    eventually(node.are_back, 5.0)
 
 
 def test_a_tuned_block_of_a_script_is_tuned(node) -> None:
@@ -149,45 +149,45 @@ def test_a_sweep_sets_each_cap_through_the_helper_and_none_above_the_limit_found
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_client_that_dies_has_its_limits_back(node, signum) -> None:
     holder = node.start("-c", HOLDER)
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     holder.send_signal(signum)
-    until(node.are_back, 5.0)
+    eventually(node.are_back, 5.0)
 
 
 def test_a_client_that_is_stopped_has_its_limits_back_and_sets_them_again_when_it_goes_on(node) -> None:
     holder = node.start("-c", HOLDER)
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     holder.send_signal(signal.SIGSTOP)
-    until(node.are_back, 5.0)
+    eventually(node.are_back, 5.0)
     holder.send_signal(signal.SIGCONT)
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     assert "again" in node.said()
 
 
 def test_when_the_helper_is_killed_limits_are_back_and_are_set_again_by_the_next(node) -> None:
     holder = node.start("-c", HOLDER)
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     node.kill_helper()
-    until(node.are_back, 5.0)
+    eventually(node.are_back, 5.0)
     node.serve()
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     assert holder.poll() is None
 
 
 def test_when_helper_and_client_are_killed_at_once_limits_are_back(node) -> None:
     holder = node.start("-c", HOLDER)
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     os.killpg(holder.pid, signal.SIGKILL)
     node.kill_helper()
-    until(node.are_back, 5.0)
+    eventually(node.are_back, 5.0)
 
 
 def test_a_run_whose_helper_does_not_come_back_ends_its_tuning_and_not_its_job(node) -> None:
     job = "until [ -e over ]; do sleep 0.1; done; exit 3"
     run = node.start("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "left", "--", "sh", "-c", job)
-    until(lambda: events(node, "sweep_run_started", "left"))
+    eventually(lambda: events(node, "sweep_run_started", "left"))
     node.kill_helper()
-    until(lambda: events(node, "warned", "left"), 60.0)
+    eventually(lambda: events(node, "warned", "left"), 60.0)
     (node.home / "over").touch()
     assert run.wait(120) == 1
     (ended,) = events(node, "sweep_run_ended", "left")
@@ -201,7 +201,7 @@ def test_a_run_whose_helper_does_not_come_back_ends_its_tuning_and_not_its_job(n
 
 def test_a_second_user_of_a_gpu_is_told_whose_it_is(node) -> None:
     holder = node.start("-c", HOLDER)
-    until(lambda: capped(node))
+    eventually(lambda: capped(node))
     done = node.run("-m", "autocap", *SWEEP, "--gpus", "0", "--out", "second", "--", "true")
     assert done.returncode == 1
     assert f"the helper has lent GPU 0 to nobody (PID {holder.pid}); wait for that run, or have it end" in done.stderr

@@ -11,8 +11,8 @@ from autocap.helper.connection import error_of
 from autocap.helper.namespaces import HERE
 from autocap.helper.protocol import Answer, Beaten, Code, Ended, LeasesEnded, Lent, Op, Refusal
 from autocap.helper.who import Peer
-from tests.doubles.jobs import eventually
 from tests.doubles.lending import ALICE, BOB, FOUND_W, Client
+from tests.doubles.waiting import eventually
 
 ROOT_PID = 77
 SOON_S = 0.8  # a lease that is to end does at its next beat to the watchdog
@@ -41,7 +41,7 @@ def test_root_ends_a_lease_and_is_told_whose_it_was_and_what_became_of_its_limit
     root = of(parlour, 0)
     asking = threading.Thread(target=lambda: answers.append(root.ask(Op.END_LEASES, devices=("gpu0",))))
     asking.start()
-    assert eventually(lambda: parlour.house.loans._by_uuid["gpu0"].to_end is not None)
+    eventually(lambda: parlour.house.loans._by_uuid["gpu0"].to_end is not None)
     assert parlour.machine.limits_w() == [160.0, 150.0]  # its own thread puts them back
     member.wait(SOON_S)
     assert parlour.machine.limits_w() == [FOUND_W] * 2
@@ -122,7 +122,7 @@ def test_a_limit_that_cannot_be_put_back_is_said(parlour):
     root = of(parlour, 0)
     asking = threading.Thread(target=lambda: answers.append(root.ask(Op.END_LEASES, devices=("gpu0",))))
     asking.start()
-    assert eventually(lambda: parlour.house.loans._by_uuid["gpu0"].to_end is not None)
+    eventually(lambda: parlour.house.loans._by_uuid["gpu0"].to_end is not None)
     member.wait(SOON_S)
     asking.join()
     restored = ended(answers[0]).restored

@@ -23,7 +23,7 @@ from autocap.helper.protocol import Code, Devices, Done, LeasesEnded, Lent, Op
 from autocap.job.invoking_user import file_rights_of
 from bench.helper.served import fork_servers_of, watchdogs_of
 from bench.nvml_emulation import FileBoard, environment, machine
-from tests.cli.test_cli import until
+from tests.doubles.waiting import eventually
 
 FOUND_MW = (237_123, 241_007)
 # Has both devices, sets caps and beats; and once more when it is told that limits were put back.
@@ -127,16 +127,16 @@ def service(tmp_path: Path) -> Iterator[Service]:
 def test_a_client_that_dies_or_is_stopped_has_its_limits_put_back(service):
     client = service.client()
     client.kill()
-    until(service.are_back)
+    eventually(service.are_back)
     client = service.client()
     client.send_signal(signal.SIGSTOP)
-    until(service.are_back)
+    eventually(service.are_back)
     client.send_signal(signal.SIGCONT)
     assert client.stdout is not None
     assert client.stdout.readline() == "set\n"  # it was told, and has set them again
     os.killpg(client.pid, signal.SIGKILL)
-    until(service.are_back)
-    until(lambda: not watchdogs_of(service.process.pid))  # none is left over
+    eventually(service.are_back)
+    eventually(lambda: not watchdogs_of(service.process.pid))  # none is left over
     assert psutil.Process(service.process.pid).memory_info().rss < 30e6
 
 
@@ -151,9 +151,9 @@ def test_the_helper_puts_back_what_is_lent_when_it_is_told_to_end(service):
 def test_a_killed_helpers_watchdog_puts_back_and_the_next_one_begins_anew(service):
     service.client()
     service.process.kill()
-    until(service.are_back)
+    eventually(service.are_back)
     service.start()
-    until(lambda: os.listdir(service.state_dir) == ["helper.sock"])
+    eventually(lambda: os.listdir(service.state_dir) == ["helper.sock"])
     service.client()
 
 
@@ -172,14 +172,14 @@ def test_without_the_process_that_forks_watchdogs_a_lease_goes_on_and_the_next_b
     (watchdog,), (server,) = watchdogs_of(service.process.pid), fork_servers_of(service.process.pid)
     os.kill(server, signal.SIGKILL)
     client.kill()  # for which the watchdog that is left is not needed
-    until(service.are_back)
-    until(lambda: not psutil.pid_exists(watchdog))
+    eventually(service.are_back)
+    eventually(lambda: not psutil.pid_exists(watchdog))
     service.client()
     (other,) = fork_servers_of(service.process.pid)
     assert other != server
     os.kill(other, signal.SIGKILL)
     service.process.kill()  # now it is
-    until(service.are_back)
+    eventually(service.are_back)
 
 
 def test_what_a_helper_left_that_died_with_its_watchdogs_the_next_one_puts_back_before_it_serves(service):
@@ -247,7 +247,7 @@ def test_another_users_devices_cannot_be_had_and_no_other_group_connects(reachab
             shown = json.loads(subprocess.run(words, env=service.env, check=True, capture_output=True).stdout)
             assert [lease["uid"] for lease in shown["leases"]] == [20_001]
             assert [device["lent_to"] is None for device in shown["devices"]] == [True, False]
-        until(service.are_back)
+        eventually(service.are_back)
     finally:
         service.end()
 

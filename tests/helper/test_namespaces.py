@@ -15,8 +15,8 @@ from autocap.helper.connection import error_of
 from autocap.helper.namespaces import HERE, entered_from, namespace_of
 from autocap.helper.protocol import Code, Lent, Op, Refusal
 from autocap.helper.who import Peer, peer_of
-from tests.doubles.jobs import eventually
 from tests.doubles.lending import Client, Parlour
+from tests.doubles.waiting import eventually
 
 _UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc")
 
@@ -43,7 +43,7 @@ def container() -> Iterator[Start]:
             outer = subprocess.Popen([*_UNSHARE, *(words or ("sleep", "60"))])
             stack.callback(outer.wait)
             stack.callback(outer.kill)
-            assert eventually(lambda: _children(outer.pid) != [])
+            eventually(lambda: _children(outer.pid) != [])
             return _children(outer.pid)[0]
 
         yield start
@@ -118,7 +118,7 @@ def test_a_container_that_we_have_started_is_ours(container: Start) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 def test_a_container_that_root_has_started_for_a_user_is_not_that_users(container: Start) -> None:
     pid = container("setpriv", "--reuid", "20001", "--clear-groups", "sleep", "60")
-    assert eventually(lambda: user_of(pid).uid == 20_001)
+    eventually(lambda: user_of(pid).uid == 20_001)
     them = Peer(uid=20_001, pid=1, groups=())
     said = computing(lambda: (pid,)).other_than(them)
     assert said is not None

@@ -7,7 +7,7 @@ import pytest
 
 from autocap.errors import DeviceError
 from autocap.helper.shared_look import SharedLook
-from tests.cli.test_cli import until
+from tests.doubles.waiting import eventually
 
 
 class Scene:
@@ -54,10 +54,10 @@ def test_who_comes_during_a_look_is_given_what_the_next_one_saw():
     scene = Scene()
     shared = SharedLook(scene.look)
     first = Asking(shared)
-    until(lambda: scene.looks == 1)
+    eventually(lambda: scene.looks == 1)
     scene.state = "new"
     later = [Asking(shared) for _ in range(5)]
-    until(lambda: waiting(shared) == 5)
+    eventually(lambda: waiting(shared) == 5)
     scene.go_on(2)
     for one in (first, *later):
         one.join(60.0)
@@ -79,9 +79,9 @@ def test_a_look_that_fails_fails_for_whoever_looked_and_the_others_look_again():
     shared = SharedLook(scene.look)
     scene.fails = True
     first = Asking(shared)
-    until(lambda: scene.looks == 1)
+    eventually(lambda: scene.looks == 1)
     later = [Asking(shared) for _ in range(2)]
-    until(lambda: waiting(shared) == 2)
+    eventually(lambda: waiting(shared) == 2)
     scene.go_on()
     first.join(60.0)
     assert first.given == "lost"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import autocap
-from tests.cli.test_cli import Cli, until
+from tests.cli.test_cli import Cli
+from tests.doubles.waiting import eventually
 from tests.integrations.test_tune import ENDED, OTHER_RANK, TRAINING
 
 # What both stand-ins need: a training that steps until it is told to stop.
@@ -158,7 +159,7 @@ def cli(tmp_path: Path) -> Iterator[Scripts]:
 )
 def test_a_training_is_tuned_from_its_begin_to_its_end(cli: Scripts, script: str) -> None:
     trainer = cli.start(script + "tell(tune.result)\n")
-    until(lambda: cli.events("progress_found"))
+    eventually(lambda: cli.events("progress_found"))
     cli.stop()
     assert trainer.wait(120) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED
@@ -175,7 +176,7 @@ def test_a_lightning_training_that_fails_has_its_limits_back_at_once(cli: Script
         "except KeyboardInterrupt:\n"
         "    tell(tune.result)\n"
     )
-    until(lambda: cli.events("progress_found"))
+    eventually(lambda: cli.events("progress_found"))
     cli.stop()
     assert trainer.wait(120) == 0
     assert json.loads((cli.folder / "out").read_text()) == ENDED

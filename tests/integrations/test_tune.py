@@ -20,8 +20,9 @@ from autocap.integrations.options import TuneOptions
 from autocap.integrations.tuned import _job, _words
 from autocap.job.processes import identify
 from autocap.metrics import METRICS
-from tests.cli.test_cli import EMULATED, Cli, is_never_stopped, until
+from tests.cli.test_cli import EMULATED, Cli, is_never_stopped
 from tests.doubles import warm
+from tests.doubles.waiting import eventually
 
 # What a script needs to train for so many seconds, and to say what came of it.
 TRAINING = """
@@ -67,7 +68,7 @@ class Scripts(Cli):
 
     def counts(self) -> None:
         """Wait until the script's steps are counted."""
-        until(lambda: self.events("progress_found"))
+        eventually(lambda: self.events("progress_found"))
 
     def said(self) -> object:
         return json.loads((self.folder / "out").read_text())
@@ -125,8 +126,8 @@ def test_when_the_script_dies_the_tuning_ends_with_it(cli: Scripts) -> None:
     assert step_map.name.startswith("autocap-steps-2-")
     script.kill()
     script.wait(120)
-    until(lambda: is_over(cli))
-    until(lambda: not step_map.exists())
+    eventually(lambda: is_over(cli))
+    eventually(lambda: not step_map.exists())
     assert cli.events("run_ended")[0]["ended_because"] == "the job ended"
 
 
@@ -134,7 +135,7 @@ def test_when_the_tuner_is_killed_the_script_runs_on_at_full_speed(cli: Scripts)
     script = cli.start(BLOCK)
     cli.counts()
     os.kill(tuner_of(script.pid), signal.SIGKILL)
-    until(lambda: cli.leftovers() == [], 5.0)
+    eventually(lambda: cli.leftovers() == [], 5.0)
     assert is_never_stopped(script.pid, 0.2)
     cli.stop()
     assert script.wait(120) == 0
@@ -154,7 +155,7 @@ def test_observing_sets_nothing(cli: Scripts) -> None:
 
 def test_without_a_device_it_trains_untuned_with_one_warning(cli: Scripts) -> None:
     script = cli.start("with autocap.tune(out='run') as run:\n    train(60)\ntell(run.result)\n")
-    until(lambda: cli.events("warned"))
+    eventually(lambda: cli.events("warned"))
     cli.stop()
     assert script.wait(120) == 0
     said = (cli.folder / "err").read_text()
@@ -171,7 +172,7 @@ def test_what_keeps_it_from_beginning_is_one_warning_and_an_older_result_is_not_
     (cli.folder / "run").mkdir()
     (cli.folder / "run" / "events.jsonl").write_text("")
     script = cli.start(BLOCK)
-    until(lambda: (cli.folder / "err").read_text())
+    eventually(lambda: (cli.folder / "err").read_text())
     cli.stop()
     assert script.wait(120) == 0
     why = (

@@ -11,7 +11,8 @@ import pytest
 from autocap.errors import TargetError
 from autocap.job.attached import AttachedJob
 from autocap.job.processes import identify
-from tests.doubles.jobs import SLEEPING, eventually, job, state
+from tests.doubles.jobs import SLEEPING, job, state
+from tests.doubles.waiting import eventually
 
 
 def command(pid: int) -> tuple[str, ...]:
@@ -22,16 +23,16 @@ def command(pid: int) -> tuple[str, ...]:
 def test_a_process_is_followed_until_it_ends() -> None:
     with job(SLEEPING) as root, AttachedJob(root.pid) as attached:
         assert attached.identity == root
-        assert eventually(lambda: command(root.pid)[-1] == SLEEPING)  # once it is past its exec
+        eventually(lambda: command(root.pid)[-1] == SLEEPING)  # once it is past its exec
         assert attached.poll() is None
         os.kill(root.pid, signal.SIGKILL)
-        assert eventually(lambda: attached.poll() == 0)
+        eventually(lambda: attached.poll() == 0)
 
 
 def test_a_stopped_process_has_not_ended() -> None:
     with job(SLEEPING) as root, AttachedJob(root.pid) as attached:
         os.kill(root.pid, signal.SIGSTOP)
-        assert eventually(lambda: state(root) == "T")
+        eventually(lambda: state(root) == "T")
         assert attached.poll() is None
 
 
@@ -47,7 +48,7 @@ def test_without_a_pidfd_identity_tells_a_recycled_number_apart() -> None:
         attached.close()  # as on a kernel without pidfds
         assert attached.poll() is None
         os.kill(root.pid, signal.SIGKILL)
-        assert eventually(lambda: attached.poll() == 0)
+        eventually(lambda: attached.poll() == 0)
 
 
 def test_no_such_process_is_said() -> None:
@@ -59,7 +60,7 @@ def test_no_such_process_is_said() -> None:
 
 def test_a_zombie_has_ended() -> None:
     child = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    assert eventually(lambda: (found := identify(child.pid)) is not None and not found.is_alive())
+    eventually(lambda: (found := identify(child.pid)) is not None and not found.is_alive())
     with pytest.raises(TargetError, match=f"process {child.pid} has ended already; only its parent"):
         AttachedJob(child.pid)
     child.wait()

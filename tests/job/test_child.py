@@ -20,6 +20,7 @@ from autocap.errors import CommandNotExecutable, CommandNotFound, TargetError
 from autocap.job import child as child_job
 from autocap.job.invoking_user import InvokingUser, acting_as, become, invoking_user
 from tests.doubles import warm
+from tests.doubles.waiting import eventually
 
 Process = warm.WarmProcess | subprocess.Popen[bytes]
 PATIENCE_S = 120.0  # bounds a failure; nothing below takes as long
@@ -53,13 +54,6 @@ with SignalClock() as clock:
                 job.kill()
 sys.exit(status)
 """
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def lines(path: Path) -> list[str]:

@@ -17,7 +17,7 @@ from autocap.job.command_path import JobCommand, job_command
 from autocap.job.invoking_user import InvokingUser
 from autocap.job.login_path import login_path
 from autocap.job.own_command import own_folders, sudo_advice
-from tests.cli.test_cli import until
+from tests.doubles.waiting import eventually
 
 NOBODY = pwd.getpwnam("nobody")
 USER = InvokingUser(uid=NOBODY.pw_uid, gid=NOBODY.pw_gid, groups=(NOBODY.pw_gid,), name="nobody", home="/")
@@ -260,7 +260,7 @@ def test_a_shell_that_does_not_say_is_not_waited_for_and_leaves_nothing(folders:
     with suppress(TimeoutError):
         assert login_path(USER, "/usr/bin:/bin", shell(folders, f"echo $$ > {pid}; {profile}"), patience_s=0.3) is None
     assert time.monotonic() - began < 10.0
-    until(lambda: not living(int(pid.read_text())))
+    eventually(lambda: not living(int(pid.read_text())))
 
 
 @as_root

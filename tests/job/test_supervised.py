@@ -11,7 +11,7 @@ import pytest
 
 from autocap.job.processes import ProcessId, identify
 from autocap.job.supervised import Supervised
-from tests.doubles.jobs import eventually
+from tests.doubles.waiting import eventually
 from tests.job.test_shared_files import in_fork
 
 IGNORES_TERM = "trap '' TERM; echo $$ >> pids; while :; do sleep 1; done"
@@ -51,16 +51,16 @@ def shell(script: str, grace_s: float = 0.1) -> Supervised:
 def test_when_its_maker_is_killed_it_ends_with_all_that_it_started(script: str, count: int) -> None:
     def make() -> None:
         program = shell(script)  # bound, or it would be collected
-        assert eventually(lambda: len(started()) == count)
+        eventually(lambda: len(started()) == count)
         assert program.poll() is None
 
     in_fork(make)
-    assert eventually(lambda: started() == [])
+    eventually(lambda: started() == [])
 
 
 def test_closing_ends_it_with_all_that_it_started() -> None:
     program = shell(f"sh -c \"{IGNORES_TERM}\" | sh -c \"{IGNORES_TERM}\"")  # fmt: skip
-    assert eventually(lambda: len(started()) == 2)
+    eventually(lambda: len(started()) == 2)
     program.close()
     assert started() == []
     program.close()
@@ -68,14 +68,14 @@ def test_closing_ends_it_with_all_that_it_started() -> None:
 
 def test_it_is_asked_to_end_before_it_is_killed() -> None:
     program = shell("trap 'echo asked > asked; exit' TERM; echo $$ >> pids; while :; do sleep 0.01; done", grace_s=5.0)
-    assert eventually(lambda: len(started()) == 1)
+    eventually(lambda: len(started()) == 1)
     program.close()
     assert Path("asked").exists()
 
 
 def test_when_it_ends_by_itself_what_it_leaves_behind_goes_too() -> None:
     program = shell(f"sh -c \"{IGNORES_TERM}\" & while [ ! -e pids ]; do sleep 0.01; done; exit 3")  # fmt: skip
-    assert eventually(lambda: program.poll() is not None)
+    eventually(lambda: program.poll() is not None)
     assert program.returncode == 3
     assert started() == []
     program.close()
@@ -84,13 +84,13 @@ def test_when_it_ends_by_itself_what_it_leaves_behind_goes_too() -> None:
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
 def test_its_exit_status_is_a_shell_s(script: str, status: int) -> None:
     program = shell(script)
-    assert eventually(lambda: program.poll() == status)
+    eventually(lambda: program.poll() == status)
     program.close()
 
 
 def test_what_cannot_be_executed_says_so() -> None:
     program = Supervised(("/no/such/program",), grace_s=0.0)
-    assert eventually(lambda: program.poll() == 127)
+    eventually(lambda: program.poll() == 127)
     assert program.errors() == b"/no/such/program: No such file or directory\n"
     program.close()
 
@@ -99,14 +99,14 @@ def test_it_hears_what_it_is_told_and_nothing_else_reaches_it() -> None:
     program = Supervised(("/bin/sh", "-c", "read x; echo $x; read y || echo end"), grace_s=0.0, talks=True)
     program.tell(b"word\n")
     heard = bytearray()
-    assert eventually(lambda: heard.extend(program.output()) or heard == b"word\n")
+    eventually(lambda: heard.extend(program.output()) or heard == b"word\n")
     assert program.poll() is None
     program.close()
 
 
 def test_its_supervisor_sleeps_and_takes_no_signal_that_is_meant_for_others() -> None:
     program = shell("echo $$ >> pids; exec sleep 60")
-    assert eventually(lambda: len(started()) == 1)
+    eventually(lambda: len(started()) == 1)
     (supervisor,) = (
         each for each in psutil.Process().children() if "autocap.job.supervisor" in " ".join(each.cmdline())
     )

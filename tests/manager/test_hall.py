@@ -34,7 +34,7 @@ from autocap.job.processes import own_identity
 from autocap.manager.hall import SILENT_S, Hall
 from bench.helper import people
 from tests.doubles.crowd import Crowd
-from tests.doubles.jobs import eventually
+from tests.doubles.waiting import eventually
 from tests.manager.stage import Stage, stage
 
 
@@ -231,7 +231,7 @@ def test_who_says_too_much_waits(meeting: Meeting) -> None:
         raw.sendall(b"".join(encode_request(number, Ask()) for number in range(500)))
         answers = raw.makefile("rb")
         assert all(b'"is":"standing"' in answers.readline() for _ in range(300))
-        assert eventually(lambda: any(visitor.put_off for visitor in list(meeting.hall._visitors.values())))
+        eventually(lambda: any(visitor.put_off for visitor in list(meeting.hall._visitors.values())))
         meeting.stage.stand.advance(1.0)
         assert all(b'"is":"standing"' in answers.readline() for _ in range(200))
 
@@ -277,8 +277,8 @@ def test_a_silent_tuner_hears_that_others_caps_were_set(meeting: Meeting) -> Non
     with guardian(meeting, 0) as held:
         held.set_caps((110.0,))
         meeting.stage.stand.advance(SILENT_S)
-        assert eventually(lambda: meeting.stage.limits_w()[0] == held.ceiling_w)
-        assert eventually(held.beat)
+        eventually(lambda: meeting.stage.limits_w()[0] == held.ceiling_w)
+        eventually(held.beat)
         assert not held.beat()
 
 
@@ -327,4 +327,4 @@ def test_a_tuner_whose_connection_has_ended_has_its_job_no_more(meeting: Meeting
     tenant = meeting.stage.tenant(0)
     there.close()
     # Another thread takes it back, and a moment later sets what it leaves.
-    assert eventually(lambda: not tenant.tuned and meeting.stage.limits_w()[0] == tenant.ceiling_w > 120.0)
+    eventually(lambda: not tenant.tuned and meeting.stage.limits_w()[0] == tenant.ceiling_w > 120.0)

@@ -21,7 +21,7 @@ from autocap.progress.calls.host import Function, Host
 from autocap.progress.calls.mapped import mapped_file
 from autocap.progress.calls.target import CallsUnavailable, CallTarget
 from autocap.records import StepReading
-from tests.cli.test_cli import until
+from tests.doubles.waiting import eventually
 
 LABS = CallTarget(library="libc.so", symbol="labs", what="call of labs", is_iteration=True)
 # Calls it as often as a line says, in the thread that it names, and says how often it did so in all.
@@ -193,7 +193,7 @@ def test_what_is_suspended_leaves_the_job_as_it_was_and_goes_on_later(job: Job) 
         suspended = counter.read(0.0)
         assert suspended is not None
         assert suspended.suspended
-        until(lambda: job.first_bytes() == plain)
+        eventually(lambda: job.first_bytes() == plain)
         job.call(7)
         counter.need(needed=True)
         counter.read(0.0)
@@ -223,7 +223,7 @@ def test_after_sigkill_of_the_counter_the_job_is_as_it_was(job: Job) -> None:
     assert job.first_bytes() != before
     counter.send_signal(signal.SIGKILL)
     counter.communicate()
-    until(lambda: job.first_bytes() == before)
+    eventually(lambda: job.first_bytes() == before)
     assert job.call(3) == 3
 
 

@@ -31,16 +31,10 @@ from autocap.progress.regex import Relay, compile_pattern
 from autocap.progress.regex.board import Board
 from autocap.progress.regex.lines import LineCounter, Numbers
 from autocap.records import StepReading
+from tests.doubles.waiting import eventually
 
 PATIENCE_S = 120.0  # bounds a failure; nothing below takes as long
 PYTHON = sys.executable
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def gone(pid: int) -> bool:

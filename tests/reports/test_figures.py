@@ -1,7 +1,6 @@
 """What the pictures of a run show, before anything is drawn, and the SVG that is drawn of it."""
 
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 from autocap.events import Event, Warned
 from autocap.records import Cost
-from autocap.reports.figures import ink, pictures, svg
+from autocap.reports.figures import pictures, svg
 from autocap.reports.figures.caps import Curve, caps, of_run, tradeoff
 from autocap.reports.figures.layout import Box, beside, place, spanning, tick_labels, ticks
 from autocap.reports.figures.model import Axis, Band, Line, Mark, Picture, Plot, Points, Rows
@@ -22,6 +21,15 @@ from autocap.runlog.event_log import read_events
 from tests.doubles.recorded import record
 
 _M = TypeVar("_M", bound=Mark)
+# How far DejaVu Sans of 12 pixels moves on after a character, as FreeType fits it to pixels.
+REGULAR_PX = {
+    3: "'.Iijl", 4: " ,/:;J\\ft", 5: "!\"()-[]r|²", 6: "?LP_`", 7: "*EFRTYachknsuvxyz{}",
+    8: "$0123456789ABCKNSVXbdegopq", 9: "&DGHUZ", 10: "#+<=>MOQ^w~±−×", 11: "m", 12: "%@W…",
+}  # fmt: skip
+BOLD_PX = {
+    3: "'", 4: " ,./IJ\\ijl", 5: "):;]|", 6: "!\"(-[_`²", 7: "*?frt", 8: "0123456789EFLYcksvxyz{",
+    9: "$ABCKPRSUVXZabdeghnopqu}", 10: "+<=>DGHNT^~±−×", 11: "#&OQw", 12: "%@Mm…", 13: "W",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -174,15 +182,8 @@ def test_a_run_without_a_device_has_no_pictures_and_one_without_a_baseline_only_
 
 def extent(element: ElementTree.Element) -> tuple[float, float]:
     """Where a text begins and ends, pixels, in DejaVu Sans: the widest font that a browser is likely to take."""
-    import matplotlib  # not above: every process that collects the tests would wait for it
-    from matplotlib.ft2font import FT2Font
-
-    bold = element.attrib.get("class") in ("head", "note")
-    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    font = FT2Font(str(fonts / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")))
-    font.set_size(ink.FONT_PX, 72)
-    font.set_text(element.text or "", 0)
-    width = font.get_width_height()[0] / 64
+    of_font = BOLD_PX if element.attrib.get("class") in ("head", "note") else REGULAR_PX
+    width = sum(next(px for px, some in of_font.items() if character in some) for character in element.text or "")
     left = (
         float(element.attrib["x"])
         - {"start": 0.0, "middle": 0.5, "end": 1.0}[element.attrib.get("text-anchor", "start")] * width
@@ -204,6 +205,22 @@ def test_the_svg_is_well_formed_names_itself_and_stays_on_its_page(drawn: dict[s
             assert 0 <= float(element.attrib["y"]) <= height
         assert "nan" not in text
         assert "inf" not in text.replace("info", "")
+
+
+def test_a_picture_is_a_file_of_its_own_that_needs_no_browser(drawn: dict[str, Picture]) -> None:
+    for picture in drawn.values():
+        text = svg.file(picture).decode()
+        root = ElementTree.fromstring(text)
+        left, top, width, height = map(float, root.attrib["viewBox"].split())
+        words = list(root.iter("{http://www.w3.org/2000/svg}text"))
+        for element in words:
+            start, end = extent(element)
+            assert left < start < end < left + width, element.text
+            assert top < float(element.attrib["y"]) < top + height
+        said = " ".join(element.text or "" for element in words)
+        assert said.startswith(f"{picture.title} {picture.caption}")
+        assert "EMULATED power: modelled, not measured" in said
+        assert "var(" not in text
 
 
 @pytest.mark.parametrize("width", [960, 358])
@@ -253,6 +270,19 @@ def test_an_axis_spans_what_is_known_and_something_where_nothing_is() -> None:
     flat = spanning("x", [np.array([5.0])])
     assert flat.low < 5.0 < flat.high
     assert spanning("x", [np.array([3.0])], low=0.0).low == 0.0
+
+
+def test_equal_lengths_of_a_logarithmic_axis_are_equal_ratios() -> None:
+    axis = Axis(label="", low=0.15, high=15.0, log=True)
+    assert tick_labels(ticks(axis, 5)) == ["0.2", "0.5", "1.0", "2.0", "5.0", "10.0"]
+    picture = Picture(name="log", title="", caption="", panels=(Plot(title="", x=axis, y=axis, marks=()),))
+    drawn = ElementTree.fromstring(svg.render(picture, 500, "wide")).iter("text")
+    at = {
+        float(one.text): float(one.attrib["x"])
+        for one in drawn
+        if one.attrib.get("text-anchor") == "middle" and one.text
+    }
+    assert at[1.0] - at[0.2] == pytest.approx(at[10.0] - at[2.0], abs=0.2)
 
 
 def test_labels_neither_overlap_nor_leave_the_page_and_one_without_room_is_left_out() -> None:

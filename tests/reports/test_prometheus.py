@@ -21,8 +21,8 @@ from autocap.events import Decided, DeviceFound, Event, State, TrialStarted
 from autocap.records import Reading, Sample
 from autocap.reports.prometheus.exporter import Exporter
 from tests.cli.test_cli import EMULATED, Cli
-from tests.cli.test_cli import until as eventually
 from tests.doubles.logs import STARTED, status_after, until, whole_log
+from tests.doubles.waiting import eventually
 
 Scrape = dict[str, list[tuple[dict[str, str], float]]]
 

@@ -393,7 +393,7 @@ def test_a_directory_that_holds_a_run_is_refused_and_untouched(tmp_path: Path) -
 
 def test_force_removes_the_old_run_and_nothing_else(tmp_path: Path) -> None:
     a_run(tmp_path)
-    for name in ("result.json", "report.html", "caps.png", "mine.txt"):
+    for name in ("result.json", "report.html", "caps.svg", "mine.txt"):
         (tmp_path / name).write_text("x")
     created(tmp_path, force=True).close()
 

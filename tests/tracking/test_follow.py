@@ -13,8 +13,8 @@ from autocap.runlog.event_log import EVENTS, line_of, locked
 from autocap.tracking.follow import follow
 from autocap.tracking.joined import Joined
 from autocap.tracking.sink import Result, Row, Setting
-from tests.cli.test_cli import until
 from tests.doubles.told import told
+from tests.doubles.waiting import eventually
 
 
 class Kept:
@@ -149,4 +149,4 @@ def test_a_tracker_that_hangs_is_not_waited_for(
     (said,) = caplog.messages
     assert said == "autocap: mlflow has not taken the run's last numbers within 0.01 s, and is not waited for"
     hanging.free.set()
-    until(lambda: hanging.told)
+    eventually(lambda: hanging.told)

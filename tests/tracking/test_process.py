@@ -13,8 +13,9 @@ from autocap import tracking
 from autocap.errors import TrackerUnavailable
 from autocap.integrations.tuned import Tuned
 from autocap.tracking.process import Tracker, await_end
-from tests.cli.test_cli import EMULATED, Cli, Here, here, until
+from tests.cli.test_cli import EMULATED, Cli, Here, here
 from tests.doubles.told import told
+from tests.doubles.waiting import eventually
 from tests.integrations.test_tune import TRAINING
 from tests.tracking.test_follow import write
 
@@ -75,7 +76,8 @@ def heard(cli: Cli) -> list[list[object]]:
 def test_a_run_is_logged_and_neither_noise_nor_a_failure_disturbs_it(cli: Cli) -> None:
     options = ("--out", "run", "--json", "--log-to", "wandb", "--log-to=mlflow", "--log-to=wandb")
     run = cli.start("run", *EMULATED, *options, "--", sys.executable, "job.py", "60")
-    until(lambda: (cli.folder / "told").exists() and "time_per_iteration_s" in (cli.folder / "told").read_text(), 60.0)
+    told = cli.folder / "told"
+    eventually(lambda: told.exists() and "time_per_iteration_s" in told.read_text())
     cli.stop()
     assert run.wait(120) == 0
     out, err = (cli.folder / "out").read_text(), (cli.folder / "err").read_text()
@@ -117,7 +119,7 @@ def test_a_tracker_that_hangs_is_given_up_with_all_that_it_started(
     tracking.require(["mlflow"])
     hanging = Tracker("mlflow", tmp_path)
     try:
-        until((tmp_path / "hangs").exists)
+        eventually((tmp_path / "hangs").exists)
         began_s = time.monotonic()
         assert list(await_end([hanging], 0.1)) == [
             "mlflow has not taken the run's last numbers within 0.1 s, and is not waited for"
@@ -133,7 +135,7 @@ def test_a_failure_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path, told())
     failing = Tracker("mlflow", tmp_path)
     try:
-        until(failing.is_over)
+        eventually(failing.is_over)
         with pytest.raises(TrackerUnavailable, match=r"^nothing more is logged to mlflow: OSError: no server$"):
             failing.event(told()[0])
         failing.event(told()[0])
@@ -170,7 +172,7 @@ def test_a_block_is_logged_in_the_run_that_the_script_has_open(tmp_path: Path) -
     scripts = Scripts(tmp_path)
     try:
         script = scripts.start(OPEN)
-        until(lambda: scripts.events("tally"))
+        eventually(lambda: scripts.events("tally"))
         scripts.stop()
         assert script.wait(120) == 0
         ended, settings, summary, keys, commits = json.loads((tmp_path / "out").read_text())

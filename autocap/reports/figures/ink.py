@@ -1,6 +1,7 @@
 """SVG elements as text. Colours are CSS variables, so that one file suits light and dark pages."""
 
 import html
+import re
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -26,7 +27,6 @@ CSS = "\n".join(
     [
         "svg text{font:12px system-ui,sans-serif;fill:var(--ink);font-variant-numeric:tabular-nums}",
         "svg .quiet{fill:var(--muted)}svg .note{fill:var(--label);font-weight:600}svg .head{font-weight:600}",
-        "svg .halo{paint-order:stroke;stroke:var(--page);stroke-width:3px;stroke-linejoin:round}",
         "svg .grid{stroke:var(--rule);stroke-width:1}svg .axis{stroke:var(--muted);stroke-width:1}",
         "svg .line{fill:none;stroke-linejoin:round}svg .band{fill-opacity:.22}svg .bar{fill-opacity:.38}",
         *(
@@ -38,9 +38,19 @@ CSS = "\n".join(
 )
 
 
+# Of the page itself, light and dark.
+_PAGE = {"page": ("#fff", "#141414"), "rule": ("#e3e3e3", "#333"), "shade": ("#0003", "#000c")}
+_PAGE |= {"label": ("#b04a00", "#ff8a3d")} | {colour.name.lower(): colour.value for colour in Colour}
+
+
 def variables(*, dark: bool) -> str:
-    """The declarations of the colours that `CSS` uses, but for those of the page itself."""
-    return "".join(f"--{colour.name.lower()}:{colour.dark if dark else colour.light};" for colour in Colour)
+    """The declarations of the colours of a page and its pictures."""
+    return "".join(f"--{name}:{pair[dark]};" for name, pair in _PAGE.items())
+
+
+def on_light(svg: str) -> str:
+    """Pictures with the colours in place of the variables, which few programs but browsers know."""
+    return re.sub(r"var\(--([a-z]+)\)", lambda found: _PAGE.get(found[1], (found[0],))[0], svg)
 
 
 def escape(words: str) -> str:

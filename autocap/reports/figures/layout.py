@@ -27,6 +27,10 @@ def spanning(label: str, values: Iterable[Floats], *, low: float | None = None, 
 
 def ticks(axis: Axis, count: int) -> list[float]:
     """Round numbers on an axis: as many as asked for or fewer, but for the three or so that an axis needs."""
+    if axis.log:
+        powers = range(math.floor(math.log10(axis.low)), math.ceil(math.log10(axis.high)))
+        round_ = [float(f"{first}e{power}") for power in powers for first in (1, 2, 5)]
+        return [place for place in round_ if axis.low <= place <= axis.high]
     places = _multiples(axis, _step((axis.high - axis.low) / max(count, 1)))
     return places if len(places) > 2 else _multiples(axis, _step((axis.high - axis.low) / _FEWEST))
 

@@ -1,8 +1,8 @@
 """What a picture shows, before it is drawn: panels with marks in the units of their axes.
 
-Everything is decided here and in the modules that build pictures; a renderer (`svg`, `plots`) computes
-nothing but places on its own page. Colours are Okabe and Ito's, which colour-blind readers can distinguish; markers and
-dashes say the same again, for grey print.
+Everything is decided here and in the modules that build pictures; the renderer (`svg`) computes nothing but places on
+its own page. Colours are Okabe and Ito's, which colour-blind readers can distinguish; markers and dashes say the same
+again, for grey print.
 """
 
 from dataclasses import dataclass
@@ -96,11 +96,12 @@ Mark = Line | Band | Points
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What an axis says and what it spans."""
+    """What an axis says and what it spans. log: of an x axis, that equal lengths are equal ratios."""
 
     label: str
     low: float
     high: float
+    log: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
-"""Pictures as SVG, to stand inside an HTML page that holds `ink.CSS`.
+"""Pictures as SVG: inside an HTML page that holds `ink.CSS`, or as files.
 
-The same picture is drawn anew for each width of page: type stays 12 pixels, and panels that stand side by side on a
+For a page the same picture is drawn anew for each width: type stays 12 pixels, and panels that stand side by side on a
 wide page stand below each other on a narrow one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import numpy as np
 
@@ -26,12 +27,39 @@ _LINE = 18.0  # from one line of text to the next
 _GAP = 28.0  # between panels
 _HEIGHTS = (130.0, 100.0)  # of a panel over time with share 1, on a wide page and a narrow one
 _ASPECT, _LOWEST, _HIGHEST = 0.62, 170.0, 430.0
+_FILE_PX, _CHARACTERS = 960.0, 140  # width of a file, and how many characters of its caption are about as wide
 _Drawn = tuple[list[str], float]  # elements, and where they end at the bottom
 
 
 def render(picture: Picture, width: float, kind: str) -> str:
     """The picture as an SVG element of that width, pixels. kind: its class, which makes its ids its own as well."""
     name = f"{picture.name}-{kind}"
+    elements, bottom = _elements(picture, width, name)
+    return (
+        f'<svg class="{kind}" viewBox="0 0 {width:g} {bottom:.0f}" role="img" aria-labelledby="{name}-t {name}-d">'
+        f'<title id="{name}-t">{ink.escape(picture.title)}</title>'
+        f'<desc id="{name}-d">{ink.escape(_said(picture))}</desc>{elements}</svg>'
+    )
+
+
+def file(picture: Picture) -> bytes:
+    """The picture as a file of its own, with its title and caption in it."""
+    said = [("head", line) for line in wrap(picture.title, _CHARACTERS)]
+    said += [("", line) for line in wrap(picture.caption, _CHARACTERS)]
+    elements, bottom = _elements(picture, _FILE_PX, picture.name)
+    above = _LINE * (len(said) + 0.5)
+    words = [ink.text(0, at * _LINE - above, line, kind=kind) for at, (kind, line) in enumerate(said, start=1)]
+    x, y, width, height = -_GAP, -above - _GAP, _FILE_PX + 2 * _GAP, bottom + above + 2 * _GAP
+    return ink.on_light(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{x:g} {y:g} {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}"><title>{ink.escape(picture.title)}</title><style>{ink.CSS}</style>'
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="var(--page)"/>'
+        f"{''.join(words)}{elements}</svg>\n"
+    ).encode()
+
+
+def _elements(picture: Picture, width: float, name: str) -> tuple[str, float]:
+    """All of a picture but its title, as text, and its height."""
     out, top = list[str](), 0.0
     if picture.note:
         out.append(ink.text(width, ink.FONT_PX, picture.note, kind="note", anchor="end"))
@@ -40,11 +68,7 @@ def render(picture: Picture, width: float, kind: str) -> str:
         key, top = _key(picture.common_key, 0.0, 0.0, top + _LINE, width)
         out, top = out + key, top + _LINE / 2
     panels, bottom = (_above_each_other if picture.one_x else _in_columns)(picture, top, width, name)
-    return (
-        f'<svg class="{kind}" viewBox="0 0 {width:g} {bottom:.0f}" role="img" aria-labelledby="{name}-t {name}-d">'
-        f'<title id="{name}-t">{ink.escape(picture.title)}</title>'
-        f'<desc id="{name}-d">{ink.escape(_said(picture))}</desc>' + "".join(out + panels) + "</svg>"
-    )
+    return "".join(out + panels), bottom
 
 
 def _said(picture: Picture) -> str:
@@ -151,8 +175,11 @@ class _Frame:
     y: Axis
 
     def at_x(self, values: Floats) -> Floats:
-        width = self.box.right - self.box.left
-        return self.box.left + width * (values - self.x.low) / (self.x.high - self.x.low)
+        width, ends = self.box.right - self.box.left, np.array([self.x.low, self.x.high])
+        if self.x.log:
+            values, ends = np.log(values), np.log(ends)
+        shares: Floats = (values - ends[0]) / (ends[1] - ends[0])
+        return self.box.left + width * shares
 
     def at_y(self, values: Floats) -> Floats:
         height = self.box.bottom - self.box.top
@@ -193,11 +220,10 @@ def _plot(panel: Plot, box: Box, name: str) -> list[str]:
 
 def _x_axis(axis: Axis, box: Box) -> list[str]:
     """Numbers along an axis, and what they are."""
-    width = box.right - box.left
-    places = _x_ticks(axis, width)
+    places = _x_ticks(axis, box.right - box.left)
+    frame = _Frame(box=box, x=axis, y=Axis(label="", low=0, high=1))
     out = [ink.rule("axis", box.left, box.bottom, box.right, box.bottom)]
-    for place_, label in zip(places, tick_labels(places), strict=True):
-        x = box.left + width * (place_ - axis.low) / (axis.high - axis.low)
+    for x, label in zip(frame.at_x(np.array(places)).tolist(), tick_labels(places), strict=True):
         out.append(ink.rule("axis", x, box.bottom, x, box.bottom + 4))
         out.append(ink.text(x, box.bottom + _TICK, label, anchor="middle"))
     out.append(ink.text(box.right, box.bottom + _TICK + _AXIS_LABEL, axis.label, kind="quiet", anchor="end"))

@@ -1,1 +1,1 @@
-"""What a run says to Prometheus, and the dashboard that shows it. The exporter alone needs the official client."""
+"""What a run says to Prometheus. The exporter alone needs the official client."""

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from autocap.errors import ExporterError
 from autocap.printable import printable
-from autocap.reports.prometheus.server import LONGEST_S, ScrapeServer
+from autocap.reports.prometheus.server import serve
 
 Values = dict[str, list[tuple[dict[str, str], float]]]
 
@@ -21,15 +19,7 @@ class BudgetExporter(Collector):
         self, address: str, port: int, values: "Callable[[], dict[str, list[tuple[dict[str, str], float]]]]"
     ) -> None:
         self._values = values
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        try:
-            self._server = ScrapeServer(address, port, make_wsgi_app(registry), longest_s=LONGEST_S)
-        except OSError as error:
-            where = f"{address} port {port}"
-            raise ExporterError(
-                f"the exporter cannot listen on {where}: {error.strerror}; choose another with --prometheus"
-            ) from error
+        self._server = serve(self, address, port)
 
     def close(self) -> None:
         self._server.close()

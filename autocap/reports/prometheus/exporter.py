@@ -3,18 +3,16 @@
 import threading
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, StateSetMetricFamily
 from prometheus_client.metrics_core import Metric as AnyFamily
 from prometheus_client.registry import Collector
 
-from autocap.errors import ExporterError
 from autocap.events import Event
 from autocap.records import Sample
 from autocap.reports.live.plain import Reporter
 from autocap.reports.live.status import Status
 from autocap.reports.prometheus.metrics import METRICS, Kind, Metric, label_values
-from autocap.reports.prometheus.server import LONGEST_S, ScrapeServer
+from autocap.reports.prometheus.server import LONGEST_S, ScrapeServer, serve
 
 _Family = CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily | StateSetMetricFamily
 _FAMILIES: dict[Kind, Callable[..., _Family]] = {
@@ -37,15 +35,7 @@ class Exporter(Reporter, Collector):
     def start(cls, address: str, port: int, *, longest_s: float = LONGEST_S) -> "Exporter":
         """Begin to listen. longest_s: of a connection. Raises ExporterError where that cannot be."""
         exporter = cls()
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(exporter)
-        try:
-            exporter._server = ScrapeServer(address, port, make_wsgi_app(registry), longest_s=longest_s)
-        except OSError as error:
-            where = f"{address} port {port}"
-            raise ExporterError(
-                f"the exporter cannot listen on {where}: {error.strerror}; choose another with --prometheus"
-            ) from error
+        exporter._server = serve(exporter, address, port, longest_s=longest_s)
         return exporter
 
     def event(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What is exported, declared once: the exporter serves these metrics, and the dashboard shows them.
+"""What is exported, declared once. A metric that comes or goes belongs on the dashboard, contrib/grafana, as well.
 
 Those of a GPU have the labels `uuid`, `gpu` (its index) and `emulated` (`true`: the power is modelled). Iterations,
 state and savings are those of the job, and the same for each of its GPUs. What is unknown is left out.
@@ -27,30 +27,14 @@ class Kind(Enum):
     INFO = "info"  # names
 
 
-class Unit(Enum):
-    """Of a number."""
-
-    WATT = "watt"
-    JOULE = "joule"
-    SECOND = "second"
-    RATIO = "ratio"
-    ITERATION = "iteration"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """name: as it is served. meaning: a sentence. panel: the heading under which it is drawn, short: its name there.
-
-    unit: `None` of what is no number. labels: of the whole. more: labels that the values of states or names add.
-    values: one a GPU, or one alone where it is the job's; `None` what is unknown.
-    """
+    """name: as it is served. meaning: a sentence. labels: of the whole. more: labels that the values of states or names
+    add. values: one a GPU, or one alone where it is the job's; `None` what is unknown."""
 
     name: str
     kind: Kind
     meaning: str
-    panel: str
-    short: str
-    unit: Unit | None = None
     labels: tuple[str, ...] = GPU_LABELS
     more: tuple[str, ...] = ()
     of_job: bool = False
@@ -114,84 +98,81 @@ def _counted(status: Status) -> float | None:
     return 0.0 if status.tally is None else status.tally.iterations
 
 
-_SAVED, _EXPECTED = "Saved so far, the search included", "What the kept cap saves, as confirmed"
-
 METRICS = (
     Metric(
-        name="autocap_run_info", kind=Kind.INFO, panel="Run", short="run", labels=(), of_job=True, values=_run_info,
+        name="autocap_run_info", kind=Kind.INFO, labels=(), of_job=True, values=_run_info,
         meaning="The run: what is minimised, and how; confidence: in the count of iterations, high or low.",
         more=("version", "mode", "metric", "strategy", "confidence"),
     ),
     Metric(
-        name="autocap_gpu_info", kind=Kind.INFO, panel="GPUs", short="GPU", values=_gpu_info,
+        name="autocap_gpu_info", kind=Kind.INFO, values=_gpu_info,
         meaning="The GPUs of the job.", more=("name", "kind"),
     ),
     Metric(
-        name="autocap_state", kind=Kind.STATES, panel="State", short="state", more=("autocap_state",), of_job=True,
+        name="autocap_state", kind=Kind.STATES, more=("autocap_state",), of_job=True,
         meaning="State of the tuning.",
         values=lambda status: [{state.value: state is status.state for state in State}],
     ),
     Metric(
-        name="autocap_cap_watts", kind=Kind.GAUGE, unit=Unit.WATT, panel="Cap and draw", short="cap",
+        name="autocap_cap_watts", kind=Kind.GAUGE,
         meaning="Power limit requested.", values=lambda status: status.caps_w,
     ),
     Metric(
-        name="autocap_power_watts", kind=Kind.GAUGE, unit=Unit.WATT, panel="Cap and draw", short="draw",
+        name="autocap_power_watts", kind=Kind.GAUGE,
         meaning="Draw of the GPU.", values=lambda status: status.power_w,
     ),
     Metric(
-        name="autocap_iteration_seconds", kind=Kind.GAUGE, unit=Unit.SECOND, panel="Time per iteration", short="time",
+        name="autocap_iteration_seconds", kind=Kind.GAUGE,
         meaning="Time per iteration.", of_job=True,
         values=lambda status: [None if status.by_proxy else status.period_s],
     ),
     Metric(
-        name="autocap_proxy_time_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, of_job=True,
-        panel="Time per iteration against the baseline (low confidence)", short="time",
+        name="autocap_proxy_time_ratio", kind=Kind.GAUGE, of_job=True,
         meaning="Time per iteration over the baseline's, with low confidence: only where iterations are not counted, "
         "and the SM clock stands for their speed.",
         values=lambda status: [status.time_ratio if status.by_proxy else None],
     ),
     Metric(
-        name="autocap_net_energy_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_SAVED, short="energy",
+        name="autocap_net_energy_saving_ratio", kind=Kind.GAUGE,
         meaning="Energy saved so far, the search included, over what as many iterations at the baseline use.",
         of_job=True, values=lambda status: [status.saved_share],
     ),
     Metric(
-        name="autocap_net_metric_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_SAVED, short="metric",
+        name="autocap_net_metric_saving_ratio", kind=Kind.GAUGE,
         meaning="The metric's saving so far, the search included, over the baseline's.",
         of_job=True, values=lambda status: _saving(_so_far(status, lambda versus: versus.net_metric_pct)),
     ),
     Metric(
-        name="autocap_net_metric_saving_stderr_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_SAVED,
-        short="standard error of the metric", meaning="Standard error of the metric's saving so far.",
+        name="autocap_net_metric_saving_stderr_ratio", kind=Kind.GAUGE,
+        meaning="Standard error of the metric's saving so far.",
         of_job=True, values=lambda status: _error(_so_far(status, lambda versus: versus.net_metric_stderr_pct)),
     ),
     Metric(
-        name="autocap_expected_energy_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED, short="energy",
+        name="autocap_expected_energy_saving_ratio", kind=Kind.GAUGE,
         meaning="Energy that the kept cap saves per iteration, as confirmed.",
         of_job=True, values=lambda status: _saving(_of_kept(status, lambda versus: versus.energy_pct)),
     ),
     Metric(
-        name="autocap_expected_energy_saving_stderr_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED,
-        short="standard error of the energy", meaning="Standard error of the energy that the kept cap saves.",
+        name="autocap_expected_energy_saving_stderr_ratio", kind=Kind.GAUGE,
+        meaning="Standard error of the energy that the kept cap saves.",
         of_job=True, values=lambda status: _error(_of_kept(status, lambda versus: versus.energy_stderr_pct)),
     ),
     Metric(
-        name="autocap_expected_metric_saving_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED, short="metric",
+        name="autocap_expected_metric_saving_ratio", kind=Kind.GAUGE,
         meaning="What the kept cap saves per iteration in the metric, as confirmed.",
         of_job=True, values=lambda status: _saving(_of_kept(status, lambda versus: versus.metric_pct)),
     ),
     Metric(
-        name="autocap_expected_metric_saving_stderr_ratio", kind=Kind.GAUGE, unit=Unit.RATIO, panel=_EXPECTED,
-        short="standard error of the metric", meaning="Standard error of what the kept cap saves in the metric.",
+        name="autocap_expected_metric_saving_stderr_ratio", kind=Kind.GAUGE,
+        meaning="Standard error of what the kept cap saves in the metric.",
         of_job=True, values=lambda status: _error(_of_kept(status, lambda versus: versus.metric_stderr_pct)),
     ),
     Metric(
-        name="autocap_energy_joules_total", kind=Kind.COUNTER, unit=Unit.JOULE, panel="Energy since tuning began",
-        short="energy", meaning="Energy used since tuning began.", values=lambda status: status.energies_j,
+        name="autocap_energy_joules_total", kind=Kind.COUNTER,
+        meaning="Energy used since tuning began.", values=lambda status: status.energies_j,
     ),
     Metric(
-        name="autocap_iterations_total", kind=Kind.COUNTER, unit=Unit.ITERATION, panel="Iterations", short="iterations",
+        name="autocap_iterations_total", kind=Kind.COUNTER,
         meaning="Iterations of the job since its activity was steady.", of_job=True,
         values=lambda status: [_counted(status)],
     ),

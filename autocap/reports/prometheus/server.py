@@ -14,6 +14,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.registry import Collector
+
+from autocap.errors import ExporterError
+
 MOST_CONNECTIONS = 16
 LONGEST_S = 5.0
 _MOST_BYTES = 8192  # of a request: its first line and headers
@@ -23,6 +28,19 @@ _MOMENT_S = 0.05  # who connects without end, or when no descriptor is left, mus
 _TRANSLATED = {"accept": "HTTP_ACCEPT", "accept-encoding": "HTTP_ACCEPT_ENCODING"}
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]  # WSGI's own signature
+
+
+def serve(collector: Collector, address: str, port: int, *, longest_s: float = LONGEST_S) -> "ScrapeServer":
+    """Begin to serve `/metrics` of a collector. longest_s: of a connection. Raises ExporterError where that cannot
+    be."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    try:
+        return ScrapeServer(address, port, make_wsgi_app(registry), longest_s=longest_s)
+    except OSError as error:
+        raise ExporterError(
+            f"the exporter cannot listen on {address} port {port}: {error.strerror}; choose another with --prometheus"
+        ) from error
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,8 +13,9 @@ from autocap.runlog.memory import job as job_module
 from autocap.runlog.memory.entry import key_of
 from autocap.runlog.memory.job import Job
 from tests.docs.pages import ROOT, text
-from tests.doubles.jobs import SLEEPING, eventually, job
+from tests.doubles.jobs import SLEEPING, job
 from tests.doubles.memories import SETUP
+from tests.doubles.waiting import eventually
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_what_a_running_job_was_started_with_gives_the_same_key(folder: Path) ->
 def test_of_another_users_process_and_of_one_that_is_gone_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     us = os.geteuid()
     with job(SLEEPING) as process:
-        assert eventually(lambda: Job.running(process.pid) is not None)  # amid its exec it has no command line
+        eventually(lambda: Job.running(process.pid) is not None)  # amid its exec it has no command line
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
         assert Job.running(process.pid) is None
         monkeypatch.undo()
