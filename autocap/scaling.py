@@ -1,23 +1,36 @@
 """How the time of an iteration grows below the lowest cap that is known: as a power of 1/cap, as it came down to there.
 
 On the published curves, from caps of up to 85 % of the default down to the lowest that may be set, ln time is then off
-by 0.22 of the way in ln cap (root mean square); taken as 1/cap, as compute-bound work would have it, by 0.55.
+by 0.23 of the way in ln cap (root mean square); taken as 1/cap, as compute-bound work would have it, by 0.56. What is
+seen of the exponent has the errors of the two times that it is seen in, and counts the less the larger these are,
+beside
+what may be expected of any job (the mean of two normal distributions, weighted by their variances).
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
-OFF = 0.3  # standard deviation of the exponent
+_OFF = 0.3  # standard deviation of the exponent below from what it came to, however well that is known
+_USUAL, _UNUSUAL = 1.0, 0.5  # of compute-bound work, and how far others are from it
 _NEAR = 1.06  # of the lowest cap: from there down its exponent is seen
 _LEAST, _MOST = 0.5, 1.5  # a job whose cap does not bind yet is slowed down once it does
+_CERTAIN = 1e-6  # an error: nothing is
 
 
-def exponent_below(caps_w: Sequence[float], times: Sequence[float]) -> float:
+def exponent_below(
+    caps_w: Sequence[float], times: Sequence[float], rel_stderrs: Sequence[float]
+) -> tuple[float, float]:
     """Of time against 1/cap, below the lowest of some caps, watts, ascending, at which an iteration takes these times,
-    in any unit; 1, as of compute-bound work, where they say nothing of it."""
+    in any unit, with these relative standard errors; and its own standard error. 1, as of compute-bound work, where
+    they
+    say nothing of it."""
     near = bisect_left(caps_w, _NEAR * caps_w[0])
     if near == len(caps_w):
-        return 1.0
-    seen = math.log(times[0] / times[near]) / math.log(caps_w[near] / caps_w[0])
-    return min(max(seen, _LEAST), _MOST)
+        return _USUAL, math.hypot(_OFF, _UNUSUAL)
+    way = math.log(caps_w[near] / caps_w[0])
+    seen = math.log(times[0] / times[near]) / way
+    noise = max(_CERTAIN, math.hypot(rel_stderrs[0], rel_stderrs[near]) / way)
+    share = _UNUSUAL**2 / (_UNUSUAL**2 + noise**2)
+    exponent = share * seen + (1 - share) * _USUAL
+    return min(max(exponent, _LEAST), _MOST), math.hypot(_OFF, math.sqrt(share) * noise)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autocap.scaling import OFF, exponent_below
+from autocap.scaling import exponent_below
 
 Floats = NDArray[np.float64]
 
@@ -83,8 +83,9 @@ class JobCurve:
         )
 
     def down_to(self, cap_w: float) -> "JobCurve":
-        """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, it
-        goes on as it came (`autocap.scaling`)."""
+        """The curve from a cap on, watts, such as the lowest that may be set. Where it does not reach down there, time
+        goes on as it came (`autocap.scaling`), and energy with it: that less power is drawn there than at the lowest
+        cap that is known, for the time that it takes, nobody has seen, and below a cliff it is not so."""
         low_w = float(self.caps_w[0])
         if cap_w == low_w:
             return self
@@ -94,9 +95,12 @@ class JobCurve:
             at = [np.insert(column[inside], 0, np.interp(cap_w, self.caps_w, column)) for column in self._columns()]
             return self._of(at) if top_w > cap_w else self._of([column[:1] for column in at])
         caps_w = np.geomspace(cap_w, low_w, _BELOW, endpoint=False)
-        far = np.log(low_w / caps_w)
-        time = (1 + self.slowdown[0]) * np.exp(exponent_below(self.caps_w.tolist(), (1 + self.slowdown).tolist()) * far)
-        below = (caps_w, time - 1, np.full(_BELOW, self.energy[0]), OFF * far * time, np.full(_BELOW, 0.2))
+        far, times = np.log(low_w / caps_w), 1 + self.slowdown
+        errors = np.broadcast_to(self.slowdown_stderr, self.caps_w.shape) / times
+        exponent, off = exponent_below(self.caps_w.tolist(), times.tolist(), errors.tolist())
+        grown = np.exp(exponent * far)
+        time = times[0] * grown
+        below = (caps_w, time - 1, self.energy[0] * grown, time * np.hypot(errors[0], off * far), np.full(_BELOW, 0.2))
         return self._of([np.concatenate(columns) for columns in zip(below, self._columns(), strict=True)])
 
     def _columns(self) -> tuple[Floats, ...]:
@@ -107,7 +111,9 @@ class JobCurve:
 def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0, idle_share: float = 0.2) -> JobCurve:
     """A job of which nothing is known but what it draws: it draws its cap, computes all the time, and its clock is as
     the cube root of what it draws above idle, as power is the clock times the square of a voltage that follows it.
-    draw_w: a device's, watts; also the most it gets. idle_share: of that, at rest."""
+    That it takes less energy under a lower cap is not known: one that waits for memory, or falls off a cliff, takes
+    more, so that its energy goes with its time. draw_w: a device's, watts; also the most it gets. idle_share: of that,
+    at rest."""
     top_w = max(draw_w, min_w + 1e-6)
     caps_w = np.linspace(min_w, top_w, POINTS)
     share = (caps_w / top_w - idle_share) / (1 - idle_share)
@@ -115,7 +121,7 @@ def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0,
     return JobCurve(
         caps_w=caps_w,
         slowdown=time - 1,
-        energy=time * caps_w / top_w,
+        energy=time,
         slowdown_stderr=(time - 1) / 2,
         energy_stderr=0.2,
         devices=devices,

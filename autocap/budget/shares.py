@@ -9,7 +9,9 @@ job asks for is the end of its curve; where all fit, all get it, but for `energy
   which its own part less its price is highest; the price at which the budget is spent gives the caps (the Lagrangian of
   the problem; on curves that are not concave it leaves a gap of at most one job's step).
 - `energy`: the same with the joules per iteration, so the sum of weight·devices·energy is lowest; a job gets no more
-  than it needs the least with, whatever there is.
+  than it needs the least with, whatever there is, and of caps that cost it the same the highest.
+
+A job with a limit on its slowdown is kept within that as long as the budget holds for all such limits.
 """
 
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from autocap.budget.curves import Curves, Floats
 STEP_W = 0.25  # of caps; on the steep end of a curve 0.2 points of slowdown
 _CLOSE = 1e-9  # of the slowdown
 _LEFT, _LEAST_STEP = 1e-7, 0.01  # of the budget, and of the way between two slowdowns
+_NEVER = 1e9  # what a cap costs that is not to be
 _PRICES = 60  # halvings of the price of a watt, at most
 _SPENT = 1e-4  # of the budget that may be left before those who are content with either of two caps are raised
 
@@ -56,10 +59,9 @@ def share(curves: Curves, budget_w: float, policy: Policy = Policy.FAIR) -> Shar
         caps_w = lowest_w
     elif policy is Policy.FAIR:
         caps_w = _fair(curves, budget_w)
-    elif policy is Policy.THROUGHPUT:
-        caps_w = _by_price(curves, 1 / (1 + curves.slowdown), budget_w)
     else:
-        caps_w = _by_price(curves, -curves.energy, budget_w)
+        value = 1 / (1 + curves.slowdown) if policy is Policy.THROUGHPUT else -curves.energy
+        caps_w = _by_price(curves, _kept(curves, value, budget_w), budget_w)
     short_w = max(0.0, charged_w(curves, lowest_w) - budget_w)
     return Shares(caps_w=caps_w, slowdown=curves.slowdown_at(caps_w), short_w=short_w)
 
@@ -136,13 +138,25 @@ def _needed_w(curves: Curves, allowed: Floats) -> Floats:
     )
 
 
+def _kept(curves: Curves, value: Floats, budget_w: float) -> Floats:
+    """The values, those of caps at which jobs are slower than allowed left out, where the budget holds without them."""
+    if not np.isfinite(curves.most_slowdown).any():
+        return value
+    slow = curves.slowdown > curves.most_slowdown[:, None]
+    slow[:, -1] = False
+    lowest = np.argmin(slow, axis=1)
+    if charged_w(curves, curves.caps_w[np.arange(len(curves)), lowest]) > budget_w:
+        return value
+    return np.where(slow, -_NEVER, value)
+
+
 def _by_price(curves: Curves, value: Floats, budget_w: float) -> Floats:
     """The caps of the highest sum of weight·devices·value within the budget."""
-    rows = np.arange(len(curves))
+    rows, last = np.arange(len(curves)), curves.caps_w.shape[1] - 1
     worth = curves.weight[:, None] * value  # a watt costs each of a job's devices the same
 
     def at_price(price: float) -> tuple["np.ndarray[tuple[int], np.dtype[np.intp]]", float]:
-        best = np.argmax(worth - price * curves.caps_w, axis=1)
+        best = last - np.argmax((worth - price * curves.caps_w)[:, ::-1], axis=1)  # of equals the highest cap
         return best, charged_w(curves, curves.caps_w[rows, best])
 
     # At price 0 those who gain nothing by their highest cap take less already.

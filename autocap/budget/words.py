@@ -9,7 +9,7 @@ longer in force. docs/budget.md says what each message means. Watts are of one d
 an unknown is null.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 
 from autocap.helper.protocol import Code, Refusal
 from autocap.helper.wire import MOST_WHOLE, BadMessage, Lines, line_of, object_in, plain, read
@@ -44,13 +44,15 @@ class Beat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The job's curve, as `JobCurve` has it, up to the cap that the tuner asks for."""
+    """The job's curve, as `JobCurve` has it, up to the cap that the tuner asks for. most_slowdown: that it allows;
+    `None` for no limit."""
 
     caps_w: tuple[float, ...]
     slowdown: tuple[float, ...]
     energy: tuple[float, ...]
     slowdown_stderr: tuple[float, ...]
     energy_stderr: tuple[float, ...]
+    most_slowdown: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +120,10 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStanding:
-    """One job. cap_w: ordered. draw_w: of all its devices. slowdown: expected at its cap, with its standard error.
-    node: of a budget over several. doubt: why what its tuner says is not followed, a sentence."""
+    """One job. cap_w: in force, of its devices the lowest; ceiling_w: up to which the budget lets it. draw_w: of all
+    its
+    devices. slowdown: that its curve has at the cap in force, with its standard error; most_slowdown: that its tuner
+    allows. node: of a budget over several. doubt: why what its tuner says is not followed, a sentence."""
 
     name: str
     devices: tuple[str, ...]
@@ -133,6 +137,8 @@ class JobStanding:
     weight: float = 1.0
     node: str | None = None
     doubt: str | None = None
+    ceiling_w: float | None = None
+    most_slowdown: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +204,8 @@ def decode_request(line: bytes) -> tuple[int, Request]:
     if cls is None:
         raise BadMessage(f"op is none of {', '.join(_REQUESTS)}", id)
     keys = {one.name for one in fields(cls)}
-    if set(body) != keys:
+    needed = {one.name for one in fields(cls) if one.default is MISSING}
+    if not needed <= set(body) <= keys:
         raise BadMessage(f"{name} has the keys {', '.join(['v', 'id', 'op', *sorted(keys)])} and no others", id)
     try:
         made: Request = read(cls, body)
@@ -245,6 +252,8 @@ def _require_sane(request: Request) -> None:
     if isinstance(request, Set) and not 0 < len(request.watts) <= MOST_DEVICES:
         raise BadMessage(f"watts are not 1 to {MOST_DEVICES}")
     if isinstance(request, Known):
-        columns = [getattr(request, one.name) for one in fields(request)]
+        columns = [getattr(request, one.name) for one in fields(request) if one.default is MISSING]
         if not 0 < len(columns[0]) <= MOST_POINTS or len({len(column) for column in columns}) != 1:
             raise BadMessage(f"a curve has 1 to {MOST_POINTS} points, and each column as many")
+        if request.most_slowdown is not None and request.most_slowdown <= 0:
+            raise BadMessage("a limit on a slowdown is above 0, such as 0.05")

@@ -1,5 +1,6 @@
 """`autocap budget set`, `weight`, `status`, `watch` and `end`: words to the budget that runs on this machine."""
 
+import math
 import sys
 import time
 from contextlib import closing
@@ -69,7 +70,10 @@ def lines(standing: Standing) -> list[str]:
         found.append(
             f"the lowest caps exceed the budget by {standing.short_w:.0f} W; pause {names}, or raise the budget"
         )
-    rows = [("job", "GPUs", "cap W", "drawn W", "slowdown %", "±", "weight", "tuned"), *map(_row, standing.jobs)]
+    rows = [
+        ("job", "GPUs", "cap W", "up to W", "drawn W", "slowdown %", "±", "weight", "tuned"),
+        *map(_row, standing.jobs),
+    ]
     if any(job.node is not None for job in standing.jobs):
         nodes = ["node", *(job.node or "" for job in standing.jobs)]
         longest = max(map(len, nodes))
@@ -77,8 +81,17 @@ def lines(standing: Standing) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     found += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
     found += [f"{job.name}: {job.doubt}" for job in standing.jobs if job.doubt is not None]
+    found += [_beyond(job) for job in standing.jobs if job.slowdown > (job.most_slowdown or math.inf)]
     found.append(f"{len(standing.free)} GPUs are free, each at its lowest cap")
     return [*found, *standing.failed]
+
+
+def _beyond(job: JobStanding) -> str:
+    """Of a job that is slower than its tuner allows."""
+    return (
+        f"{job.name}: its tuner allows {100 * (job.most_slowdown or 0):g} % of slowdown; the budget and that cannot "
+        "both hold"
+    )
 
 
 def _row(job: JobStanding) -> tuple[str, ...]:
@@ -86,6 +99,7 @@ def _row(job: JobStanding) -> tuple[str, ...]:
         job.name,
         str(len(job.devices)),
         f"{job.cap_w:.0f}",
+        f"{job.cap_w if job.ceiling_w is None else job.ceiling_w:.0f}",
         "-" if job.draw_w is None else f"{job.draw_w:.0f}",
         f"{100 * job.slowdown:.1f}",
         f"{100 * job.slowdown_stderr:.1f}",

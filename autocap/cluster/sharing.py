@@ -20,8 +20,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBooks:
-    """One job of a node. cap_w: each of its devices may have. draw_w: of all of them. expected, expected_stderr: its
-    slowdown at its cap. caps_w, slowdown, energy: its curve, as `JobCurve` has it, from its lowest cap to the highest
+    """One job of a node. cap_w: in force, of its devices the lowest; ceiling_w: each of them may have. draw_w: of all
+    of
+    them. expected, expected_stderr: its slowdown at the cap in force; most_slowdown: above which it goes only where
+    there is no other way, `None` where that is not limited. caps_w, slowdown, energy: its curve, as `JobCurve` has
+    it, from its lowest cap to the highest
     that is of use to it."""
 
     name: str
@@ -36,6 +39,8 @@ class JobBooks:
     caps_w: tuple[float, ...]
     slowdown: tuple[float, ...]
     energy: tuple[float, ...]
+    ceiling_w: float
+    most_slowdown: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

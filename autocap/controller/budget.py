@@ -1,5 +1,5 @@
-"""What a search may cost a job in time: with --max-slowdown no more than has accrued of it so far, and never so much
-that the rest of the job could not pay it back.
+"""What a search may cost a job in time: with --max-slowdown no more than has accrued of it so far; under a ceiling
+hardly more than to hold it at once; and never so much that the rest of the job could not pay it back.
 
 With X the largest slowdown and τ₀ the baseline's time per iteration, N iterations that took T seconds leave
 N τ₀ (1 + X) − T to be spent; pauses of the job count in neither. Probing beyond that waits at the limit found on
@@ -16,13 +16,14 @@ _TRIALS = 5  # with the confirmation, of a search that knows what it does
 _EDGES = 2  # iterations of a trial that do not count
 _SURE = 2.0  # standard errors
 _TIMES = 2.0  # the rest of the job must last as many searches
+_UNDER_CEILING, _AT_ONCE_S = 0.01, 0.9  # of the time there; and what a search may spend at its beginning
 
 
 class SlowdownBudget:
     """max_slowdown: as the metric has it, 0.05 for 5 %; `None` where nothing limits it. totals: of the run.
 
     baseline: at the limit found on arrival. settle_s, fewest: what a trial costs at least, in seconds and iterations.
-    since: the totals when the workload had changed, from where it is counted anew; `None` counts all.
+    since: the totals when the workload had changed, from where it is counted anew; `None` counts all. saved_s: before.
     """
 
     def __init__(
@@ -34,17 +35,40 @@ class SlowdownBudget:
         settle_s: float,
         fewest: int,
         since: Tally | None = None,
+        saved_s: float = 0.0,
     ) -> None:
+        self._before_s = saved_s
         self._since = (0.0, 0.0) if since is None else _trained(since)
         self._allowed, self._totals, self._baseline = max_slowdown, totals, baseline
         self._settle_s, self._fewest = settle_s, fewest
         self._cut: dict[float, int] = {}  # how often a trial of a cap was
-        self._seen: list[tuple[float, float]] = []  # cap and slowdown ratio of each cap that was measured
+        self._seen: list[tuple[float, float]] = []  # cap and seconds per iteration of each cap that was measured
+
+    def under_ceiling(self, held: Measurement, now_s: float) -> "SlowdownBudget":
+        """What a search may cost from now on beside a cap that is held at or below a ceiling."""
+        budget = SlowdownBudget(
+            _UNDER_CEILING,
+            self._totals,
+            held,
+            settle_s=self._settle_s,
+            fewest=self._fewest,
+            since=self._totals.tally(now_s),
+            saved_s=_AT_ONCE_S,
+        )
+        budget._seen = list(self._seen)
+        return budget
+
+    def beside(self, held: Measurement, now_s: float) -> None:
+        """From now on it is counted beside another cap."""
+        self._before_s = self.saved_s(now_s)
+        tally = self._totals.tally(now_s)
+        self._since = self._since if tally is None else _trained(tally)
+        self._baseline = held
 
     def learn(self, trial: Trial) -> None:
         """Take in how slow a cap was."""
         if trial.measurement is not None:
-            self._seen.append((trial.cap_w, trial.measurement.period_s / self._baseline.period_s))
+            self._seen.append((trial.cap_w, trial.measurement.period_s))
 
     def forget(self, cap_w: float) -> None:
         """What was seen of a cap was wrong."""
@@ -56,7 +80,7 @@ class SlowdownBudget:
         if tally is None or self._allowed is None:
             return math.inf
         iterations, took_s = (now - then for now, then in zip(_trained(tally), self._since, strict=True))
-        return iterations * self._baseline.period_s * (1 + self._allowed) - took_s
+        return self._before_s + iterations * self._baseline.period_s * (1 + self._allowed) - took_s
 
     def cut(self, cap_w: float) -> None:
         """A trial of a cap ended before it told anything, as there were no savings left: more is saved up for the next
@@ -88,7 +112,7 @@ class SlowdownBudget:
         """
         per_device_w = self._baseline.of_gpus().power_w / len(self._baseline.cap_w)
         anchor_w, anchor = min(per_device_w, self._baseline.cap_w[0]), 1.0
-        known = sorted(self._seen)
+        known = sorted((seen_w, period_s / self._baseline.period_s) for seen_w, period_s in self._seen)
         above = [ratio for seen_w, ratio in known if seen_w >= cap_w]
         below = [ratio for seen_w, ratio in known if seen_w <= cap_w]
         if known and known[0][0] < anchor_w:

@@ -102,6 +102,11 @@ class Controller:
         return self._out.shown
 
     @property
+    def max_slowdown(self) -> float | None:
+        """The largest slowdown that its user allows, 0.05 for 5 %."""
+        return self._config.metric.max_slowdown
+
+    @property
     def caps_w(self) -> tuple[float, ...]:
         """The limits that should hold now, watts, one per device."""
         return self._out.caps_w
@@ -228,7 +233,7 @@ class Controller:
                 self._tune_anew(self._phase, _ROOM)
             case Exploring(exploration=exploration):
                 self._heed(self._phase, exploration.granted())
-            case Holding(decision=KeepByCurve(), exploration=exploration) if exploration.is_anchored:
+            case Holding(decision=KeepByCurve(), exploration=exploration) if exploration.is_unfinished:
                 self._phase = Exploring(exploration=exploration)
                 self._heed(self._phase, exploration.resume())
             case Holding():

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
+from autocap.controller import bounded
 from autocap.controller.actions import Decision, Keep, Kept, Outbox, SearchAnew
 from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
@@ -38,6 +39,8 @@ _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a ca
 _CLOSE_S = 240.0  # a window that is to have a small error
 _MOST_AGAIN = 3  # a search that a confirmation sends on
 _ALREADY = "the limit found on arrival is already the best"
+_SPENT = "the slowdown that --max-slowdown allows so far is used up"
+_DEAR = "it costs more time than the ceiling of the budget does"
 _AT_ARRIVAL = "at the limit found on arrival"
 
 
@@ -75,6 +78,8 @@ class Exploration:
         self._decided_again, self._looks_changed = 0, False
         self._is_cut = False  # the trial under way, for want of savings
         self._confirmed: tuple[Caps, Judgement] | None = None  # before the search went on
+        self._ended_at_w: float | None = None  # the ceiling under which it ended by its curve
+        self._under: SlowdownBudget | None = None  # while the limits found may not hold
 
     def begin(self) -> Decision | None:
         """Start the search; a decision where there is nothing to try."""
@@ -104,7 +109,7 @@ class Exploration:
             result = self._prober.add(metered)
             if result is None and metered.marks and self._overspent():
                 self._is_cut = True
-                result = self._prober.cut("the slowdown that --max-slowdown allows so far is used up")
+                result = self._prober.cut(_SPENT if self._budget.saved_s(self._out.now_s) < 0 else _DEAR)
             decision = None if result is None else self._end(result)
         if decision is not None:
             self._step = None
@@ -151,14 +156,15 @@ class Exploration:
         return None if shown is None else self.search.at_first(shown)
 
     def resume(self) -> Decision | None:
-        """Go on where the search had ended by its curve alone, now that its baseline's limits may hold again."""
+        """Go on where the search had ended by its curve alone, now that its baseline's limits may hold again, or caps
+        may that nothing is known of."""
         self.search.restrict(self._out.ceiling_w)
         self._out.enter(State.SEARCHING)
         return self._next_trial()
 
     def granted(self) -> Decision | None:
         """There is another ceiling. What is measured goes on where that allows it; a trial above it ends, and counts
-        for nothing."""
+        with what it has shown, if that is anything."""
         self.search.restrict(self._out.ceiling_w)
         match self._step:
             case AtTrial(cap_w=cap_w, stage=stage):
@@ -183,6 +189,8 @@ class Exploration:
 
     def _trial_under_ceiling(self, cap_w: float, stage: TrialStage) -> Decision | None:
         allowed = self._out.allows(cap_w)
+        if not allowed and stage is TrialStage.TRYING:
+            self._cut_above(cap_w)
         if allowed and (stage is TrialStage.TRYING or (stage is TrialStage.REVISITING and self.is_anchored)):
             return None
         self._prober.rest()
@@ -194,6 +202,31 @@ class Exploration:
             return None
         self._doubts.drop()
         return self._next_trial()
+
+    def _cut_above(self, cap_w: float) -> None:
+        """The trial of a cap ends, as it may not hold any more."""
+        result = self._prober.cut(bounded.ABOVE)
+        if result is None or result.measurement is None:
+            return
+        trial = result.as_trial(cap_w, self._progress.trouble)
+        self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
+        self._learn(trial)
+        self.search.tell(trial)
+
+    def _learn(self, trial: Trial) -> None:
+        for budget in (self._budget,) if self._under is None else (self._budget, self._under):
+            budget.learn(trial)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it has ended by its curve at a lower ceiling than there is now, which itself was the best cap, so
+        that a better one may lie above."""
+        if self._ended_at_w is None or self.is_anchored:
+            return self.is_anchored
+        if self._out.ceiling_w < (1 + bounded.BESIDE) * self._ended_at_w:
+            return False
+        best_w = self.search.curve.best_w(self._ended_at_w, self.search.metric)
+        return best_w > (1 - bounded.BESIDE) * self._ended_at_w
 
     def abandon(self, reason: str) -> None:
         """Nothing more is measured, as the job or its tuning has come to an end. A trial that was under way is left
@@ -269,9 +302,12 @@ class Exploration:
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
-        if self._budget.saved_s(self._out.now_s) < self._budget.needed_s(cap_w):
+        if cap_w != self.search.top_w:
+            self._heed_cost()
+        short = [one for one in self._budgets(cap_w) if one.saved_s(self._out.now_s) < one.needed_s(cap_w)]
+        if short:
             self._step = AtTrial(cap_w=cap_w, stage=TrialStage.SAVING_UP)
-            self._out.set(self._out.original_w)
+            self._out.set(self._out.original_w if self._budget in short else self._out.every(self._best_w))
             return
         self._step = AtTrial(cap_w=cap_w, stage=TrialStage.TRYING)
         self._out.set(self._out.every(cap_w))
@@ -283,13 +319,38 @@ class Exploration:
 
     def _overspent(self) -> bool:
         """Whether the trial under way has cost the job all the time it had saved up."""
-        trying = isinstance(self._step, AtTrial) and self._step.stage is TrialStage.TRYING
-        return trying and self._budget.saved_s(self._out.now_s) < 0
+        if not isinstance(self._step, AtTrial) or self._step.stage is not TrialStage.TRYING:
+            return False
+        return any(one.saved_s(self._out.now_s) < 0 for one in self._budgets(self._step.cap_w))
+
+    def _budgets(self, cap_w: float) -> tuple[SlowdownBudget, ...]:
+        """Of the time that a trial of a cap may cost; one of the ceiling costs nothing beside that."""
+        if cap_w == self.search.top_w:
+            return ()
+        return (self._budget,) if self._under is None else (self._budget, self._under)
+
+    @property
+    def _best_w(self) -> float:
+        """The best cap under the ceiling by all that is known, watts."""
+        return self.search.curve.best_w(max(self._out.original_w), self.search.metric)
+
+    def _heed_cost(self) -> None:
+        """Under a ceiling below the limit found trials are to cost hardly more time than what would be held without
+        them."""
+        if not self._out.is_bound:
+            self._under = None
+            return
+        held = self.search.curve.expected(self._best_w)
+        if self._under is None:
+            self._under = self._budget.under_ceiling(held, self._out.now_s)
+        else:
+            self._under.beside(held, self._out.now_s)
 
     def _end_trial(self, cap_w: float, result: ProbeResult) -> Decision | None:
         if result.measurement is None and self._is_cut:
             self._is_cut = False
-            self._budget.cut(cap_w)
+            for budget in self._budgets(cap_w):
+                budget.cut(cap_w)
             self._start_trial(cap_w)
             return None
         self._is_cut = False
@@ -302,7 +363,7 @@ class Exploration:
         trial, gone = self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried()
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
-        self._budget.learn(trial)
+        self._learn(trial)
         self._trial = None
         if trial.state is TrialState.COMPLETE and trial.measurement is not None:
             self._trial = (self._out.now_s, trial.measurement)
@@ -344,11 +405,12 @@ class Exploration:
         self._trial = None
         self._out.announce(events.TrialWithdrawn(t_s=self._out.now_s, cap_w=cap_w, since_s=self._begun_s, reason=why))
         self.search.withdraw(cap_w)
-        self._budget.forget(cap_w)
+        for budget in self._budgets(cap_w):
+            budget.forget(cap_w)
         return self._doubts.again(cap_w)
 
     def _keep_by_curve(self) -> Decision:
-        curve = self.search.curve
+        curve, self._ended_at_w = self.search.curve, max(self._out.original_w)
         self._told.predictions()
         return self._told.by_curve(curve, curve.best_w(max(self._out.original_w), self.search.metric))
 

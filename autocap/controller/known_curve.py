@@ -15,7 +15,7 @@ from autocap.controller.bent import bent, own_error
 from autocap.measurement.batches import pool
 from autocap.metrics import Metric
 from autocap.records import Measurement, Prediction, same_limit
-from autocap.scaling import OFF, exponent_below
+from autocap.scaling import exponent_below
 
 _UNKNOWN = 0.2  # relative error outside of the caps that are known
 _BETWEEN = 0.25  # of the way from one point to the next: the error that a straight line adds in the middle
@@ -65,6 +65,11 @@ class KnownCurve:
     def own_error(self, cap_w: float) -> float:
         """How well the time at a cap, watts, is known, without the baseline's part in it: a relative error."""
         return own_error(self._at(cap_w).period_rel_stderr, self.baseline.period_rel_stderr)
+
+    def own_errors(self, cap_w: float) -> float:
+        """The larger of that and the same of the energy."""
+        energy = own_error(self._at(cap_w).energy_rel_stderr, self.baseline.energy_rel_stderr)
+        return max(self.own_error(cap_w), energy)
 
     @property
     def baseline_w(self) -> float:
@@ -125,6 +130,7 @@ class KnownCurve:
             power_w=joules / (base.period_s * at.time),
             power_rel_stderr=math.hypot(at.period_rel_stderr, at.energy_rel_stderr),
             time_energy_corr=at.time_energy_corr,
+            cap_binding=base.cap_binding if cap_w >= self.baseline_w else None,
             gpu=None,
         )
 
@@ -137,12 +143,16 @@ class KnownCurve:
             return replace(highest, cap_w=cap_w, period_rel_stderr=_UNKNOWN, energy_rel_stderr=_UNKNOWN)
         if cap_w < lowest.cap_w:
             far = math.log(lowest.cap_w / cap_w)
-            exponent = exponent_below([one.cap_w for one in self.points], [one.time for one in self.points])
+            exponent, off = exponent_below(
+                [one.cap_w for one in self.points],
+                [one.time for one in self.points],
+                [own_error(one.period_rel_stderr, self.baseline.period_rel_stderr) for one in self.points],
+            )
             return replace(
                 lowest,
                 cap_w=cap_w,
                 time=lowest.time * math.exp(exponent * far),
-                period_rel_stderr=math.hypot(lowest.period_rel_stderr, OFF * far),
+                period_rel_stderr=math.hypot(lowest.period_rel_stderr, off * far),
                 energy_rel_stderr=_UNKNOWN,
             )
         exact = next((one for one in self.points if one.cap_w == cap_w), None)

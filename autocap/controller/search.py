@@ -8,19 +8,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from autocap.controller import bounded
 from autocap.controller.known_curve import KnownCurve
 from autocap.controller.noted import Noted
 from autocap.errors import AutocapError, StrategyError
 from autocap.measurement.batches import as_at, pool
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
-from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limits
+from autocap.records import Cost, Measurement, Prediction, Trial, TrialLength, TrialState, same_limit, same_limits
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
 
 _MOST_FAILED = 3
 _SURE = 2.0  # standard errors
 _FINEST = 0.0025  # of the time per iteration
+_KNOWN = 0.005  # relative errors of time and energy at a ceiling
 _REPEAT_ERROR = 0.5  # a cap asked for again is measured to this share of the target error
 # From the baseline, trials of earlier searches, the caps that it may ask for, and the metric.
 NewStrategy = Callable[[Measurement, Sequence[Trial], CapGrid, Metric], StrategyLike]
@@ -31,7 +33,9 @@ class Search:
 
     grid: the caps that may be asked for at all. prune_sigmas: a trial this many standard errors worse than the best is
     not worth finishing. before: trials of earlier searches. most_w: above which no cap may be asked for now, watts.
-    baseline: as measured last; first: as measured at the beginning. metric: by which caps are ranked.
+    baseline: as measured last; first: as measured at the beginning. metric: by which caps are ranked. top_w: the
+    ceiling that stands for the baseline in the eyes of the strategy, as the baseline's limit may not hold, watts;
+    `None` where it may.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Search:
         self._whole, self.grid, self._before = grid, _up_to(grid, most_w), tuple(before)
         self.metric, self._sigmas = metric, prune_sigmas
         self.baseline = self.first = baseline
+        self.top_w: float | None = None
         self._new_strategy = new_strategy
         self._noted = Noted()
         self._shared = most_w < math.inf
@@ -70,8 +75,8 @@ class Search:
         Those that were measured, oldest first."""
         self.first = self.baseline = baseline
         self._drawn = self._predicted = None
-        self._told = tuple(self._restated(trial, baseline) for trial in self._told)
-        self._tell_anew()
+        self._told = tuple(self._restated(trial, baseline, self.metric) for trial in self._told)
+        self._outdated = True
         return self.history
 
     def stated(self, trial: Trial) -> Trial:
@@ -81,10 +86,10 @@ class Search:
             return trial
         return replace(trial, cost_stderr=self.metric.versus(trial.measurement, self.baseline).stderr)
 
-    def _restated(self, trial: Trial, baseline: Measurement) -> Trial:
+    def _restated(self, trial: Trial, baseline: Measurement, metric: Metric) -> Trial:
         if trial.measurement is None:
             return trial
-        cost = self.metric.cost(trial.measurement, baseline)
+        cost = metric.cost(trial.measurement, baseline)
         return replace(trial, cost=cost.value, cost_stderr=cost.stderr)
 
     def at_first(self, measurement: Measurement) -> Measurement:
@@ -106,9 +111,15 @@ class Search:
         return [trial for trial in self._told if trial.state is TrialState.COMPLETE]
 
     def ask(self) -> float | None:
-        """The next cap to try, watts; `None` when the search is over."""
+        """The next cap to try, watts; `None` when the search is over. A ceiling that stands for the baseline comes
+        first, where too little is known of it."""
+        if self.top_w is not None and not self._knows_ceiling(self.top_w):
+            return self.top_w
+        if self.top_w is not None and self._against_ceiling(self.top_w) is None:
+            return None  # nothing is faster than the ceiling, and it is too slow already
+        strategy = self._brought_up()
         with _arms_length():
-            cap_w = self._brought_up().ask()
+            cap_w = strategy.ask()
             if cap_w is not None and cap_w not in self.grid:
                 raise StrategyError(f"it asked for {cap_w!r} W, which is not on its grid")
             return None if cap_w is None else float(cap_w)
@@ -124,8 +135,11 @@ class Search:
         self._failed = self._failed + 1 if trial.state is TrialState.FAILED else 0
         if trial.measurement is not None:
             trial = replace(trial, measurement=self.at_first(trial.measurement))
-        strategy = self._brought_up()
+        strategy = None if self.top_w is not None or self._outdated else self._strategy
         self._told, self._drawn, self._predicted = (*self._told, trial), None, None
+        if strategy is None:  # what the ceiling is worth is known better, too
+            self._outdated = True
+            return
         with _arms_length():
             strategy.tell(trial)
 
@@ -134,19 +148,29 @@ class Search:
         that it has cut short count as they are, with their larger errors."""
         kept = (trial for trial in self._told if trial.cap_w != cap_w or trial.measurement is None)
         self._told = tuple(
-            replace(trial, state=TrialState.COMPLETE) if trial.reason == _worse_than(cap_w) else trial for trial in kept
+            replace(trial, state=TrialState.COMPLETE) if trial.reason == bounded.worse_than(cap_w) else trial
+            for trial in kept
         )
         self._drawn = self._predicted = None
-        self._tell_anew()
+        self._outdated = True
 
     def restrict(self, most_w: float) -> None:
         """Ask for no cap above most_w, watts, from now on: where that takes or gives caps, a new strategy goes on from
-        what is known."""
+        what is known. Where it is below the baseline's own limit, it stands for that; but one that has moved by a watt
+        or two upward does not."""
         self._shared = most_w < math.inf
-        grid = _up_to(self._whole, most_w)
-        if grid != self.grid:
-            self.grid = grid
-            self._tell_anew()
+        top_w, grid = None, _up_to(self._whole, most_w)
+        if not self._is_highest(most_w):
+            before_w = self.top_w or 0.0
+            top_w = before_w if before_w <= most_w < (1 + bounded.BESIDE) * before_w else most_w
+            grid = CapGrid([*(cap_w for cap_w in self._whole if cap_w < (1 - bounded.BESIDE / 2) * top_w), top_w])
+        if grid != self.grid or top_w != self.top_w:
+            self.grid, self.top_w, self._outdated = grid, top_w, True
+
+    def _is_highest(self, most_w: float) -> bool:
+        """Whether the baseline is that of the highest limits that may hold, or lower than the grid by itself."""
+        first_w = max(self.first.cap_w)
+        return first_w <= most_w or same_limit(first_w, most_w)
 
     def rate(self, metric: Metric) -> None:
         """Rank caps by another metric from now on: a new strategy goes on from what the trials cost by that, once it is
@@ -156,7 +180,7 @@ class Search:
     def note(self, shown: Measurement) -> None:
         """Take in what a cap has shown while it was held, outside of any trial."""
         self._noted.hold(self.at_first(shown))
-        self._drawn = None
+        self._drawn, self._outdated = None, self._outdated or self.top_w is not None
 
     def note_closely(self, shown: Measurement) -> None:
         """The same of a close look: without a baseline that was measured anew, whose error would come to that of each
@@ -196,10 +220,11 @@ class Search:
         """Of the caps that may be asked for at some time, by the trials. Where caps are looked at again and again, by
         what they have shown as well, and of the caps that were measured where the strategy says that of them, too."""
         close = self._noted.close
+        grid = self._with_measured(math.inf)
         with _arms_length():
-            anew = self.grid != self._whole or close
-            strategy = self._made(self._whole, (*self._told, *self._as_trials(close))) if anew else self._strategy
-        return _predictions(strategy, self._whole, measured=bool(close))
+            anew = self.grid != grid or self.top_w is not None or self._outdated or close
+            strategy = self._made(grid, (*self._told, *self._as_trials(close))) if anew else self._strategy
+        return _predictions(strategy, grid, measured=True)
 
     def _as_trials(self, shown: Iterable[Measurement]) -> Iterator[Trial]:
         for one in shown:
@@ -209,22 +234,68 @@ class Search:
                     cap_w=cap_w, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=one
                 )
 
+    def _with_measured(self, most_w: float) -> CapGrid:
+        """All caps up to one, and what was measured beside them, as at a ceiling."""
+        beside = {trial.cap_w for trial in self._told if trial.measurement is not None} - set(self._whole)
+        first_w = max(self.first.cap_w)
+        return CapGrid(sorted({*_up_to(self._whole, most_w), *(w for w in beside if w <= min(most_w, first_w))}))
+
+    def _knows_ceiling(self, ceiling_w: float) -> bool:
+        """Whether what is known of a ceiling, watts, does to compare caps with it; or nothing more is to be had."""
+        if any(abs(trial.cap_w - ceiling_w) <= bounded.BESIDE / 2 * ceiling_w for trial in self._told):
+            return True
+        return self.curve.own_errors(ceiling_w) <= _KNOWN
+
+    def _against_ceiling(self, ceiling_w: float) -> tuple[Measurement, Metric] | None:
+        """What stands for the baseline, and by which metric caps are held against it; `None` where the ceiling is
+        slower than allowed."""
+        ceiling = bounded.reference(self.curve, ceiling_w)
+        metric = bounded.against(self.metric, self.first, ceiling)
+        return None if metric is None else (ceiling, metric)
+
     def _brought_up(self) -> StrategyLike:
-        """The strategy, told of what the trials cost by the metric of now."""
+        """The strategy, told of what the trials cost by the metric of now, against what holds now."""
         if self._outdated:
-            self._told = tuple(self._restated(trial, self.first) for trial in self._told)
-            self._tell_anew()
+            self._outdated = False
+            out = {bounded.ABOVE}
+            with _arms_length():
+                if self.top_w is None:
+                    self.grid = self._with_measured(max(self.grid))
+                    self._told = tuple(self._restated(trial, self.first, self.metric) for trial in self._told)
+                    self._strategy = self._made(self.grid, [bounded.as_now(trial, out) for trial in self._told])
+                else:
+                    self._strategy = self._made_below(self.top_w, out)
         return self._strategy
 
-    def _tell_anew(self) -> None:
-        self._outdated = False
-        with _arms_length():
-            self._strategy = self._made(self.grid, self._told)
+    def _made_below(self, top_w: float, out: set[str]) -> StrategyLike:
+        """A strategy for which a ceiling stands for the baseline. What was measured above is history, the baseline
+        too."""
+        found = self._against_ceiling(top_w)
+        if found is None:
+            return self._strategy
+        ceiling, metric = found
+        above = {trial.cap_w for trial in self._told if trial.cap_w > top_w}
+        out |= {bounded.WORSE, *map(bounded.worse_than, above)}
+        first = _as_trial(max(self.first.cap_w), self.first)
+        told = [self._restated(bounded.as_now(trial, out), ceiling, metric) for trial in (first, *self._told)]
+        near = (1 - bounded.BESIDE / 2) * top_w
+        told = [_at(top_w, trial) if near <= trial.cap_w < top_w else trial for trial in told]
+        at_top = _as_trial(top_w, ceiling)
+        if not any(trial.cap_w == top_w and trial.state is TrialState.COMPLETE for trial in told):
+            told.append(self._restated(at_top, ceiling, metric))
+        return self._made(self.grid, told, ceiling, metric)
 
-    def _made(self, grid: CapGrid, told: Sequence[Trial] = ()) -> StrategyLike:
-        """A strategy with those caps that was told of the trials; what is outside of them counts as earlier."""
+    def _made(
+        self,
+        grid: CapGrid,
+        told: Sequence[Trial] = (),
+        baseline: Measurement | None = None,
+        metric: Metric | None = None,
+    ) -> StrategyLike:
+        """A strategy with those caps that was told of the trials; what is outside of them counts as earlier. baseline,
+        metric: the search's own unless given."""
         outside = tuple(trial for trial in told if trial.cap_w not in grid and trial.measurement is not None)
-        strategy = self._new_strategy(self.first, (*self._before, *outside), grid, self.metric)
+        strategy = self._new_strategy(baseline or self.first, (*self._before, *outside), grid, metric or self.metric)
         for trial in told:
             if trial.cap_w in grid:
                 strategy.tell(trial)
@@ -242,8 +313,9 @@ class Search:
 
     def recommend(self) -> float | None:
         """The cap to keep, watts, one that was measured to the end; `None` when there is none."""
+        strategy = self._brought_up()
         with _arms_length():
-            cap_w = self._brought_up().recommend()
+            cap_w = strategy.recommend()
             if cap_w is not None and not self.measured(cap_w):
                 raise StrategyError(f"it recommended {cap_w!r} W, which was never measured to the end")
             return None if cap_w is None else float(cap_w)
@@ -267,14 +339,19 @@ class Search:
 
     def expectation(self) -> str | None:
         """What the strategy expects of the cap it recommends, in a sentence; `None` where it does not say."""
+        if self.top_w is not None:
+            cap_w = self.curve.best_w(self.top_w, self.metric)
+            cost = self.metric.cost(self.curve.expected(cap_w), self.first)
+            return f"{cost.value:.3f} ± {cost.stderr:.3f} of the baseline's at {cap_w:g} W"
+        strategy = self._brought_up()
         with _arms_length():
-            explain = getattr(self._brought_up(), "explain", None)
+            explain = getattr(strategy, "explain", None)
             text = None if explain is None else explain()
             return None if text is None else str(text)
 
     def predictions(self) -> tuple[Prediction, ...]:
         """What the strategy predicts of caps that were not measured; nothing where it does not predict."""
-        return _predictions(self._strategy, self.grid)
+        return self._expected() if self.top_w is not None else _predictions(self._brought_up(), self.grid)
 
     @property
     def expected_trials(self) -> int | None:
@@ -310,25 +387,42 @@ class Search:
         if self.metric.forbids(measurement, self.baseline, self._sigmas):
             ratio, _ = slowdown(measurement, self.baseline)
             return f"{100 * (ratio - 1):.1f} % slower, {100 * (self.metric.max_slowdown or 0):g} % allowed"
+        if max(measurement.cap_w) == self.top_w:
+            return None  # all others are held against it
         versus = self.metric.versus(measurement, self.baseline)
-        if versus.value - self._sigmas * versus.stderr > 1:
-            return "worse than the baseline"
+        if self.top_w is None and versus.value - self._sigmas * versus.stderr > 1:
+            return bounded.WORSE
         for trial in self._complete:
             assert trial.cost is not None
             assert trial.cost_stderr is not None
             assert trial.measurement is not None
             if trial.measurement.cap_w == measurement.cap_w:
                 continue  # a repeat is pooled with its first trial
+            if self.top_w is not None and trial.cap_w > self.top_w:
+                continue  # it may not hold
             if self.metric.max_slowdown is not None and trial.measurement.cap_w < measurement.cap_w:
                 continue  # a lower cap may yet turn out to be too slow
             if cost.value - trial.cost > self._sigmas * math.hypot(cost.stderr, trial.cost_stderr):
-                return _worse_than(trial.cap_w)
+                return bounded.worse_than(trial.cap_w)
         return None
 
 
 def _up_to(grid: CapGrid, most_w: float) -> CapGrid:
     """The caps of a grid that are not above a ceiling, watts; the lowest in any case."""
     return CapGrid([cap_w for cap_w in grid if cap_w <= most_w] or grid[:1])
+
+
+def _at(cap_w: float, trial: Trial) -> Trial:
+    """A trial of a cap beside another one, as of that, watts."""
+    shown = trial.measurement
+    return replace(
+        trial, cap_w=cap_w, measurement=None if shown is None else replace(shown, cap_w=(cap_w,) * len(shown.cap_w))
+    )
+
+
+def _as_trial(cap_w: float, shown: Measurement) -> Trial:
+    """What stands for a baseline, as a trial of a cap, watts, against itself."""
+    return Trial(cap_w=cap_w, state=TrialState.COMPLETE, cost=1.0, cost_stderr=0.0, measurement=shown)
 
 
 def _predictions(strategy: StrategyLike, grid: CapGrid, *, measured: bool = False) -> tuple[Prediction, ...]:
@@ -340,10 +434,6 @@ def _predictions(strategy: StrategyLike, grid: CapGrid, *, measured: bool = Fals
             if not isinstance(one, Prediction) or one.cap_w not in grid:
                 raise StrategyError(f"it predicted {one!r}, which is no Prediction of a cap on its grid")
         return found
-
-
-def _worse_than(cap_w: float) -> str:
-    return f"worse than {cap_w:g} W"
 
 
 @contextmanager

@@ -80,14 +80,24 @@ class JobLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapGranted:
-    """Each device of a job may have so much, watts. slowdown: that is expected there, with its standard error; `None`
-    where no job computes."""
+    """Each device of a job, or one that nobody uses, may have so much, watts; its tuner may hold less."""
 
     t_s: float
     name: str
     cap_w: float
-    slowdown: float | None = None
-    slowdown_stderr: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapHeld:
+    """The cap that is in force at a job's devices, watts, the lowest of them; and the slowdown that its curve has
+    there,
+    with its standard error."""
+
+    t_s: float
+    name: str
+    cap_w: float
+    slowdown: float
+    slowdown_stderr: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +128,7 @@ BudgetEvent = (
     | JobLeft
     | JobWeighed
     | CapGranted
+    | CapHeld
     | CapLowered
     | BudgetShort
 )

@@ -120,6 +120,7 @@ class Hall(Reception):
                 slowdown_stderr=np.array(request.slowdown_stderr),
                 energy_stderr=np.array(request.energy_stderr),
                 devices=len(tenant.gpus),
+                most_slowdown=np.inf if request.most_slowdown is None else request.most_slowdown,
             )
         except ValueError as error:
             raise refused(Code.BAD_MESSAGE, str(error)) from error

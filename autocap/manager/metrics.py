@@ -25,6 +25,9 @@ def values_of(standing: Standing | None) -> Values:
         "autocap_budget_room_watts": [({}, standing.room_w)],
         "autocap_budget_short_watts": [({}, standing.short_w)],
         "autocap_budget_job_cap_watts": [(labels, job.cap_w) for labels, job in jobs],
+        "autocap_budget_job_ceiling_watts": [
+            (labels, job.ceiling_w) for labels, job in jobs if job.ceiling_w is not None
+        ],
         "autocap_budget_job_power_watts": [(labels, job.draw_w) for labels, job in jobs if job.draw_w is not None],
         "autocap_budget_job_slowdown_ratio": [(labels, job.slowdown) for labels, job in jobs],
     }

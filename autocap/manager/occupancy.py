@@ -5,6 +5,7 @@ first watt on. A tuner has a job as long as that computes on all that its tuner 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -129,8 +130,14 @@ class Occupancy:
                 self.ledger.drew(tenant.name, drawn_w)
         elif tenant.said is not tenant.believed:
             tenant.believed = tenant.said
-            self.ledger.curve(tenant.name, believed(tenant.said, worst))
+            self.ledger.curve(tenant.name, self._bounded(tenant, believed(tenant.said, worst)))
             self.ledger.drew(tenant.name, np.inf)  # of a tuned job it says nothing of what it asks for
+
+    def _bounded(self, tenant: Tenant, curve: JobCurve) -> JobCurve:
+        """The limit on its slowdown counts of who may change the budget: of others it would take watts from the rest,
+        as a weight would."""
+        trusted = tenant.claim is None or tenant.claim.trusted
+        return curve if trusted else replace(curve, most_slowdown=np.inf)
 
     # Whether they are who they were.
 

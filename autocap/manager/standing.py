@@ -1,5 +1,6 @@
 """How a budget stands, for whoever asks."""
 
+import math
 import os
 
 from autocap.budget.words import JobStanding, Standing
@@ -36,14 +37,22 @@ def _job(steward: Steward, tenant: Tenant) -> JobStanding:
         devices=steward.uuids(tenant),
         tuned=tenant.tuned,
         pid=tenant.pid,
-        cap_w=tenant.ceiling_w,
+        cap_w=steward.cap_w(tenant),
         lowest_w=account.lowest_w,
         draw_w=_draw_w(steward, tenant),
         slowdown=slowdown,
         slowdown_stderr=stderr,
         weight=1.0 if account.weight is None else account.weight,
         doubt=tenant.doubt,
+        ceiling_w=tenant.ceiling_w,
+        most_slowdown=_most(tenant),
     )
+
+
+def _most(tenant: Tenant) -> float | None:
+    """The slowdown that its tuner allows; `None` where it said none."""
+    most = math.inf if tenant.said is None or not tenant.tuned else tenant.said.most_slowdown
+    return most if most < math.inf else None
 
 
 def _power_w(steward: Steward) -> float | None:

@@ -22,6 +22,8 @@ from autocap.session.limit_watch import LimitWatch
 from autocap.session.roles import LimitGuard
 
 _ROUNDING_W = 1e-6
+_NEAR_W, _NEAR = 0.05, 0.001  # of a cap and of a slowdown that are to be said anew
+_BEYOND = 0.01  # of a slowdown above what is allowed: caps come in steps, and curves have errors
 
 
 class Steward(Occupancy):
@@ -113,6 +115,7 @@ class Steward(Occupancy):
                 continue
             assert tenant.unbound is not None
             tenant.unbound.see(t_s, readings, [self.caps.in_force_w[gpu] for gpu in tenant.gpus])
+            self._tell_held(t_s, tenant)
             most_w = tenant.most_drawn_w(t_s)
             if tenant.tuned and not tenant.waits:
                 self._believe(t_s, tenant)
@@ -121,12 +124,38 @@ class Steward(Occupancy):
         if self.rest.see(t_s, self.readings):
             self._reserve(t_s)
 
+    def cap_w(self, tenant: Tenant) -> float:
+        """The cap in force at its devices, watts, the lowest of them."""
+        return min(self.caps.in_force_w[gpu] for gpu in tenant.gpus)
+
     def expected(self, tenant: Tenant) -> tuple[float, float]:
-        """Its slowdown at its ceiling, as believed, and the standard error."""
-        curve = self.ledger[tenant.name].curve
+        """Its slowdown at the cap in force, as believed, and the standard error."""
+        curve, at_w = self.ledger[tenant.name].curve, self.cap_w(tenant)
         errors = np.broadcast_to(curve.slowdown_stderr, curve.caps_w.shape)
-        at_w = tenant.ceiling_w
         return float(np.interp(at_w, curve.caps_w, curve.slowdown)), float(np.interp(at_w, curve.caps_w, errors))
+
+    def _tell_held(self, t_s: float, tenant: Tenant) -> None:
+        """Say which cap is in force and what it costs, where that is another one; and where it costs more than the
+        job's tuner allows."""
+        held = self.cap_w(tenant), *self.expected(tenant)
+        before = tenant.held
+        if before is None or abs(held[0] - before[0]) > _NEAR_W or abs(held[1] - before[1]) > _NEAR:
+            tenant.held = held
+            cap_w, slowdown, stderr = held
+            self._say(events.CapHeld(t_s=t_s, name=tenant.name, cap_w=cap_w, slowdown=slowdown, slowdown_stderr=stderr))
+        said = tenant.said if tenant.tuned else None
+        at_most = np.inf if said is None else said.most_slowdown + _BEYOND * (not tenant.beyond)
+        beyond = held[1] > at_most and held[0] >= tenant.ceiling_w - _NEAR_W
+        if beyond and not tenant.beyond and said is not None:
+            self._say(
+                events.Warned(
+                    t_s=t_s,
+                    text=f"{tenant.name} is slowed down by {100 * held[1]:.1f} % by the {tenant.ceiling_w:.0f} W that "
+                    f"{self.ledger.budget_w:g} W leave it, and its tuner allows {100 * said.most_slowdown:g} %: "
+                    "raise the budget, or its weight, or --max-slowdown",
+                )
+            )
+        tenant.beyond = beyond
 
     # What is done.
 
@@ -146,7 +175,7 @@ class Steward(Occupancy):
         for order in decision.orders:
             if order.name not in self.tenants:
                 continue
-            self._say(self._granted(t_s, self.tenants[order.name]))
+            self._say(events.CapGranted(t_s=t_s, name=order.name, cap_w=self.tenants[order.name].ceiling_w))
             if self.ledger[order.name].standing_w <= order.cap_w:
                 self.ledger.confirm(order.name, order.serial)
             else:
@@ -196,11 +225,3 @@ class Steward(Occupancy):
     def _reserve(self, t_s: float) -> None:
         self.ledger.reserve(self.rest.reserved_w + sum(self.caps.counted_w.values()))
         self._say(events.BudgetReserved(t_s=t_s, reserved_w=self.rest.reserved_w))
-
-    def _granted(self, t_s: float, tenant: Tenant) -> Event:
-        if tenant.free:
-            return events.CapGranted(t_s=t_s, name=tenant.name, cap_w=tenant.ceiling_w)
-        slowdown, stderr = self.expected(tenant)
-        return events.CapGranted(
-            t_s=t_s, name=tenant.name, cap_w=tenant.ceiling_w, slowdown=slowdown, slowdown_stderr=stderr
-        )

@@ -23,7 +23,9 @@ class Tenant:
     set than its own. since_s: its caps are as they are. claim: of its tuner, who has said that of the job. waits: the
     job does not compute on all of its GPUs yet, or any more; since some_s it does on some of them. groups: that its
     processes belong to. ended: why its tuner has it no more. unbound: what it draws where no cap binds it. said: by its
-    tuner, of which believed is what is followed; doubt: why that is not followed."""
+    tuner, of which believed is what is followed; doubt: why that is not followed. held: the cap in force, watts, and
+    the
+    slowdown there with its error, as said last. beyond: whether it is slower than its tuner allows, as said last."""
 
     name: str
     gpus: tuple[int, ...]
@@ -45,6 +47,8 @@ class Tenant:
     said: JobCurve | None = None
     believed: JobCurve | None = None
     doubt: str | None = None
+    held: tuple[float, float, float] | None = None
+    beyond: bool = False
 
     def drew(self, t_s: float, readings: Sequence[Reading]) -> None:
         """Its devices were read. Where a driver says that the cap binds, it does, whatever is drawn: a job of short

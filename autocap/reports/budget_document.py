@@ -18,7 +18,7 @@ _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.VERMILION, Colour.P
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 2), (6, 2, 1.5, 2))
 _MOST_LINES = 12  # of a picture
 _MOST_STEPS = 50  # of a budget, in its table: the last ones
-_EXPECTED = "slowdowns are expected by the jobs' curves at their caps; ± is a standard error"
+_BY_CURVES = "slowdowns are those that the jobs' curves have at the caps in force; ± is a standard error"
 
 
 def present_budget(run_dir: Path, events: Sequence[Event]) -> Presentation:
@@ -90,8 +90,8 @@ def _budgets(found: BudgetHistory) -> Iterator[Table]:
 def _jobs(found: BudgetHistory) -> Table:
     return Table(
         heading="Jobs",
-        note=_EXPECTED,
-        titles=("job", "GPUs", "tuned", "weight", "from s", "to s", "cap W", "slowdown %", "on average %"),
+        note=_BY_CURVES,
+        titles=("job", "GPUs", "tuned", "weight", "from s", "to s", "cap W", "up to W", "slowdown %", "on average %"),
         rows=tuple(_row(job, found.end_s) for job in found.jobs),
         left=(0,),
         spare=(4, 5),
@@ -99,9 +99,9 @@ def _jobs(found: BudgetHistory) -> Table:
 
 
 def _row(job: JobHistory, end_s: float) -> tuple[str, ...]:
-    last = job.grants[-1] if job.grants else None
+    last = job.held[-1] if job.held else None
     mean = job.mean_slowdown(end_s if job.left_s is None else job.left_s)
-    latest = None if last is None or last.slowdown is None else (last.slowdown, last.slowdown_stderr)
+    latest = None if last is None else (last.slowdown, last.slowdown_stderr)
     return (
         printable(job.name),
         str(job.devices),
@@ -110,16 +110,14 @@ def _row(job: JobHistory, end_s: float) -> tuple[str, ...]:
         f"{job.joined_s:.0f}",
         "" if job.left_s is None else f"{job.left_s:.0f}",
         "" if last is None else f"{last.cap_w:.0f}",
+        "" if job.ceiling_w is None else f"{job.ceiling_w:.0f}",
         _percent(latest),
         _percent(mean),
     )
 
 
-def _percent(value: tuple[float, float | None] | None) -> str:
-    if value is None:
-        return ""
-    mean, stderr = value
-    return f"{100 * mean:.1f}" if stderr is None else f"{100 * mean:.1f} ± {100 * stderr:.1f}"
+def _percent(value: tuple[float, float] | None) -> str:
+    return "" if value is None else f"{100 * value[0]:.1f} ± {100 * value[1]:.1f}"
 
 
 def _result(found: BudgetHistory, power: Power | None) -> Json:
@@ -135,7 +133,8 @@ def _result(found: BudgetHistory, power: Power | None) -> Json:
                 "weight": job.weight,
                 "joined_s": job.joined_s,
                 "left_s": job.left_s,
-                "cap_w": job.grants[-1].cap_w if job.grants else None,
+                "cap_w": job.held[-1].cap_w if job.held else None,
+                "ceiling_w": job.ceiling_w,
                 "slowdown": None if mean is None else mean[0],
                 "slowdown_stderr": None if mean is None else mean[1],
             }
@@ -187,7 +186,7 @@ def _picture(found: BudgetHistory, samples: Samples) -> Picture:
     return Picture(
         name="timeline",
         title="Power against the budget",
-        caption=f"What the GPUs drew against what they might, and what the budget cost each job: {_EXPECTED}.",
+        caption=f"What the GPUs drew against what they might, and what the budget cost each job: {_BY_CURVES}.",
         panels=(power, slowdown),
         one_x=True,
     )
@@ -210,6 +209,6 @@ def _stepped(name: str, style: Style, steps: Sequence[tuple[float, float]]) -> L
 
 
 def _slowdown(number: int, job: JobHistory, end_s: float) -> Line | None:
-    known = [(one.t_s, 100 * one.slowdown) for one in job.grants if one.slowdown is not None]
+    known = [(one.t_s, 100 * one.slowdown) for one in job.held]
     style = Style(colour=_COLOURS[number % len(_COLOURS)], dash=_DASHES[number // len(_COLOURS) % len(_DASHES)])
     return _stepped(printable(job.name), style, [*known, *_last(known, end_s if job.left_s is None else job.left_s)])

@@ -16,18 +16,20 @@ _SENSOR_W, _SENSOR_SHARE = 5.0, 0.05  # a board's power reading, as NVIDIA state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
-    """From t_s on, a device's cap, watts, and the slowdown that is expected there, with its standard error."""
+class Held:
+    """From t_s on, the cap in force, watts, and the slowdown that the job's curve has there, with its standard
+    error."""
 
     t_s: float
     cap_w: float
-    slowdown: float | None
-    slowdown_stderr: float | None
+    slowdown: float
+    slowdown_stderr: float
 
 
 @dataclass(slots=True, kw_only=True)
 class JobHistory:
-    """One job. tuned: whether it was at some time. left_s: `None` while it is there."""
+    """One job. tuned: whether it was at some time. left_s: `None` while it is there. ceiling_w: that it may have,
+    the last one."""
 
     name: str
     devices: int
@@ -37,21 +39,18 @@ class JobHistory:
     left_s: float | None = None
     why_left: str = ""
     weight: float = 1.0
-    grants: list[Granted] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    ceiling_w: float | None = None
 
-    def mean_slowdown(self, until_s: float) -> tuple[float, float | None] | None:
-        """Over its time under the budget, with the standard error of what was expected, `None` where that of a part is
-        not known; `None` where nothing was expected."""
-        known = [one for one in self.grants if one.slowdown is not None]
-        if not known:
+    def mean_slowdown(self, until_s: float) -> tuple[float, float] | None:
+        """Over its time under the budget, with the standard error; `None` where no cap is on record."""
+        if not self.held:
             return None
-        ends_s = [*(one.t_s for one in known[1:]), max(until_s, known[-1].t_s + 1e-9)]
-        spans_s = np.array([end_s - one.t_s for one, end_s in zip(known, ends_s, strict=True)])
-        slowdowns = np.array([one.slowdown for one in known], dtype=float)
-        errors = [one.slowdown_stderr for one in known if one.slowdown_stderr is not None]
+        ends_s = [*(one.t_s for one in self.held[1:]), max(until_s, self.held[-1].t_s + 1e-9)]
+        spans_s = np.array([end_s - one.t_s for one, end_s in zip(self.held, ends_s, strict=True)])
+        slowdowns, errors = np.array([(one.slowdown, one.slowdown_stderr) for one in self.held]).T
         weights = spans_s / spans_s.sum()
-        stderr = float(weights @ np.array(errors)) if len(errors) == len(known) else None
-        return float(weights @ slowdowns), stderr  # errors of one curve go together
+        return float(weights @ slowdowns), float(weights @ errors)  # errors of one curve go together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +157,17 @@ def history(found: Sequence[Event]) -> BudgetHistory:
                 granted = there.get(event.name)
                 caps[event.name] = (1 if granted is None else granted.devices, event.cap_w)
                 if granted is not None:
-                    granted.grants.append(
-                        Granted(
-                            t_s=event.t_s,
-                            cap_w=event.cap_w,
-                            slowdown=event.slowdown,
-                            slowdown_stderr=event.slowdown_stderr,
-                        )
-                    )
+                    granted.ceiling_w = event.cap_w
                 made.charged.append((event.t_s, sum(devices * cap_w for devices, cap_w in caps.values())))
+            case events.CapHeld() if event.name in there:
+                there[event.name].held.append(
+                    Held(
+                        t_s=event.t_s,
+                        cap_w=event.cap_w,
+                        slowdown=event.slowdown,
+                        slowdown_stderr=event.slowdown_stderr,
+                    )
+                )
             case events.JobWeighed():
                 if event.name in there:
                     there[event.name].weight = event.weight

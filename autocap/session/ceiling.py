@@ -40,6 +40,7 @@ class BudgetLink:
         self._next_s = now_s + _PUBLISH_S
         found_w = [limit_w for limit_w in budget.original_w if limit_w is not None]
         known = known_of(decider.curve, min(found_w, default=0.0), searching=decider.state is not State.HOLDING)
+        known = replace(known, most_slowdown=decider.max_slowdown)
         if known != self._published:
             self._published = known
             budget.publish(known)

@@ -110,6 +110,9 @@ class Grantable(Protocol):
     @property
     def state(self) -> State: ...
 
+    @property
+    def max_slowdown(self) -> float | None: ...
+
     def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
         """From now on no device may hold more than so many watts, `None` for no such ceiling."""
 

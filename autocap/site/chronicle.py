@@ -46,8 +46,10 @@ class Chronicle:
                 before = None
             if job.weight != (1.0 if before is None else before.weight):
                 yield events.JobWeighed(t_s=t_s, name=name, weight=job.weight, why="its node says so")
+            if before is None or abs(before.ceiling_w - job.ceiling_w) > _NEAR_W:
+                yield events.CapGranted(t_s=t_s, name=name, cap_w=job.ceiling_w)
             if before is None or abs(before.cap_w - job.cap_w) > _NEAR_W or before.expected != job.expected:
-                yield events.CapGranted(
+                yield events.CapHeld(
                     t_s=t_s, name=name, cap_w=job.cap_w, slowdown=job.expected, slowdown_stderr=job.expected_stderr
                 )
         self._jobs = now

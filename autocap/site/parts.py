@@ -181,6 +181,7 @@ def curve_of(job: JobBooks) -> JobCurve:
         energy=np.array(job.energy),
         devices=len(job.uuids),
         weight=job.weight,
+        most_slowdown=math.inf if job.most_slowdown is None else job.most_slowdown,
     )
 
 
@@ -218,4 +219,4 @@ def _shape(books: Books) -> tuple[object, ...]:
 
 
 def _curves(books: Books) -> tuple[object, ...]:
-    return tuple((job.caps_w, job.slowdown, job.energy) for job in books.jobs)
+    return tuple((job.caps_w, job.slowdown, job.energy, job.most_slowdown) for job in books.jobs)

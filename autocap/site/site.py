@@ -239,6 +239,8 @@ def _jobs(node: str, books: Books) -> list[JobStanding]:
             slowdown_stderr=job.expected_stderr,
             weight=job.weight,
             node=node,
+            ceiling_w=job.ceiling_w,
+            most_slowdown=job.most_slowdown,
         )
         for job in books.jobs
     ]

@@ -14,8 +14,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.scenarios import noisy, step_lengths
+from bench.scenarios import ceilings, noisy, step_lengths
 from bench.scenarios.cases import constrained, draw, starved
+from bench.scenarios.ceilings import CeilingRow
 from bench.scenarios.noisy import NoisyRow
 from bench.scenarios.runs import Floats, Row, play
 from bench.scenarios.step_lengths import StepRow
@@ -26,7 +27,7 @@ _CALM = 0.05  # jitter
 _PER = 10_000
 _EVERY = 3
 _LISTED = 12
-_R = TypeVar("_R", NoisyRow, StepRow)
+_R = TypeVar("_R", NoisyRow, StepRow, CeilingRow)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,6 +43,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--noisy", action="store_true", help="instead, jobs on noisy machines: is what is said of them true?"
     )
+    parser.add_argument(
+        "--ceilings", action="store_true", help="instead, jobs under a ceiling that moves while they are tuned"
+    )
     args = parser.parse_args(argv)
     count = 24 if args.quick else args.count
     seeds = range(args.seed_base, args.seed_base + count)
@@ -49,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
         return _plain(step_lengths.play, step_lengths.report, step_lengths.promised, seeds, args.json)
     if args.noisy:
         return _plain(noisy.play, noisy.report, noisy.promised, seeds, args.json)
+    if args.ceilings:
+        return _plain(ceilings.play, ceilings.report, ceilings.promised, seeds, args.json)
     begin_s = time.perf_counter()
     with ProcessPoolExecutor() as pool:
         rows = list(pool.map(_play, _cases(args.seed_base, count), chunksize=2))

@@ -3,6 +3,7 @@
 `tune` runs one job to its end; the rest says how good the outcome is against the truth that only a simulation knows.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 from autocap import events
 from autocap.clock import Clock, VirtualClock
 from autocap.config import TuneConfig
-from autocap.controller.actions import Action
+from autocap.controller.actions import Action, Announce
 from autocap.controller.controller import Controller
 from autocap.controller.remembered import Remembered
 from autocap.devices.base import LimitPort, PowerSource
@@ -83,6 +84,10 @@ class SimulatedProcess:
     def poll(self) -> int | None:
         return 0 if self._clock.now() >= self._end_s or self._device.job_ended else None
 
+    def ends(self, after_s: float) -> None:
+        """It ends so many seconds from now."""
+        self._end_s = self._clock.now() + after_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -120,6 +125,8 @@ def tune(
     earlier: Earlier = NOTHING,
     grants: Sequence[tuple[float, float | None]] = (),
     quotes: Sequence[tuple[float, str, Quote | None]] = (),
+    since: Callable[[Event], bool] | None = None,
+    after_s: float | None = None,
     finish_s: float | None = None,
     counter: Callable[[SimulatedDevice, Clock, Controller], Callable[[], StepReading | None]] | None = None,
 ) -> Outcome:
@@ -128,8 +135,9 @@ def tune(
     progress: steps unless another is given. log: hears of everything; a new one unless given. meter: makes the source
     of the machine's power. starvation: of autocap, by the other work on its machine. earlier: what is remembered.
     grants: from when on which ceiling of a budget holds, seconds and watts, `None` for none. quotes: when what becomes
-    known of prices or of carbon. finish_s: by when the job is to be done. counter: makes what counts the iterations;
-    the job counts them unless given.
+    known of prices or of carbon. since: from the first event of which it is true both count, instead of from the job's
+    beginning. after_s: the job ends so long after the last of them, not at end_s. finish_s: by when the job is to be
+    done. counter: makes what counts the iterations; the job counts them unless given.
     """
     clock, device, starves = _machine(job, node, starvation, seed)
     original_w = tuple(reading.requested_w or 0.0 for reading in device.read())
@@ -159,6 +167,9 @@ def tune(
     told = [(t_s, partial(controller.grant, ceiling_w=ceiling_w)) for t_s, ceiling_w in grants]
     told += [(t_s, partial(controller.quote, kind=kind, quote=quote)) for t_s, kind, quote in quotes]
     process = SimulatedProcess(device, clock, end_s)
+    told_controller = ToldController(
+        controller, told, since, None if after_s is None else partial(process.ends, after_s)
+    )
     log = log or Log()
     actuator = SimulatedActuator(device, original_w)
     runner = Runner(
@@ -169,7 +180,7 @@ def tune(
             steps=(lambda: device.steps(clock.now())) if counter is None else counter(device, clock, controller),
             node=None if meter is None else meter(device, clock),
         ),
-        controller=ToldController(controller, told) if told else controller,
+        controller=told_controller if told else controller,
         job=_Until(process, controller) if stop_when_held else process,
         sink=log,
         pace=lambda: INTERVAL_S if starves() else controller.interval_s,
@@ -200,10 +211,19 @@ def _machine(
 
 
 class ToldController:
-    """A controller that is told of ceilings and quotes at times that are known before, seconds."""
+    """A controller that is told of ceilings and quotes at times that are known before, seconds; from the first event on
+    of which `since` is true, where that is given. over: is called after the last of them."""
 
-    def __init__(self, controller: Controller, told: Sequence[tuple[float, Callable[[float], list[Action]]]]) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        told: Sequence[tuple[float, Callable[[float], list[Action]]]],
+        since: Callable[[Event], bool] | None = None,
+        over: Callable[[], None] | None = None,
+    ) -> None:
         self._controller, self._told = controller, deque(sorted(told, key=lambda one: one[0]))
+        self._since, self._over = since, over
+        self._from_s = 0.0 if since is None else math.inf
         self.interrupted, self.retune = controller.interrupted, controller.retune
         self.stop, self.close = controller.stop, controller.close
 
@@ -217,9 +237,16 @@ class ToldController:
 
     def feed(self, sample: Sample) -> list[Action]:
         actions: list[Action] = []
-        while self._told and self._told[0][0] <= sample.t_s:
+        while self._told and self._from_s + self._told[0][0] <= sample.t_s:
             actions += self._told.popleft()[1](sample.t_s)
-        return actions + self._controller.feed(sample)
+            if self._over is not None and not self._told:
+                self._over()
+        actions += self._controller.feed(sample)
+        if self._since is not None and self._from_s == math.inf:
+            announced = (action.event for action in actions if isinstance(action, Announce))
+            if sum(map(self._since, announced)):  # it is to hear of all
+                self._from_s = sample.t_s
+        return actions
 
 
 class _Until:

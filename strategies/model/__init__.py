@@ -160,7 +160,8 @@ class Model(Strategy):
         if kept_w is not None:
             return self._again(*errors)
         # Where nothing was better, the cap on arrival is measured like any other, so that there is a cap to keep.
-        return open_caps[-1] if open_caps and self.metric.max_slowdown is None else None
+        top_w = self._candidates[-1]
+        return top_w if self.metric.max_slowdown is None and not self.tried(top_w) else None
 
     def _usual_errors(self) -> tuple[float, float]:
         """Those of a trial's power and time: the least so far, as a baseline of a few iterations has larger ones."""

@@ -15,7 +15,7 @@ from autocap.devices.simulated.device import Episode, SimulatedJob, SimulatedNod
 from autocap.events import State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
-from autocap.records import Measurement, SensorInfo, Trial
+from autocap.records import Measurement, SensorInfo, Trial, TrialState
 from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_controller import Faulty, caps_set, states, warnings
@@ -109,9 +109,11 @@ def test_a_metric_that_wants_less_than_the_ceiling_stays_where_it_is_best() -> N
 
 def test_a_trial_above_a_new_ceiling_ends_and_the_search_goes_on_below() -> None:
     outcome = under([(10.0, 150.0)], end_s=150.0)
-    assert next(event.cap_w for event in outcome.log.events if isinstance(event, events.TrialStarted)) > 150
-    assert outcome.trials
-    assert all(event.trial.cap_w <= 150 for event in outcome.trials)
+    cut, *trials = outcome.trials
+    assert cut.trial.cap_w > 150
+    assert (cut.trial.state, cut.trial.reason) == (TrialState.PRUNED, "it is above what the budget gives now")
+    assert trials[0].trial.cap_w == 150  # the ceiling, which stands for the baseline
+    assert all(event.trial.cap_w <= 150 for event in trials)
     assert outcome.decided is not None
     assert not outcome.decided.confirmed  # its baseline's limit may not hold
     assert outcome.decided.reason == "the best up to 150 W by the curve; the baseline is that of 260 W"
@@ -232,6 +234,7 @@ def test_a_strategy_is_told_only_of_the_caps_that_it_may_ask_for_and_has_the_oth
         return built[-1]
 
     def last() -> tuple[CapGrid, list[float], list[float]]:
+        assert search.ask() is None
         return built[-1].caps, built[-1].before, built[-1].told
 
     grid = CapGrid((120.0, 160.0, 200.0, 240.0))
@@ -239,9 +242,37 @@ def test_a_strategy_is_told_only_of_the_caps_that_it_may_ask_for_and_has_the_oth
     search.tell(as_trial(measurement(90.0, 0.51, cap_w=240.0)))
     search.tell(as_trial(measurement(80.0, 0.55, cap_w=160.0)))
     search.restrict(210.0)
-    assert last() == (CapGrid((120.0, 160.0, 200.0)), [240.0], [160.0])
+    assert search.ask() == 210.0  # too little is known of what stands for the baseline now
+    search.tell(as_trial(measurement(85.0, 0.53, cap_w=210.0)))
+    assert last() == (CapGrid((120.0, 160.0, 200.0, 210.0)), [FOUND_W, 240.0], [160.0, 210.0])
+    search.restrict(212.0)  # a watt or two
+    assert last()[0][-1] == 210.0
     search.restrict(90.0)
-    assert last() == (CapGrid((120.0,)), [240.0, 160.0], [])  # the lowest in any case
+    assert search.ask() == 90.0
     search.restrict(1000.0)
-    assert last() == (grid, [], [240.0, 160.0])
-    assert [trial.cap_w for trial in search.history] == [240.0, 160.0]
+    assert last() == (CapGrid((120.0, 160.0, 200.0, 210.0, 240.0)), [], [240.0, 160.0, 210.0])
+    assert [trial.cap_w for trial in search.history] == [240.0, 160.0, 210.0]
+
+
+def test_a_search_caught_by_a_falling_ceiling_does_not_walk_down_the_grid() -> None:
+    """Each cap is worse than the baseline, which may not hold any more, and the best one is the ceiling itself."""
+    job, config = SimulatedJob(profile=profiles.load("quadro-rtx-6000/inception3")), TuneConfig(metric=EDP)
+    outcome = tune(job, config, "model", grants=[(10.0, 125.0)], end_s=130.0)
+    tried = [event.cap_w for event in outcome.log.events if isinstance(event, events.TrialStarted) and event.t_s >= 10]
+    assert tried[0] == 125.0
+    assert len(tried) <= 3
+    assert held_at(outcome, 60.0) == held_at(outcome, 129.0) == 125.0
+
+
+def test_where_a_ceiling_rises_what_is_best_below_the_new_one_is_held() -> None:
+    outcome = under([(10.0, 120.0), (120.0, 220.0)], end_s=300.0)
+    assert held_at(outcome, 119.0) == 120.0
+    assert 145 <= held_at(outcome, 299.0) <= 170
+    assert not [text for text in warnings(outcome) if "ended" in text]
+
+
+def test_where_the_ceiling_is_slower_than_allowed_it_is_held_and_nothing_below_is_tried() -> None:
+    outcome = under([(60.0, 110.0)], Metric(name="energy", max_slowdown=0.05), end_s=150.0)
+    assert held_at(outcome, 149.0) == 110.0
+    assert states(outcome)[-2] is State.HOLDING
+    assert min(one.cap_w for one in outcome.log.events if isinstance(one, events.TrialStarted)) >= 110.0

@@ -287,6 +287,7 @@ def test_a_job_of_more_weight_is_slowed_down_less_also_once_a_tuner_has_come(tmp
         assert there.steward.weights.put(5, 3.0, (1, 2)) == []
         there.steward.lend(there.now_s, FoundJob(pid=2, uuids=there.uuids(1)))
         there.run(4.0)
+        there.steward.set_caps(there.now_s, there.tenant(1), [there.tenant(1).ceiling_w])
         slow, fast = (there.steward.expected(there.tenant(gpu))[0] for gpu in (0, 1))
         assert slow / fast == pytest.approx(3.0, rel=0.1)
         assert total_w(there) <= 340.0

@@ -14,7 +14,7 @@ from autocap.reports.prometheus.budget import MEANINGS, BudgetExporter
 
 JOB = JobStanding(
     name="train.py 7", devices=("A", "B"), tuned=True, pid=7, cap_w=210.0, lowest_w=100.0, draw_w=400.0, slowdown=0.05,
-    slowdown_stderr=0.01,
+    slowdown_stderr=0.01, ceiling_w=250.0,
 )  # fmt: skip
 STANDING = Standing(
     budget_w=1200.0, policy="fair", reserved_w=3.0, room_w=17.0, power_w=900.0, short_w=0.0, pause=(), jobs=(JOB,),

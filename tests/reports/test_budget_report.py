@@ -24,9 +24,11 @@ GPUS = tuple(
 
 
 def log() -> list[Event]:
-    def granted(t_s: float, name: str, cap_w: float, slowdown: float | None = None) -> Event:
-        stderr = None if slowdown is None else 0.01
-        return events.CapGranted(t_s=t_s, name=name, cap_w=cap_w, slowdown=slowdown, slowdown_stderr=stderr)
+    def granted(t_s: float, name: str, cap_w: float) -> Event:
+        return events.CapGranted(t_s=t_s, name=name, cap_w=cap_w)
+
+    def held(t_s: float, cap_w: float, slowdown: float) -> Event:
+        return events.CapHeld(t_s=t_s, name="a", cap_w=cap_w, slowdown=slowdown, slowdown_stderr=0.01)
 
     return [
         events.BudgetStarted(
@@ -36,9 +38,11 @@ def log() -> list[Event]:
         events.BudgetReserved(t_s=0.0, reserved_w=100.0),
         events.JobJoined(t_s=0.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=True),
         granted(0.0, "free GPU 2", 100.0),
-        granted(0.0, "a", 300.0, 0.0),
+        granted(0.0, "a", 300.0),
+        held(0.0, 300.0, 0.0),
         events.BudgetChanged(t_s=10.0, budget_w=600.0, policy="throughput", why="root asked for it"),
-        granted(10.0, "a", 200.0, 0.2),
+        granted(10.0, "a", 200.0),
+        held(10.0, 180.0, 0.2),  # its tuner holds less than it may
         events.CapLowered(t_s=10.5, name="a", cap_w=200.0, after_s=0.5),
         events.JobJoined(t_s=15.0, name="b", uuids=("GPU-2",), pid=2, tuned=False),
         events.JobJoined(t_s=18.0, name="a", uuids=("GPU-0", "GPU-1"), pid=1, tuned=False),
@@ -90,7 +94,7 @@ def test_text_and_page_say_what_became_of_it(tmp_path: Path) -> None:
     shown = "\n".join(text.lines(report.document))
     assert "800/600 W for 2 jobs on 3 GPUs: what was drawn is not on record" in shown
     assert "shared by policy throughput; ended: root asked for it; limits found that are back: 2 of 3" in shown
-    assert "10.0 ± 1.0" in shown
+    assert re.search(r"^ *a +2 .* 180 +200 +20\.0 ± 1\.0 +10\.0 ± 1\.0$", shown, re.M)
     assert re.search(r"^ *0 +800 +as it began\n +10 +600 +root asked for it$", shown, re.M)
     page = html.page(report.document, report.pictures())
     assert "Power against the budget" in page

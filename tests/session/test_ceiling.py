@@ -55,6 +55,7 @@ class Guard:
 class Decider:
     curve: KnownCurve | None = None
     state: State = State.SEARCHING
+    max_slowdown: float | None = None
     heard: list[tuple[float, float | None]] = field(default_factory=list)
 
     def grant(self, t_s: float, ceiling_w: float | None) -> list[Action]:
@@ -73,7 +74,7 @@ def test_a_ceiling_is_told_once_each_time_it_changes() -> None:
 
 
 def test_what_is_known_is_published_when_it_changes_and_not_too_often() -> None:
-    guard, decider = Guard(), Decider(curve=CURVE)
+    guard, decider = Guard(), Decider(curve=CURVE, max_slowdown=0.05)
     link = BudgetLink(guard, decider)
     for t_s in (0.0, 1.0, 6.0):
         link.heed(t_s)
@@ -82,6 +83,7 @@ def test_what_is_known_is_published_when_it_changes_and_not_too_often() -> None:
     link.heed(7.0)
     link.heed(12.0)
     assert [known.caps_w[-1] for known in guard.published] == [250.0, 150.0]
+    assert guard.published[-1].most_slowdown == 0.05
 
 
 def test_a_curve_is_published_up_to_what_the_job_asks_for() -> None:

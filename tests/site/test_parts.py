@@ -33,6 +33,7 @@ def job(name: str = "train 1", *, devices: int = GPUS, weight: float = 1.0, high
         draw_w=None,
         weight=weight,
         expected=0.0,
+        ceiling_w=100.0,
         expected_stderr=0.0,
         caps_w=tuple(map(float, curve.caps_w)),
         slowdown=tuple(map(float, curve.slowdown)),

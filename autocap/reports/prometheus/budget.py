@@ -40,7 +40,8 @@ MEANINGS = {
     "autocap_budget_reserved_watts": "What is kept for what is no job.",
     "autocap_budget_room_watts": "What is not given away; below 0 while caps are being lowered.",
     "autocap_budget_short_watts": "By how much the lowest caps of all exceed it.",
-    "autocap_budget_job_cap_watts": "The cap that each device of a job may have.",
+    "autocap_budget_job_cap_watts": "The cap in force at the devices of a job, the lowest of them.",
+    "autocap_budget_job_ceiling_watts": "The cap that each device of a job may have.",
     "autocap_budget_job_power_watts": "What all devices of a job draw.",
-    "autocap_budget_job_slowdown_ratio": "How much longer an iteration of a job is expected to take at its cap.",
+    "autocap_budget_job_slowdown_ratio": "How much longer an iteration takes at the cap in force, by the job's curve.",
 }

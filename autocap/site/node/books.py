@@ -1,5 +1,7 @@
 """How a node stands, as its site is told."""
 
+import math
+
 import numpy as np
 
 from autocap.cluster.sharing import Books, JobBooks
@@ -37,6 +39,8 @@ def books_of(steward: Steward, *, number: int, serial: int) -> Books:
                 weight=one.weight,
                 expected=one.slowdown,
                 expected_stderr=one.slowdown_stderr,
+                ceiling_w=tenant.ceiling_w,
+                most_slowdown=_most(steward, tenant),
                 **_curve(steward, tenant),
             )
             for tenant, one in jobs
@@ -46,6 +50,12 @@ def books_of(steward: Steward, *, number: int, serial: int) -> Books:
         power_w=now.power_w,
         failed=now.failed,
     )
+
+
+def _most(steward: Steward, tenant: Tenant) -> float | None:
+    """The slowdown that is kept to as long as the budget holds for all."""
+    most = steward.ledger[tenant.name].curve.most_slowdown
+    return most if most < math.inf else None
 
 
 def _curve(steward: Steward, tenant: Tenant) -> dict[str, tuple[float, ...]]:
