@@ -339,10 +339,8 @@ class Search:
 
     def expectation(self) -> str | None:
         """What the strategy expects of the cap it recommends, in a sentence; `None` where it does not say."""
-        if self.top_w is not None:
-            cap_w = self.curve.best_w(self.top_w, self.metric)
-            cost = self.metric.cost(self.curve.expected(cap_w), self.first)
-            return f"{cost.value:.3f} ± {cost.stderr:.3f} of the baseline's at {cap_w:g} W"
+        if self.top_w is not None:  # it would be over the ceiling
+            return None
         strategy = self._brought_up()
         with _arms_length():
             explain = getattr(strategy, "explain", None)
