@@ -69,6 +69,7 @@ from autocap.events.sweep import (
     SweepStarted,
     Used,
 )
+from autocap.events.totals import LastTotals
 
 Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent | RecurEvent
 
@@ -99,6 +100,7 @@ __all__ = [
     "JobJoined",
     "JobLeft",
     "JobWeighed",
+    "LastTotals",
     "LimitRestored",
     "MetricInfo",
     "NodeMetered",

@@ -191,20 +191,20 @@ class RecurrenceWatch(Reporter):
         """What came of a job that ended without its target, and why."""
         if self.ended_because is not None:
             return self._stopped, self.ended_because
-        status, target = f"exit status {exit_status}", self._aim.target
+        target = self._aim.target
         if signalled:
             return Outcome.LOST, "a signal ended it before its target"
         if self._lacked_memory and exit_status != 0:
-            return Outcome.OUT_OF_MEMORY, f"it ran out of memory ({status}); {self._after_memory}"
+            return Outcome.OUT_OF_MEMORY, f"it ran out of memory (exit status {exit_status}); {self._after_memory}"
         if exit_status in _FROM_OUTSIDE:
-            return Outcome.LOST, f"something outside killed it ({status}) before its target"
+            return Outcome.LOST, f"something outside killed it (exit status {exit_status}) before its target"
         if exit_status != 0:
-            return Outcome.LOST, f"it crashed ({status}) before its target"
+            return Outcome.LOST, f"it crashed (exit status {exit_status}) before its target"
         if not self._seen:
-            return Outcome.LOST, f"it ended ({status}), and no value of its target was seen"
+            return Outcome.LOST, f"it ended (exit status {exit_status}), and no value of its target was seen"
         return (
             Outcome.FAILED,
-            f"it ended ({status}) with {self._best:g} at best, of {self._seen} values, and {target.comparison} "
+            f"it ended (exit status {exit_status}) with {self._best:g} at best, of {self._seen} values, and {target.comparison} "
             f"{target.bound:g} was its target",
         )
 
