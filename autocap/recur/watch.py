@@ -204,8 +204,8 @@ class RecurrenceWatch(Reporter):
             return Outcome.LOST, f"it ended (exit status {exit_status}), and no value of its target was seen"
         return (
             Outcome.FAILED,
-            f"it ended (exit status {exit_status}) with {self._best:g} at best, of {self._seen} values, and {target.comparison} "
-            f"{target.bound:g} was its target",
+            f"it ended (exit status {exit_status}) with {self._best:g} at best, of {self._seen} values, and "
+            f"{target.comparison} {target.bound:g} was its target",
         )
 
     @property
