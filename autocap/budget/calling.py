@@ -58,12 +58,14 @@ def call(paths: Sequence[Path] | None = None, within_s: float = _ANSWER_WITHIN_S
             with privileged():  # root's own, which the user behind sudo may not reach
                 return Call(path, within_s)
         except PermissionError:
-            denied = f" ({path} is not open to you)"
+            denied = f"{path} is not open to you; have who runs it pass `--group` with a group of yours"
         except BlockingIOError:
-            denied = f" (so many connect to {path} that none of our tries got through)"
+            denied = f"so many connect to {path} that none of our tries got through; try again"
         except OSError:
             continue
-    raise NoBudget(f"no budget runs here{denied}; start one with `autocap budget WATTS`")
+    if denied:
+        raise NoBudget(f"the budget here cannot be asked: {denied}")
+    raise NoBudget("no budget runs here; start one with `autocap budget WATTS`")
 
 
 class Call:

@@ -39,8 +39,12 @@ class Comparison:
         self.outer_w, self.inner_w = outer_w, inner_w
         self._outer = [] if opening is None else [opening]
         self._inner: list[Measurement] = []
-
         self._given = len(self._outer)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a window was added."""
+        return bool(self._inner) or len(self._outer) > self._given
 
     @property
     def fresh(self) -> Measurement | None:

@@ -212,9 +212,14 @@ class Controller:
         """This is known from now on of what electricity costs or emits, `None` for nothing; to be said as well where an
         interval of it has passed. What follows comes with the next sample. Raises ValueError for another kind."""
         self._out.open(t_s)
-        if self._following.quote(kind, quote) and isinstance(self._phase, Exploring):
-            search = self._phase.exploration.search
-            search.rate(self._following.usual(search.first))
+        followed = self._following.follows
+        self._following.quote(kind, quote, self._intake.value_changes)
+        if isinstance(self._phase, Exploring) and self._following.follows:
+            if not followed:
+                search = self._phase.exploration.search
+                search.rate(self._following.usual(search.first))
+            else:
+                self._phase = self._keeping.revalued(self._phase)
         return self._out.actions
 
     def _heed_ceiling(self, limits_w: tuple[float, ...]) -> None:

@@ -86,11 +86,18 @@ class Exploration:
         self._out.enter(State.SEARCHING)
         return self._next_trial()
 
-    def check(self, caps_w: Caps, window_error: float | None = None) -> None:
+    def check(self, caps_w: Caps, window_error: float | None = None, begun: Comparison | None = None) -> None:
         """Measure caps that are held, or are to be, in turn with the limits found on arrival, to see whether they save.
-        window_error: of each window, relative; `None` for the usual."""
+        window_error: of each window, relative; `None` for the usual. begun: windows that there are already."""
         self._window_error = window_error
-        self._confirm(caps_w, held=True)
+        self._confirm(caps_w, held=True, begun=begun)
+
+    def stop_confirming(self) -> Comparison | None:
+        """Nothing more is confirmed for now; the windows that were measured, `None` where there are none."""
+        found = self._step.comparison if isinstance(self._step, Confirming) else None
+        self._step = None
+        self._prober.rest()
+        return found if found is not None and found.begun else None
 
     def go_on(self, cap_w: float, then: Kept) -> None:
         """Try a cap, watts, that the strategy has asked for after its search, and what else it asks for; then decide
@@ -457,10 +464,17 @@ class Exploration:
 
     # Confirming.
 
-    def _confirm(self, caps_w: Caps, shown: Measurement | None = None, *, held: bool = False) -> None:
+    def _confirm(
+        self,
+        caps_w: Caps,
+        shown: Measurement | None = None,
+        *,
+        held: bool = False,
+        begun: Comparison | None = None,
+    ) -> None:
         if self._out.state is not State.CONFIRMING:
             self._out.enter(State.CONFIRMING)
-        comparison = Comparison(caps_w, self._out.original_w, shown)
+        comparison = begun or Comparison(caps_w, self._out.original_w, shown)
         self._step = Confirming(comparison=comparison, held=held)
         self._measure_next(comparison)
 

@@ -4,15 +4,20 @@ With the job's curve known, that takes no search: the cap is a step function of 
 interval of the value it is looked at anew, and another cap is held where that gains more than the error of the gain and
 more than the change costs (`ranking`). A cap that was only predicted is first confirmed against the baseline; and where
 a value is more extreme than all before, the strategy may ask for a trial of a cap that nobody knows.
+
+A confirmation takes minutes, and the value may change meanwhile. What it measures is time and energy, which hold at any
+value; but caps are ranked anew at once, and where the new value wants another cap, it stops there, and goes on with
+what it has when it is wanted again. What comes of it is ranked once more, by the value that then holds.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from autocap import events
 from autocap.config import TuneConfig
 from autocap.controller.actions import Keep, Kept, Outbox, Revert, RevertForNow
-from autocap.controller.comparison import Caps, Judgement, Ruling
+from autocap.controller.comparison import Caps, Comparison, Judgement, Ruling
 from autocap.controller.deadline import Deadline
 from autocap.controller.horizon import Choices, worth
 from autocap.controller.quotes import SAME_S, Quotes
@@ -62,6 +67,8 @@ class Following:
         self._said: set[str] = set()
         self._looked_s: float | None = None  # when the interval began that was looked at last
         self._confirmed_s: float | None = None  # the last one in which a cap was confirmed, or was to be
+        self._confirming: Confirm | None = None
+        self._begun: dict[float, Comparison] = {}  # confirmations that stopped half-way, by cap
         self._held_w: Caps = ()  # as was told last
         self._now_by: Metric | None = None  # how caps are ranked in the interval that was looked at last
         self._confirmed: set[float] = set()  # caps that were better than the baseline at some value
@@ -72,21 +79,22 @@ class Following:
         """Whether there is anything to follow."""
         return self._followed is not None and self._followed.typical is not None
 
-    def quote(self, kind: str, quote: Quote | None) -> bool:
-        """This is known of prices, or of carbon, from now on; `None`: nothing. Whether a search should go by another
-        metric because of it. Raises ValueError for another kind."""
+    def quote(self, kind: str, quote: Quote | None, changes: Callable[[], None] = lambda: None) -> None:
+        """This is known of prices, or of carbon, from now on; `None`: nothing. changes: called where the value is
+        another one, before that is announced. Raises ValueError for another kind."""
         if kind not in self._quotes:
             raise ValueError(f"a quote is of {' or of '.join(KINDS)}, not of {kind!r}")
         quotes = self._quotes[kind]
-        unknown = quotes.typical is None
-        quotes.take(quote)
+        told = quotes.take(quote)
+        if told is not None:
+            changes()
+            self._out.announce(told)
         if quotes is not self._followed:
-            return False
+            return
         if quotes.value is not None:
             self._said.discard(quotes.loss)
         else:
             self._say(quotes.loss)
-        return unknown and quotes.value is not None
 
     def begin(self, baseline: Measurement) -> Metric:
         """A search begins; by which metric: at a usual value, and within what the job may lose."""
@@ -94,6 +102,7 @@ class Following:
             return self._asked
         self._confirmed, self._asked_at, self._looked_s = set(), None, None
         self._held_w, self._now_by = (), None
+        self._confirming, self._begun = None, {}
         if self._deadline.is_lost(baseline):
             self._say("the job cannot be done by --finish-by even at the limit found on arrival, which is kept")
         return self.usual(baseline)
@@ -110,20 +119,66 @@ class Following:
         if self._followed is None:
             return decision
         judged, exploration.judged = exploration.judged, None
+        self._confirming = None
         if judged is not None and len(set(judged.measurement.cap_w)) == 1:
             exploration.search.note_closely(judged.measurement)
             exploration.search.note_closely(judged.baseline)
+            self._begun.pop(max(judged.measurement.cap_w), None)
             if judged.ruling is Ruling.BETTER:
                 self._confirmed.add(max(judged.measurement.cap_w))
         if not checked:
             return decision
         if self._now_by is not None:
             exploration.search.rate(self._now_by)  # again, where it was judged by another one
-        if judged is not None and isinstance(decision, Keep):
-            self._tell(exploration, decision.caps_w)
-        else:
-            self._looked_s = None  # something was tried; or what was held before is better than the limit
+        if judged is not None and isinstance(decision, Keep) and len(set(decision.caps_w)) == 1:
+            return self._best_of_known(exploration, decision)
+        self._looked_s = None  # something was tried; or what was held before is better than the limit
         return Revert(reference=decision.reference) if isinstance(decision, RevertForNow) else decision
+
+    def _best_of_known(self, exploration: Explored, decision: Keep) -> Kept:
+        """A cap is better than the baseline, at the value at which it was judged: what is best at the one that holds
+        now, of it and of what was held before."""
+        quotes = self._followed
+        assert quotes is not None
+        before_w = self._held_w if len(set(self._held_w)) == 1 else decision.caps_w
+        self._now_by = self._now(quotes, exploration)
+        exploration.search.rate(self._now_by)
+        move = self._ranking(exploration, quotes).move(max(before_w), known_only=True)
+        caps_w = self._out.every(move.cap_w) if isinstance(move, Move) else before_w
+        self._tell(exploration, caps_w)
+        if same_limits(caps_w, decision.caps_w):
+            return decision
+        shown = exploration.search.curve.expected(max(caps_w))
+        if same_limits(caps_w, self._out.original_w):
+            return Revert(reference=shown)
+        return Keep(caps_w=caps_w, reference=shown)
+
+    def rethink(self, exploration: Explored, held_w: Caps) -> bool:
+        """While a cap is confirmed: whether that still is what to do. After a change of the value caps are ranked anew,
+        as if this one were confirmed: where it would not be left again at once, it goes on, and is judged by the new
+        value. held_w: the caps before it."""
+        quotes, confirming = self._followed, self._confirming
+        if quotes is None or confirming is None or not self.follows or _same(quotes.from_s, self._looked_s):
+            return True
+        self._now_by = metric = self._now(quotes, exploration)
+        exploration.search.rate(metric)
+        as_if = self._ranking(exploration, quotes, also=confirming.cap_w)
+        if as_if.move(confirming.cap_w, known_only=True) is not None:
+            self._confirming = None
+            return False
+        self._looked_s = self._confirmed_s = quotes.from_s
+        self._held_w = held_w
+        exploration.search.rate(as_if.confirming(confirming.cap_w).metric)
+        return True
+
+    def stopped(self, comparison: Comparison | None) -> None:
+        """A confirmation has stopped half-way. comparison: as far as it came; `None` where that is nothing."""
+        if comparison is not None:
+            self._begun[max(comparison.outer_w)] = comparison
+
+    def begun(self, cap_w: float) -> Comparison | None:
+        """How far a confirmation of a cap, watts, came before it stopped, once."""
+        return self._begun.pop(cap_w, None)
 
     def before_check(self, exploration: Explored) -> None:
         """What is held is going to be checked: by a usual value, as it may save little at this one."""
@@ -152,7 +207,7 @@ class Following:
             case Move(cap_w=cap_w):
                 self._tell(exploration, self._out.every(cap_w))
             case Confirm(metric=metric):
-                self._confirmed_s = quotes.from_s
+                self._confirmed_s, self._confirming = quotes.from_s, step
                 exploration.search.rate(metric)
             case TryOut():
                 pass
@@ -196,13 +251,15 @@ class Following:
     def _until_s(self, quotes: Quotes) -> float:
         return max(quotes.until_s, self._out.now_s + _LEAST_S)
 
-    def _ranking(self, exploration: Explored, quotes: Quotes) -> Ranking:
+    def _ranking(self, exploration: Explored, quotes: Quotes, also: float | None = None) -> Ranking:
+        """also: a cap that is to count as confirmed, watts."""
+        confirmed = self._confirmed if also is None else {*self._confirmed, also}
         here_s = self._until_s(quotes) - self._out.now_s
         return Ranking(
             exploration.search,
             limit_w=max(self._out.original_w),
             usual=replace(self.usual(exploration.search.first), max_slowdown=exploration.search.metric.max_slowdown),
-            confirmed=self._confirmed if exploration.is_anchored else None,
+            confirmed=confirmed if exploration.is_anchored else None,
             switching=self._settle_s / here_s,
             per_second=1 / max(here_s, sum(span_s for span_s, _ in quotes.ahead)),
         )

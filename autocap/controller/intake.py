@@ -19,6 +19,7 @@ class Intake:
         self._progress, self._out, self._idle = progress, outbox, idle
         self._metering, self.totals = Metering(), RunningTotals()
         self.done = self._tallied_s = 0.0
+        self._is_new_value = False  # since the last totals
         self.recounted: tuple[str, str] | None = None
         self._seen_progress = False
         self._noticed: str | None = None  # of the progress
@@ -52,11 +53,17 @@ class Intake:
         out.heed_pause(paused=metered.paused)
         self.totals.add(metered, out.shown)
 
+    def value_changes(self) -> None:
+        """What energy costs is another from now on: the totals up to the last sample before that are announced, and
+        those at the first one after it, as caps, and so the power, follow the value."""
+        self.tally()
+        self._is_new_value = True
+
     def tally(self, *, due: bool = True) -> None:
         """Announce the totals. due: now, and not only where the last ones are old."""
-        if not due and self._out.now_s - self._tallied_s < _TALLY_EVERY_S:
+        if not due and not self._is_new_value and self._out.now_s - self._tallied_s < _TALLY_EVERY_S:
             return
-        self._tallied_s = self._out.now_s
+        self._tallied_s, self._is_new_value = self._out.now_s, False
         tally = self.totals.tally(self._out.now_s)
         if tally is not None:
             self._out.announce(tally)

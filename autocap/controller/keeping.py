@@ -57,13 +57,23 @@ class Keeping:
                 return self._moved(holding, self._out.every(cap_w))
             case Confirm(cap_w=cap_w, window_error=window_error):
                 self.tell()
-                exploration.check(self._out.every(cap_w), window_error)
+                begun = self._following.begun(cap_w) if exploration.is_anchored else None
+                exploration.check(self._out.every(cap_w), window_error, begun)
             case TryOut(cap_w=cap_w):
                 self.tell()
                 exploration.go_on(cap_w, holding.decision)
             case _:
                 assert_never(step)
         return Exploring(exploration=exploration, held_w=holding.caps_w)
+
+    def revalued(self, phase: Exploring) -> Holding | Exploring:
+        """The value that is followed is another one: a cap that is confirmed for the last one may not be wanted now."""
+        if phase.held_w is None or self._following.rethink(phase.exploration, phase.held_w):
+            return phase
+        self._following.stopped(phase.exploration.stop_confirming())
+        shown = phase.exploration.search.curve.expected(max(phase.held_w))
+        at_limit = same_limits(phase.held_w, self._out.original_w)
+        return self.hold(phase, Revert(reference=shown) if at_limit else Keep(caps_w=phase.held_w, reference=shown))
 
     def tell(self) -> None:
         """Announce what was measured of the caps held last, as they are held no more."""

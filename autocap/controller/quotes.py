@@ -23,24 +23,30 @@ class Quotes:
         self.value: float | None = None
         self.from_s = self.until_s = 0.0
 
-    def take(self, quote: Quote | None) -> None:
-        """This is known from now on, until there is more; `None`: nothing."""
+    def take(self, quote: Quote | None) -> events.Quoted | None:
+        """This is known from now on, until there is more; `None`: nothing. What there is to announce of it."""
         now_s, first = self._out.now_s, not self._seen
         before, until_s, self.value = self.value, self.until_s, None if quote is None else quote.at(now_s)
         if self.value is None and before is None and not first:
-            return
-        if self.value is None and before is None and not first:
-            return
+            return None
         self._quote = None if self.value is None else quote
         self.from_s = self.until_s = now_s
         if self._quote is not None:
             self.from_s = max(from_s for from_s, _ in self._quote.values if from_s <= now_s)
             self.until_s = self._quote.ends_s(now_s) or now_s
         if not first and self.value == before and abs(self.until_s - until_s) < SAME_S:
-            return
-        self._seen = [*(one for one in self._seen if one[0] > now_s - 2 * _DAY_S), (now_s, self.value)]
-        ends_s = None if self.value is None else self.until_s
-        self._out.announce(events.Quoted(t_s=now_s, kind=self._kind, value=self.value, until_s=ends_s))
+            return None
+        # What was foretold came when it was to, however much later somebody has looked.
+        foretold = not first and self.from_s < now_s and abs(self.from_s - until_s) < SAME_S
+        since_s = self.from_s if foretold and self.from_s > self._seen[-1][0] else now_s
+        self._seen = [*(one for one in self._seen if one[0] > now_s - 2 * _DAY_S), (since_s, self.value)]
+        return events.Quoted(
+            t_s=now_s,
+            kind=self._kind,
+            value=self.value,
+            until_s=None if self.value is None else self.until_s,
+            since_s=None if since_s == now_s else since_s,
+        )
 
     @property
     def loss(self) -> str:

@@ -67,16 +67,16 @@ class Ranking:
         ready = [cap_w for cap_w in allowed if self._is_known(cap_w)]
         best_w = min(allowed, key=self._value, default=held_w)
         if not known_only and best_w not in ready and self._is_worth(held_w, best_w, confirmed=False):
-            return self._confirm(best_w)
+            return self.confirming(best_w)
         best_w = min(ready, key=self._value, default=held_w)
         stays = any(same_limit(held_w, cap_w) for cap_w in ready)
         if same_limit(best_w, held_w) or (stays and not self._is_worth(held_w, best_w, confirmed=True)):
             return None
         return Move(cap_w=best_w)
 
-    def _confirm(self, cap_w: float) -> Confirm:
-        """By the value in force, or by a usual one where it saves more: what is better there is worth holding at other
-        values by what it has shown."""
+    def confirming(self, cap_w: float) -> Confirm:
+        """How a cap, watts, is to be confirmed: by the value in force, or by a usual one where it saves more, as what
+        is better there is worth holding at other values by what it has shown."""
         shown = self._curve.expected(cap_w)
         by = {1 - metric.cost(shown, self._baseline).value: metric for metric in (self._metric, self._usual)}
         saves = max(by)

@@ -70,6 +70,7 @@ from autocap.events.sweep import (
     SweepStarted,
     Used,
 )
+from autocap.events.totals import LastTotals
 
 Event = RunEvent | SearchEvent | SweepEvent | BudgetEvent | PriceEvent | RecurEvent
 
@@ -101,6 +102,7 @@ __all__ = [
     "JobJoined",
     "JobLeft",
     "JobWeighed",
+    "LastTotals",
     "LimitRestored",
     "MetricInfo",
     "NodeMetered",

@@ -16,12 +16,19 @@ class Sourced:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quoted:
     """From now on a kilowatt-hour costs or emits so much. kind: "price", money per kWh, or "carbon", grams of CO₂ per
-    kWh. value: `None` where nothing is known any more. until_s: when it ends, as far as that is known."""
+    kWh. value: `None` where nothing is known any more. until_s: when it ends, as far as that is known. since_s: when it
+    came into force, `None` for `t_s`: a value that was known before holds from its time on, also where that is noticed
+    a moment later."""
 
     t_s: float
     kind: str
     value: float | None
     until_s: float | None
+    since_s: float | None = None
+
+    @property
+    def from_s(self) -> float:
+        return self.t_s if self.since_s is None else self.since_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,8 @@ class RecurrenceEnded:
     """What a recurrence came to, once, when that is known: where the target was reached, at that moment.
 
     outcome: as `recur.policy.Outcome` has it. cost: to the target, or what was spent without it; in `unit`, `None`
-    where it is not known. time_s, energy_j: what it is made of. reason: a clause, "" where the target was reached.
+    where it is not known. search_cost: what of that the search for a cap took, `None` where nothing, or where that is
+    not known. time_s, energy_j: what it is made of. reason: a clause, "" where the target was reached.
     energy_stderr_j: for what of the energy had to be estimated, `None` where all was measured.
     """
 
@@ -37,6 +38,7 @@ class RecurrenceEnded:
     time_s: float
     energy_j: float | None
     energy_stderr_j: float | None = None
+    search_cost: float | None = None
 
 
 RecurEvent = RecurrenceStarted | RecurrenceEnded

@@ -15,10 +15,13 @@ from typing import Self
 
 from autocap.errors import AutocapError
 from autocap.job.shared_files import SharedFile, directories, remove_dead
+from autocap.progress.steps.hook import sitecustomize as step_hook
+from autocap.progress.steps.map import hooked
 
-VALUES_VARIABLE = "AUTOCAP_VALUES"
+VALUES_VARIABLE = step_hook.VALUES_VARIABLE
 OF_OUTPUT = "-"  # the name of what was read out of the output
-_MAGIC = b"autocap values 1"
+OUT_OF_MEMORY = step_hook.OUT_OF_MEMORY  # the name under which the hook in the job says why it ends
+_MAGIC = step_hook.VALUES_MAGIC
 _HEADER_BYTES = 64
 _MOST_LINE = 200  # bytes
 _MOST_AT_ONCE, _MOST_BYTES = 1 << 16, 64 << 20  # that are read in a round, and of a job
@@ -60,8 +63,8 @@ class ValueFile:
         )
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The environment in which the job's `autocap.report` finds it."""
-        return {**base, VALUES_VARIABLE: str(self._file.path)}
+        """The environment in which the job's `autocap.report` finds it, and the hook in its Python."""
+        return {**hooked(base), VALUES_VARIABLE: str(self._file.path)}
 
     @property
     def path(self) -> str:

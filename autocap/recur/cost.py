@@ -11,7 +11,8 @@ With E and T the run's energy and time, where a metric of one iteration has thos
     cost    E · energy price + T · devices · hour price
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from autocap.errors import UsageError
 from autocap.metrics import DEFAULT_K, Metric
@@ -21,15 +22,28 @@ _J_PER_KWH, _S_PER_HOUR = 3.6e6, 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpent:
+    """What the search for a cap took of a run, beyond what the same iterations take with what it came to."""
+
+    energy_j: float
+    time_s: float
+    energy_stderr_j: float
+    time_stderr_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """What a run has used. energy_stderr_j: for what of it had to be estimated. devices, most_w: how many there are,
-    and the sum of their largest limits."""
+    and the sum of their largest limits. searched: whether it searched for a cap. search: what that took of it, `None`
+    where that is not known."""
 
     energy_j: float
     time_s: float
     devices: int
     most_w: float
     energy_stderr_j: float = 0.0
+    searched: bool = False
+    search: SearchSpent | None = None
 
 
 def require_metric(metric: Metric) -> None:
@@ -60,9 +74,22 @@ def cost(spent: Spent, metric: Metric) -> float:
     return energy_j
 
 
+def search_cost(spent: Spent, metric: Metric) -> float | None:
+    """What of it the search for a cap took; `None` where there was one and that is not known."""
+    if spent.search is None:
+        return None if spent.searched else 0.0
+    return cost(spent, metric) - cost(_less(spent, spent.search.energy_j, spent.search.time_s), metric)
+
+
 def cost_stderr(spent: Spent, metric: Metric) -> float:
-    """Its standard error, which comes from the energy alone: every metric is linear in it."""
-    more = Spent(
-        energy_j=spent.energy_j + spent.energy_stderr_j, time_s=spent.time_s, devices=spent.devices, most_w=spent.most_w
-    )
-    return cost(more, metric) - cost(spent, metric)
+    """The standard error of the cost without the search: of the energy that had to be estimated, and of the search."""
+    there = cost(spent, metric)
+    of_energy = cost(_less(spent, -spent.energy_stderr_j, 0.0), metric) - there
+    if spent.search is None:
+        return of_energy
+    found = spent.search
+    return math.hypot(of_energy, cost(_less(spent, -found.energy_stderr_j, -found.time_stderr_s), metric) - there)
+
+
+def _less(spent: Spent, energy_j: float, time_s: float) -> Spent:
+    return replace(spent, energy_j=spent.energy_j - energy_j, time_s=spent.time_s - time_s)

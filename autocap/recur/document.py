@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autocap.recur.cost import UNITS
-from autocap.recur.policy import Belief, Outcome, Recurrence, belief
+from autocap.recur.history import Outcome, Recurrence
+from autocap.recur.policy import Belief, belief
 from autocap.recur.record import JobSettings, KeptRecurrence, past
+from autocap.recur.saved import Saved, cheapest, more, saved
 from autocap.reports.document import Document, Fact, Sentences, Table
 from autocap.reports.figures.layout import spanning
 from autocap.reports.figures.model import Axis, Colour, Floats, Marker, Picture, Plot, Points, Style
@@ -20,6 +22,7 @@ from autocap.version import __version__
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.VERMILION, Colour.PURPLE, Colour.SKY)
 _MOST_ROWS = 200  # of a table, the latest
+_SURE = 2.0  # standard errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,10 @@ class _Shown:
     @property
     def label(self) -> str:
         return EMULATED if "(emulated)" in self.gpus else ""
+
+    @property
+    def saved(self) -> "Saved | None":
+        return saved(self.costs, self.thought, self.settings.rules.default)
 
     def cost(self, cost: float | None) -> str:
         return "" if cost is None else f"{cost / self.factor:.4g}"
@@ -68,13 +75,7 @@ def present(name: str, settings: JobSettings, kept: Sequence[KeptRecurrence]) ->
 
 
 def _document(shown: _Shown) -> Document:
-    settings, best = shown.settings, cheapest(shown.thought)
-    headline = f"{shown.name}: no batch size has reached {settings.target} yet"
-    if best is not None:
-        headline = (
-            f"{shown.name}: batch size {best.batch_size} costs least, {shown.mean(best)} {shown.unit} to "
-            f"{settings.target}"
-        )
+    settings, headline = shown.settings, _headline(shown)
     return Document(
         kicker=" · ".join(["autocap recur", *([shown.gpus] if shown.gpus else [])]),
         headline=headline,
@@ -83,24 +84,62 @@ def _document(shown: _Shown) -> Document:
         label=shown.label,
         facts=tuple(_facts(shown)),
         warnings=(),
-        body=(Sentences(lines=(headline, *([shown.label] if shown.label else []))), _beliefs(shown), _rows(shown)),
+        body=(Sentences(lines=_lines(shown, headline)), _beliefs(shown), _rows(shown)),
         job=(("command", shlex.join(settings.command)), ("target", settings.target)),
         version=__version__,
     )
 
 
-def cheapest(thought: Sequence[Belief]) -> Belief | None:
-    """The batch size with the lowest mean cost that is not pruned; `None` before one has reached the target."""
-    known = [one for one in thought if one.mean is not None and one.pruned is None]
-    return min(known, key=lambda one: one.mean or 0.0, default=None)
+def _lines(shown: _Shown, headline: str) -> tuple[str, ...]:
+    found = shown.saved
+    lines = [headline]
+    if found is not None:
+        share = f"{_percent(found.a_run, found.a_run_stderr)} of a run's cost"
+        lines.append(f"saved against the default {shown.settings.rules.default}: {share}; {_so_far(shown, found)}")
+    return (*lines, *([shown.label] if shown.label else []))
+
+
+def _percent(share: float, error: float) -> str:
+    return f"{100 * share:.1f} ± {float(f'{100 * error:.2g}'):g} %"
+
+
+def _headline(shown: _Shown) -> str:
+    """What costs least, and whether that is told from the others by more than the errors of both."""
+    target, best = shown.settings.target, cheapest(shown.thought)
+    if best is None:
+        return f"{shown.name}: no batch size has reached {target} yet"
+    costs = f"{shown.mean(best)} {shown.unit} to {target}"
+    others = [one for one in shown.thought if one.mean is not None and one is not best and one.pruned is None]
+    if not others:
+        return f"{shown.name}: batch size {best.batch_size} costs {costs}, and no other has reached it"
+    least = f"{shown.name}: batch size {best.batch_size} costs least"
+    near = min(others, key=lambda one: more(one, best)[0] - _SURE * more(one, best)[1])
+    extra, error = more(near, best)
+    if extra > _SURE * error:
+        return f"{least}, {costs}"
+    return f"{least} so far, {costs}; {near.batch_size} costs {_percent(extra, error)} more, which may be chance"
 
 
 def _facts(shown: _Shown) -> Iterator[Fact]:
     best = cheapest(shown.thought)
     if best is not None:
         yield Fact(name="cheapest batch size", value=str(best.batch_size), note=f"{shown.mean(best)} {shown.unit}")
+    found = shown.saved
+    if found is not None:
+        yield Fact(
+            name="saved against the default",
+            value=f"{_percent(found.a_run, found.a_run_stderr)} a run",
+            note=_so_far(shown, found),
+        )
     reached = sum(one.outcome is Outcome.REACHED for one in shown.kept)
     yield Fact(name="recurrences", value=str(len(shown.kept)), note=f"of which {reached} reached the target")
+
+
+def _so_far(shown: _Shown, found: Saved) -> str:
+    error = float(f"{found.so_far_stderr / shown.factor:.2g}")
+    return (
+        f"{shown.cost(found.so_far)} ± {error:g} {shown.unit} so far, what was spent in vain and in searches taken off"
+    )
 
 
 def _beliefs(shown: _Shown) -> Table:
@@ -121,7 +160,7 @@ def _beliefs(shown: _Shown) -> Table:
         )
     return Table(
         heading="Batch sizes",
-        note="mean cost to the target, ± its standard error",
+        note="mean cost to the target without searches for a cap, ± its standard error",
         titles=("batch size", "runs", "reached", f"cost {shown.unit}", "cap W", ""),
         rows=tuple(rows),
         spare=(4,),
@@ -164,7 +203,8 @@ def _result(shown: _Shown) -> Json:
     for one, of_past in zip(shown.kept, shown.costs, strict=True):
         fields = encode(one)
         assert isinstance(fields, dict)
-        recurrences.append({**fields, "cost": of_past.cost, "cost_stderr": of_past.cost_stderr})
+        known = {"cost": of_past.cost, "cost_stderr": of_past.cost_stderr, "search_cost": of_past.search_cost}
+        recurrences.append({**fields, **known})
     return {
         "schema": 1,
         "autocap_version": __version__,
@@ -175,6 +215,7 @@ def _result(shown: _Shown) -> Json:
         "unit": UNITS[shown.settings.metric.name],
         "rules": encode(shown.settings.rules),
         "cheapest": None if best is None else best.batch_size,
+        "saved": None if shown.saved is None else encode(shown.saved),
         "batch_sizes": [encode(one) for one in shown.thought],
         "recurrences": recurrences,
     }

@@ -1,13 +1,13 @@
 """What is kept of a recurring job: its settings as they were given last, and a record of each recurrence."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autocap.events import MetricInfo
 from autocap.metrics import Metric
 from autocap.recur import cost
 from autocap.recur.cost import Spent
-from autocap.recur.policy import Outcome, Recurrence, Rules
+from autocap.recur.history import Outcome, Recurrence, Rules
 from autocap.reports.summary.summarise import metric_of
 
 
@@ -30,8 +30,9 @@ class KeptRecurrence:
     """One recurrence.
 
     started_at, ended_at: ISO 8601 with an offset; ended_at `None` while it runs. spent: `None` where the energy is not
-    known. reason: a clause, where the target was not reached. cap_w: the cap that was kept, watts, `None` for none.
-    gpus: the models of its devices. run_dir: its run directory, "" before there is one.
+    known, and where it says nothing here, as of other devices. reason: a clause, where the target was not reached.
+    cap_w: the cap that was kept, watts, `None` for none. gpus: the models of its devices. run_dir: its run directory,
+    "" before there is one.
     """
 
     number: int
@@ -47,13 +48,14 @@ class KeptRecurrence:
 
     def as_past(self, metric: Metric) -> Recurrence:
         """For the policy: its cost by that metric, whichever it was run with."""
-        known = self.spent is not None and self.outcome not in (Outcome.RUNNING, Outcome.LOST)
-        return Recurrence(
-            number=self.number,
-            batch_size=self.batch_size,
-            outcome=self.outcome,
-            cost=cost.cost(self.spent, metric) if known and self.spent is not None else None,
-            cost_stderr=cost.cost_stderr(self.spent, metric) if known and self.spent is not None else None,
+        known = Recurrence(number=self.number, batch_size=self.batch_size, outcome=self.outcome)
+        if self.spent is None or self.outcome is Outcome.RUNNING:
+            return known
+        return replace(
+            known,
+            cost=cost.cost(self.spent, metric),
+            cost_stderr=cost.cost_stderr(self.spent, metric),
+            search_cost=cost.search_cost(self.spent, metric),
         )
 
 

@@ -12,7 +12,8 @@ from autocap.events import MetricInfo
 from autocap.job.signals import SignalClock
 from autocap.recur import command
 from autocap.recur.cost import require_metric
-from autocap.recur.policy import Choice, Outcome, Rules, choose
+from autocap.recur.history import Outcome, Rules, out_of_memory
+from autocap.recur.policy import Choice, choose
 from autocap.recur.record import JobSettings, KeptRecurrence, past
 from autocap.recur.source import TargetPlace, TargetSource
 from autocap.recur.store import RecurStore, now
@@ -29,11 +30,14 @@ def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:
     wanted, settings = checked(config)
     chosen: list[Choice] = []
     gpus: list[tuple[str, ...]] = []
+    short: list[int] = []
 
     def next_of(kept: Sequence[KeptRecurrence]) -> KeptRecurrence:
         number = kept[-1].number + 1 if kept else 0
         rng = np.random.default_rng([zlib.crc32(config.name.encode()), number])  # the same history, the same choice
-        chosen.append(choose(past(kept, config.run.tune.metric), settings.rules, rng))
+        earlier = past(kept, config.run.tune.metric)
+        chosen.append(choose(earlier, settings.rules, rng))
+        short.append(len(out_of_memory(chosen[-1].batch_size, earlier)))
         gpus.append(next((one.gpus for one in kept if one.spent is not None and one.outcome is not Outcome.LOST), ()))
         size = chosen[-1].batch_size
         return KeptRecurrence(number=number, batch_size=size, outcome=Outcome.RUNNING, started_at=now())
@@ -50,6 +54,7 @@ def recur(config: RecurConfig, clock: SignalClock, store: RecurStore) -> int:
                 most_values=config.max_epochs,
                 obey=not config.run.tune.observe,
                 gpus=gpus[-1],
+                short=short[-1],
             ),
             kept,
             source,

@@ -20,7 +20,7 @@ from typing import TypeVar
 from autocap.errors import AutocapError, RecurrenceUnavailable
 from autocap.job.processes import ProcessId, boot_id, own_identity
 from autocap.printable import printable_json
-from autocap.recur.policy import Outcome
+from autocap.recur.history import Outcome
 from autocap.recur.record import JobSettings, KeptRecurrence
 from autocap.runlog.codec import decode, encode
 from autocap.runlog.json_text import parse

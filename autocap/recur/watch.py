@@ -10,12 +10,14 @@ from autocap import events
 from autocap.errors import AutocapError
 from autocap.events import Event
 from autocap.metrics import Metric
-from autocap.progress.values import ReportedValue
+from autocap.progress.values import OUT_OF_MEMORY, ReportedValue
 from autocap.records import Sample
-from autocap.recur.cost import UNITS, Spent, cost
+from autocap.recur.cost import UNITS, Spent, cost, search_cost
+from autocap.recur.history import MEMORY, Outcome
 from autocap.recur.meter import JobMeter
-from autocap.recur.policy import Choice, Outcome
+from autocap.recur.policy import Choice
 from autocap.recur.record import KeptRecurrence
+from autocap.recur.searching import Searching
 from autocap.recur.source import Values
 from autocap.recur.target import Target
 from autocap.reports.live.plain import Reporter
@@ -31,7 +33,8 @@ Keep = Callable[[KeptRecurrence, float], bool]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
     """What a recurrence is to do. most_values: of the target's, `None` for any number. obey: whether the job may be
-    ended early. gpus: the devices' models of the recurrences before, () for none."""
+    ended early. gpus: the devices' models of the recurrences before, () for none. short: how often before this batch
+    size, or a smaller one, ran out of memory, where none as large has reached the target."""
 
     name: str
     target: Target
@@ -40,6 +43,7 @@ class Aim:
     most_values: int | None = None
     obey: bool = True
     gpus: tuple[str, ...] = ()
+    short: int = 0
 
 
 class RecurrenceWatch(Reporter):
@@ -55,7 +59,9 @@ class RecurrenceWatch(Reporter):
         self._now_of_day = now_of_day
         self._sink: Sink | None = None
         self._meter = JobMeter(0.0)
+        self._searching = Searching()
         self._seen = 0  # values of the target
+        self._lacked_memory = False
         self._best: float | None = None  # the nearest of them to it
         self._reached_s: float | None = None
         self._unkept, self._try_s = False, 0.0
@@ -92,6 +98,7 @@ class RecurrenceWatch(Reporter):
 
     def event(self, event: Event) -> None:
         """Take in what is recorded."""
+        self._searching.event(event)
         match event:
             case events.DeviceFound():
                 self._meter.found(event)
@@ -142,10 +149,10 @@ class RecurrenceWatch(Reporter):
         if aim.most_values is not None and self._seen >= aim.most_values:
             self._stopped = Outcome.FAILED
             return f"the target was not reached within {aim.most_values} of its values, as --max-epochs has it"
-        spent, most = self._meter.spent(t_s), aim.choice.most_cost
+        spent, most = self._spent(t_s), aim.choice.most_cost
         if most is None or spent is None or not self._alike:
             return None
-        so_far = cost(spent, aim.metric)
+        so_far = cost(spent, aim.metric) - (search_cost(spent, aim.metric) or 0.0)
         if so_far <= most:
             return None
         unit = UNITS[aim.metric.name]
@@ -161,6 +168,7 @@ class RecurrenceWatch(Reporter):
             self._said = fault
             self._warn(t_s, fault)
         for value in self._values.read():
+            self._lacked_memory = self._lacked_memory or value.name == OUT_OF_MEMORY
             if value.name == self._aim.target.name:
                 self._take(value)
 
@@ -183,17 +191,37 @@ class RecurrenceWatch(Reporter):
         """What came of a job that ended without its target, and why."""
         if self.ended_because is not None:
             return self._stopped, self.ended_because
+        target = self._aim.target
         if signalled:
             return Outcome.LOST, "a signal ended it before its target"
+        if self._lacked_memory and exit_status != 0:
+            return Outcome.OUT_OF_MEMORY, f"it ran out of memory (exit status {exit_status}); {self._after_memory}"
         if exit_status in _FROM_OUTSIDE:
             return Outcome.LOST, f"something outside killed it (exit status {exit_status}) before its target"
+        if exit_status != 0:
+            return Outcome.LOST, f"it crashed (exit status {exit_status}) before its target"
         if not self._seen:
-            return Outcome.FAILED, f"it ended (exit status {exit_status}), and no value of its target was seen"
+            return Outcome.LOST, f"it ended (exit status {exit_status}), and no value of its target was seen"
         return (
             Outcome.FAILED,
             f"it ended (exit status {exit_status}) with {self._best:g} at best, of {self._seen} values, and "
-            f"{self._aim.target.comparison} {self._aim.target.bound:g} was its target",
+            f"{target.comparison} {target.bound:g} was its target",
         )
+
+    @property
+    def _after_memory(self) -> str:
+        """What follows for this batch size."""
+        size, closes = self.kept.batch_size, self._aim.short + 1 >= MEMORY
+        if closes:
+            return f"that happened {self._aim.short + 1} times, so {size} and larger batch sizes are not tried any more"
+        return f"where that comes again, {size} and larger batch sizes are not tried any more"
+
+    def _spent(self, t_s: float) -> Spent | None:
+        """By a moment, the search for a cap in it."""
+        spent = self._meter.spent(t_s)
+        if spent is None:
+            return None
+        return replace(spent, searched=self._searching.searched, search=self._searching.spent)
 
     @property
     def _alike(self) -> bool:
@@ -202,13 +230,13 @@ class RecurrenceWatch(Reporter):
 
     def _settle(self, t_s: float, outcome: Outcome, reason: str, at_s: float | None = None) -> None:
         """Say and keep what it came to. at_s: when, where it goes on."""
-        spent = self._meter.spent(t_s if at_s is None else at_s)
+        spent = self._spent(t_s if at_s is None else at_s)
         if spent is None and outcome in (Outcome.REACHED, Outcome.STOPPED):
             reached = "it reached its target" if outcome is Outcome.REACHED else reason
             outcome, reason = Outcome.LOST, f"{reached}, but what it cost is not known, as its energy is not"
         if not self._alike and self._meter.gpus and outcome is not Outcome.LOST:
             theirs, ours = ", ".join(self._aim.gpus), ", ".join(self._meter.gpus)
-            outcome, reason = Outcome.LOST, f"it ran on {ours}, and the recurrences before on {theirs}"
+            outcome, reason, spent = Outcome.LOST, f"it ran on {ours}, and the recurrences before on {theirs}", None
         self._tell(t_s, outcome, reason, spent)
         self.kept = replace(
             self.kept,
@@ -223,12 +251,14 @@ class RecurrenceWatch(Reporter):
     def _tell(self, t_s: float, outcome: Outcome, reason: str, spent: Spent | None) -> None:
         if self._sink is None:
             return
+        says_nothing = (Outcome.LOST, Outcome.OUT_OF_MEMORY)
         self._sink.event(
             events.RecurrenceEnded(
                 t_s=t_s,
                 outcome=str(outcome),
                 reason=reason,
-                cost=None if spent is None or outcome is Outcome.LOST else cost(spent, self._aim.metric),
+                cost=None if spent is None or outcome in says_nothing else cost(spent, self._aim.metric),
+                search_cost=None if spent is None else search_cost(spent, self._aim.metric) or None,
                 unit=UNITS[self._aim.metric.name],
                 time_s=0.0 if spent is None else spent.time_s,
                 energy_j=None if spent is None else spent.energy_j,

@@ -2,6 +2,9 @@
 
 The jobs are the six of Zeus's published traces. Each recurs fifty times, every time until its target is reached, under
 autocap's rule, Zeus's as published, grid search, and with the batch size and the limit that it has by itself.
+
+With --troubles runs crash, are preempted, lack memory or are dear the first time, and autocap's rule is held against
+itself without that, and against Zeus's.
 """
 
 import argparse
@@ -20,11 +23,13 @@ from bench.recurring.drift import DRIFTS
 from bench.recurring.made_up import made_up
 from bench.recurring.play import Case, Story, play
 from bench.recurring.rules import RULES
+from bench.recurring.troubles import ALL, NONE, TROUBLES
 from bench.recurring.workloads import prices, workloads
 
 _CAPS = ("out", "in")
 _MADE_UP = "made-up"
 _OURS, _THEIRS, _PLAIN = "autocap", "zeus", "default"
+_AS_GOOD = 0.02  # a batch size whose expected cost is within so much of the least is as good as the best
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
             _listed(args.caps, _CAPS, "way with the caps"),
             _listed(args.drifts, DRIFTS, "drift"),
         ]
+        troubles = _listed(args.troubles, (*TROUBLES, ALL), "trouble") if args.troubles else []
         if args.seeds < 2 or args.recurrences < 1:
             raise ValueError("--seeds takes 2 or more, for the errors, and --recurrences 1 or more")
     except ValueError as error:
@@ -53,7 +59,8 @@ def main(argv: Sequence[str]) -> int:
     if args.quick:
         chosen, args.seeds = [["resnet50"], ["zeus"], chosen[2], ["none", "gradual"]], min(args.seeds, 5)
     settings = Settings(recurrences=args.recurrences, seeds=range(args.seed_base, args.seed_base + args.seeds))
-    for line in table(list(product(*chosen)), settings):
+    cases = list(product(*chosen))
+    for line in troubled(cases, troubles, settings) if troubles else table(cases, settings):
         print(line, flush=True)
     return 0
 
@@ -66,7 +73,7 @@ def table(cases: Sequence[tuple[str, ...]], settings: Settings) -> Iterator[str]
     worse, worse_surely, sums = 0, 0, np.zeros(2)
     with ProcessPoolExecutor() as pool:
         for names, stories in zip(cases, pool.map(partial(_played, settings=settings), cases), strict=True):
-            regrets = {rule: np.array([story.regret.sum() for story in stories[rule]]) for rule in RULES}
+            regrets = {rule: _regrets(stories[rule]) for rule in RULES}
             less, error = _mean(regrets[_OURS] - regrets[_THEIRS])
             worse, worse_surely = worse + (less > 0), worse_surely + (less > 2 * error)
             sums += [regrets[_OURS].mean(), regrets[_THEIRS].mean()]
@@ -79,14 +86,59 @@ def table(cases: Sequence[tuple[str, ...]], settings: Settings) -> Iterator[str]
     )
 
 
-def _played(names: tuple[str, ...], settings: Settings) -> dict[str, list[Story]]:
+def troubled(cases: Sequence[tuple[str, ...]], troubles: Sequence[str], settings: Settings) -> Iterator[str]:
+    """A line for each trouble, over all cases, and one for the stories without any."""
+    began = time.monotonic()
+    yield (
+        f"| trouble | autocap | zeus | autocap, times that without | largest of a case | above zeus in | found within "
+        f"{100 * _AS_GOOD:g} % | so zeus | missed |"
+    )
+    yield "|" + "---|" * 9
+    with ProcessPoolExecutor() as pool:
+        without: dict[tuple[str, ...], float] = {}
+        for trouble in (NONE, *troubles):
+            play_all = partial(_played, settings=settings, trouble=trouble, rules=(_OURS, _THEIRS))
+            stories = dict(zip(cases, pool.map(play_all, cases), strict=True))
+            regrets = {
+                names: [_mean(_regrets(rows[rule])) for rule in (_OURS, _THEIRS)] for names, rows in stories.items()
+            }
+            without = without or {names: ours for names, ((ours, _), _) in regrets.items()}
+            largest = max(ours / without[names] for names, ((ours, _), _) in regrets.items())
+            above = sum(ours > theirs for (ours, _), (theirs, _) in regrets.values())
+            surely = sum(
+                ours - theirs > 2 * math.hypot(error, other) for (ours, error), (theirs, other) in regrets.values()
+            )
+            both = [
+                _mean(np.concatenate([_regrets(rows[rule]) for rows in stories.values()])) for rule in (_OURS, _THEIRS)
+            ]
+            found = [
+                np.mean([story.over <= _AS_GOOD for rows in stories.values() for story in rows[rule]])
+                for rule in (_OURS, _THEIRS)
+            ]
+            missed = sum(story.missed for rows in stories.values() for story in rows[_OURS])
+            yield (
+                f"| {trouble} | {both[0][0]:.2f} ± {both[0][1]:.2f} | {both[1][0]:.2f} ± {both[1][1]:.2f} | "
+                f"{both[0][0] / (sum(without.values()) / len(without)):.2f} | {largest:.2f} | {above} of {len(cases)}, "
+                f"{surely} beyond two errors | {100 * found[0]:.0f} % | {100 * found[1]:.0f} % | {missed} |"
+            )
+    yield ""
+    yield f"{len(cases)} cases of {len(settings.seeds)} seeds each in {time.monotonic() - began:.0f} s"
+
+
+def _regrets(stories: Sequence[Story]) -> np.ndarray:
+    return np.array([story.regret.sum() for story in stories])
+
+
+def _played(
+    names: tuple[str, ...], settings: Settings, trouble: str = NONE, rules: Sequence[str] = RULES
+) -> dict[str, list[Story]]:
     """The stories of a case by rule; the same seeds for all."""
     workload, price, caps, drift = names
-    stories: dict[str, list[Story]] = {rule: [] for rule in RULES}
+    stories: dict[str, list[Story]] = {rule: [] for rule in rules}
     for seed in settings.seeds:
         job = made_up(seed) if workload == _MADE_UP else workloads()[workload]
-        case = Case(workload=job, price=prices()[price], drift=drift, capped=caps == "in")
-        for rule in RULES:
+        case = Case(workload=job, price=prices()[price], drift=drift, capped=caps == "in", trouble=trouble)
+        for rule in rules:
             stories[rule].append(play(case, rule, seed, settings.recurrences))
     return stories
 
@@ -133,6 +185,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prices", default="zeus,energy", metavar="LIST", help="of zeus,energy (default: both)")
     parser.add_argument("--caps", default=",".join(_CAPS), metavar="LIST", help="of out,in (default: both)")
     parser.add_argument("--drifts", default=",".join(DRIFTS), metavar="LIST", help=f"of {','.join(DRIFTS)}")
+    parser.add_argument(
+        "--troubles", default="", metavar="LIST", help=f"what goes wrong with runs, of {','.join((*TROUBLES, ALL))}"
+    )
     parser.add_argument("--recurrences", type=int, default=50, metavar="N", help="of each job (default 50)")
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="stories of each case (default 100)")
     parser.add_argument("--seed-base", type=int, default=0, metavar="N", help="the first seed (default 0)")

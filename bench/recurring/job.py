@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.recur.policy import Outcome
+from autocap.recur.history import Outcome
 from bench.recurring import drift as drifting
 from bench.recurring.caps import Plan
 from bench.recurring.workloads import Price, Workload
@@ -15,10 +15,16 @@ _JITTER = 0.02  # relative standard deviation of what an epoch costs, from run t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run. cost: in the unit of the price, up to its end."""
+    """One run. cost: in the unit of the price, up to its end. counts: what of that a choice is to be judged by. search:
+    what it says that its search for a cap took, `None` where it searched and cannot tell. time_s: without an end before
+    its own.
+    """
 
     outcome: Outcome
     cost: float
+    counts: float
+    time_s: float
+    search: float | None = 0.0
 
 
 class Job:
@@ -33,6 +39,10 @@ class Job:
         self.factors = drifting.factors(workload, int(np.argmin(costs)), drift, recurrences)
         self.costs: Floats = costs * self.factors
         self.oracle: Floats = self.costs.min(axis=1)
+        default = workload.default
+        best = int(np.argmin(costs))
+        self.usual_s = float(workload.mean_epochs[default] * self._time_s[default, -1])  # of the default's run
+        self.best_s = float(workload.mean_epochs[best] * self._time_s[best, int(np.argmin(self._per_epoch[best]))])
 
     def per_epoch(self, batch: int, cap: int) -> float:
         """What an epoch costs with that batch size at that cap, places both."""
@@ -44,10 +54,12 @@ class Job:
         needed = float(runs[rng.integers(len(runs))]) * float(self.factors[number, batch])
         jitter = 1 + _JITTER * float(rng.standard_normal())
         reaches = needed <= self.workload.max_epochs  # False for NaN
-        cost = jitter * self._spent(batch, plan, needed if reaches else self.workload.max_epochs)
+        epochs = needed if reaches else self.workload.max_epochs
+        cost, time_s = jitter * self._spent(batch, plan, epochs), epochs * float(self._time_s[batch, plan.held])
         if most is not None and cost > most:
-            return Run(outcome=Outcome.STOPPED, cost=most)
-        return Run(outcome=Outcome.REACHED if reaches else Outcome.FAILED, cost=cost)
+            return Run(outcome=Outcome.STOPPED, cost=most, counts=most, time_s=time_s * most / cost)
+        outcome = Outcome.REACHED if reaches else Outcome.FAILED
+        return Run(outcome=outcome, cost=cost, counts=cost, time_s=time_s)
 
     def _spent(self, batch: int, plan: Plan, epochs: float) -> float:
         cost, left = 0.0, epochs

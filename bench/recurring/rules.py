@@ -12,9 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
-from autocap.recur.policy import Outcome, Recurrence, Rules, choose
+from autocap.recur.history import Outcome, Recurrence, Rules
+from autocap.recur.policy import choose
 from bench.recurring.caps import Caps, Plan, Searched, Uncapped, ZeusScan
 from bench.recurring.job import Job, Run
+from bench.recurring.troubles import OFF
 from bench.recurring.workloads import Price, Workload
 
 _BETA = 2.0
@@ -94,6 +96,8 @@ class Zeus:
         return batch, plan, _BETA * self._least // per_epoch * per_epoch
 
     def tell(self, batch: int, run: Run) -> None:
+        if run.outcome is Outcome.LOST:
+            return  # the published rule knows no such runs, and would take them for runs that cost too much
         reached = run.outcome is Outcome.REACHED
         # Where not even one epoch fits, the simulator runs none and tells its rule a prohibitive cost.
         self._seen.append((batch, run.cost or 100 * _BETA * self._least))
@@ -118,7 +122,10 @@ class Zeus:
         drawn = []
         for arm in self._arms:
             costs = np.array([cost for batch, cost in self._seen if batch == arm][-(self._window or 0) :])
-            drawn.append(self._rng.normal(costs.mean(), math.sqrt(costs.var() / len(costs))))
+            # One that was never tried is there only where all of the others were pruned as well.
+            drawn.append(
+                self._rng.normal(costs.mean(), costs.std() / math.sqrt(len(costs))) if costs.size else math.inf
+            )
         return self._arms[int(np.argmin(drawn))]
 
 
@@ -138,7 +145,14 @@ class Autocap:
 
     def tell(self, batch: int, run: Run) -> None:
         self._past.append(
-            Recurrence(number=len(self._past), batch_size=self._sizes[batch], outcome=run.outcome, cost=run.cost)
+            Recurrence(
+                number=len(self._past),
+                batch_size=self._sizes[batch],
+                outcome=run.outcome,
+                cost=run.cost,
+                cost_stderr=OFF * abs(run.search or 0.0),
+                search_cost=run.search,
+            )
         )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autocap.recur.policy import Outcome
+from autocap.recur.history import Outcome
 from bench.recurring.caps import Plan, Searched, Uncapped, ZeusScan
 from bench.recurring.command import main
 from bench.recurring.drift import DRIFTS, factors
@@ -11,10 +11,15 @@ from bench.recurring.job import Job, Run
 from bench.recurring.made_up import made_up
 from bench.recurring.play import Case, play
 from bench.recurring.rules import Zeus
+from bench.recurring.troubles import Troubles
 from bench.recurring.workloads import prices, rising, workloads
 
 RESNET, ENERGY, COST = workloads()["resnet50"], prices()["energy"], prices()["zeus"]
 HELD = len(RESNET.grid) - 1
+
+
+def came_to(outcome: Outcome, cost: float, time_s: float = 1.0) -> Run:
+    return Run(outcome=outcome, cost=cost, counts=cost, time_s=time_s)
 
 
 def job(*, capped: bool = False, drift: str = "none") -> Job:
@@ -56,7 +61,8 @@ def test_a_run_costs_its_windows_and_then_the_cap_that_is_held() -> None:
 
 def test_a_run_is_stopped_at_its_limit_and_gives_up_after_its_last_epoch() -> None:
     rng, plan = np.random.default_rng(1), Plan(windows=(), held=HELD)
-    assert job().run(0, 2, plan, 5.0, rng) == Run(outcome=Outcome.STOPPED, cost=5.0)
+    stopped = job().run(0, 2, plan, 5.0, rng)
+    assert (stopped.outcome, stopped.cost, stopped.counts) == (Outcome.STOPPED, 5.0, 5.0)
     failed = job().run(0, 0, plan, None, rng)  # 64, which no published run brought to the target
     assert failed.outcome is Outcome.FAILED
     assert failed.cost == pytest.approx(RESNET.max_epochs * job().per_epoch(0, HELD), rel=0.1)
@@ -81,12 +87,12 @@ def test_zeus_explores_down_and_up_twice_and_stops_before_the_epoch_that_is_too_
         size = RESNET.batch_sizes[batch]
         visited.append(size)
         assert most is None or most <= 2 * 90.0 + 2 * 10.0
-        rule.tell(batch, Run(outcome=Outcome.STOPPED if size == 128 else Outcome.REACHED, cost=costs[size]))
+        rule.tell(batch, came_to(Outcome.STOPPED if size == 128 else Outcome.REACHED, costs[size]))
     # Downwards until 128 is stopped, upwards; again from the best of the first round, 192; then sampling.
     assert visited[:7] == [256, 192, 128, 360, 192, 256, 360]
     epoch = uncapped.per_epoch(3, HELD)
     rule = Zeus(uncapped, Uncapped(RESNET), np.random.default_rng(0), None)
-    rule.tell(3, Run(outcome=Outcome.REACHED, cost=10.3 * epoch))
+    rule.tell(3, came_to(Outcome.REACHED, 10.3 * epoch))
     batch, _, most = rule.next()
     assert most == pytest.approx(20.6 * epoch // uncapped.per_epoch(batch, HELD) * uncapped.per_epoch(batch, HELD))
 
@@ -108,6 +114,37 @@ def test_the_default_has_the_regret_of_its_own_cost() -> None:
     assert regret == pytest.approx(uncapped / best - 1, abs=0.01)
 
 
+def test_of_a_lost_run_only_what_the_best_would_not_have_cost_as_well_counts() -> None:
+    uncapped = job()
+    fates = [
+        Troubles("crashes", uncapped, seed).befall(0, 2, came_to(Outcome.REACHED, 8e7), None) for seed in range(40)
+    ]
+    lost = [one for one in fates if one.outcome is Outcome.LOST]
+    assert 10 <= len(lost) <= 30
+    for one in lost:
+        assert 0 < one.cost < 8e7
+        assert one.counts == pytest.approx(one.cost * max(0.0, 1 - uncapped.oracle[0] / 8e7))
+    assert Troubles("crashes", uncapped, 0).stretch == pytest.approx(1.5)  # one run in two, half of it, is lost
+
+
+def test_first_runs_are_dear_once_and_most_can_tell_how_much() -> None:
+    troubles = Troubles("dear", job(), 3)
+    first, later = (troubles.befall(0, 2, came_to(Outcome.REACHED, 100.0), None) for _ in range(2))
+    assert 105.0 <= first.cost <= 160.0
+    assert first.counts == later.cost == 100.0
+    assert first.search == pytest.approx(first.cost - 100.0, rel=0.4)
+    assert Troubles("untold", job(), 3).befall(0, 2, came_to(Outcome.REACHED, 100.0), None).search is None
+
+
+def test_too_little_memory_ends_the_largest_at_once_and_never_the_default() -> None:
+    for seed in range(20):
+        troubles, largest = Troubles("memory", job(), seed), len(RESNET.batch_sizes) - 1
+        for batch, always in ((RESNET.default, False), (largest, None)):
+            fates = [troubles.befall(0, batch, came_to(Outcome.REACHED, 1.0), None).outcome for _ in range(20)]
+            short = fates.count(Outcome.OUT_OF_MEMORY)
+            assert short < 10 if always is False else short in range(10) or short == 20
+
+
 def test_made_up_trainings_are_solvable_and_their_own() -> None:
     for seed in range(20):
         workload = made_up(seed)
@@ -124,9 +161,17 @@ def test_the_command_prints_a_line_for_each_case(capsys: pytest.CaptureFixture[s
     assert "autocap's mean regret is above Zeus's in 0, beyond two errors in 0" in lines[-1]
 
 
+def test_troubles_have_a_line_each_and_are_held_against_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--caps", "out", "--seeds", "2", "--recurrences", "20", "--troubles", "crashes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:4]] == ["| none", "| crashes"]
+    assert "| 1.00 | 1.00 |" in lines[2]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--troubles", "rain"], "bench: there is no trouble 'rain'; choose of crashes, preempted, memory"),
         (["--workloads", "resnet"], "bench: there is no workload 'resnet'; choose of shufflenet, resnet50"),
         (["--seeds", "1"], "bench: --seeds takes 2 or more, for the errors"),
     ],

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from autocap import events
@@ -11,8 +12,9 @@ from autocap.controller.actions import Announce
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import State
-from autocap.metrics import Metric
+from autocap.metrics import NO_RATES, Metric
 from autocap.prices.quote import CARBON, PRICE, Quote
+from autocap.reports.summary.books import books
 from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_ceiling import controller
 from tests.controller.test_controller import states, warnings
@@ -21,6 +23,7 @@ from tests.doubles.feeds import samples
 VGG19 = profiles.load("tesla-v100/vgg19")
 FOUND_W = 300.0
 INTERVAL_S = 200.0
+LATE_S = 0.7  # in which a change of the value is noticed
 JITTER = 0.002  # so little that what is held is soon known closely
 COST = Metric(name="cost", hour_price=0.1, moving=True)
 Told = Sequence[tuple[float, str, Quote | None]]
@@ -104,7 +107,9 @@ def test_where_no_value_is_known_any_more_the_caps_go_by_the_mean_of_what_was_an
 def test_a_metric_without_a_source_only_tells_the_values() -> None:
     outcome = followed(prices(0.45, 0.15), Metric(name="energy"), intervals=1.1)
     plain = followed([], Metric(name="energy"), intervals=1.1)
-    assert [event for event in outcome.log.events if not isinstance(event, events.Quoted)] == plain.log.events
+    said = events.Quoted | events.Tally  # totals are announced where a value changes
+    told = [event for event in outcome.log.events if not isinstance(event, said)]
+    assert told == [event for event in plain.log.events if not isinstance(event, said)]
 
 
 def test_a_slowdown_that_is_allowed_over_the_whole_job_is_saved_up_before_it_is_spent() -> None:
@@ -130,6 +135,57 @@ def test_a_job_is_done_in_time_and_uses_the_time_where_energy_is_cheap() -> None
     assert caps_w[3] < caps_w[2]
 
 
+@pytest.fixture(scope="module", params=[10.0, 25.0])
+def fickle(request: pytest.FixtureRequest) -> tuple[float, Outcome]:
+    """A price that is high or low in turn, for less time than any confirmation takes; it is noticed late."""
+    step_s: float = request.param
+    pairs = [(step_s * index, 0.45 if index % 2 else 0.05) for index in range(round(600 / step_s))]
+    told: Told = [
+        (from_s + LATE_S, PRICE, Quote(kind=PRICE, values=tuple(pairs[index:]), until_s=600.0))
+        for index, (from_s, _) in enumerate(pairs)
+    ]
+    return step_s, followed(told, intervals=600 / INTERVAL_S)
+
+
+def test_what_was_spent_is_exact_however_often_the_value_changes(fickle: tuple[float, Outcome]) -> None:
+    step_s, outcome = fickle
+    found = books(outcome.log.events, NO_RATES, COST, None, [], [])
+    tallies = of(outcome, events.Tally)
+    edges_s = [
+        tallies[0].since_s,
+        *np.arange(step_s, 600, step_s).tolist(),
+        tallies[-1].since_s + tallies[-1].elapsed_s,
+    ]
+    spent = [
+        sum(outcome.device.true_energy_j(from_s, to_s)) * (0.45 if from_s // step_s % 2 else 0.05) / 3.6e6
+        for from_s, to_s in pairwise(edges_s)
+    ]
+    assert found is not None
+    assert found.spent.money is not None
+    assert found.spent.money.value == pytest.approx(sum(spent), rel=0.005)
+
+
+def test_no_cap_is_announced_but_by_the_value_that_holds_and_none_is_left_again_at_once(
+    fickle: tuple[float, Outcome],
+) -> None:
+    step_s, outcome = fickle
+    moves = of(outcome, events.Followed)
+    quoted = of(outcome, events.Quoted)
+    for move in moves:
+        holds = [one for one in quoted if one.t_s <= move.t_s][-1]
+        assert move.value == holds.value
+        assert move.gain > 0
+    assert len({(one.t_s - LATE_S) // step_s for one in moves}) == len(moves)
+
+
+def test_a_confirmation_stops_where_the_value_wants_another_cap_and_goes_on_with_what_it_has() -> None:
+    day = followed(prices(0.3, 0.3, 0.45, -0.2, 0.45, 0.45), intervals=6)
+    at_s = 3 * INTERVAL_S
+    confirming = [one for one in of(day, events.StateEntered) if one.state is State.CONFIRMING]
+    assert held_w(day, at_s + 1.0) == FOUND_W, "energy that is paid for is not saved"
+    assert all(not at_s < one.t_s < at_s + INTERVAL_S for one in confirming)
+
+
 def test_quotes_are_taken_in_any_state() -> None:
     quote = prices(0.3)[0][2]
     under_test = controller()
@@ -139,7 +195,7 @@ def test_quotes_are_taken_in_any_state() -> None:
     for sample in samples(seconds=2.0, period_s=0.25):
         under_test.feed(sample)
     under_test.stop(2.0, "a signal asked for the end")
-    (told,) = under_test.quote(3.0, PRICE, quote)
+    told = under_test.quote(3.0, PRICE, quote)[-1]
     assert told == Announce(event=events.Quoted(t_s=3.0, kind=PRICE, value=0.3, until_s=INTERVAL_S))
     assert under_test.quote(4.0, PRICE, quote) == []
     with pytest.raises(ValueError, match="a quote is of price or of carbon, not of 'wind'"):

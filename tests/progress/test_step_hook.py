@@ -13,6 +13,7 @@ import autocap
 from autocap.job.shared_files import remove_dead
 from autocap.progress.steps.hook import sitecustomize as step_hook
 from autocap.progress.steps.map import StepMap
+from autocap.progress.values import OUT_OF_MEMORY, ValueFile
 
 # As much of torch as the hook knows about: the module it waits for, and the function it looks for there.
 TINY_TORCH = """
@@ -455,6 +456,23 @@ class TestCounted:
         path = f"{tiny_torch}{os.pathsep}{Path(autocap.__file__).parent.parent}"
         result = run(plain(PYTHONPATH=path), "-c", script)
         assert (result.stdout, result.stderr) == ("trained\n5\n2\n", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('tried to allocate 2 GiB')", True),
+        ("raise ValueError('no result') from RuntimeError('CUDA error: out of memory')", True),
+        ("raise RuntimeError('shapes do not match')", False),
+        ("raise SystemExit(1)", False),
+    ],
+)
+def test_a_recurring_job_that_ends_for_want_of_memory_says_so(error: str, told: bool) -> None:
+    with ValueFile.create() as values:
+        ended = run(values.environment(plain()), "-c", error)
+        assert ended.returncode == 1
+        assert [one.name for one in values.read(0.0)] == [OUT_OF_MEMORY] * told
+    assert ended.stderr == run(plain(), "-c", error).stderr  # its own last words are as they were
 
 
 def test_a_map_that_is_made_later_counts_from_the_first_step_on(tmp_path: Path) -> None:

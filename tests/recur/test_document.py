@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from autocap.events import MetricInfo
 from autocap.recur.cost import Spent
 from autocap.recur.document import present
-from autocap.recur.policy import Outcome, Rules
+from autocap.recur.history import Outcome, Rules
 from autocap.recur.record import JobSettings, KeptRecurrence
 from autocap.reports import text
 from autocap.reports.figures.model import Marker, Points
@@ -43,13 +44,34 @@ KEPT = [REACHED, STOPPED, RUNNING]
 
 def test_the_text_says_what_is_believed_and_what_each_recurrence_came_to() -> None:
     lines = text.lines(present("nightly", SETTINGS, KEPT).document)
-    assert lines[0].startswith("nightly: batch size 32 costs least, 50 ± ")
-    assert lines[0].endswith(" kJ to acc >= 0.9")
+    assert lines[0].startswith("nightly: batch size 32 costs 50 ± ")
+    assert lines[0].endswith(" kJ to acc >= 0.9, and no other has reached it")
     rows = [line.split() for line in lines]
     assert ["16", "1", "0", "a", "run", "cost", "too", "much", "and", "was", "stopped"] in rows
     assert rows[-3][1:] == ["2026-01-01T00:00:00+00:00", "32", "reached", "50", "3600", "180"]
     assert rows[-2][2:] == ["16", "stopped", "100.5", "7000", "it", "has", "cost", "too", "much"]
     assert rows[-1] == ["2", "2026-01-02T00:00:00+00:00", "32", "running"]
+
+
+def costing(number: int, size: int, joules: float) -> KeptRecurrence:
+    return replace(REACHED, number=number, batch_size=size, spent=replace(REACHED.spent, energy_j=joules))  # type: ignore[type-var]
+
+
+def test_it_says_what_costs_least_only_beyond_the_errors_and_what_choosing_it_saved() -> None:
+    clear = [costing(0, 32, 50_000.0), *(costing(number, 16, 30_000.0) for number in range(1, 9))]
+    lines = text.lines(present("nightly", SETTINGS, clear).document)
+    assert lines[0] == "nightly: batch size 16 costs least, 30 ± 0.64 kJ to acc >= 0.9"
+    assert lines[1].startswith("saved against the default 32: 40.0 ± ")
+    assert " % of a run's cost; 160 ± " in lines[1]  # nine at 50 kJ, less 290 kJ that were spent
+    close = [costing(0, 32, 31_000.0), *(costing(number, 16, 30_000.0) for number in range(1, 4))]
+    headline = text.lines(present("nightly", SETTINGS, close).document)[0]
+    assert headline.startswith("nightly: batch size 16 costs least so far, 30 ± ")
+    assert "; 32 costs 3.3 ± " in headline
+    assert headline.endswith(" % more, which may be chance")
+    result = present("nightly", SETTINGS, clear).result
+    assert isinstance(result, dict)
+    assert isinstance(result["saved"], dict)
+    assert result["saved"]["a_run"] == pytest.approx(0.4)
 
 
 def test_the_result_holds_costs_in_the_metrics_own_unit() -> None:

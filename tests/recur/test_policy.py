@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 
 from autocap.errors import UsageError
-from autocap.recur.policy import Choice, Outcome, Recurrence, Rules, belief, choose
+from autocap.recur.history import Outcome, Recurrence, Rules
+from autocap.recur.policy import Choice, belief, choose
 
 SIZES = (16, 32, 64, 128, 256)
 RULES = Rules(batch_sizes=SIZES, default=64)
 MOVING = Rules(batch_sizes=SIZES, default=64, window=5)
-REACHED, STOPPED, FAILED, RUNNING, LOST = (
+REACHED, STOPPED, FAILED, RUNNING, LOST, SHORT = (
     Outcome.REACHED,
     Outcome.STOPPED,
     Outcome.FAILED,
     Outcome.RUNNING,
     Outcome.LOST,
+    Outcome.OUT_OF_MEMORY,
 )
 
 
@@ -73,10 +75,9 @@ def test_a_run_may_cost_the_threshold_times_the_cheapest_mean() -> None:
 def test_what_has_not_reached_the_target_is_pruned_with_all_behind_it(outcome: Outcome) -> None:
     runs = past((64, 100.0), (32, 200.0, outcome), (128, 200.0, outcome))
     assert {chosen(runs, seed=seed).batch_size for seed in range(50)} == {64}
-    reasons = {one.batch_size: one.pruned for one in belief(runs, RULES)}
-    assert reasons[64] is None
-    assert reasons[16] == reasons[256] == "not tried: what lies before it costs too much"
-    assert reasons[32] == (
+    assert reasons(runs)[64] is None
+    assert reasons(runs)[16] == reasons(runs)[256] == "not tried: what lies before it costs too much"
+    assert reasons(runs)[32] == (
         "its runs ended without the target" if outcome is FAILED else "a run cost too much and was stopped"
     )
 
@@ -91,18 +92,85 @@ def test_where_the_default_fails_the_others_are_tried_nearest_first() -> None:
     assert chosen(everything).batch_size == 64
 
 
-def test_a_lost_run_says_nothing() -> None:
-    runs = past((64, 100.0), (32, None, LOST))
+def reasons(runs: list[Recurrence]) -> dict[int, str | None]:
+    return {one.batch_size: one.pruned for one in belief(runs, RULES)}
+
+
+@pytest.mark.parametrize("cost", [None, 120.0])
+def test_a_lost_run_says_nothing(cost: float | None) -> None:
+    runs = past((64, 100.0), (32, cost, LOST))
     assert chosen(runs) == chosen(past((64, 100.0)))
     assert belief(runs, RULES) == belief(past((64, 100.0)), RULES)
 
 
-def test_a_batch_size_that_is_lost_again_and_again_is_given_up() -> None:
-    runs = past((64, 100.0), *[(32, None, LOST)] * 3)
-    assert chosen(runs[:-1]).batch_size == 32
+def test_one_that_is_lost_again_and_again_waits_for_ever_longer_and_hides_nothing_behind_it() -> None:
+    runs, tried = past((64, 100.0)), list[int]()
+    for _ in range(20):
+        tried.append(chosen(runs).batch_size)
+        outcome, cost = (LOST, None) if tried[-1] == 32 else (REACHED, 100.0)
+        runs.append(Recurrence(number=len(runs), batch_size=tried[-1], outcome=outcome, cost=cost))
+    places = [place for place, size in enumerate(tried) if size == 32]
+    assert places[:3] == [0, 1, 2]
+    gaps = np.diff(places[2:])
+    assert len(gaps) >= 2
+    assert (np.diff(gaps) > 0).all()
+    assert {16, 128, 256} < set(tried)
+    assert (reasons(runs)[32] or "").startswith(f"its last {len(places)} runs were lost; it is tried again after ")
+    assert reasons([*runs, *past((32, 90.0))])[32] is None  # it was not the batch size
+
+
+def test_where_half_of_all_runs_are_lost_a_few_in_a_row_are_nothing_special() -> None:
+    usual = [(64, 100.0), (64, None, LOST)] * 6
+    runs = past(*usual, *[(32, None, LOST)] * 3)
+    assert chosen(runs).batch_size == 32
+    assert reasons(runs)[32] is None
+    known = past(*usual, (32, 60.0), *[(32, None, LOST)] * 5)
+    assert reasons(known)[32] is None
+
+
+def test_a_lost_run_that_had_cost_far_too_much_is_not_made_again() -> None:
+    runs = past((64, 100.0), (32, 170.0, LOST))
     assert chosen(runs).batch_size == 128
-    assert chosen(runs + past((32, 90.0))).batch_size == 16  # it was not the batch size
-    assert chosen(past(*[(64, None, LOST)] * 3)).batch_size == 32
+    assert reasons(runs)[32] == "a run had cost too much when it was lost"
+    assert reasons(runs)[16] == "not tried: what lies before it costs too much"
+
+
+def test_memory_that_twice_did_not_suffice_closes_that_batch_size_and_all_larger_ones() -> None:
+    once = past((64, 100.0), (32, 100.0), (16, 100.0), (128, None, SHORT))
+    assert chosen(once).batch_size == 128
+    assert reasons(once)[128] is None
+    twice = [*once, *past((128, None, SHORT))]
+    assert {chosen(twice, seed=seed).batch_size for seed in range(20)} == {16, 32, 64}
+    assert reasons(twice)[128] == "ran out of memory 2 times"
+    assert reasons(twice)[256] == "not tried: batch size 128 ran out of memory"
+    larger = [*once, *past((256, None, SHORT))]  # one each: what the smaller one lacked the larger lacks as well
+    assert reasons(larger)[128] is None
+    assert reasons(larger)[256] == "ran out of memory 2 times"
+    assert reasons([*twice, *past((256, 90.0))])[128] is None  # it was somebody else's memory
+
+
+def test_what_the_search_for_a_cap_took_is_left_out_of_what_batch_sizes_are_compared_by() -> None:
+    runs = [
+        Recurrence(number=0, batch_size=64, outcome=REACHED, cost=140.0, cost_stderr=1.0, search_cost=40.0),
+        Recurrence(number=1, batch_size=64, outcome=REACHED, cost=100.0, cost_stderr=1.0),
+    ]
+    assert belief(runs, RULES)[2].mean == pytest.approx(100.0)
+    assert chosen(runs).most_cost == pytest.approx(200.0)
+
+
+def test_a_search_of_unknown_cost_is_guessed_by_the_others_and_makes_a_run_count_less() -> None:
+    def searched(number: int, size: int, cost: float, took: float | None) -> Recurrence:
+        return Recurrence(number=number, batch_size=size, outcome=REACHED, cost=cost, search_cost=took)
+
+    known = [searched(number, 64, 100.0 + 30.0, 30.0) for number in range(6)]
+    guessed = belief([*known, searched(6, 32, 130.0, None)], RULES)[1]
+    surely = belief([*known, searched(6, 32, 130.0, 30.0)], RULES)[1]
+    assert guessed.mean == pytest.approx(100.0, rel=0.02)
+    assert guessed.stderr is not None
+    assert surely.stderr is not None
+    assert guessed.stderr > 1.2 * surely.stderr
+    paired = belief([*(searched(number, 64, 100.0, 0.0) for number in range(5)), searched(5, 64, 130.0, None)], RULES)
+    assert paired[2].mean == pytest.approx(100.0, rel=0.02)
 
 
 def test_while_one_is_tried_for_the_first_time_others_get_the_best_so_far() -> None:
@@ -132,7 +200,7 @@ def test_errors_shrink_with_runs_and_grow_with_the_scatter_of_all() -> None:
     wild = past((32, 50.0), (32, 100.0), (32, 150.0))
     assert error(past((64, 100.0)) + wild) > 2 * error(calm[:1])
     coarse = [Recurrence(number=0, batch_size=64, outcome=REACHED, cost=100.0, cost_stderr=30.0)]
-    assert error(coarse) == pytest.approx(30.0)
+    assert error(coarse) == pytest.approx(np.hypot(30.0, 10.0))
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -14,7 +14,7 @@ from autocap.errors import RecurrenceUnavailable
 from autocap.events import MetricInfo
 from autocap.metrics import Metric
 from autocap.recur.cost import Spent
-from autocap.recur.policy import Outcome, Rules
+from autocap.recur.history import Outcome, Rules
 from autocap.recur.record import JobSettings, KeptRecurrence, past
 from autocap.recur.store import FILE, RecurStore, Registered
 

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,16 @@ from autocap import events
 from autocap.errors import RecurrenceUnavailable
 from autocap.events import Event, RecurrenceEnded
 from autocap.metrics import Metric
-from autocap.progress.values import OF_OUTPUT, ReportedValue
+from autocap.progress.values import OF_OUTPUT, OUT_OF_MEMORY, ReportedValue
 from autocap.records import CapRange, GpuInfo, Reading, Sample
+from autocap.recur.history import Outcome
 from autocap.recur.meter import JobMeter
-from autocap.recur.policy import Choice, Outcome
+from autocap.recur.policy import Choice
 from autocap.recur.record import KeptRecurrence
 from autocap.recur.target import target
 from autocap.recur.watch import Aim, RecurrenceWatch
 from autocap.reports.wording import recurring
+from tests.recur.test_searching import search_of
 
 BEGAN_S, POWER_W = 2.0, 100.0  # the job starts at 2 s, and uses the device from 4 s on
 GPU = GpuInfo(index=0, uuid="GPU-1", name="Test", cap_range=CapRange(min_w=100.0, max_w=260.0, default_w=250.0))
@@ -37,6 +39,7 @@ class Followed:
     most_values: int | None = None
     obey: bool = True
     gpus: tuple[str, ...] = ()
+    short: int = 0
     busy: int = 0
     is_reset: bool = False
     events: list[Event] = field(default_factory=list)
@@ -54,6 +57,7 @@ class Followed:
             most_values=self.most_values,
             obey=self.obey,
             gpus=self.gpus,
+            short=self.short,
         )
         running = KeptRecurrence(number=3, batch_size=64, outcome=Outcome.RUNNING, started_at="now")
         self.watch = RecurrenceWatch(aim, running, self, self._keep, lambda: "later")
@@ -162,8 +166,9 @@ def test_under_observe_no_job_is_ended() -> None:
     ("status", "signalled", "value", "outcome", "reason"),
     [
         (0, False, 0.7, "failed", "it ended (exit status 0) with 0.7 at best, of 1 values, and >= 0.9 was its target"),
-        (1, False, None, "failed", "it ended (exit status 1), and no value of its target was seen"),
-        (139, False, 0.7, "failed", "it ended (exit status 139) with 0.7 at best"),
+        (0, False, None, "lost", "it ended (exit status 0), and no value of its target was seen"),
+        (1, False, None, "lost", "it crashed (exit status 1) before its target"),
+        (139, False, 0.7, "lost", "it crashed (exit status 139) before its target"),
         (0, True, 0.7, "lost", "a signal ended it before its target"),
         (128 + signal.SIGKILL, False, 0.7, "lost", "something outside killed it (exit status 137)"),
         (128 + signal.SIGTERM, False, 0.7, "lost", "something outside killed it (exit status 143)"),
@@ -191,13 +196,54 @@ def test_without_a_device_nothing_is_known_of_the_cost() -> None:
     assert job.outcome.reason == "it reached its target, but what it cost is not known, as its energy is not"
 
 
-def test_a_job_that_fails_before_it_uses_a_device_has_failed_at_a_cost_that_is_not_known() -> None:
+def test_a_job_that_crashes_before_it_uses_a_device_says_nothing_of_its_batch_size() -> None:
     job = Followed()
     job.watch.finish(3.0, 1, signalled=False)
-    assert job.kept[0].outcome is Outcome.FAILED
+    assert job.kept[0].outcome is Outcome.LOST
     assert job.kept[0].spent is None
     said = recurring.ended(job.outcome, "")
-    assert said.startswith("warning: this recurrence failed, at a cost that is not known: it ended (exit status 1)")
+    assert (
+        said == "warning: this recurrence says nothing of its batch size: it crashed (exit status 1) before its target"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "follows"),
+    [
+        (0, "where that comes again, 64 and larger batch sizes are not tried any more"),
+        (1, "that happened 2 times, so 64 and larger batch sizes are not tried any more"),
+    ],
+)
+def test_a_job_that_ran_out_of_memory_says_what_follows(before: int, follows: str) -> None:
+    job = Followed(short=before).run(10)
+    job.say(9.0, 1.0, name=OUT_OF_MEMORY)
+    job.watch.finish(11.0, 1, signalled=False)
+    assert job.kept[0].outcome is Outcome.OUT_OF_MEMORY
+    assert job.outcome.reason == f"it ran out of memory (exit status 1); {follows}"
+    assert recurring.ended(job.outcome, "").endswith(follows)
+
+
+def test_an_error_for_want_of_memory_that_the_job_survives_is_none() -> None:
+    job = Followed().run(10)
+    job.say(8.0, 1.0, name=OUT_OF_MEMORY)
+    job.say(9.0, 0.7)
+    job.watch.finish(11.0, 0, signalled=False)
+    assert job.kept[0].outcome is Outcome.FAILED
+
+
+def test_the_bound_counts_what_a_run_costs_without_its_search() -> None:
+    job = Followed(most_cost=2500.0)
+    for event in search_of(extra_j=1000.0, held_from_s=10, until_s=40):
+        job.watch.event(event)
+    job.run(60)
+    assert job.ended_s == 40.0, "3,600 J at 40 s, of which 1,000 J are the search's"
+    job.watch.finish(41.0, 143, signalled=False)
+    spent = job.kept[0].spent
+    assert spent is not None
+    assert spent.searched
+    assert spent.search is not None
+    assert spent.search.energy_j == pytest.approx(1000.0)
+    assert "of which the search for a cap took 1000 J" in recurring.ended(replace(job.outcome, outcome="reached"), "")
 
 
 def test_other_devices_than_before_are_not_compared() -> None:

@@ -31,6 +31,15 @@ _HIGHEST_PID = 1 << 22  # the kernel gives none above
 _HOOK_DIRECTORY = Path(step_hook.__file__).parent
 
 
+def hooked(base: Mapping[str, str]) -> dict[str, str]:
+    """An environment with the hook's directory on PYTHONPATH, first where it was not."""
+    others = base.get("PYTHONPATH")
+    paths = others.split(os.pathsep) if others else []
+    if str(_HOOK_DIRECTORY) not in paths:
+        paths = [str(_HOOK_DIRECTORY), *paths]
+    return {**base, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 class StepMap:
     """The shared file that holds a slot for each process of the job. Whoever made it removes it by closing it.
 
@@ -129,9 +138,7 @@ class StepMap:
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment in which the child counts its steps: `base` with the map's name and the hook's directory
         first on PYTHONPATH."""
-        others = base.get("PYTHONPATH")
-        path = f"{_HOOK_DIRECTORY}{os.pathsep}{others}" if others else str(_HOOK_DIRECTORY)
-        return {**base, step_hook.MAP_VARIABLE: str(self.path), "PYTHONPATH": path}
+        return {**hooked(base), step_hook.MAP_VARIABLE: str(self.path)}
 
     def read(self, origin_s: float) -> StepReading | None:
         """The job's steps so far, and when the last of them ended, on the clock that was zero at `origin_s` of the

@@ -10,6 +10,7 @@ from autocap.events import (
     Decided,
     DeviceFound,
     Event,
+    LastTotals,
     ProgressFound,
     RunStarted,
     State,
@@ -56,6 +57,7 @@ class Status:
         self.version = 0
         self._meters: tuple[EnergyMeter, ...] = ()
         self._events: list[Event] = []
+        self._last_totals = LastTotals()
         self._summary: tuple[int, Summary | None] = (-1, None)
         self._paused_in: State | None = None
         self._search_began = 0  # of the events, the first of the search that goes on
@@ -177,7 +179,7 @@ class Status:
 
     def _keep(self, event: Event) -> None:
         """All but superseded tallies, which would be most of a long run's events."""
-        if isinstance(event, Tally) and self._events and isinstance(self._events[-1], Tally):
+        if self._last_totals.replaces(event):
             self._events.pop()
         self._events.append(event)
 

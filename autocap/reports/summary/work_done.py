@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autocap.events import Event, Tally
+from autocap.events import Event, LastTotals, Tally
 from autocap.reports.summary.value_course import Floats
 
 _LEAST_COUNTED = 0.8  # share of the run; with less of it counted, the rest may have been different
@@ -41,10 +41,16 @@ class WorkDone:
 def work_done(events: Sequence[Event]) -> WorkDone | None:
     """That of the last count of iterations, as a job that is counted anew begins anew; `None` where there is none.
 
-    Of totals that follow each other the last counts, as a log is read: nothing has changed in between.
+    Of totals that follow each other the last counts (`LastTotals`), as a log is read.
     """
-    followed = zip(events, [*events[1:], None], strict=True)
-    tallies = [one for one, other in followed if isinstance(one, Tally) and not isinstance(other, Tally)]
+    tallies, last_totals = list[Tally](), LastTotals()
+    for event in events:
+        if last_totals.replaces(event):
+            tallies.pop()
+        if isinstance(event, Tally):
+            tallies.append(event)
+    if not tallies:
+        return None
     rows = [_row(one) for one in tallies if one.since_s == tallies[-1].since_s]
     table = np.diff(np.array([(0.0,) * 5, *rows]), axis=0)
     elapsed_s = np.array([0.0, *(row[0] for row in rows)])

@@ -20,12 +20,14 @@ def ended(event: RecurrenceEnded, power: str) -> str:
     spent = "a cost that is not known"
     if event.cost is not None:
         spent = f"{f'a cost of {amount(event.cost, event.unit)} {power}'.rstrip()}, {event.time_s:.1f} s"
+    if event.cost and event.search_cost and abs(event.search_cost) >= _WORTH_A_WORD * abs(event.cost):
+        spent += f", of which the search for a cap took {amount(event.search_cost, event.unit)}"
     if event.energy_stderr_j and event.energy_stderr_j >= _WORTH_A_WORD * (event.energy_j or 0.0):
         spent += f", of which {event.energy_stderr_j:.0f} J are estimated, as the power was not known"
     match event.outcome:
         case "reached":
             return f"the target is reached, at {spent}"
-        case "lost":
+        case "lost" | "out of memory":
             return f"warning: this recurrence says nothing of its batch size: {event.reason}"
         case "stopped":
             return f"stopped early, at {spent}"  # why was said when it was asked to end

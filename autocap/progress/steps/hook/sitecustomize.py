@@ -3,8 +3,9 @@
 `autocap run` puts this file's directory first on PYTHONPATH, so that Python imports it at start-up in place of the
 user's own sitecustomize. It steps aside at once (`_hand_over`), and, where AUTOCAP_STEP_MAP names a map, leaves a
 finder behind that waits for torch's optimisers to be imported. The map is a small shared file: a header, then a slot
-a process; `autocap.progress.steps.map` creates and reads it. Whatever goes wrong here, the child goes on as if we were
-not there.
+a process; `autocap.progress.steps.map` creates and reads it. Where AUTOCAP_VALUES names the file of a recurring job's
+values, a line is added to it when the program ends for want of memory. Whatever goes wrong here, the child goes on as
+if we were not there.
 
 A slot holds native 8-byte words: pid, start time (clock ticks since boot), rank (-1: none), 1 if the steps are
 counted by hand, CLOCK_MONOTONIC of the first step (ns), then count, CLOCK_MONOTONIC of the last step (ns) and a check
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAP_VARIABLE = "AUTOCAP_STEP_MAP"
+VALUES_VARIABLE, VALUES_MAGIC, OUT_OF_MEMORY = "AUTOCAP_VALUES", b"autocap values 1", "autocap:out-of-memory"
 MAGIC = b"autocap1"
 HEADER_FORMAT, HEADER_BYTES = "@8sQQ", 64  # magic, number of slots, bytes of a slot
 SLOT_FORMAT, SLOT_BYTES = "@QQqQQQQQ", 64
@@ -280,6 +282,52 @@ class _RegisteringLoader:
             pass
 
 
+_NO_MEMORY_TYPES = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")  # Python's, PyTorch's, TensorFlow's
+_NO_MEMORY_TEXTS = ("out of memory", "resource_exhausted")  # CUDA's, and JAX's
+_MOST_CAUSES = 8
+
+
+def lacked_memory(error: "BaseException | None") -> bool:
+    """Whether an error, or one that led to it, is for want of memory."""
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return False
+        if any(kind.__name__ in _NO_MEMORY_TYPES for kind in type(error).__mro__):
+            return True
+        text = str(error).lower()
+        if any(part in text for part in _NO_MEMORY_TEXTS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def tell_of_memory() -> None:
+    """Where a recurring job is followed: when the program ends by an error for want of memory, say so there."""
+    path = os.environ.get(VALUES_VARIABLE)
+    if not path:
+        return
+    before = sys.excepthook
+
+    def told(kind: "Any", error: "Any", trace: "Any") -> None:
+        try:
+            if lacked_memory(error):
+                _append(path, f"{time.monotonic_ns()} {OUT_OF_MEMORY} 1.0\n".encode())
+        except Exception:  # noqa: BLE001  # never into the child
+            pass
+        before(kind, error, trace)
+
+    sys.excepthook = told
+
+
+def _append(path: str, line: bytes) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.pread(fd, len(VALUES_MAGIC), 0) == VALUES_MAGIC:
+            os.write(fd, line)
+    finally:
+        os.close(fd)
+
+
 def start() -> None:
     """Begin to wait for torch, unless another copy of this file does already, or nobody wants to know."""
     if _HOLDER in sys.modules or counter() is None:
@@ -304,8 +352,9 @@ def _hand_over() -> None:
 
 
 if __name__ == "sitecustomize":
-    try:  # noqa: SIM105  # contextlib would be one more import
-        start()
-    except Exception:  # noqa: BLE001  # never into the child
-        pass
+    for _begin in (start, tell_of_memory):
+        try:  # noqa: SIM105  # contextlib would be one more import
+            _begin()
+        except Exception:  # noqa: BLE001  # never into the child
+            pass
     _hand_over()
