@@ -118,6 +118,7 @@ class Controller:
         return self._pace.interval_s(
             held=calm or isinstance(self._phase, Observing | Done),
             follows_power=self._progress.follows_power,
+            step_s=self._progress.step_s,
             iteration_s=0.0 if isinstance(self._phase, Waiting) else self._prober.rules.iteration_s,
         )
 
@@ -340,6 +341,9 @@ class Controller:
                 result = self._prober.add(metered)
                 if result is not None:
                     self._end_baseline(result)
+            case Exploring(exploration=exploration) if self._progress.changed is not None:
+                exploration.abandon(self._progress.changed)
+                self._tune_anew(self._phase, self._progress.changed)
             case Exploring(exploration=exploration):
                 decision = exploration.take(metered)
                 self._heed(self._phase, decision)
@@ -454,7 +458,7 @@ class Controller:
 
     def _keep(self, holding: Holding, metered: Metered) -> None:
         self._ending.hasten(holding.exploration.search)
-        after = self._keeping.take(holding, metered)
+        after = self._keeping.take(holding, metered, self._progress.changed)
         if isinstance(after, str):
             self._tune_anew(holding, after)
         else:

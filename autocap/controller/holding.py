@@ -58,10 +58,11 @@ class Hold:
         """Whether to measure the baseline again now."""
         return self._check_s is not None and metered.t_s >= self._check_s and not metered.paused
 
-    def why_anew(self, metered: Metered) -> str | None:
-        """Take in a sample; why to tune anew now, `None` while there is no reason."""
+    def why_anew(self, metered: Metered, changed: str | None = None) -> str | None:
+        """Take in a sample; why to tune anew now, `None` while there is no reason. changed: why what counts the
+        iterations says that the job is another one."""
         if self._drift is not None and metered.t_s >= self._settled_s:
-            changed = self._drift.add(metered)
+            changed = self._drift.add(metered) or changed
             if changed is not None and metered.t_s >= self._rested_s:
                 return changed
         if self._asked:

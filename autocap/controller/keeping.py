@@ -42,11 +42,12 @@ class Keeping:
             self._ceiling.move(hold, exploration.search, caps_w, closely=True)
         return Holding(exploration=exploration, hold=hold, decision=decision, caps_w=caps_w)
 
-    def take(self, holding: Holding, metered: Metered) -> Holding | Exploring | str:
-        """Take in a sample: what follows; why to tune anew, in a sentence."""
+    def take(self, holding: Holding, metered: Metered, changed: str | None) -> Holding | Exploring | str:
+        """Take in a sample: what follows; why to tune anew, in a sentence. changed: why what counts the iterations says
+        that the job is another one."""
         exploration, hold = holding.exploration, holding.hold
         self._ceiling.take(hold, exploration.search, metered)
-        why = hold.why_anew(metered)
+        why = hold.why_anew(metered, changed)
         if why is not None:
             return why
         step = None if metered.paused else self._following.look(exploration, holding.caps_w)

@@ -6,8 +6,8 @@ edges alone. There the energy by the end of an iteration is interpolated between
 every 100 ms is known to no better than that. So while something is measured there are many samples an iteration, or
 two a move of the counter, in step with it: it is then found as old each time. Out of step a search took up to twice as
 long until errors were as small; with one a move, and out of step by a hundredth, three times. Where power is added up,
-or a period is followed in it, every reading of the sensor counts: followed through every other one a period was found
-to be off by 4 %.
+or a period is looked for in it, every reading of the sensor counts: through every other one a period was found to be
+off by 4 %. Once it is known at a cap that is held, its phase is followed by a reading now and then.
 """
 
 from autocap.config import SAMPLES_PER_UPDATE
@@ -40,13 +40,16 @@ class Pace:
         self._counts = all(reading.energy_j is not None for reading in sample.readings)
         self._holds_node = sample.node is not None and sample.node.energy_j is None
 
-    def interval_s(self, *, held: bool, follows_power: bool, iteration_s: float) -> float:
+    def interval_s(self, *, held: bool, follows_power: bool, iteration_s: float, step_s: float = 0.0) -> float:
         """Seconds until the next sample.
 
         held: nothing is measured, and only a change is looked for. follows_power: iterations are found in the power,
-        which takes as much then. iteration_s: of an iteration, 0 while that is unknown.
+        which takes as much then, but where a sample each step_s, above 0, will do. iteration_s: of an iteration, 0
+        while that is unknown.
         """
         fastest_s = max(self._fresh_s, _FASTEST_S)
+        if follows_power and held and step_s > fastest_s:
+            return step_s if self._counts else min(step_s, max(self._update_s, _USUAL_S))
         if follows_power or not (self._counts or held):
             return fastest_s
         if not self._counts:

@@ -7,6 +7,7 @@ percent of a warming card never add up.
 
 import math
 from collections import deque
+from itertools import pairwise
 
 from autocap.measurement.curve import EnergyCurve
 from autocap.measurement.metering import Metered
@@ -117,6 +118,9 @@ class DriftWatch:
         now = (mark.t_s, self._curve.at(mark.t_s)[0], mark.iterations)
         if self._from is None:
             self._from, self._longest_s = now if mark.t_s >= (self._curve.start_s or 0.0) else None, 0.0
+            return None
+        if any(before.iterations == after.iterations for before, after in pairwise(metered.marks)):  # a pause
+            self._from, self._longest_s = now, 0.0
             return None
         seconds, joules, iterations = (after - before for after, before in zip(now, self._from, strict=True))
         if seconds < _SHORTEST_S or iterations <= 0 or joules <= 0:

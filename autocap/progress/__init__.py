@@ -73,6 +73,15 @@ class Progress(Protocol):
     def follows_power(self) -> bool:
         """Whether iterations are looked for in the power, so that each reading of it says something."""
 
+    @property
+    def step_s(self) -> float:
+        """Seconds from one sample to the next that will do while what is followed goes on, 0 where each reading of the
+        power says something."""
+
+    @property
+    def changed(self) -> str | None:
+        """Why what is counted at these caps is another job's than before; `None` where it is the same."""
+
     def marks(self, sample: Sample) -> tuple[Mark, ...]:
         """The marks that this sample brings, oldest first; none when no iteration is known to have ended since.
 
@@ -92,6 +101,8 @@ class StepProgress:
     follows_power = False
     worth_until_s = NEVER_S
     unproven_s: float | None = None
+    step_s = 0.0
+    changed: str | None = None
     notice: str | None = None
 
     def __init__(
@@ -145,6 +156,8 @@ class SpeedProgress:
     advice = HAVE_COUNTED
     worth_until_s = NEVER_S
     unproven_s: float | None = None
+    step_s = 0.0
+    changed: str | None = None
     notice: str | None = None
 
     def __init__(self) -> None:
@@ -243,6 +256,16 @@ class BestProgress:
         if self._chosen is not None:
             return self._made_do or self._chosen.notice
         return self._better.notice or self._other.notice
+
+    @property
+    def step_s(self) -> float:
+        if self._chosen is None or (self._chosen is self._other and self._awaited and self._better.follows_power):
+            return 0.0
+        return self._chosen.step_s
+
+    @property
+    def changed(self) -> str | None:
+        return None if self._chosen is None else self._chosen.changed
 
     @property
     def follows_power(self) -> bool:

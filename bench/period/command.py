@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.period import cases as period_cases
 from bench.period import evidence as period_evidence
+from bench.period import following as period_following
 from bench.period import jobs as period_jobs
 from bench.period.cases import OURS, SLOWDOWNS, Row
 from bench.period.real import cases as real_cases
@@ -33,6 +34,10 @@ def main(argv: list[str]) -> int:
         parser.error("--known-window goes with --real: other signals always come with their sensor")
     seeds = range(options.seed_base, options.seed_base + options.seeds)
     begin_s = time.monotonic()
+    if options.following:
+        print("\n".join(period_following.main(seeds, quick=options.quick)))
+        print(f"\nseeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
+        return 0
     if options.jobs:
         print("\n".join(period_jobs.main(seeds)))
         print(f"\nseeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - begin_s:.0f} s")
@@ -71,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rivals", action="store_true", help="beside plain methods, by waveform, jitter and disturbance"
     )
+    parser.add_argument("--following", action="store_true", help="periods followed while a cap is held, some minutes")
     parser.add_argument("--jobs", action="store_true", help="whole jobs tuned by their period alone, minutes")
     parser.add_argument(
         "--real",

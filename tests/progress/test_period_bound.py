@@ -67,6 +67,7 @@ BEFORE = Template(
     rel_stderr=1e-4,
     cycles=40.0,
     coefficients=SHAPE,
+    level_w=180.0,
     noise_w=1.0,
     jitter=0.01,
     unseen=0.01,

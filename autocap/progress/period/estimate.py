@@ -59,7 +59,8 @@ class Template:
     """The waveform of one cycle, as learned at the baseline.
 
     coefficients: complex amplitude of each harmonic of 1/period_s, shape (harmonics,), watts, seen through the
-    sensor. noise_w: what the waveform leaves unexplained. jitter: relative standard deviation of a
+    sensor. level_w: the mean that they are about. noise_w: what the waveform leaves
+    unexplained. jitter: relative standard deviation of a
     cycle's time, as tracked. unseen: the longest part of the cycle without a reading, in cycles. update_s, window_s: of
     the sensor. rel_stderr, cycles: of period_s.
     """
@@ -68,6 +69,7 @@ class Template:
     rel_stderr: float
     cycles: float
     coefficients: NDArray[np.complex128]
+    level_w: float
     noise_w: float
     jitter: float
     unseen: float

@@ -66,6 +66,7 @@ def _template(fit: Fit, series: Series, update_s: float, window_s: float) -> Tem
         rel_stderr=spans.rel_stderr,
         cycles=spans.cycles,
         coefficients=fit.coefficients * series.spread_w,
+        level_w=series.centre_w + series.spread_w * float(np.mean(fit.level[fit.keep])),
         noise_w=fit.residual * series.spread_w,
         jitter=fit.walk,
         unseen=_unseen(fit),

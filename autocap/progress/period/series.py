@@ -9,7 +9,7 @@ import numpy as np
 from autocap.progress.period.estimate import Bools, Floats
 from autocap.progress.period.stillness import pauses
 
-_MOST_READINGS = 1200
+MOST_READINGS = 1200
 FEWEST_READINGS = 24
 _GRID_PER_READING = 8.0  # where readings come in bursts, a grid as fine as they would be nearly all gap
 _LEVEL_READINGS = 12
@@ -94,7 +94,7 @@ def prepare(
     t_s, power_w = t_s[busy], power_w[busy]
     if len(t_s) < FEWEST_READINGS:
         return None
-    together = int(np.ceil(len(t_s) / _MOST_READINGS))
+    together = int(np.ceil(len(t_s) / MOST_READINGS))
     if together > 1:
         size = len(t_s) // together * together
         t_s, busy_s, power_w = (values[:size].reshape(-1, together).mean(axis=1) for values in (t_s, busy_s, power_w))

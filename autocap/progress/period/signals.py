@@ -108,7 +108,11 @@ class CapSignals:
 
     def shorten(self) -> None:
         """Forget the older half."""
-        del self._samples[: len(self._samples) // 2]
+        self.keep(len(self._samples) - len(self._samples) // 2)
+
+    def keep(self, latest: int) -> None:
+        """Forget all but so many samples, 1 or more."""
+        del self._samples[:-latest]
 
     @property
     def _sampled_s(self) -> Floats:
