@@ -243,7 +243,7 @@ class PeriodProgress:
         pattern = None if self._follower.sure is None else closely(self._follower.sure, signal)
         if pattern is None:
             return
-        tracking = Tracking(self._sensor, device, pattern, signal)
+        tracking = Tracking(self._sensor, device, pattern, signal, self._window)
         if tracking.follows:
             self._tracking, self._is_lost = tracking, False
 

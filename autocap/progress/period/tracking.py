@@ -10,6 +10,7 @@ from autocap.progress.period.learning import Signal
 from autocap.progress.period.numbering import Knots
 from autocap.progress.period.phase import PhaseTracker
 from autocap.progress.period.signals import CapSignals
+from autocap.progress.period.window import Window
 from autocap.records import Sample, SensorInfo
 
 _FED_CYCLES = 30.0  # that it begins with
@@ -23,14 +24,17 @@ _SPREAD = (0.85, 0.95, 0.90, 1.0, 0.80)  # of that, in turn
 
 
 class Tracking:
-    """sensor, device: what is read. pattern: as it is at this cap. signal: readings of it until now, to begin with."""
+    """sensor, device: what is read. pattern: as it is at this cap. signal: readings of it until now, to begin with.
+    window: what a reading averages over, where that was learned."""
 
-    def __init__(self, sensor: SensorInfo, device: int, pattern: Template, signal: Signal) -> None:
+    def __init__(
+        self, sensor: SensorInfo, device: int, pattern: Template, signal: Signal, window: Window | None = None
+    ) -> None:
         t_s, power_w, _, _ = signal
         self.pattern, self._device = pattern, device
         self._tracker = PhaseTracker(pattern, blur_s=sensor.update_s)
         self._usual_s = float(np.median(np.diff(t_s[-_FEW:])))
-        self._signals = CapSignals(sensor, float(t_s[-1]))
+        self._signals = CapSignals(sensor, float(t_s[-1]), window)
         self._counts = self._signals.blurred
         self._taken_s, self._due_s = float(t_s[-1]), float(t_s[-1]) + _EVERY_S
         self._turn, self._step_s = 0, 0.0
