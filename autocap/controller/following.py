@@ -111,8 +111,8 @@ class Following:
             return decision
         judged, exploration.judged = exploration.judged, None
         if judged is not None and len(set(judged.measurement.cap_w)) == 1:
-            exploration.search.note_closely(judged.measurement)
-            exploration.search.note_closely(judged.baseline)
+            for shown in judged.alone:
+                exploration.search.note_closely(shown)
             if judged.ruling is Ruling.BETTER:
                 self._confirmed.add(max(judged.measurement.cap_w))
         if not checked:
