@@ -139,8 +139,11 @@ def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | N
         return None
     if cost.value + 2 * cost.stderr < 1:
         saves = f"{max(cap.cap_w):g} W ({metric.name} {100 * (cost.value - 1):+.0f} ± {100 * cost.stderr:.0f} %)"
-        unknown = f"what it costs in time is not known to within {100 * _KNOWN:g} points: {_slowdown(cap, baseline)}"
-        return found(Ruling.NOT_BETTER, f"{saves} is not confirmed, as {unknown}")
+        points, time = 100 * _KNOWN, _slowdown(cap, baseline)
+        return found(
+            Ruling.NOT_BETTER,
+            f"{saves} is not confirmed, as what it costs in time is not known to within {points:g} points: {time}",
+        )
     return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers}")
 
 
