@@ -108,6 +108,11 @@ class Prober:
         least_s = max(_LEAST_S, min(_TIMES_BURST * self._wander.burst_s, self.rules.limit_s / 2))
         self.rules = replace(self.rules, least_s=least_s)
 
+    def begin_anew(self) -> None:
+        """The job has changed, so that nothing is a repeat of what was measured before."""
+        self._wander.begin_anew()
+        self.rules = replace(self.rules, least_s=_LEAST_S)
+
     @property
     def is_quiet(self) -> bool:
         """Whether no other work on the machine was seen."""

@@ -47,6 +47,11 @@ class Wander:
         """A stretch of other work was seen."""
         self.burst_s = max(self.burst_s, lasted_s)
 
+    def begin_anew(self) -> None:
+        """The job has changed: windows of the one before are no repeats, and its last stretch was no other work."""
+        self._before.clear()
+        self.burst_s = 0.0
+
     @property
     def is_quiet(self) -> bool:
         """Whether no burst of other work was seen so far."""
