@@ -1,10 +1,9 @@
 """How the time of an iteration grows below the lowest cap that is known: as a power of 1/cap, as it came down to there.
 
 On the published curves, from caps of up to 85 % of the default down to the lowest that may be set, ln time is then off
-by 0.23 of the way in ln cap (root mean square); taken as 1/cap, as compute-bound work would have it, by 0.56. What is
-seen of the exponent has the errors of the two times that it is seen in, and counts the less the larger these are,
-beside
-what may be expected of any job (the mean of two normal distributions, weighted by their variances).
+by 0.23 of the way in ln cap (root mean square). What is seen of the exponent has the errors of the two times that it
+is seen in, and counts the less the larger these are, beside what may be expected of any job (the mean of two normal
+distributions, weighted by their variances).
 """
 
 import math

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from autocap.measurement.batches import as_at, pool
+from autocap.measurement.batches import as_at
+from autocap.measurement.paired import compared, together
 from autocap.measurement.probe import ProbeRules
 from autocap.metrics import Metric, slowdown
 from autocap.records import Cost, Measurement
@@ -14,7 +15,9 @@ from autocap.records import Cost, Measurement
 Caps = tuple[float, ...]
 
 _ROUNDS = 3
-_MOST_ROUNDS = 6  # where a cap is better and only what it costs in time is not known
+_MOST_ROUNDS = 12  # where the verdict may come with more of them
+WINDOW_TIME_ERROR = 0.05  # of a window: three rounds of them know the time that well, as √(2/3) of it twice is 8 points
+_UNSURE = 1.5  # times as large as it is, that an error may seem by a few windows
 _KNOWN = 0.10  # of the baseline's time: two standard errors of that of a cap that is kept are no more
 _FEWEST_BETWEEN = 4  # iterations of the baseline between two windows of a cap
 _LONG_BETWEEN_S = 3.0  # of such a window, where the verdict needs no more
@@ -49,7 +52,7 @@ class Comparison:
     @property
     def fresh(self) -> Measurement | None:
         """What it has shown of the outer caps that was not known before; `None` while that is nothing."""
-        return pool(self._outer[self._given :]) if len(self._outer) > self._given else None
+        return together(self._outer[self._given :]) if len(self._outer) > self._given else None
 
     @property
     def inner_next(self) -> bool:
@@ -67,16 +70,24 @@ class Comparison:
         return len(self._inner) if self.inner_next else 0
 
     def add(self, window: Measurement) -> None:
-        """Add the window that was asked for."""
-        (self._inner if self.inner_next else self._outer).append(window)
+        """Add the window that was asked for. One of few iterations scatters as the longer ones at the outer caps do."""
+        if self.inner_next:
+            self._inner.append(scattering_as(window, self._outer[-1]))
+        else:
+            self._outer.append(window)
+
+    @property
+    def both(self) -> tuple[Measurement, Measurement]:
+        """The outer and the inner caps, to be held against each other."""
+        return compared(self._outer, self._inner)
 
     @property
     def outer(self) -> Measurement:
-        return pool(self._outer)
+        return together(self._outer)
 
     @property
     def inner(self) -> Measurement:
-        return pool(self._inner)
+        return together(self._inner)
 
 
 class Ruling(Enum):
@@ -89,27 +100,31 @@ class Ruling(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """reason: a sentence with numbers. measurement: of the cap, baseline: of the windows between."""
+    """reason: a sentence with numbers. measurement: of the cap, baseline: of the windows between, with the errors that
+    they have beside each other. alone: both, with those that they have beside what they show at other times."""
 
     ruling: Ruling
     reason: str
     measurement: Measurement
     baseline: Measurement
+    alone: tuple[Measurement, Measurement]
 
 
-def judge(compared: Comparison, metric: Metric) -> Judgement | None:
-    """What windows of a cap (outer) and of the baseline (inner) say of the cap; `None` while that is open."""
-    if not compared.rounds:
+def judge(windows: Comparison, metric: Metric, fewest: int = 1) -> Judgement | None:
+    """What windows of a cap (outer) and of the baseline (inner) say of the cap; `None` while that is open, and in fewer
+    rounds than so many."""
+    if windows.rounds < max(1, fewest):
         return None
-    cap, last = compared.outer, compared.rounds >= _ROUNDS
-    baseline = scattering_as(compared.inner, cap)
+    (cap, baseline), last = windows.both, windows.rounds >= _ROUNDS
     cost = metric.versus(cap, baseline)
     numbers = f"{metric.name} {cost.value:.4f} ± {cost.stderr:.4f} of the baseline's"
 
     allowed = f"{100 * (metric.max_slowdown or 0):g} % allowed"
 
     def found(ruling: Ruling, reason: str) -> Judgement:
-        return Judgement(ruling=ruling, reason=reason, measurement=cap, baseline=baseline)
+        return Judgement(
+            ruling=ruling, reason=reason, measurement=cap, baseline=baseline, alone=(windows.outer, windows.inner)
+        )
 
     if metric.forbids(cap, baseline):
         return found(Ruling.TOO_SLOW, f"too slow: {_slowdown(cap, baseline)}, {allowed}")
@@ -118,12 +133,23 @@ def judge(compared: Comparison, metric: Metric) -> Judgement | None:
     if not metric.allows(cap, baseline):
         unsure = f"not surely within the slowdown limit: {_slowdown(cap, baseline)}, {allowed}"
         return found(Ruling.TOO_SLOW, unsure) if last else None
-    if cost.value + 2 * cost.stderr < 1 and 2 * slowdown(cap, baseline)[1] <= _KNOWN:
+    time_error = slowdown(cap, baseline)[1]
+    if cost.value + 2 * cost.stderr < 1 and 2 * time_error <= _KNOWN:
         return found(Ruling.BETTER, numbers)
+    # Each second of it is spent at the cap or as without one, so that more rounds lose next to nothing.
+    then = math.sqrt(windows.rounds / _MOST_ROUNDS)  # the share of the errors that is left after the most rounds
+    slack = _UNSURE if windows.rounds < _MOST_ROUNDS / 2 else 1.0
+    hopeful = cost.value + 2 * then * cost.stderr < 1 and 2 * then * time_error <= slack * _KNOWN
+    if not last or (hopeful and windows.rounds < _MOST_ROUNDS):
+        return None
     if cost.value + 2 * cost.stderr < 1:
-        unknown = f"what it costs in time is not known to within {100 * _KNOWN:g} points: {_slowdown(cap, baseline)}"
-        return found(Ruling.NOT_BETTER, unknown) if compared.rounds >= _MOST_ROUNDS else None
-    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers}") if last else None
+        saves = f"{max(cap.cap_w):g} W ({metric.name} {100 * (cost.value - 1):+.0f} ± {100 * cost.stderr:.0f} %)"
+        points, time = 100 * _KNOWN, _slowdown(cap, baseline)
+        return found(
+            Ruling.NOT_BETTER,
+            f"{saves} is not confirmed, as what it costs in time is not known to within {points:g} points: {time}",
+        )
+    return found(Ruling.NOT_BETTER, f"not better beyond its error: {numbers}")
 
 
 def between(usual: ProbeRules, compared: Comparison, baseline: Measurement, metric: Metric) -> ProbeRules:
@@ -173,6 +199,10 @@ class PerGpuComparison(Comparison):
     def __init__(self, common_w: Caps, tried_w: Caps, opening: Measurement, metric: Metric) -> None:
         super().__init__(common_w, tried_w, opening)
         self._metric = metric
+
+    def add(self, window: Measurement) -> None:
+        """Add the window that was asked for; all are as long."""
+        (self._inner if self.inner_next else self._outer).append(window)
 
     @property
     def time(self) -> Cost:

@@ -470,6 +470,7 @@ class Controller:
         search = phase.exploration.search
         self._outset.history, self._outset.seen = search.history, search.seen if why == _ROOM else ()
         self._keeping.tell()
+        self._prober.begin_anew()
         self._out.set(self._out.original_w)
         self._measure_baseline()
 

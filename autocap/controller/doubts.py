@@ -90,6 +90,24 @@ class Doubts:
             self._multiples.add(trial.cap_w)
         return trial, [Withdrawal(cap_w=cap_w, why=since) for cap_w in wrong - sure - {baseline_w}]
 
+    def beside_others(self, trial: Trial) -> tuple[Trial, Sequence[Withdrawal]] | None:
+        """The trial as it counts where other work comes in bursts, and what cannot be right beside it. Such work makes
+        iterations longer and never shorter: of two caps that cannot both be right the slower one was held up. `None`
+        where that one is the baseline, which is to be measured again."""
+        self._suspect = None
+        if trial.measurement is None:
+            return trial, ()
+        found, gone = self._search.at_first(trial.measurement), list[Withdrawal]()
+        for one in self._witnesses:
+            why = impossible(found, one)
+            if why is not None and found.period_s > one.period_s:
+                return failed(trial, f"{why}: other work has held it up"), ()
+            if why is not None and one is self._search.first:
+                return None
+            if why is not None:
+                gone.append(Withdrawal(cap_w=max(one.cap_w), why=f"{why}: other work had held that one up"))
+        return trial, gone
+
     def drop(self) -> None:
         """What was to be measured again is not."""
         self._suspect = None

@@ -12,6 +12,7 @@ from autocap.controller.announcing import Announcer
 from autocap.controller.budget import SlowdownBudget
 from autocap.controller.comparison import (
     WINDOW_ERROR,
+    WINDOW_TIME_ERROR,
     Caps,
     Comparison,
     Judgement,
@@ -37,6 +38,7 @@ from autocap.records import Measurement, Trial, TrialState, same_limits
 _FRESH_S = 90.0  # a trial this old, at its end, says how the cap does now
 _PATIENCE = 2.0  # with a rough baseline: it is measured in any case before a cap is kept
 _CLOSE_S = 240.0  # a window that is to have a small error
+_ROUNDS_BESIDE_OTHERS = 3  # of a confirmation where a burst of other work may take up a window
 _MOST_AGAIN = 3  # a search that a confirmation sends on
 _ALREADY = "the limit found on arrival is already the best"
 _SPENT = "the slowdown that --max-slowdown allows so far is used up"
@@ -363,11 +365,13 @@ class Exploration:
         self._is_cut = False
         trial = result.as_trial(cap_w, self._progress.trouble)
         self._step = None
-        doubt = self._doubts.raised(trial, inferred=self._inferred)
+        bursts = not (self._inferred or self._prober.is_quiet)
+        settled = self._doubts.beside_others(trial) if bursts else None
+        doubt = None if settled is not None else self._doubts.raised(trial, inferred=self._inferred)
         if doubt is not None:
             self._repeat(cap_w, doubt)
             return None
-        trial, gone = self._doubts.settled(trial, inferred=self._inferred)
+        trial, gone = settled or self._doubts.settled(trial, inferred=self._inferred)
         self._revisits.tried()
         self._out.announce(events.TrialEnded(t_s=self._out.now_s, trial=self.search.stated(trial)))
         self._learn(trial)
@@ -491,7 +495,7 @@ class Exploration:
         if result.measurement is None:
             why = f"it could not be confirmed: {self._progress.trouble or result.reason}"
             return self._told.put_back(why, self.search.baseline, unsure=True)
-        if not step.held and not comparison.inner_next:
+        if self._inferred and not step.held and not comparison.inner_next:
             wrong = self._doubts.contradiction(max(comparison.outer_w), result.measurement)
             if wrong is not None:
                 self._out.enter(State.SEARCHING)
@@ -499,18 +503,19 @@ class Exploration:
                     return self._leave_out(max(comparison.outer_w), wrong.why)
                 return None
         comparison.add(result.measurement)
-        found = judge(comparison, self.search.metric)
+        found = judge(comparison, self.search.metric, fewest=1 if self._prober.is_quiet else _ROUNDS_BESIDE_OTHERS)
         if found is None:
             self._measure_next(comparison)
             return None
+        baseline = self._prober.widened(found.alone[1])
         if self._rough:
-            off = self._anchor(found.baseline)
+            off = self._anchor(baseline)
             self._revisits.made(self._out.now_s, None)
             if off:
                 self._out.enter(State.SEARCHING)
                 return self._next_trial()
         else:
-            changed = changed_since(self.search.baseline, found.baseline, _AT_ARRIVAL)
+            changed = changed_since(self.search.baseline, baseline, _AT_ARRIVAL)
             if changed is not None and not self._is_sure_of_change():
                 self._out.enter(State.SEARCHING)
                 self._revisit(max(comparison.outer_w))
@@ -528,12 +533,12 @@ class Exploration:
             if other_w is not None:
                 self._confirm(self._out.every(other_w), held=step.held)
                 return None
-        self.search.rebase(found.baseline)
+        self.search.rebase(baseline)
         match found.ruling:
             case Ruling.BETTER:
                 return self._keep(comparison.outer_w, found, held=step.held)
             case Ruling.NOT_BETTER | Ruling.TOO_SLOW:
-                return self._told.put_back(found.reason, found.baseline, unsure=True)
+                return self._told.put_back(found.reason, baseline, unsure=True)
             case _:
                 assert_never(found.ruling)
 
@@ -545,7 +550,7 @@ class Exploration:
             return False
         if self._config.metric.moving:  # what is best is decided again at each value
             return False
-        self.search.rebase(found.baseline)
+        self.search.rebase(found.alone[1])
         cost = self.search.cost(shown)
         trial = Trial(
             cap_w=cap_w, state=TrialState.COMPLETE, cost=cost.value, cost_stderr=cost.stderr, measurement=shown
@@ -573,7 +578,13 @@ class Exploration:
         """rules: when it ends, instead of those of any window."""
         self._out.set(caps_w)
         rules = rules or self._window_rules
-        self._prober.start(caps_w, self.search.cost, rules, decided=self.search.decided)
+        repeated = isinstance(self._step, Confirming)
+        decided = self._is_timed if repeated else self.search.decided
+        self._prober.start(caps_w, self.search.cost, rules, decided=decided, repeated=repeated)
+
+    def _is_timed(self, seen: Measurement) -> bool:
+        """Whether a window of a confirmation has said what is asked of it, besides the cost."""
+        return self.search.decided(seen) and seen.period_rel_stderr <= WINDOW_TIME_ERROR
 
     @property
     def _window_rules(self) -> ProbeRules:
@@ -592,4 +603,4 @@ class Exploration:
                 )
                 return self._step.begin()
             self._out.warn(hindered)
-        return Keep(caps_w=caps_w, reference=found.measurement)
+        return Keep(caps_w=caps_w, reference=found.alone[0])

@@ -121,8 +121,8 @@ class Following:
         judged, exploration.judged = exploration.judged, None
         self._confirming = None
         if judged is not None and len(set(judged.measurement.cap_w)) == 1:
-            exploration.search.note_closely(judged.measurement)
-            exploration.search.note_closely(judged.baseline)
+            for shown in judged.alone:
+                exploration.search.note_closely(shown)
             self._begun.pop(max(judged.measurement.cap_w), None)
             if judged.ruling is Ruling.BETTER:
                 self._confirmed.add(max(judged.measurement.cap_w))

@@ -3,7 +3,8 @@
 from autocap.controller.outlook import REVISIT_TRIALS
 
 _REVISIT_S = 120.0  # after so long, or so many trials,
-_STILL = 0.01  # and twice that whenever it has not moved by as much
+_STILL = 0.01  # and twice that whenever it has not moved by as much;
+_WANDERS = 0.05  # before each trial where it has moved by more
 
 
 class Revisits:
@@ -27,4 +28,5 @@ class Revisits:
         """The baseline was looked at. moved: by how much of itself it is another one; `None` where it was not seen."""
         self._trials, self._measured_s = 0, now_s
         if moved is not None:
-            self._patience = 2 * self._patience if moved < _STILL else 1.0
+            usual = 1.0 if moved < _WANDERS else 1 / REVISIT_TRIALS
+            self._patience = 2 * self._patience if moved < _STILL else usual

@@ -7,6 +7,7 @@ Analysis, "batch means").
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,28 +75,28 @@ def _covariance(t_s: Floats, energy_j: Floats, iterations: Floats, batches: int)
     deviations = (means / centre[:, None] - 1) * weights
     # The t quantile in place of the normal one keeps "two sigma" at 95 % with so few batches.
     few = counts.size
-    small = few / (few - 1) * _student_factor(few - 1) ** 2
+    small = few / (few - 1) * student_factor(few - 1) ** 2
     result: Floats = deviations @ deviations.T * small
     return result
 
 
-def _student_factor(freedom: int) -> float:
+def student_factor(freedom: float) -> float:
     """Student's two-sided 95.45 % quantile over the normal one, 2 (Cornish–Fisher, Abramowitz and Stegun 26.7.5)."""
     z = 2.0
     g1, g2 = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     return (z + g1 / freedom + g2 / freedom**2) / z
 
 
-def pool(measurements: list[Measurement]) -> Measurement:
+def pool(measurements: Sequence[Measurement], *, scattered: bool = True) -> Measurement:
     """One measurement from several windows at the same cap, each weighted by its iterations; the error that they share
-    stays. Where they scatter by more than their errors, that of the whole is as much larger."""
-    whole = _pooled(measurements)
+    stays. scattered: where they scatter by more than their errors, that of the whole is as much larger."""
+    whole = _pooled(measurements, scattered)
     if any(m.gpu is None for m in measurements):
         return whole
-    return whole.with_gpus(_pooled([m.of_gpus() for m in measurements]))
+    return whole.with_gpus(_pooled([m.of_gpus() for m in measurements], scattered))
 
 
-def _pooled(measurements: list[Measurement]) -> Measurement:
+def _pooled(measurements: Sequence[Measurement], scattered: bool) -> Measurement:
     iterations = sum(m.iterations for m in measurements)
     duration_s = sum(m.duration_s for m in measurements)
     energy_j = sum(m.energy_per_iteration_j * m.iterations for m in measurements)
@@ -108,9 +109,15 @@ def _pooled(measurements: list[Measurement]) -> Measurement:
         var_t += max(0.0, m.period_rel_stderr**2 - own) * time**2
         var_e += max(0.0, m.energy_rel_stderr**2 - own) * energy**2
         covariance += (m.time_energy_corr * m.period_rel_stderr * m.energy_rel_stderr - own) * time * energy
+    few = [min(m.iterations, MIN_BATCHES) - 1 for m in measurements]  # degrees of freedom, at least
+    if min(few) > 0:  # of the whole there are more
+        more = (student_factor(sum(few)) / student_factor(sum(few) / len(few))) ** 2
+        var_t, var_e, covariance = var_t * more, var_e * more, covariance * more
     counts = [m.iterations / iterations for m in measurements]
-    wider_t = max(var_t, scatter([m.period_s for m in measurements], counts) ** 2)
-    wider_e = max(var_e, scatter([m.energy_per_iteration_j for m in measurements], counts) ** 2)
+    wider_t, wider_e = var_t, var_e
+    if scattered:
+        wider_t = max(var_t, scatter([m.period_s for m in measurements], counts) ** 2)
+        wider_e = max(var_e, scatter([m.energy_per_iteration_j for m in measurements], counts) ** 2)
     if var_t > 0 and var_e > 0:
         covariance *= math.sqrt(wider_t / var_t) * math.sqrt(wider_e / var_e)
     errors = BatchErrors.of(wider_t, wider_e, covariance)

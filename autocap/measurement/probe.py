@@ -156,6 +156,11 @@ class Probe:
         """Whether the cap has settled, so that samples count."""
         return self._settled
 
+    @property
+    def burst_s(self) -> float:
+        """The longest stretch that was left out of the window because of other work, seconds; 0 where none was."""
+        return 0.0 if self._window is None else self._window.burst_s
+
     def resume(self) -> None:
         """The caps were put back for a pause of the job, while no sample came, and are set again now: what was measured
         before stays, and nothing counts until they have settled."""

@@ -8,10 +8,12 @@ from autocap.config import TuneConfig
 from autocap.measurement import proxy
 from autocap.measurement.metering import Metered
 from autocap.measurement.probe import Probe, ProbeResult, ProbeRules
+from autocap.measurement.wander import Wander
 from autocap.measurement.window import Window
 from autocap.records import Cost, Measurement, SensorInfo
 
 _SHARPER = 0.5
+_LEAST_S, _TIMES_BURST = 1.0, 2.0  # of a window, and times as long as a burst
 _SHARED_ERROR, _SHARED_S = 0.001, 90.0  # of a baseline that is compared with those of other jobs: of the time, relative
 
 
@@ -31,7 +33,9 @@ class Prober:
         self._metric = config.metric
         # Whatever is held against a limit on slowdown is held against the baseline.
         self._baseline_error = 1.0 if config.metric.max_slowdown is None else _SHARPER
-        self._known: Callable[[Measurement], Measurement] = lambda found: found
+        self._by_proxy: Callable[[Measurement], Measurement] = lambda found: found
+        self._wander = Wander()
+        self._seen: Measurement | None = None  # of the last look at a window, with its own errors
         self._build: Callable[[], Probe] | None = None
         self._probe: Probe | None = None
 
@@ -53,7 +57,7 @@ class Prober:
     def count_by_proxy(self, baseline: Measurement | None) -> None:
         """A proxy stands for the iterations of what is measured from now on, and was there in the baseline; `None`
         where they are counted."""
-        self._known = (lambda found: found) if baseline is None else partial(proxy.beside, baseline)
+        self._by_proxy = (lambda found: found) if baseline is None else partial(proxy.beside, baseline)
 
     def start_baseline(self, caps_w: tuple[float, ...], window: Window | None = None, *, shared: bool = False) -> None:
         """Measure at the limits found on arrival, once the job gets neither faster nor slower. window: what was
@@ -62,8 +66,11 @@ class Prober:
         if shared:
             rules = replace(rules, limit_s=max(rules.limit_s, _SHARED_S))
         decided = _well_timed if shared else _decided
-        self._build = lambda: Probe(caps_w, rules, self._own_cost, decided=decided)
-        self._probe = Probe(caps_w, rules, self._own_cost, window=window, decided=decided)
+
+        def build(window: Window | None = None) -> Probe:
+            return Probe(caps_w, rules, self._own_cost, decided=decided, window=window, known=self._noted)
+
+        self._build, self._probe = build, build(window)
 
     def start(
         self,
@@ -73,18 +80,43 @@ class Prober:
         *,
         hopeless: Callable[[Measurement, Cost], str | None] = lambda measurement, cost: None,
         decided: Callable[[Measurement], bool] = lambda measurement: True,
+        repeated: bool = False,
     ) -> None:
-        """Measure at these caps, watts; the rest as Probe has it."""
-        known = self._known
-        self._build = lambda: Probe(caps_w, rules, cost, hopeless=hopeless, decided=decided, known=known)
+        """Measure at these caps, watts; the rest as Probe has it. repeated: as one of several windows, which show
+        themselves how far they are from each other."""
+        known, by_proxy = self._alone if repeated else self._noted, self._by_proxy
+        self._build = lambda: Probe(
+            caps_w, rules, cost, hopeless=hopeless, decided=decided, known=lambda found: known(by_proxy(found))
+        )
         self._probe = self._build()
 
     def add(self, metered: Metered) -> ProbeResult | None:
         """Take in a sample; the result, once; `None` before, and while nothing is measured."""
         result = None if self._probe is None else self._probe.add(metered)
         if result is not None:
+            self._note(result)
             self.rest()
         return result
+
+    def _note(self, result: ProbeResult) -> None:
+        """See how windows of the same caps agree; none may be shorter from now on than twice the longest burst of other
+        work, as far as its limit allows."""
+        if result.measurement is not None and self._seen is not None:
+            self._wander.add(self._seen)
+        if self._probe is not None:
+            self._wander.disturbed(self._probe.burst_s)
+        least_s = max(_LEAST_S, min(_TIMES_BURST * self._wander.burst_s, self.rules.limit_s / 2))
+        self.rules = replace(self.rules, least_s=least_s)
+
+    def begin_anew(self) -> None:
+        """The job has changed, so that nothing is a repeat of what was measured before."""
+        self._wander.begin_anew()
+        self.rules = replace(self.rules, least_s=_LEAST_S)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no other work on the machine was seen."""
+        return self._wander.is_quiet
 
     def cut(self, why: str) -> ProbeResult | None:
         """End the present measurement with what it has shown so far."""
@@ -110,6 +142,19 @@ class Prober:
     def rest(self) -> None:
         """Measure nothing."""
         self._build = self._probe = None
+
+    def _alone(self, seen: Measurement) -> Measurement:
+        """A window with its own errors."""
+        self._seen = None if seen.is_relative else seen
+        return seen
+
+    def _noted(self, seen: Measurement) -> Measurement:
+        """A window with the errors that it has beside others."""
+        return self.widened(self._alone(seen))
+
+    def widened(self, shown: Measurement) -> Measurement:
+        """What was measured, with errors by how far windows of the same caps are from each other."""
+        return shown if shown.is_relative else self._wander.widened(shown)
 
     def _own_cost(self, found: Measurement) -> Cost:
         return self._metric.cost(found, found)

@@ -12,6 +12,7 @@ from autocap.measurement.clocks import Clocks
 from autocap.measurement.energy import Joules
 from autocap.measurement.metering import Metered
 from autocap.measurement.pauses import far_longer
+from autocap.measurement.stretches import FEWEST, cells, slower
 from autocap.progress import Mark
 from autocap.records import Measurement
 
@@ -40,6 +41,7 @@ class Window:
         self._left_out = 0.0  # iterations
         self._binding = [0, 0]  # readings that said no, yes
         self._clocks = Clocks()
+        self.burst_s = 0.0  # the longest stretch that the last look has left out, as other work made iterations longer
 
     @property
     def iterations(self) -> float:
@@ -161,6 +163,7 @@ class Window:
         t, n = (marks[: self._known] for marks in self.marks())
         start_s, end_s = float(t[0]), float(t[-1])
         t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
+        (t, e, n), self.burst_s = _undisturbed(t, e, n, min_batches)
         if t.size < min_batches + 1 or not (t[-1] > t[0] and e[-1] > e[0]):
             return None
         if len(cut(n, min_batches)) - 1 < max(2, min_batches // 2):  # nearly all lies between two marks: no error shows
@@ -195,3 +198,22 @@ def _without_pauses(t_s: Floats, energy_j: Floats, iterations: Floats) -> tuple[
     goes_on[goes_on] = ~far_longer(np.diff(t_s)[goes_on], np.diff(iterations)[goes_on])
     curves = (t_s, energy_j, iterations)
     return tuple(np.concatenate([[0.0], np.cumsum(np.diff(curve)[goes_on])]) for curve in curves)
+
+
+def _undisturbed(
+    t_s: Floats, energy_j: Floats, iterations: Floats, min_batches: int
+) -> tuple[tuple[Floats, ...], float]:
+    """The same without the stretches in which other work made iterations longer, and how long the longest of these was;
+    as they were where fewer than so many marks would be left."""
+    curves = (t_s, energy_j, iterations)
+    if t_s.size <= FEWEST:
+        return curves, 0.0
+    edges = cut(iterations, cells(iterations))
+    slow = slower(np.diff(t_s[edges]) / np.diff(iterations[edges]))
+    keep = np.repeat(~slow, np.diff(edges))
+    if keep.all() or keep.sum() < min_batches:
+        return curves, 0.0
+    left = tuple(np.concatenate([[0.0], np.cumsum(np.diff(curve)[keep])]) for curve in curves)
+    turns = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]])))
+    lasted_s = t_s[edges][turns[1::2]] - t_s[edges][turns[::2]]
+    return left, float(lasted_s.max())

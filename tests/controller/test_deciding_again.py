@@ -55,7 +55,7 @@ def test_a_baseline_that_was_off_once_does_not_begin_all_anew() -> None:
     burst = WorkloadChange(at=417, until=437, time=1.5, power=0.8)
     job = SimulatedJob(profile=RESNET50, jitter=0.01, bursts=(burst,))
     patient = [("patience", "0")]
-    outcome = tune(job, TuneConfig(metric=ENERGY), "linear", options=patient, seed=1, end_s=420.0, stop_when_held=True)
+    outcome = tune(job, TuneConfig(metric=ENERGY), "linear", options=patient, seed=1, end_s=600.0, stop_when_held=True)
     assert not [text for text in warnings(outcome) if text.startswith("tuning anew")]
     assert outcome.decided is not None
     assert outcome.decided.cap_w == 125.0

@@ -213,7 +213,7 @@ def verdict_of(cap: Measurement, baseline: Measurement, metric: Metric | None = 
 def test_a_clear_saving_is_confirmed_by_three_interleaved_windows() -> None:
     assert verdict_of(measurement(80.0), measurement(100.0)) == (
         True,
-        "energy 0.8000 ± 0.0049 of the baseline's",
+        "energy 0.8000 ± 0.0048 of the baseline's",
         3,
     )
 
@@ -235,7 +235,7 @@ def test_a_cap_that_is_worse_is_refused_at_once() -> None:
 def test_a_cap_that_saves_but_is_too_slow_is_not_kept() -> None:
     metric = Metric(name="energy", max_slowdown=0.05)
     slow, base = measurement(80.0, 0.56), measurement(100.0, 0.5)
-    assert verdict_of(slow, base, metric)[:2] == (False, "too slow: +12.00 ± 0.69 % time, 5 % allowed")
+    assert verdict_of(slow, base, metric)[:2] == (False, "too slow: +12.00 ± 0.67 % time, 5 % allowed")
     nearly = measurement(80.0, 0.5 * 1.049)
     confirmed, reason, _ = verdict_of(nearly, base, metric)
     assert not confirmed

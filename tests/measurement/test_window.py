@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autocap.measurement.batches import batch_errors, pool
+from autocap.measurement.batches import batch_errors, pool, student_factor
 from autocap.measurement.energy import EnergyMeter
 from autocap.measurement.steadiness import SteadinessWatch
 from autocap.measurement.window import Floats, Window
@@ -153,7 +153,8 @@ def test_pooling_weighs_windows_by_their_iterations_and_shrinks_the_error() -> N
     both = pool([a, b])
     assert both.energy_per_iteration_j == pytest.approx(102.25)
     assert both.iterations == 400
-    assert both.period_rel_stderr == pytest.approx(0.01 * np.hypot(0.25, 0.75))
+    more = student_factor(14) / student_factor(7)  # two errors of eight batches each are known better than one
+    assert both.period_rel_stderr == pytest.approx(more * 0.01 * np.hypot(0.25, 0.75))
 
 
 def test_a_pause_between_marks_of_the_same_count_is_left_out() -> None:

@@ -10,7 +10,7 @@ from bench.period.signals import SENSORS, WAVEFORMS, Load, Signal, record, recor
 
 
 @cache
-def heard(waveform: str, sensor: str, slowdown: float, *, period_s: float = 0.9, seed: int = 0) -> Signal:
+def heard(waveform: str, sensor: str, slowdown: float, *, period_s: float = 0.93, seed: int = 0) -> Signal:
     load = Load(
         waveform=WAVEFORMS[waveform],
         period_s=period_s,

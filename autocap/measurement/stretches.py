@@ -1,0 +1,76 @@
+"""Stretches of a window in which iterations took longer than in the rest of it, as other work came and went.
+
+Nothing makes a job faster than it is when left alone, so what it does when left alone is the level that it keeps to
+outside of them. A burst is told from scatter as a changed segment is in circular binary segmentation (Olshen et al.
+2004): of all stretches, that whose mean is farthest above the rest's, in standard errors; then the same in the rest.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.bool_]
+_CELLS = 48  # that a window is looked at in
+_FEWEST = 8  # cells that tell their own scatter, and that are left of a window
+_SURE = 5.0  # standard errors: the largest of a thousand stretches that scatter alone comes to 4
+_LONGER = 0.06  # in ln: less is how a machine drifts
+FEWEST = 2 * _FEWEST  # of which anything is told
+_LEAST_LEFT = 0.35  # of the cells
+_MOST = 8  # stretches of a window
+_NORMAL = 1.4826  # standard deviations a median absolute deviation
+
+
+def slower(times: Floats) -> Places:
+    """Which of several spans of about as many iterations each, in their order, lie in such a stretch, shape (n,).
+
+    times: per iteration, seconds, shape (n,). None where too few are left to tell what is usual, or where longer and
+    shorter ones follow each other without stretches of either.
+    """
+    log = np.log(times)
+    left_out = np.zeros(log.size, dtype=np.bool_)
+    for _ in range(_MOST):
+        found = _slowest(log[~left_out])
+        if found is None:
+            return left_out
+        places = np.flatnonzero(~left_out)[found]
+        left_out[places] = True
+    return left_out
+
+
+def cells(iterations: Floats) -> int:
+    """How many spans a window of so many marks is to be looked at in; shape (marks,), cumulative."""
+    return min(_CELLS, iterations.size - 1)
+
+
+def _slowest(log: Floats) -> slice | None:
+    """The stretch that is surely slower than the rest, by most standard errors; `None` where there is none."""
+    count = log.size
+    if count < FEWEST:
+        return None
+    spread = _scatter(log)
+    sums = np.concatenate([[0.0], np.cumsum(log)])
+    first, last = np.triu_indices(count + 1, 1)
+    length = last - first
+    fits = (length <= (1 - _LEAST_LEFT) * count) & (count - length >= _FEWEST)
+    first, last, length = first[fits], last[fits], length[fits]
+    within = (sums[last] - sums[first]) / length
+    rest = (sums[-1] - sums[last] + sums[first]) / (count - length)
+    beyond = within - rest
+    sigmas = beyond / (spread * np.sqrt(1 / length + 1 / (count - length)))
+    best = int(np.argmax(np.where(beyond > _LONGER, sigmas, -np.inf)))
+    if beyond[best] <= _LONGER or sigmas[best] < _SURE:
+        return None
+    return slice(int(first[best]), int(last[best]))
+
+
+def _scatter(log: Floats) -> float:
+    """Standard deviation of a span, by how neighbours differ, which bursts hardly change; of longer spans if that is
+    more, as what one iteration takes may go with what the one before took."""
+    found = []
+    for length in (1, 2, 3):
+        spans = log[: log.size // length * length].reshape(-1, length).mean(axis=1)
+        if spans.size < _FEWEST:
+            break
+        apart = np.abs(np.diff(spans))
+        found.append(_NORMAL * float(np.median(apart)) / np.sqrt(2) * np.sqrt(length))
+    return max(*found, 1e-6) if found else np.inf
