@@ -14,6 +14,7 @@ from autocap.clock import VirtualClock
 from autocap.controller.holding import Hold
 from autocap.controller.pace import Pace
 from autocap.devices.model import profiles
+from autocap.devices.model.profiles import Profile
 from autocap.devices.model.sensor import PRESETS, SensorModel
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, SimulatedNode
 from autocap.devices.simulated.job import DEEP, SHALLOW, Episode, Phase, WorkloadChange
@@ -61,14 +62,15 @@ class Case:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """followed: that it was counted when the change came, or to the end. noticed_s: after it, `None` for never. core:
-    share of it that following takes; hz: samples a second. off: iterations counted beyond the true ones, over these.
-    alarms: reasons to tune anew without a change."""
+    share of it that following takes; hz: samples a second. times: iterations in one that is counted; off: counted
+    beyond the true ones, over these. alarms: reasons to tune anew without a change."""
 
     case: Case
     followed: bool
     noticed_s: float | None
     core: float
     hz: float
+    times: int
     off: float
     alarms: int
 
@@ -119,6 +121,7 @@ def run(case: Case) -> Outcome:
     else:
         end_s = looked_s + 3600 * case.hours
     seen = _Seen(case, job.changes_s, time_s)
+    before, times = list[Mark](), 0
     spent_s, samples, first, last, alarms, followed = 0.0, 0, None, None, 0, False
     while clock.now() < end_s and seen.noticed_s is None:
         held = hold is not None and hold.is_calm
@@ -128,8 +131,7 @@ def run(case: Case) -> Outcome:
         now_s = clock.now()
         if hold is None and now_s >= hold_s:
             job.set_cap(cap_w)
-            reference = certain((cap_w,), time_s, time_s * float(job.profile.power_w(cap_w)))
-            hold = Hold(reference, now_s, retune="auto", settle_s=30.0)
+            hold = _holding(job.profile, cap_w, time_s, now_s)
         sample = job.sample()
         pace.take(sample)
         begun_s = time.process_time()
@@ -137,13 +139,18 @@ def run(case: Case) -> Outcome:
         taken_s = time.process_time() - begun_s
         metered = metering.meter(sample, marks, progress.kind, (cap_w,))
         anew = None if hold is None else hold.why_anew(metered, progress.changed)
+        if hold is not None and now_s < looked_s:
+            before += marks
+        elif hold is not None and times == 0:
+            times = _multiple(job, before)
+            hold = _holding(job.profile, cap_w, times * time_s, now_s)
         if looked_s <= now_s < job.changes_s:
             spent_s, samples = spent_s + taken_s, samples + 1
             alarms += anew is not None
             followed = progress.trouble is None
             first, last = first or (marks[0] if marks else None), marks[-1] if marks else last
             if anew is not None:
-                hold = Hold(reference, now_s, retune="auto", settle_s=30.0)
+                hold = _holding(job.profile, cap_w, times * time_s, now_s)
         elif now_s >= job.changes_s:
             seen.see(now_s, marks, progress.trouble, anew)
     looked_for_s = min(clock.now(), job.changes_s) - looked_s
@@ -153,9 +160,23 @@ def run(case: Case) -> Outcome:
         noticed_s=seen.noticed_s,
         core=spent_s / looked_for_s,
         hz=samples / looked_for_s,
-        off=_off(job, first, last),
+        times=times,
+        off=times * (1.0 + _off(job, first, last)) - 1.0,
         alarms=alarms,
     )
+
+
+def _holding(profile: Profile, cap_w: float, period_s: float, now_s: float) -> Hold:
+    reference = certain((cap_w,), period_s, period_s * float(profile.power_w(cap_w)))
+    return Hold(reference, now_s, retune="auto", settle_s=30.0)
+
+
+def _multiple(job: _Job, marks: Sequence[Mark]) -> int:
+    """How many iterations one that is counted is; the same at each cap, so that any up to four will do."""
+    if len(marks) < 2 or marks[-1].iterations <= marks[0].iterations:
+        return 1
+    true = job.true_iterations(marks[0].t_s, marks[-1].t_s)
+    return min(4, max(1, round(true / (marks[-1].iterations - marks[0].iterations))))
 
 
 def _off(job: _Job, first: Mark | None, last: Mark | None) -> float:
@@ -266,14 +287,14 @@ def held_table(outcomes: Iterable[Outcome]) -> list[str]:
     """A line per sensor and period."""
     lines = [
         "A cap is held under a job that does not change: what following its period takes, and what it counts",
-        f"{'sensor':14}{'period s':>9}{'disturbed':>11}{'% of a core':>13}{'samples/s':>11}{'count off %':>13}"
+        f"{'sensor':14}{'period s':>9}{'disturbed':>11}{'% of a core':>13}{'samples/s':>11}{'of':>5}{'count off %':>13}"
         f"{'alarms':>8}",
     ]
     for one in outcomes:
-        cells = f"{100 * one.core:>13.3f}{one.hz:>11.1f}{100 * one.off:>13.2f}{one.alarms:>8}"
+        cells = f"{100 * one.core:>13.3f}{one.hz:>11.1f}{one.times:>4}x{100 * one.off:>13.2f}{one.alarms:>8}"
         lines.append(
             f"{one.case.sensor:14}{one.case.period_s:>9g}{'yes' if one.case.disturbed else 'no':>11}"
-            + (cells if one.followed else f"{'not followed':>24}" + cells[-24:])
+            + (cells if one.followed else f"{'not followed':>24}" + cells[24:])
         )
     return lines
 
