@@ -102,7 +102,8 @@ def _pooled(measurements: Sequence[Measurement], scattered: bool) -> Measurement
     energy_j = sum(m.energy_per_iteration_j * m.iterations for m in measurements)
     proxies = [m.proxy_rel_stderr for m in measurements if m.proxy_rel_stderr is not None]
     shared = max(proxies, default=None)
-    var_t = var_e = covariance = (shared or 0.0) ** 2
+    common = (shared or 0.0) ** 2
+    var_t = var_e = covariance = 0.0
     for m in measurements:
         time, energy = m.duration_s / duration_s, m.energy_per_iteration_j * m.iterations / energy_j
         own = (m.proxy_rel_stderr or 0.0) ** 2  # in each of the three
@@ -113,6 +114,7 @@ def _pooled(measurements: Sequence[Measurement], scattered: bool) -> Measurement
     if min(few) > 0:  # of the whole there are more
         more = (student_factor(sum(few)) / student_factor(sum(few) / len(few))) ** 2
         var_t, var_e, covariance = var_t * more, var_e * more, covariance * more
+    var_t, var_e, covariance = var_t + common, var_e + common, covariance + common
     counts = [m.iterations / iterations for m in measurements]
     wider_t, wider_e = var_t, var_e
     if scattered:

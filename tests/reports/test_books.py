@@ -161,13 +161,13 @@ def test_a_job_that_is_counted_anew_is_booked_from_then_on() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A job of some 18 minutes in virtual time, whose price falls to a tenth in the middle."""
+    """A job of some 21 minutes in virtual time, whose price falls to a tenth in the middle."""
     quote = Quote(kind=PRICE, values=((0.0, 0.2), (400.0, 0.02)), until_s=1e5)
     return record(
         tmp_path_factory.mktemp("followed") / "run",
         metric=Metric(name="cost", hour_price=0.02, moving=True),
         quotes=[(0.0, PRICE, quote), (400.5, PRICE, quote)],
-        iterations=2000,
+        iterations=2400,
     )
 
 

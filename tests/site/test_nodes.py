@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autocap.cluster.protocol import Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
+from autocap.cluster.protocol import VERSION, Deed, Do, Done, Failed, Found, Hello, Lost, Message, Note
 from autocap.cluster.sharing import Share
 from autocap.guardian import Restored
 from autocap.records import SensorInfo
@@ -75,7 +75,7 @@ class World:
 
 
 def hello() -> Hello:
-    return Hello(version=1, autocap_version=__version__, node="", pid=1, boot_id="", clock_id="")
+    return Hello(version=VERSION, autocap_version=__version__, node="", pid=1, boot_id="", clock_id="")
 
 
 def found() -> Found:
