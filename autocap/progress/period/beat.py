@@ -103,7 +103,7 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         return Beat.POSSIBLE
     windows_s, off = _windows(seeing, update_s)
     in_time = view is not None and view.is_in_time(period_s, windows_s[0], windows_s[-1])
-    proven = known
+    proven = True
     for order in (1, *fit.parts(_HOLDS)):
         cycle_s = period_s / order
         loads_hz = _loads_behind(cycle_s, update_s)
@@ -123,7 +123,7 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
             passes = follows or not _unlike(fit, series, order, cycle_s, update_s)
         if passes and not in_time:
             return Beat.POSSIBLE
-        proven = proven and not passes
+        proven = proven and known and not passes
     return Beat.EXCLUDED if proven else Beat.UNLIKELY
 
 
