@@ -18,7 +18,8 @@ look at the same moments: what is left out by that alone is unlikely to be a bea
 Where a cycle takes nearly a whole number of updates, the readings show few of its phases, and nothing of what lies
 between: no edge there proves anything, and a load of which several cycles take so many updates would look the same.
 
-Where no load is left, the period is proven to be the job's own. Where the window is not known, all that sensors have
+Where no load is left, the period is proven to be the job's own; where what a reading averages over is not known, only
+if the counter sees it at the same time as well. Where the window is not known, all that sensors have
 been seen to have are tried, and what is left out then is unlikely to be a beat, and no more. So is what `_unlike` says
 of smeared readings: it weighs how much the phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`),
 and never exclude one.
@@ -103,7 +104,7 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
         return Beat.POSSIBLE
     windows_s, off = _windows(seeing, update_s)
     in_time = view is not None and view.is_in_time(period_s, windows_s[0], windows_s[-1])
-    proven = True
+    proven = known or in_time
     for order in (1, *fit.parts(_HOLDS)):
         cycle_s = period_s / order
         loads_hz = _loads_behind(cycle_s, update_s)
