@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="acc-") as folder:
         os.environ[COST_VARIABLE] = str(Path(folder, "cost"))  # which the nodes' processes get
-        options = argparse.Namespace(**vars(args), nodes=args.agents, spread=0.03, profile=_PROFILE)
+        options = argparse.Namespace(**vars(args), nodes=args.agents, spread=0.03, helper=False, profile=_PROFILE)
         cluster = up.cluster_of(options, Path(folder, "c"))
         with up.started(cluster), runs.allocation(cluster) as allocated:
             for board in cluster.boards:

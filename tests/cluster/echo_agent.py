@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from autocap.cluster.protocol import Deed, Do, Done, FromAgent, Heard, Hello, Word, addressed, line_of
+from autocap.cluster.protocol import VERSION, Deed, Do, Done, FromAgent, Heard, Hello, Word, addressed, line_of
 
 SILENCE_S = 2.0
 
@@ -41,7 +41,7 @@ def main() -> None:
     number = own_number()
     signal.signal(signal.SIGTERM, lambda *_: leave(number, "told to"))
     node = os.environ.get("SLURMD_NODENAME", os.environ.get("RAY_NODE_ID", ""))
-    say(Hello(version=1, autocap_version="", node=node, pid=os.getpid(), boot_id="", clock_id=""))
+    say(Hello(version=VERSION, autocap_version="", node=node, pid=os.getpid(), boot_id="", clock_id=""))
     held = b""
     while True:
         if not select.select([0], [], [], SILENCE_S)[0]:
