@@ -10,8 +10,10 @@ value; but caps are ranked anew at once, and where the new value wants another c
 what it has when it is wanted again. What comes of it is ranked once more, by the value that then holds.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol, assert_never
 
 from autocap import events
@@ -29,6 +31,8 @@ from autocap.records import Measurement, same_limits
 
 _LEAST_S = 60.0  # an interval, where nobody knows when it ends
 _LEAST_WEIGHT = 1e-3  # of time, in the metric
+_LONG_S = 900.0  # an interval in which a trial costs a hundredth or two
+_WIDEST = 1.1  # two caps that were tried, over each other, with nothing in between
 _PER_GPU = "caps per GPU are held, which do not follow what electricity costs"
 
 
@@ -69,6 +73,7 @@ class Following:
         self._confirmed_s: float | None = None  # the last one in which a cap was confirmed, or was to be
         self._confirming: Confirm | None = None
         self._begun: dict[float, Comparison] = {}  # confirmations that stopped half-way, by cap
+        self._between_s: float | None = None  # the last one in which a cap amid others was tried
         self._held_w: Caps = ()  # as was told last
         self._now_by: Metric | None = None  # how caps are ranked in the interval that was looked at last
         self._confirmed: set[float] = set()  # caps that were better than the baseline at some value
@@ -243,10 +248,27 @@ class Following:
         weight = terms.energy / max(abs(terms.time), _LEAST_WEIGHT)
         low, high = self._asked_at or (weight, weight)
         if self._asked_at is not None and low <= weight <= high:
-            return None
+            return self._between(search)
         self._asked_at = min(low, weight), max(high, weight)
         cap_w = search.ask()
-        return None if cap_w is None else TryOut(cap_w=cap_w)
+        return self._between(search) if cap_w is None else TryOut(cap_w=cap_w)
+
+    def _between(self, search: Search) -> TryOut | None:
+        """A cap amid the widest span of which nothing was tried: what a curve does there nobody has seen, and a second
+        valley hides behind what lies before it. One in an interval, where that is long beside a trial."""
+        quotes = self._followed
+        if quotes is None or _same(quotes.from_s, self._between_s) or quotes.until_s - self._out.now_s < _LONG_S:
+            return None
+        tried_w = sorted({trial.cap_w for trial in search.history} | {search.grid[-1]})
+        low_w, high_w = max(pairwise([search.grid[0], *tried_w]), key=lambda span: span[1] / span[0])
+        if high_w / low_w <= _WIDEST:
+            return None
+        inner = [cap_w for cap_w in search.grid if low_w < cap_w < high_w]
+        middle_w = math.sqrt(low_w * high_w)
+        if not inner:
+            return None
+        self._between_s = quotes.from_s
+        return TryOut(cap_w=min(inner, key=lambda cap_w: abs(cap_w - middle_w)))
 
     def _until_s(self, quotes: Quotes) -> float:
         return max(quotes.until_s, self._out.now_s + _LEAST_S)

@@ -1,7 +1,8 @@
 """`python -m bench prices`: caps that follow what electricity costs, against the best constant cap.
 
 bound: what following could save at most where the curve is known, in seconds. swing: days on which the price goes up
-and down, each like the other; year: a made-up year of hourly prices, or those of a file. Both are the policy
+and down, each like the other; valleys: the same on curves that are slower around their best constant cap, so that they
+have two valleys; year: a made-up year of hourly prices, or those of a file. These are the policy
 alone on the twelve published curves, with a real search, and every measurement with its error. live: the same days for
 the whole controller, sensors and samples included, in virtual time.
 """
@@ -14,12 +15,13 @@ from pathlib import Path
 from autocap.devices.model.profiles import Profile
 from autocap.errors import AutocapError
 from bench.prices.live import live
-from bench.prices.policy import Job, reference
+from bench.prices.policy import Curve, Job, reference
+from bench.prices.valleys import TwoValleys
 from bench.prices.values import described, from_file, swinging, year
 from bench.simulation.jobs import seed_profiles
 
 _MEAN = 0.3  # money per kWh
-_DAYS = {"bound": 2, "swing": 30, "year": 365, "live": 2}
+_DAYS = {"bound": 2, "swing": 30, "valleys": 30, "year": 365, "live": 2}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,7 +46,10 @@ def main(argv: Sequence[str]) -> int:
             print(described(values[: 24 * days]))
             lines = table(profiles, values[: 24 * days], hour_price, 1, args.seed_base)
         else:
-            lines = table(profiles, swinging(days, args.swing / 100, _MEAN), hour_price, args.seeds, args.seed_base)
+            curves: list[Curve] = list(profiles)
+            if args.part == "valleys":
+                curves = [_two_valleys(profile, hour_price) for profile in profiles]
+            lines = table(curves, swinging(days, args.swing / 100, _MEAN), hour_price, args.seeds, args.seed_base)
         for line in lines:
             print(line, flush=True)
     return 0
@@ -67,7 +72,7 @@ HEADING = (
 
 
 def table(
-    profiles: Sequence[Profile], values: Sequence[float], hour_price: float, seeds: int, base: int
+    profiles: Sequence[Curve], values: Sequence[float], hour_price: float, seeds: int, base: int
 ) -> Iterator[str]:
     """A line for each curve; of seeds the mean, and in brackets the worst."""
     yield HEADING
@@ -87,6 +92,11 @@ def table(
             gains,
             f"{moves / seeds / (len(values) / 24):.1f} | {most}",
         )
+
+
+def _two_valleys(profile: Profile, hour_price: float) -> TwoValleys:
+    """Slower around what would be its best constant cap."""
+    return TwoValleys(profile, reference(Job(profile, hour_price, 0), swinging(2, 0.5, _MEAN)).cap_w)
 
 
 def saved_pct(cost: float, over: float) -> float:

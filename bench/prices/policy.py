@@ -26,6 +26,7 @@ from autocap.records import Measurement, Trial, TrialState
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
 from autocap.strategies.grid import CapGrid
+from bench.prices.valleys import TwoValleys
 from bench.prices.values import HOUR_S, Floats, known
 
 _STEP_W = 5.0
@@ -50,10 +51,13 @@ class Book:
         return self.money / self.iterations
 
 
+Curve = Profile | TwoValleys
+
+
 class Job:
     """One job on a card whose curve nobody knows but this. hour_price: money per hour."""
 
-    def __init__(self, profile: Profile, hour_price: float, seed: int) -> None:
+    def __init__(self, profile: Curve, hour_price: float, seed: int) -> None:
         low_w, high_w = profile.cap_range.min_w, profile.cap_range.default_w
         self.grid = CapGrid([*np.arange(low_w, high_w, _STEP_W).tolist(), high_w])
         caps_w = np.array(self.grid)

@@ -15,6 +15,9 @@ from autocap.events import State
 from autocap.metrics import NO_RATES, Metric
 from autocap.prices.quote import CARBON, PRICE, Quote
 from autocap.reports.summary.books import books
+from bench.prices.policy import Job, reference
+from bench.prices.valleys import TwoValleys
+from bench.prices.values import swinging
 from bench.simulation.jobs import Outcome, tune
 from tests.controller.test_ceiling import controller
 from tests.controller.test_controller import states, warnings
@@ -184,6 +187,13 @@ def test_a_confirmation_stops_where_the_value_wants_another_cap_and_goes_on_with
     confirming = [one for one in of(day, events.StateEntered) if one.state is State.CONFIRMING]
     assert held_w(day, at_s + 1.0) == FOUND_W, "energy that is paid for is not saved"
     assert all(not at_s < one.t_s < at_s + INTERVAL_S for one in confirming)
+
+
+def test_a_second_valley_of_the_curve_is_found_by_a_look_at_what_nobody_has_tried() -> None:
+    values = swinging(4, 0.5)
+    job = Job(TwoValleys(profiles.load("tesla-v100/resnet152"), 210.0), 0.1, 30)
+    could, spent = reference(job, values), job.follow(values).per_iteration
+    assert could.constant - spent > 0.8 * (could.constant - could.perfect)
 
 
 def test_quotes_are_taken_in_any_state() -> None:
