@@ -1,5 +1,6 @@
 """A powercap tree in a folder, as the kernel's RAPL drivers show it, for whoever is given its root."""
 
+import time
 from pathlib import Path
 
 RANGE_UJ = 262_143_328_850  # of a desktop's counter: 22 minutes at 200 W
@@ -57,7 +58,9 @@ class RaplTree:
             opened.write(f"{value!s:<20}\n")
 
     def number(self, zone: str, file: str) -> int:
-        return int((self.top / zone / file).read_text() or self.number(zone, file))  # another process is writing it
+        while not (text := (self.top / zone / file).read_text()):  # another process is writing it
+            time.sleep(0.001)
+        return int(text)
 
     def use(self, zone: str, energy_j: float) -> None:
         """Let a counter move on by so many joules, across its end."""
