@@ -10,6 +10,7 @@ import math
 from collections import deque
 from dataclasses import replace
 
+from autocap.measurement.batches import BatchErrors
 from autocap.records import Measurement
 
 _BEFORE = 2  # windows of the same caps
@@ -91,11 +92,11 @@ def _squares(window: Measurement) -> tuple[float, float, float]:
 
 def _wider(window: Measurement, time: float, energy: float, covariance: float) -> Measurement:
     own_t, own_e, own = _squares(window)
-    time, energy, both = own_t + time, own_e + energy, own + covariance
+    errors = BatchErrors.of(own_t + time, own_e + energy, own + covariance)
     return replace(
         window,
-        period_rel_stderr=math.sqrt(time),
-        energy_rel_stderr=math.sqrt(energy),
-        power_rel_stderr=math.sqrt(max(0.0, time + energy - 2 * both)),
-        time_energy_corr=max(-1.0, min(1.0, both / math.sqrt(time * energy))) if time > 0 and energy > 0 else 0.0,
+        period_rel_stderr=errors.time,
+        energy_rel_stderr=errors.energy,
+        power_rel_stderr=errors.power,
+        time_energy_corr=errors.correlation,
     )

@@ -14,7 +14,7 @@ import pytest
 from autocap.cluster.protocol import Deed, Do, Failed, Heard, Hello, JobEnded, Word, line_of, said
 from autocap.cluster.rows import Rows
 from tests.cluster.agent_stand import Controller, Node
-from tests.doubles.waiting import eventually as until
+from tests.doubles.waiting import eventually
 
 WAIT_S = 60.0  # under load
 
@@ -39,13 +39,13 @@ class Stage:
         node.play()
         controller = self.controller(node)
         controller.begin()
-        until(lambda: controller.found, WAIT_S)
+        eventually(lambda: controller.found, WAIT_S)
 
         def is_done() -> object:
             controller.set(1)
             return controller.done(1)
 
-        until(is_done, WAIT_S)
+        eventually(is_done, WAIT_S)
         assert node.is_capped
         return node, controller
 
@@ -69,11 +69,11 @@ def test_an_agent_finds_measures_sets_and_says_what_it_put_back(stage: Stage) ->
     found = controller.found
     assert found is not None
     assert found.original_w == (250.123, 249.001)
-    until(lambda: sum(len(each.rows) for each in controller.said if isinstance(each, Rows)) >= 20, WAIT_S)
+    eventually(lambda: sum(len(each.rows) for each in controller.said if isinstance(each, Rows)) >= 20, WAIT_S)
     firsts = [(each.first, len(each.rows)) for each in controller.said if isinstance(each, Rows)]
     assert all(first + many == after for (first, many), (after, _) in pairwise(firsts))
     controller.tell(Do(number=2, what=Deed.END))
-    until(lambda: controller.done(2), WAIT_S)
+    eventually(lambda: controller.done(2), WAIT_S)
     done = controller.done(2)
     assert done is not None
     assert done.fault is None
@@ -101,16 +101,16 @@ def test_the_end_of_its_input_puts_back_and_ends(stage: Stage) -> None:
 def test_a_killed_agent_is_put_back_by_its_watchdog(stage: Stage) -> None:
     node, controller = stage.capped()
     controller.agent.kill()
-    until(lambda: node.is_back, WAIT_S)
+    eventually(lambda: node.is_back, WAIT_S)
 
 
 def test_a_stopped_agent_is_put_back_and_sets_again_once_it_goes_on_until_sigint(stage: Stage) -> None:
     node, controller = stage.capped()
     controller.agent.send_signal(signal.SIGSTOP)
-    until(lambda: node.is_back, WAIT_S)
+    eventually(lambda: node.is_back, WAIT_S)
     controller.agent.send_signal(signal.SIGCONT)
-    until(lambda: any(isinstance(each, Heard) and each.put_backs for each in controller.said), WAIT_S)
-    until(lambda: controller.caps(node), WAIT_S)
+    eventually(lambda: any(isinstance(each, Heard) and each.put_backs for each in controller.said), WAIT_S)
+    eventually(lambda: controller.caps(node), WAIT_S)
     ends_by(signal.SIGINT, node, controller)
 
 
@@ -118,11 +118,11 @@ def test_silence_puts_back_words_that_return_let_caps_be_set_again_and_a_long_on
     node, controller = stage.capped()
     for _ in range(2):
         controller.silent.set()
-        until(lambda: node.is_back, WAIT_S)
+        eventually(lambda: node.is_back, WAIT_S)
         before = [each.put_backs for each in controller.said if isinstance(each, Heard)][-1]
         controller.silent.clear()
-        until(lambda: any(isinstance(each, Heard) and each.put_backs > before for each in controller.said), WAIT_S)  # noqa: B023
-        until(lambda: controller.caps(node), WAIT_S)
+        eventually(lambda: any(isinstance(each, Heard) and each.put_backs > before for each in controller.said), WAIT_S)  # noqa: B023
+        eventually(lambda: controller.caps(node), WAIT_S)
     controller.silent.set()
     assert controller.agent.wait(WAIT_S) == 0
     assert node.is_back
@@ -133,15 +133,15 @@ def test_the_jobs_end_puts_back_and_is_told(stage: Stage) -> None:
     job = node.play()
     controller = stage.controller(node)
     controller.begin()
-    until(lambda: controller.found, WAIT_S)
+    eventually(lambda: controller.found, WAIT_S)
     controller.set(1)
-    until(lambda: controller.done(1), WAIT_S)
+    eventually(lambda: controller.done(1), WAIT_S)
     job.kill()
     job.wait()
-    until(lambda: any(isinstance(each, JobEnded) for each in controller.said), WAIT_S)
+    eventually(lambda: any(isinstance(each, JobEnded) for each in controller.said), WAIT_S)
     assert node.is_back
     controller.set(2)
-    until(lambda: controller.done(2), WAIT_S)
+    eventually(lambda: controller.done(2), WAIT_S)
     done = controller.done(2)
     assert done is not None
     assert done.why is not None
@@ -156,10 +156,10 @@ def test_one_who_does_not_read_keeps_nothing_from_being_put_back(stage: Stage) -
     node.play()
     stage.controllers.append(controller := Controller(node.agent(), listens=False))
     controller.begin()
-    until(lambda: controller.caps(node), WAIT_S)  # once there is something to set
-    until(lambda: controller.is_full, WAIT_S)
+    eventually(lambda: controller.caps(node), WAIT_S)  # once there is something to set
+    eventually(lambda: controller.is_full, WAIT_S)
     controller.silent.set()
-    until(lambda: node.is_back, WAIT_S)
+    eventually(lambda: node.is_back, WAIT_S)
     assert controller.agent.wait(WAIT_S) == 0
 
 
@@ -172,13 +172,13 @@ def test_garbage_changes_nothing_and_sigterm_ends_it(stage: Stage) -> None:
     ):
         controller.raw(line)
     controller.tell(Do(number=3, what=Deed.SET, caps_w=(1.0, 2.0)))
-    until(lambda: controller.done(3), WAIT_S)
+    eventually(lambda: controller.done(3), WAIT_S)
     done = controller.done(3)
     assert done is not None
     assert done.why is not None
     assert "below the 100 W minimum" in done.why
     controller.set(4)
-    until(lambda: controller.done(4), WAIT_S)
+    eventually(lambda: controller.done(4), WAIT_S)
     assert not any(isinstance(each, Failed) for each in controller.said)
     ends_by(signal.SIGTERM, node, controller)
 
@@ -190,12 +190,12 @@ def test_agents_that_share_a_machine_and_a_map_count_their_own_processes(stage: 
     nodes[0].play()  # before there is a map
     for controller in (first, second):
         controller.begin(step_map)
-    until(lambda: first.count > 0, WAIT_S)
+    eventually(lambda: first.count > 0, WAIT_S)
     assert second.found is None
     nodes[1].play()
-    until(lambda: second.count > 0, WAIT_S)
+    eventually(lambda: second.count > 0, WAIT_S)
     before = first.count
-    until(lambda: first.count > before, WAIT_S)
+    eventually(lambda: first.count > before, WAIT_S)
     assert second.count < first.count
     for controller in (first, second):
         controller.hang_up()

@@ -18,11 +18,10 @@ look at the same moments: what is left out by that alone is unlikely to be a bea
 Where a cycle takes nearly a whole number of updates, the readings show few of its phases, and nothing of what lies
 between: no edge there proves anything, and a load of which several cycles take so many updates would look the same.
 
-Where no load is left, the period is proven to be the job's own; where what a reading averages over is not known, only
-if the counter sees it at the same time as well. Where the window is not known, all that sensors have
-been seen to have are tried, and what is left out then is unlikely to be a beat, and no more. So is what `_unlike` says
-of smeared readings: it weighs how much the phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`),
-and never exclude one.
+Where no load is left, the period is proven to be the job's own. Where the window is not known, that takes a counter
+that sees it at the same time as well; all windows that sensors have been seen to have are tried, and what is left out
+by these is unlikely to be a beat, and no more. So is what `_unlike` says of smeared readings: it weighs how much the
+phase walks and how sharp edges are. Stamps may show a beat (`stamps.py`), and never exclude one.
 """
 
 import math
@@ -51,9 +50,9 @@ _WINDOW_OFF, _AS_LONG, _UPDATE_OFF = 0.05, 0.03, 0.01
 _UNKNOWN = np.geomspace(0.2, 1.1, 12)  # windows, in updates, that sensors have been seen to have
 _BETWEEN_UNKNOWN = 0.08
 _FINEST, _THROUGH = 40, 0.45  # harmonics, at most, and readings for each that is told apart
-# Of cycles that may take a whole number of readings together: what each of them takes more or less, of the walk of its
-# phase, for all phases to be seen; and how often the readings must pass from one phase to the next meanwhile.
-_TOGETHER, _WALKS, _PASSES = (1,), 0.3, 2.0
+# Where a cycle takes nearly a whole number of readings: how much more or less it takes, of the walk of its phase, for
+# all phases to be seen; and how often the readings must pass from one phase to the next meanwhile.
+_WALKS, _PASSES = 0.3, 2.0
 _OVERSHOOT = 1.18  # by how much the first few harmonics of what keeps within bounds may leave them (Gibbs)
 # For a sensor that is not known. Set on simulated sensors and jobs like real ones, and on the logs of real cards.
 _LEAST_SWING = 0.09
@@ -173,14 +172,13 @@ def strongest(fit: Fit) -> int:
 
 
 def told_apart(fit: Fit, series: Series) -> int:
-    """How many harmonics the readings tell apart. Where some cycles take a whole number of readings, all of these see
-    the same few phases, or drift through them no faster than the phase walks: what lies between them is not seen."""
+    """How many harmonics the readings tell apart. Where a cycle takes a whole number of readings, all of these see the
+    same few phases, or drift through them no faster than the phase walks: what lies between them is not seen."""
     readings, most = fit.period_s / series.step_s, len(fit.coefficients)
-    for cycles in _TOGETHER:
-        phases = round(cycles * readings)
-        drift = abs(readings - phases / cycles)  # from one cycle to the next, in readings
-        if drift < max(_WALKS * fit.walk * readings, _PASSES / cycles / float(fit.u[-1])):
-            return min(most, max(1, (phases - 1) // 2))
+    phases = round(readings)
+    drift = abs(readings - phases)  # from one cycle to the next, in readings
+    if drift < max(_WALKS * fit.walk * readings, _PASSES / float(fit.u[-1])):
+        return min(most, max(1, (phases - 1) // 2))
     return most
 
 
