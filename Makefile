@@ -49,7 +49,10 @@ ENGINE := slurm
 IN_slurm := salloc --quiet -N4 -n4
 JOB_slurm := srun -N4 -n4 --cpu-bind=none python -m bench.cluster.job
 JOB_ray := python -m bench.cluster.ray_job
+NEEDS_ray := ray
 demo-cluster: venv
+	@$(if $(NEEDS_$(ENGINE)),$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	    -e '.[$(NEEDS_$(ENGINE))]')
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH"; folder=$$(mktemp -d)/c; \
 	trap 'python -m bench cluster down --dir $$folder; rmdir $${folder%/c}' EXIT; trap 'exit 1' INT TERM; set -ex; \
 	python -m bench cluster up --nodes 4 --engine $(ENGINE) --profile quadro-rtx-6000/alexnet --dir $$folder; \

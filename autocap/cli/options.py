@@ -86,10 +86,15 @@ def attach_config(args: argparse.Namespace, mode: str = "attach") -> RunConfig:
     if args.child is not None:
         raise UsageError("attach starts no command; leave out `--` and what follows, or use `autocap run`")
     made, kinds = _made(args, "attach"), PROGRESS_KINDS[mode]
-    if made.job is not None and (made.nodes != "slurm" or mode == "tune"):
+    if made.job is not None and (made.nodes is None or mode == "tune"):
         raise UsageError(
-            f"--job {made.job} names a Slurm job to attach to; "
-            + ("leave it out, as the script is in its own job" if mode == "tune" else "add --nodes slurm, or drop it")
+            f"--job {made.job} names a job of Slurm or Ray to attach to; "
+            + ("leave it out, as the script is in its own job" if mode == "tune" else "add --nodes, or drop it")
+        )
+    if made.job is None and made.nodes not in (None, "slurm") and mode == "attach":
+        raise UsageError(
+            f"--nodes {made.nodes} has many jobs; name one with --job ID, its id in Ray, as "
+            "ray.get_runtime_context().get_job_id() gives it in the driver, or its submission's"
         )
     if made.progress.startswith("calls:") and "calls" in kinds:
         call_target(made.progress)

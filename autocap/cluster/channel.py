@@ -148,7 +148,7 @@ class Channel:
         for line in self._errors.read(self._err.fileno()):
             heard.extend(self._error(line.decode(errors="replace").strip()))
         if self._output.ended and self._job is None:
-            raise EngineUnavailable(self._why())
+            raise EngineUnavailable(" | ".join(self._last_errors) or self._why())
         if self._output.ended:
             heard.extend(self._lost(number, self._why()) for number in sorted(self._living))
             self._living.clear()

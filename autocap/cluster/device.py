@@ -87,11 +87,12 @@ class ClusterSource(DeviceSource):
 
     def find(self, job: object, waited_s: float) -> ClusterDevice | None:
         """As DeviceSource has it, once all agents have found theirs."""
-        fleet, begin = self._fleet, self._begin()
-        fleet.begin(begin)
+        fleet = self._fleet
         end_s = fleet.now() + (self._within_s if math.isinf(waited_s) else 0.0)
         while True:
             fleet.tend()
+            begin = self._begin()  # Ray's job is known only once it was found
+            fleet.begin(begin)
             if (trouble := fleet.trouble) is not None:
                 fleet.end(trouble)
                 raise DeviceError(trouble)
@@ -104,7 +105,12 @@ class ClusterSource(DeviceSource):
             self._pause(_LOOK_S)
         if math.isinf(waited_s):
             missing = ", ".join(agent.name for agent in fleet.agents if agent.found is None)
-            why = f"no answer from the agents of {missing} within {self._within_s:g} s; see their nodes"
+            why = (
+                f"no answer from the agents of {missing} within {self._within_s:g} s; see their nodes"
+                if fleet.agents
+                else f"the nodes of the job were not known within {self._within_s:g} s: not all of its actors live "
+                "yet, or it has none; tune it once they do"
+            )
             fleet.end(why)
             raise DeviceError(why)
         return None

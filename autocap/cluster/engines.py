@@ -31,7 +31,7 @@ def _by_slurm(job: str | None, agent: Sequence[str]) -> Carrier:
 
 def _by_ray(address: str, job: str | None, driver: int | None, agent: Sequence[str]) -> Carrier:
     return Carrier(
-        target=Target(engine="ray", job=""),
+        target=Target(engine="ray", job=job or ""),
         names=(),
         open=lambda: ray.open_channel(address, driver=driver, job=job, agent=agent),
         reopen=lambda nodes: ray.open_channel(address, on=nodes, agent=agent),

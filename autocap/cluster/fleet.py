@@ -12,6 +12,7 @@ from autocap.cluster.agents import Agent
 from autocap.cluster.channel import EngineJob
 from autocap.cluster.clocks import machine
 from autocap.cluster.joining import Joiner
+from autocap.cluster.notes import Notes
 from autocap.cluster.protocol import (
     Begin,
     Deed,
@@ -91,7 +92,7 @@ class Fleet:
         self._next_word_s = self._tended_s = now_s
         self._put_back = self.guarded = False
         self._unheard: dict[int, float] = {}  # when each had last said anything
-        self._notes: list[str] = []
+        self._notes = Notes()
         self.over: str | None = None
         self._last_answers: dict[int, Done] = {}
         self._patience_s = BEGINNING_S
@@ -258,12 +259,12 @@ class Fleet:
 
     def note(self, text: str) -> None:
         """Let the user know."""
-        self._notes.append(text)
+        self._notes.add(text)
 
     def notes(self) -> tuple[str, ...]:
-        """What agents have to say to the user; each is returned once."""
-        found, self._notes = tuple(self._notes), []
-        return found
+        """What agents have to say to the user; each is returned once, and what all nodes say in one sentence."""
+        may_speak = () if self.over is not None else [agent.name for agent in self.agents if agent.gone is None]
+        return self._notes.take(may_speak, self._clock.now())
 
     def _listen(self) -> None:
         heard = self._channel.receive()
@@ -285,7 +286,7 @@ class Fleet:
             if agent.said_s > said_s or agent.gone is not None:
                 del self._unheard[number]
                 self._put_back |= self.guarded and not self._unheard
-                self._notes.append(
+                self._notes.add(
                     f"{agent.name}: nothing was heard from its agent for {agent.said_s - said_s:.1f} s"
                     + ("; the limits of all nodes were put back meanwhile" if self.guarded else "")
                 )
@@ -336,7 +337,7 @@ class Fleet:
             case Done():
                 agent.done = message
             case Note(text=text):
-                self._notes.append(f"{agent.name}: {text}")
+                self._notes.said(agent.name, text, now_s)
             case JobEnded(restored=restored):
                 agent.ended_s = now_s if agent.ended_s is None else agent.ended_s
                 agent.restored = restored

@@ -35,10 +35,10 @@ _ANSWER_S, _LAST_ANSWER_S = 60.0, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """How messages reach a job's nodes. names: of these, in the order of their agents' numbers; none, and the target
-    without its job's id, where they are known once it runs. open: starts the agents. reopen: starts other ones on some
-    nodes. for_workers: what a child needs in
-    its environment so that its processes on the nodes have some settings in theirs; `None` where they inherit it."""
+    """How messages reach a job's nodes. names: of these, in the order of their agents' numbers; none where they are
+    known once it runs, as its id then is. open: starts the agents. reopen: starts other ones on some nodes.
+    for_workers: what a child needs in its environment so that its processes on the nodes have some settings in theirs;
+    `None` where they inherit it."""
 
     target: Target
     names: tuple[str, ...]
@@ -184,7 +184,7 @@ class ClusterPlace:
     def _target(self) -> Target:
         known = self._carrier.target
         assert self._fleet is not None
-        return known if known.job else replace(known, job=self._fleet.job or "")
+        return replace(known, job=self._fleet.job or known.job)  # what was named may be its submission
 
     def _begin(self, config: RunConfig) -> Begin:
         return Begin(

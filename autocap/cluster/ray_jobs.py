@@ -10,6 +10,8 @@ from ray.core.generated.gcs_pb2 import ActorTableData, JobTableData
 
 from autocap.job.processes import identify, tree
 
+NAMESPACE = "autocap"  # of Ray jobs that are ours
+_MOST_SHOWN = 60  # characters of a command
 _DEAD = ActorTableData.DEAD
 _ALIVE = ActorTableData.ALIVE
 
@@ -57,15 +59,29 @@ def living(name: str) -> list[str]:
     ]
 
 
+def why_not(name: str) -> str | None:
+    """`None` where a job of that name runs; else so, with those that do."""
+    jobs = _running()
+    if any(_is_meant(job, None, name) for job in jobs):
+        return None
+    there = ", ".join(f"{job.job_id.hex()} ({' '.join(job.entrypoint.split())[:_MOST_SHOWN]})" for job in jobs)
+    return f"Ray has no running job {name}; " + (f"those that run: {there}" if there else "none runs")
+
+
+def _running() -> list[JobTableData]:
+    """All but what we and others like us are."""
+    table = state._connect_and_get_accessor().get_job_table(
+        skip_submission_job_info_field=True, skip_is_running_tasks_field=True
+    )
+    jobs = [JobTableData.FromString(entry) for entry in table]
+    return [job for job in jobs if not job.is_dead and job.config.ray_namespace != NAMESPACE]
+
+
 def job_of(driver: int | None, name: str | None) -> RayJob | None:
     """The job of a driver process, or of what it has started, or with a name, once all of its actors live; `None`
     until then. Its nodes are those where it was given GPUs, or else CPUs, or else has any actor."""
     accessor = state._connect_and_get_accessor()
-    jobs = [
-        JobTableData.FromString(entry)
-        for entry in accessor.get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
-    ]
-    (job,) = [one for one in jobs if not one.is_dead and _is_meant(one, driver, name)][-1:] or (None,)
+    (job,) = [one for one in _running() if _is_meant(one, driver, name)][-1:] or (None,)
     if job is None:
         return None
     actors = [ActorTableData.FromString(entry) for entry in accessor.get_actor_table(ray.JobID(job.job_id), None)]
@@ -96,8 +112,6 @@ def where(actors: Sequence[tuple[str, _Resources]], offers: Mapping[str, _Resour
 
 
 def _is_meant(job: JobTableData, driver: int | None, name: str | None) -> bool:
-    if job.job_id.hex() == ray.get_runtime_context().get_job_id():  # we descend from who starts the job as well
-        return False
     if driver is None:
         return name in (job.job_id.hex(), job.config.metadata.get("job_submission_id"))
     if job.driver_address.ip_address not in (ray.util.get_node_ip_address(), "127.0.0.1"):

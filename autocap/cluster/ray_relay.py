@@ -39,7 +39,7 @@ try:
     from ray.exceptions import RayError
 
     from autocap.cluster.ray_ends import Ends
-    from autocap.cluster.ray_jobs import RayJob, all_nodes, head_answers, job_of, living, offering
+    from autocap.cluster.ray_jobs import NAMESPACE, RayJob, all_nodes, head_answers, job_of, living, offering, why_not
 except ImportError as error:
     raise ImportError(NO_RAY) from error
 
@@ -157,6 +157,9 @@ def main(argv: Sequence[str]) -> int:
     if not _connect(given.address, again=bool(given.agent)):
         return 1
     try:
+        if given.job is not None and (why := why_not(given.job)) is not None:
+            print(why, file=sys.stderr, flush=True)
+            return 1
         asyncio.run(_as_told(given, out))
     except RayError as error:
         print(f"Ray says: {_first_line(error)}", file=sys.stderr, flush=True)
@@ -171,7 +174,7 @@ def _connect(address: str, *, again: bool) -> bool:
     starts it."""
     while True:
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="autocap")
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace=NAMESPACE)
             return True
         except (ConnectionError, RuntimeError) as error:
             print(f"Ray cannot be reached at {address}: {error}", file=sys.stderr, flush=True)

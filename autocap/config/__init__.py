@@ -285,7 +285,10 @@ class RunConfig:
     job: Annotated[
         str | None,
         _device(
-            "--job ID", values.job_id, "with --nodes slurm: the Slurm job, in place of --pid", commands=("attach",)
+            "--job ID",
+            values.engine_job,
+            "with --nodes: the job's id in Slurm or Ray, in place of PID",
+            commands=("attach",),
         ),
     ] = None
     progress: Annotated[

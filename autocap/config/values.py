@@ -378,12 +378,22 @@ def nodes(text: str) -> str:
 
 _CLUSTER = re.compile(r"(ray://)?[A-Za-z0-9.\[\]:-]{1,253}:\d{1,5}", re.ASCII)
 _JOB = re.compile(r"\d{1,20}(_\d{1,20}|\+\d{1,20})?", re.ASCII)
+_ENGINE_JOB = re.compile(r"\w[\w.+-]{0,127}", re.ASCII)
 
 
 def job_id(text: str) -> str:
     """The number of a Slurm job, of an element of an array, or of a component of a heterogeneous one."""
     if not _JOB.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{shown(text)} is no Slurm job; give its number, such as 4711 or 4711_2")
+    return text
+
+
+def engine_job(text: str) -> str:
+    """A job as Slurm or Ray calls it, which each looks up; Ray's submissions may have any name."""
+    if not _ENGINE_JOB.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is no job; give its id, such as 4711 or 4711_2 in Slurm, 01000000 or raysubmit_… in Ray"
+        )
     return text
 
 

@@ -155,6 +155,6 @@ def test_a_child_that_finds_the_job_says_so_first_or_why_it_did_not() -> None:
     assert channel.job == EngineJob(id="02", nodes=("a", "b"))
     channel.close()
     channel = Channel(["sh", "-c", "echo nowhere to be reached >&2; exit 1"])
-    with pytest.raises(EngineUnavailable, match="sh has ended with status 1: nowhere to be reached"):
+    with pytest.raises(EngineUnavailable, match=r"^nowhere to be reached$"):
         until(lambda: bool(channel.receive()), "the refusal")
     channel.close()

@@ -17,6 +17,7 @@ import pytest
 from autocap.cluster.carriers import ray as carrier
 from autocap.cluster.channel import Channel
 from autocap.cluster.protocol import Hello, Lost, Word
+from autocap.errors import EngineUnavailable
 from autocap.job.processes import ProcessId, identify
 from bench.cluster import processes, up
 from bench.cluster.layout import Cluster
@@ -114,6 +115,9 @@ def test_agents_of_a_job_answer_and_its_workers_get_what_counts_their_steps(clus
         assert channel.job is not None
         assert (channel.job.id, len(channel.job.nodes)) == (name, NODES)
         assert set(heard(channel, NODES, number=1)) == {0, 1}
+        channel.close()
+        with pytest.raises(EngineUnavailable, match=rf"^Ray has no running job nope; those that run: {name} \(.+\)$"):
+            _channel(cluster, tmp_path, mark, job="nope")
     finally:
         channel.close()
         job.kill()

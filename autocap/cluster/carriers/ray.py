@@ -61,8 +61,7 @@ def find(address: str, environ: Mapping[str, str] = os.environ) -> EngineJob:
 
 def _briefly(why: str) -> str:
     """Why a relay has ended, without what Ray says again and again."""
-    said = why.partition(": ")[2] or why
-    return " | ".join(dict.fromkeys(_LOGGED.sub("", line) for line in said.split(" | ")))
+    return " | ".join(dict.fromkeys(_LOGGED.sub("", line) for line in why.split(" | ")))
 
 
 def command(
