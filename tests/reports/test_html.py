@@ -140,7 +140,7 @@ def test_a_run_killed_before_its_first_event_says_so(tmp_path: Path) -> None:
 
 def test_an_observed_run_and_one_without_a_device_have_pages(run: Path, tmp_path: Path) -> None:
     observed = page_of(record(tmp_path / "observed", observe=True))
-    assert "<h1>No cap was tried</h1>" in observed
+    assert "<h1>No cap was kept</h1>" in observed
     assert "Observed only: a search would have begun with" in observed
     assert "baseline time per iteration" in observed
     start = next(event for event in read_events(run) if isinstance(event, RunStarted))

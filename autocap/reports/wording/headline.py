@@ -25,7 +25,7 @@ def headline(summary: Summary) -> str:
     if summary.books is not None and summary.books.moves and summary.books.baseline is not None:
         return f"{_followed(summary, summary.books, summary.books.baseline)}{_label(summary)}"
     if summary.chosen is None:
-        return "No cap was kept" if wording.has_tried(summary) else "No cap was tried"
+        return "No cap was kept"
     found = [gpu.cap_original_w for gpu in summary.device.gpus if gpu.cap_original_w is not None]
     if summary.baseline is not None and found and not same_limits(summary.baseline.cap_w, found):
         found = list(summary.baseline.cap_w)  # what a budget gave, with which all of it is compared

@@ -184,7 +184,7 @@ def outcome(summary: Summary) -> str:
     if summary.chosen is None:
         if not has_tried(summary):
             why = f": {summary.decided_because} ({NO_CAP_PAGE})" if summary.decided_because else "."
-            return f"no cap was tried{why}"
+            return f"no cap was kept{why}"  # set one was perhaps, to tell whether a period is one
         if summary.decided_because is not None:
             return f"no cap was kept, {granted.back(summary)}: {summary.decided_because} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
