@@ -12,6 +12,7 @@ from autocap.helper import policy_file
 from autocap.helper.policy import Grant
 from autocap.helper.policy_file import DROP_INS, PolicyFiles
 from autocap.helper.who import Peer
+from tests.doubles.waiting import eventually
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "contrib" / "slurm"
 ALICE, BOB = Peer(uid=20_001, pid=1, groups=(100,)), Peer(uid=20_002, pid=2, groups=(100,))
@@ -112,3 +113,46 @@ def test_tasks_are_told_of_a_helper_that_they_may_ask(node):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as helper:
         helper.bind(str(node.state / "helper.sock"))
         assert node.run("task_prolog.sh").stdout == f"export AUTOCAP_HELPER={node.state}/helper.sock\n"
+
+
+# What the Prolog for every job calls. squeue shows the job as configuring once, then as running with its comment.
+STUBS = {
+    "scontrol": 'printf "node1\\nnode2\\n"',
+    "setsid": 'touch "$STUBS/begun"; exec /usr/bin/setsid "$@"',
+    "runuser": 'shift 3; "$@"; touch "$STUBS/ended"',
+    "squeue": '[ -e "$STUBS/seen" ] && state=R; touch "$STUBS/seen"; echo "7|4_2|${state:-CF}|$COMMENT"',
+    "autocap": 'echo "$@" >>"$STUBS/called"; [ -e "$STUBS/uses" ] || { touch "$STUBS/uses"; exit 69; }',
+    "sleep": ":",
+}
+
+
+def tuned(folder: Path, **job: str) -> list[str] | None:
+    """What autocap is called with for a job; `None` where nothing is begun."""
+    for name, script in STUBS.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    env = {"AUTOCAP_PATH": f"{folder}:{os.environ['PATH']}", "AUTOCAP": str(folder / "autocap"), "STUBS": str(folder)}
+    given = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": str(os.geteuid()), "SLURM_JOB_GPUS": "0", "SLURMD_NODENAME": "node1"}
+    done = subprocess.run([SCRIPTS / "tune_prolog.sh"], env={**env, **given, **job}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    if not (folder / "begun").exists():
+        return None
+    eventually((folder / "ended").exists)
+    called = folder / "called"
+    return called.read_text().splitlines() if called.exists() else []
+
+
+def test_every_job_is_tuned_from_its_first_node_again_until_it_uses_a_gpu(tmp_path: Path) -> None:
+    called = tuned(tmp_path, COMMENT="mine")
+    assert called == ["attach --nodes slurm --job 4_2 --quiet --max-slowdown 5%"] * 2
+
+
+@pytest.mark.parametrize(
+    "job", [{"SLURMD_NODENAME": "node2"}, {"SLURM_JOB_GPUS": ""}, {"SLURM_JOB_UID": "no"}, {"AUTOCAP": "/nowhere"}]
+)
+def test_what_has_no_gpus_or_is_not_the_first_node_is_left_alone(tmp_path: Path, job: dict[str, str]) -> None:
+    assert tuned(tmp_path, **job) is None
+
+
+def test_a_job_that_says_so_is_left_alone(tmp_path: Path) -> None:
+    assert tuned(tmp_path, COMMENT="autocap=off") == []

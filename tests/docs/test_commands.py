@@ -251,7 +251,7 @@ BY_MESSAGE = {ROOT / "docs" / name for name in ("no-cap-kept.md", "troubleshooti
 SPANS = [(page, " ".join(span.split())) for page in PAGES for span in re.findall(r"`([^`]+)`", prose(page))]
 FOREIGN = {  # of other programs; any of ours
     *("--cap-add", "--init", "--privileged", "--stop-timeout", "--option"),
-    *("--me", "--overlap", "--exclusive", "--signal", "--full", "--gres", "--gpus-per-node"),  # of Slurm's
+    *("--me", "--comment", "--overlap", "--exclusive", "--signal", "--full", "--gres", "--gpus-per-node"),  # of Slurm's
 }
 
 
