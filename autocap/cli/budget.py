@@ -255,7 +255,8 @@ def _begin(args: argparse.Namespace, watts: float | None) -> int:
     kind = args.device or DEVICE
     if kind not in (DEVICE, "nvml"):
         why = {
-            "emulated": "an emulated device is played by the session that tunes its job, and nobody else sets its caps",
+            "emulated": "an emulated device is played by the session that tunes its job, and nobody else sets its caps "
+            "(`make demo-budget` in a checkout shows one without a GPU)",
             "rapl": "the limit of a CPU package is that of all that runs on it, so it is no job's",
         }.get(kind.partition(":")[0], "its devices are not known by the processes that use them")
         raise UsageError(f"a budget cannot hold --device {kind}: {why}; choose nvml")
