@@ -100,6 +100,16 @@ def test_no_job_is_put_where_it_is_not_known_to_need_fewer_joules(error: float, 
     assert share(Curves.of([said]), 1000.0, Policy.ENERGY).caps_w[0] == cap_w
 
 
+@pytest.mark.parametrize("policy", Policy)
+def test_no_policy_goes_beyond_what_a_tuner_allows_while_the_budget_holds_for_that(policy: Policy) -> None:
+    jobs = [line(100.0, 300.0, 1.0), replace(line(100.0, 300.0, 1.0), most_slowdown=0.2)]
+    free, bound = share(Curves.of(jobs), 400.0, policy).slowdown
+    assert bound <= 0.2 + 1e-6
+    assert free > 0.5  # what the other does not give
+    if policy is Policy.FAIR:
+        assert share(Curves.of(jobs), 300.0, policy).slowdown == pytest.approx([0.75, 0.75])  # it holds for none
+
+
 def test_what_not_even_the_lowest_caps_keep_is_said() -> None:
     curves = Curves.of(PUBLISHED)
     lowest_w = charged_w(curves, curves.caps_w[:, 0])
