@@ -227,8 +227,9 @@ def play(policy: Policy, seed: int, *, drop_s: float | None = None, until_s: flo
     """One node through its story, drawn from a seed: which curves, who is not tuned, when the budget falls, unless
     that is given, seconds. until_s: for how long it has."""
     rng = np.random.default_rng([seed, 24])
-    cards = sorted({name.split("/")[0] for name in profile_names()})
-    names = [name for name in profile_names() if name.startswith(cards[int(rng.integers(len(cards)))])]
+    kinds = sorted({name.split("/")[0] for name in profile_names()})
+    kind = kinds[int(rng.integers(len(kinds)))]
+    names = [name for name in profile_names() if name.startswith(kind)]
     names = [names[one] for one in rng.permutation(len(names))[:JOBS]]
     untuned, drawn_s = int(rng.integers(JOBS)), float(rng.uniform(*_DROP_S))
     metric = replace(METRIC, max_slowdown=_ALLOWED if policy is Policy.ENERGY else None)
