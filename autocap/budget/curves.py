@@ -18,6 +18,7 @@ from autocap.scaling import exponent_below
 Floats = NDArray[np.float64]
 
 POINTS = 64  # of a job's curve
+_SURE = 2.0  # standard errors
 _BELOW = 8  # points, where it goes on below the lowest cap that is known
 _COMPUTE_BOUND = 1 / 3  # the exponent of time against power that a job without a curve is taken to have: power ∝ clock³
 
@@ -132,7 +133,8 @@ def prior(min_w: float, draw_w: float, *, devices: int = 1, weight: float = 1.0,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
     """Many jobs. caps_w, slowdown, energy: shape (jobs, points); caps ascend along the second axis, slowdowns never
-    rise. devices, weight, most_slowdown: shape (jobs,)."""
+    rise. energy: what a job surely takes no more than, as nobody is to be at a cap for its joules that is not known to
+    save any. devices, weight, most_slowdown: shape (jobs,)."""
 
     caps_w: Floats
     slowdown: Floats
@@ -149,7 +151,7 @@ class Curves:
         for row, job in enumerate(jobs):
             caps_w[row] = np.linspace(job.caps_w[0], job.caps_w[-1], points)
             slowdown[row] = np.interp(caps_w[row], job.caps_w, np.maximum.accumulate(job.slowdown[::-1])[::-1])
-            energy[row] = np.interp(caps_w[row], job.caps_w, job.energy)
+            energy[row] = np.interp(caps_w[row], job.caps_w, job.energy + _SURE * job.energy_stderr)
         return cls(
             caps_w=caps_w,
             slowdown=slowdown,

@@ -46,9 +46,9 @@ class Outcome:
 
     slowdown: whole job, over its work at its baseline, less 1. wall_s: until the last one had ended. throughput: work
     done, over what would have been done at the baselines in the same time; devices count. energy: joules of the devices
-    for it, over what the baselines would take. spread: highest less lowest slowdown of the jobs that ran at one time,
-    in the mean over time, by the curves. peak_w: highest sum of caps. short_s: time in which even the lowest caps were
-    above the budget. shares: how often caps were shared anew.
+    for it, over what the baselines would take. spread: highest less lowest slowdown, each times
+    its weight, of the jobs that ran at one time, in the mean over time, by the curves. peak_w: highest sum of caps.
+    short_s: time in which even the lowest caps were above the budget. shares: how often caps were shared anew.
     """
 
     slowdown: Floats
@@ -157,7 +157,7 @@ class _Play:
             self._left_s[running] -= speed * passed_s
             done += float(self._devices[running] @ speed) * passed_s
             spent += float((self._devices[running] * self._drawn_w(running) * energy) @ speed) * passed_s
-            spread_s += (float(np.ptp(slowdown)) if running.size else 0.0) * passed_s
+            spread_s += (float(np.ptp(slowdown * self._weight[running])) if running.size else 0.0) * passed_s
             short_s += passed_s if charged_w > self._budget_w * (1 + 1e-9) else 0.0
             t_s = next_s
             ended = self._left_s[running] <= _DONE_S

@@ -8,8 +8,9 @@ job asks for is the end of its curve; where all fit, all get it, but for `energy
 - `throughput`: the sum of weight·devices/(1 + slowdown) is highest. With a price of a watt, each job takes the cap at
   which its own part less its price is highest; the price at which the budget is spent gives the caps (the Lagrangian of
   the problem; on curves that are not concave it leaves a gap of at most one job's step).
-- `energy`: the same with the joules per iteration, so the sum of weight·devices·energy is lowest; a job gets no more
-  than it needs the least with, whatever there is, and of caps that cost it the same the highest.
+- `energy`: the same with the joules per iteration that a job surely takes no more than, so the sum of
+  weight·devices·energy is lowest; a job gets no more than it needs the least with, whatever there is, and of caps that
+  cost it the same the highest.
 
 A job with a limit on its slowdown is kept within that as long as the budget holds for all such limits.
 """

@@ -62,7 +62,7 @@ class Quotes:
         spans = self.spans()
         if not spans:
             return None
-        seconds = sum(span_s for span_s, _ in spans)
+        seconds = _seconds(spans)
         mean = sum(span_s * value for span_s, value in spans) / seconds
         return mean if mean > 0 else sum(span_s * abs(value) for span_s, value in spans) / seconds
 
@@ -79,14 +79,11 @@ class Quotes:
     def spans(self, until_s: float | None = None) -> Spans:
         """What is known ahead and, where that is less than a day, so much of the last day that it is one. until_s: the
         end of it all; then what the last day was stands for the rest of it."""
-        now_s, ahead = self._out.now_s, self.ahead
-        if until_s is not None:
-            ahead = _first(ahead, until_s - now_s)
-        known_s = sum(span_s for span_s, _ in ahead)
         if until_s is None:
-            return [*ahead, *_first(self._before(), _DAY_S - known_s)]
-        rest_s, like = until_s - now_s - known_s, _first(self._before(), _DAY_S) or ahead
-        stretch = rest_s / sum(span_s for span_s, _ in like) if like else 0.0
+            return [*self.ahead, *_first(self._before(), _DAY_S - _seconds(self.ahead))]
+        ahead = _first(self.ahead, until_s - self._out.now_s)
+        rest_s, like = until_s - self._out.now_s - _seconds(ahead), _first(self._before(), _DAY_S) or ahead
+        stretch = rest_s / _seconds(like) if like else 0.0
         return [*ahead, *((stretch * span_s, value) for span_s, value in like if stretch > 0)]
 
     def _before(self) -> Spans:
@@ -94,6 +91,10 @@ class Quotes:
         edges = [*self._seen, (self._out.now_s, None)]
         known = [(to_s - since_s, value) for (since_s, value), (to_s, _) in pairwise(edges) if to_s > since_s]
         return [(span_s, value) for span_s, value in reversed(known) if value is not None]
+
+
+def _seconds(spans: Spans) -> float:
+    return sum(span_s for span_s, _ in spans)
 
 
 def _first(spans: Iterable[tuple[float, float]], seconds: float) -> Spans:

@@ -1,9 +1,10 @@
 """`python -m bench budget`: many jobs under one power budget, in virtual time, under autocap's ledger and other rules.
 
 fleet: ten to a thousand jobs at a time that come, go and pause, with curves that real searches have found, a tenth of
-them those of other jobs; live: one job of each seed curve, each with its own controller, sensors and cards; plan: the
-pure parts for ten thousand jobs. faults: into budgets of real processes. nodes: one over four nodes of Slurm or Ray.
-demo: two trainings under one, as `make demo-budget` runs it.
+them those of other jobs; live: one job of each seed curve, each with its own controller, sensors and cards; drop:
+five jobs of four cards, one of them not tuned, on a node whose budget falls by a quarter while they are searched;
+plan: the pure parts for ten thousand jobs. faults: into budgets of real processes. nodes: one over four nodes of Slurm
+or Ray. demo: two trainings under one, as `make demo-budget` runs it.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from autocap.budget.shares import Policy
 from autocap.errors import UsageError
-from bench.budget import demo, planning
+from bench.budget import demo, node, planning
 from bench.budget.curves import Kinds, kinds_of, seed_kinds
 from bench.budget.live import Manager
 from bench.budget.play import RULES, Result, play
@@ -53,6 +54,8 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if args.part == "live":
         lines = live(1 if args.quick else args.seeds, args.seed_base)
+    elif args.part == "drop":
+        lines = node.table([Policy.FAIR, Policy.ENERGY], range(args.seed_base, args.seed_base + args.seeds))
     else:
         places, shares = ([10], [0.8]) if args.quick else (places, shares)
         seeds = 1 if args.quick else args.seeds
@@ -123,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench budget", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=["fleet", "live", "plan"], default="fleet")
+    parser.add_argument("part", nargs="?", choices=["fleet", "live", "drop", "plan"], default="fleet")
     parser.add_argument("--places", default="10,100", metavar="LIST", help="jobs at a time (default 10,100)")
     parser.add_argument(
         "--budgets", default="60,70,80,95", metavar="LIST", help="percent of the draw (default 60,70,80,95)"

@@ -56,6 +56,10 @@ class Kinds:
         """The truth of all, a row a kind."""
         return Curves.of([truth(profile) for profile in self.profiles], _POINTS)
 
+    def energy_at(self, kind: int, cap_w: float) -> float:
+        """Joules per iteration of a kind at a cap, watts, over those at its default cap."""
+        return float(np.interp(cap_w, self.tables.caps_w[kind], self.tables.energy[kind]))
+
     def draws_w(self, kinds: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Floats:
         """What a device of each kind draws at its default cap, watts."""
         at_default = np.array([profile.power_w(profile.cap_range.default_w) for profile in self.profiles])

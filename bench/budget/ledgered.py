@@ -22,9 +22,8 @@ _DRAWN_S, _QUANTILE = 10.0, 0.95  # over which, and of which readings, a draw co
 # iteration scatters by so much.
 _WINDOW, _STILL, _JITTER = 20, 0.02, 0.01
 _MOST_HELD = 24  # of what it has measured, the latest, as its tuner keeps
-_UNKNOWN = 1.0  # an error of what is not looked at
 _SEARCHES = 5  # of each kind
-_DOUBT = 0.5  # of its slowdown, with which a curve is believed that another run remembers
+_DOUBT = 0.5  # of what caps do to it, with which a curve is believed that another run remembers
 
 
 @dataclass(slots=True)
@@ -112,11 +111,13 @@ class Ledgered:
                 iterations = _WINDOW / 2 / (slowed * self._story.curves.profiles[self._story.kinds[job]].default_time_s)
                 error = _JITTER / float(np.sqrt(iterations))
                 off = 1.0 if self._exact else self._search(job).baseline
+                cap_w = float(self._acted_w[:, job].mean())
+                time_noise, energy_noise = 1 + error * self._rng.standard_normal(2)
                 held = Prediction(
-                    cap_w=float(self._acted_w[:, job].mean()),
-                    energy=1.0,
-                    time=slowed / off * (1 + error * float(self._rng.standard_normal())),
-                    energy_rel_stderr=_UNKNOWN,
+                    cap_w=cap_w,
+                    energy=float(self._story.curves.energy_at(int(self._story.kinds[job]), cap_w) * energy_noise),
+                    time=float(slowed / off * time_noise),
+                    energy_rel_stderr=error,
                     period_rel_stderr=error,
                     time_energy_corr=0.0,
                 )
@@ -161,8 +162,10 @@ class Ledgered:
         wide = (card.default_w - card.min_w) / (other.default_w - other.min_w)
 
         def doubted(one: Prediction) -> Prediction:
-            error = max(one.period_rel_stderr, _DOUBT * (1 - 1 / one.time))
-            return replace(one, cap_w=card.min_w + wide * (one.cap_w - other.min_w), period_rel_stderr=error)
+            time_error = max(one.period_rel_stderr, _DOUBT * (1 - 1 / one.time))
+            energy_error = max(one.energy_rel_stderr, _DOUBT * abs(1 / one.energy - 1))
+            cap_w = card.min_w + wide * (one.cap_w - other.min_w)
+            return replace(one, cap_w=cap_w, period_rel_stderr=time_error, energy_rel_stderr=energy_error)
 
         return replace(known, points=tuple(map(doubted, known.points)))
 

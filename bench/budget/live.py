@@ -19,7 +19,7 @@ from autocap.devices.model.profiles import Profile
 from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
-from autocap.records import Measurement, Sample, Trial
+from autocap.records import GpuInfo, Measurement, Sample, SensorInfo, Trial
 from autocap.session.caps import cap_grid
 from autocap.strategies import registry
 from autocap.strategies.base import StrategyLike
@@ -36,6 +36,26 @@ _JUDGED_S = 60.0
 _END_W = 1.0
 
 
+def controller_of(
+    config: TuneConfig, gpus: Sequence[GpuInfo], sensor: SensorInfo, found_w: Sequence[float], rng: np.random.Generator
+) -> Controller:
+    """That tunes a job whose steps are counted, with the strategy `model`. found_w: the limits found, watts."""
+    grid, factory = cap_grid(config, gpus, found_w), registry.find("model")
+
+    def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
+        options = registry.option_values(factory, ())
+        return factory(grid=caps, metric=metric, baseline=baseline, rng=rng, history=before, options=options)
+
+    return Controller(
+        config=config,
+        sensor=sensor,
+        original_w=tuple(found_w),
+        grid=grid,
+        progress=StepProgress(),
+        new_strategy=new_strategy,
+    )
+
+
 class LiveJob:
     """One job on one card, tuned. seed: of its sensors and its iterations."""
 
@@ -44,26 +64,12 @@ class LiveJob:
         self.device = SimulatedDevice(self.clock, SimulatedJob(profile=profile), seed=seed)
         self.found_w = profile.cap_range.default_w
         self._actuator = SimulatedActuator(self.device, [self.found_w])
-        config = TuneConfig(metric=METRIC)
-        grid, factory = cap_grid(config, self.device.gpus, [self.found_w]), registry.find("model")
-
-        def new_strategy(baseline: Measurement, before: Sequence[Trial], caps: CapGrid, metric: Metric) -> StrategyLike:
-            return factory(
-                grid=caps,
-                metric=metric,
-                baseline=baseline,
-                rng=np.random.default_rng(seed),
-                history=before,
-                options=registry.option_values(factory, ()),
-            )
-
-        self.controller = Controller(
-            config=config,
-            sensor=self.device.sensor,
-            original_w=(self.found_w,),
-            grid=grid,
-            progress=StepProgress(),
-            new_strategy=new_strategy,
+        self.controller = controller_of(
+            TuneConfig(metric=METRIC),
+            self.device.gpus,
+            self.device.sensor,
+            (self.found_w,),
+            np.random.default_rng(seed),
         )
         self.log = Log()
         self.set_w = self.drawn_w = self.found_w

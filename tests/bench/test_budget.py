@@ -10,6 +10,7 @@ from bench.budget.command import main
 from bench.budget.curves import job_curve, seed_kinds, truth
 from bench.budget.fleet import Fleet
 from bench.budget.live import Manager
+from bench.budget.node import play as play_node
 from bench.budget.planning import planned, solved
 from bench.budget.play import RULES, play, rule_of
 from bench.budget.rules import Seen
@@ -169,3 +170,10 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(capsys: py
     assert main(["--rules", "fair;foul"]) == 2
     assert "there is no rule 'foul'" in capsys.readouterr().err
     assert main(["--places", "1"]) == 2
+
+
+def test_a_node_whose_budget_falls_is_within_it_once_its_caps_are_set_and_nobody_needs_more_joules() -> None:
+    row = play_node(Policy.ENERGY, 3, drop_s=0.2, until_s=1.0)
+    assert 0.2 < row.above_s < 0.8  # of twenty cards, one after the other
+    assert row.joules <= 1.0
+    assert row.slow_s <= 1.0

@@ -1,5 +1,7 @@
 """Jobs that come and go under a budget."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,13 @@ def test_two_equal_jobs_are_slowed_down_equally() -> None:
     assert outcome.slowdown == pytest.approx([0.5, 0.5])
     assert outcome.peak_w <= 300.0
     assert outcome.energy == pytest.approx(1.0, abs=0.01)  # half way between 1 and 1
+
+
+def test_jobs_of_different_weights_that_lose_by_these_are_even() -> None:
+    jobs = [job("a", 0, 100), replace(job("b", 0, 100), weight=2.0)]
+    outcome = Plan(jobs=jobs, curves=CURVES, every_s=1e9).play(300.0)
+    assert outcome.slowdown[0] > outcome.slowdown[1] + 0.1
+    assert outcome.spread < 0.1
 
 
 def test_the_second_half_of_a_job_runs_as_if_alone() -> None:

@@ -1,5 +1,6 @@
 """Caps for many jobs under one budget, against what the definitions of the policies say."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -91,6 +92,22 @@ def test_the_energy_policy_gives_each_what_it_needs_the_least_with() -> None:
     curves = Curves.of(PUBLISHED)
     shares = share(curves, ASKED_W + 1, Policy.ENERGY)
     assert np.array_equal(curves.energy_at(shares.caps_w), curves.energy.min(axis=1))
+
+
+@pytest.mark.parametrize(("error", "cap_w"), [(0.1, 150.0), (0.2, 300.0)])
+def test_no_job_is_put_where_it_is_not_known_to_need_fewer_joules(error: float, cap_w: float) -> None:
+    said = replace(line(150.0, 300.0, 0.4), energy_stderr=np.array([error, 0.0]))
+    assert share(Curves.of([said]), 1000.0, Policy.ENERGY).caps_w[0] == cap_w
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_no_policy_goes_beyond_what_a_tuner_allows_while_the_budget_holds_for_that(policy: Policy) -> None:
+    jobs = [line(100.0, 300.0, 1.0), replace(line(100.0, 300.0, 1.0), most_slowdown=0.2)]
+    free, bound = share(Curves.of(jobs), 400.0, policy).slowdown
+    assert bound <= 0.2 + 1e-6
+    assert free > 0.5  # what the other does not give
+    if policy is Policy.FAIR:
+        assert share(Curves.of(jobs), 300.0, policy).slowdown == pytest.approx([0.75, 0.75])  # it holds for none
 
 
 def test_what_not_even_the_lowest_caps_keep_is_said() -> None:

@@ -9,6 +9,8 @@ import pytest
 from autocap import events
 from autocap.budget.curves import JobCurve
 from autocap.errors import DeviceError, DeviceLocked, GuardError, LimitRefused
+from autocap.helper.who import Peer
+from autocap.manager.claims import Claim
 from autocap.manager.finding import FoundJob
 from autocap.manager.standing import standing
 from autocap.manager.weights import Weights
@@ -291,6 +293,29 @@ def test_a_job_of_more_weight_is_slowed_down_less_also_once_a_tuner_has_come(tmp
         slow, fast = (there.steward.expected(there.tenant(gpu))[0] for gpu in (0, 1))
         assert slow / fast == pytest.approx(3.0, rel=0.1)
         assert total_w(there) <= 340.0
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_slowdown_that_a_tuner_allows_bounds_its_share_where_it_is_the_owners_and_is_said_where_it_cannot(
+    trusted: bool, tmp_path: Path
+) -> None:
+    with stage(tmp_path, 520.0, gpus=2) as there:
+        there.come(1, 0)
+        tenant = there.steward.lend(there.now_s, there.come(2, 1))
+        tenant.claim = Claim(peer=Peer(uid=1, pid=2, groups=()), trusted=trusted, root=None)
+        caps_w = np.array([LOW_W, FOUND_W])
+        said = JobCurve(caps_w=caps_w, slowdown=np.array([0.6, 0.0]), energy=np.ones(2), most_slowdown=0.05)
+        there.steward.learn(there.now_s, tenant, said)
+        there.steward.ledger.budget(there.now_s, 390.0)
+        there.run(1.0)
+        there.steward.set_caps(there.now_s, tenant, [tenant.ceiling_w])
+        assert (there.steward.expected(tenant)[0] <= 0.055) is trusted
+        assert there.tenant(0).ceiling_w + tenant.ceiling_w <= 390.0
+        there.steward.ledger.budget(there.now_s, 300.0)
+        there.run(2.0)
+        warned = [event.text for event in there.said if isinstance(event, events.Warned)]
+        assert len(warned) == 1  # once, whether it counts or is only shown
+        assert "and its tuner allows 5 %: raise the budget" in warned[0]
 
 
 def test_where_every_gpu_has_failed_there_is_no_budget_to_hold(tmp_path: Path) -> None:
