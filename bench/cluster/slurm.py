@@ -1,4 +1,8 @@
-"""Slurm with several nodes on one machine, as root or as an ordinary user: no cgroups, no systemd."""
+"""Slurm with several nodes on one machine, as root or as an ordinary user, without systemd.
+
+As root the processes of a step are held in a cgroup where that is possible, as on real clusters: there Slurm sends a
+signal to the first process of each task alone. Without, it sends it to all that descend from them.
+"""
 
 import os
 import pwd
@@ -7,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from bench.cluster.layout import Cluster, ClusterError
 from bench.nvml_emulation import CARDS_VARIABLE
@@ -16,6 +21,7 @@ _SBIN = "/usr/sbin"  # not on an ordinary user's path
 _KEY_BYTES = 128
 _READY_S, _LOOK_S = 60.0, 0.2
 _TELL = 3  # lines of a log
+_FREEZER = Path("/sys/fs/cgroup/freezer")  # by which Slurm 22.05 holds processes under cgroups of version 1
 
 _CONF = """\
 ClusterName=pretended
@@ -28,7 +34,7 @@ CredType=cred/munge
 SlurmctldPort={port}
 FirstJobId={port}000
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracked}
 TaskPlugin=task/none
 TaskProlog={folder}/task_prolog
 JobAcctGatherType=jobacct_gather/none
@@ -90,8 +96,17 @@ def _write(cluster: Cluster) -> None:
         for number, name in enumerate(cluster.names, 1)
     ]
     user = pwd.getpwuid(os.getuid()).pw_name
-    text = _CONF.format(host=host, user=user, folder=folder, port=cluster.port, nodes="\n".join(nodes))
+    in_cgroups = os.access(_FREEZER, os.W_OK)
+    text = _CONF.format(
+        host=host,
+        user=user,
+        folder=folder,
+        port=cluster.port,
+        tracked="cgroup" if in_cgroups else "linuxproc",
+        nodes="\n".join(nodes),
+    )
     (folder / "slurm.conf").write_text(text)
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={_FREEZER.parent}\n")
     _write_gpus(cluster)
     (folder / "slurm-state").mkdir()
     for name in cluster.names:

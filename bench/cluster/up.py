@@ -43,6 +43,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def options(argv: Sequence[str]) -> argparse.Namespace:
+    """What those of `add_options` mean."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parser.parse_args(argv)
+
+
 def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
     """The cluster that the options ask for, with ports that are free."""
     if args.nodes < 1 or args.gpus < 1:
