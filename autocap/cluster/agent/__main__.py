@@ -68,7 +68,7 @@ def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) 
             if inbox.speaks:
                 agent.spoken()
         if woken in ready or inbox.has_ended or outbox.is_broken:
-            agent.leave("a signal has ended its agent" if woken in ready else None)
+            agent.told_to_end() if woken in ready else agent.leave()
             return
         agent.due()
         outbox.flush()
