@@ -10,9 +10,10 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.cluster import networks
 from bench.cluster.layout import Cluster, ClusterError
 from bench.nvml_emulation import CARDS_VARIABLE
 
@@ -25,7 +26,7 @@ _FREEZER = Path("/sys/fs/cgroup/freezer")  # by which Slurm 22.05 holds processe
 
 _CONF = """\
 ClusterName=pretended
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({controller})
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
@@ -55,7 +56,7 @@ KillWait=5
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 """
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000 Gres=gpu:{gpus}"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory=2000 Gres=gpu:{gpus}"
 
 
 def missing() -> str | None:
@@ -77,22 +78,29 @@ def start(cluster: Cluster) -> None:
         f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed",
     )  # fmt: skip
     _until(cluster, (folder / "munge.sock").exists, "munged")
-    _run(cluster, "slurmctld", "-D")
+    start_controller(cluster)
     for name in cluster.names:
         start_node(cluster, name)
     _until(cluster, lambda: _idle(cluster) == cluster.nodes, "slurmctld")
 
 
+def start_controller(cluster: Cluster) -> None:
+    """Start Slurm's controller, also anew."""
+    _run(cluster, "slurmctld", "-D")
+
+
 def start_node(cluster: Cluster, name: str) -> None:
     """Start one node's daemon, also anew."""
-    _run(cluster, "slurmd", "-D", "-N", name)
+    _run(cluster, "slurmd", "-D", "-N", name, before=networks.within(cluster, name))
 
 
 def _write(cluster: Cluster) -> None:
     host = socket.gethostname().split(".")[0]
     folder = cluster.directory
     nodes = [
-        _NODE.format(name=name, host=host, port=cluster.port + number, gpus=cluster.gpus)
+        _NODE.format(
+            name=name, host=host, port=cluster.port + number, gpus=cluster.gpus, address=_address(cluster, number)
+        )
         for number, name in enumerate(cluster.names, 1)
     ]
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -102,6 +110,7 @@ def _write(cluster: Cluster) -> None:
         user=user,
         folder=folder,
         port=cluster.port,
+        controller=_address(cluster, 0),
         tracked="cgroup" if in_cgroups else "linuxproc",
         nodes="\n".join(nodes),
     )
@@ -115,6 +124,10 @@ def _write(cluster: Cluster) -> None:
     key.touch(0o600)
     key.write_bytes(os.urandom(_KEY_BYTES))
     _write_prolog(cluster)
+
+
+def _address(cluster: Cluster, number: int) -> str:
+    return networks.address(cluster, number) if cluster.networks else "127.0.0.1"
 
 
 def _write_gpus(cluster: Cluster) -> None:
@@ -144,12 +157,12 @@ def _environment(cluster: Cluster) -> dict[str, str]:
     return {**plain, **mark, "SLURM_CONF": str(cluster.directory / "slurm.conf")}
 
 
-def _run(cluster: Cluster, program: str, *arguments: str) -> None:
+def _run(cluster: Cluster, program: str, *arguments: str, before: Sequence[str] = ()) -> None:
     path = _path(program)
     assert path is not None  # nothing was missing
     with open(cluster.directory / f"{program}.out", "a") as out:
         subprocess.run(
-            ["setsid", "--fork", path, *arguments],  # nobody's child: it outlives us
+            ["setsid", "--fork", *before, path, *arguments],  # nobody's child: it outlives us
             env=_environment(cluster),
             stdin=subprocess.DEVNULL,
             stdout=out,
