@@ -7,10 +7,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from threading import Thread
 
 from autocap.job.processes import ProcessId, identify
 from bench.cluster import networks, processes, runs, slurm, up
@@ -105,8 +107,6 @@ class Stage:
                 result = self._carried_out(kind, run, rng, result)
             except runs.Late as error:
                 result = replace(result, hung=str(error))
-            if kind.in_batch and result.hung is None:
-                result = replace(result, hung=self._held(), harmed=None if run.has_result() else "no result.json")
         result = replace(result, said=run.said(), silent=_untrue(kind, run.said()))
         self.is_sound = not result.complaints and not kind.ruins
         return result
@@ -129,7 +129,8 @@ class Stage:
             kind.strike(self, run, name)
         for victim in victims:
             processes.send(victim, way)
-        began_s = time.monotonic()
+        began_s, free = time.monotonic(), Future[str | None]()
+        Thread(target=lambda: free.set_result(self._held() if kind.in_batch else None)).start()
         changed, back_s = self._put_back(living) if kind.tuning_ends and (kind.resumes or not goes_on) else (None, None)
         if way == signal.SIGSTOP:
             time.sleep(max(0.0, rng.uniform(*kind.stopped_s) - (time.monotonic() - began_s)))
@@ -148,6 +149,9 @@ class Stage:
             hung = self._left(run, time.monotonic(), _OURS)
         harmed = self._ended(kind, run)
         hung = hung or self._left(run, time.monotonic(), _OURS if kind.ruins else ())
+        hung = hung or free.result()
+        if kind.in_batch and not run.has_result():
+            harmed = harmed or "there is no result.json"
         changed = changed or self._put_back(self.cluster.names)[0]
         return replace(result, changed=changed, harmed=harmed, hung=hung, back_s=back_s if away else None)
 

@@ -8,8 +8,11 @@ from bench.cluster.layout import Cluster
 
 def missing() -> str | None:
     """What lacks; `None` where nothing does."""
-    absent = [name for name in ("ip", "nsenter") if shutil.which(name) is None]
-    return f"{', '.join(absent)} not installed" if absent else None
+    absent = [name for name in ("ip", "nsenter", "unshare") if shutil.which(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed"
+    is_permitted = subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
+    return None if is_permitted else "networks can be made by root alone"
 
 
 def address(cluster: Cluster, number: int) -> str:

@@ -59,8 +59,7 @@ def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
         raise ClusterError(f"{args.nodes} nodes of {args.gpus} GPUs were asked for; a cluster has 1 or more of each")
     if args.helper and (os.geteuid() != 0 or args.engine != "slurm"):
         raise ClusterError("--helper was given; that needs root, whose helper it is, and --engine slurm")
-    if args.networks and (os.geteuid() != 0 or args.engine != "slurm" or networks.missing()):
-        lacks = networks.missing() or "that needs root, and --engine slurm"
+    if args.networks and (lacks := networks.missing() if args.engine == "slurm" else "Ray's nodes share one"):
         raise ClusterError(f"--networks was given; {lacks}")
     return Cluster(
         engine=args.engine,

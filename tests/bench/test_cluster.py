@@ -12,7 +12,7 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.metrics import Metric
-from bench.cluster import boards, processes, ray_nodes, slurm, up
+from bench.cluster import boards, networks, processes, ray_nodes, slurm, up
 from bench.cluster.command import main
 from bench.cluster.job import times_of
 from bench.cluster.jobs import Row, complaints
@@ -154,7 +154,8 @@ class TestUnderSlurm:
     def test_a_job_runs_on_all_nodes_and_nothing_is_left_of_them(self) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:
             place = Path(folder, "c")
-            assert main(["up", "--nodes", "2", "--profile", PROFILE, "--dir", str(place)]) == 0
+            own = [] if networks.missing() else ["--networks"]
+            assert main(["up", "--nodes", "2", "--profile", PROFILE, "--dir", str(place), *own]) == 0
             cluster = found(place)
             try:
                 ran = subprocess.run(
@@ -170,6 +171,8 @@ class TestUnderSlurm:
             assert sorted((one["node"], one["steps"]) for one in done) == [("node1", 5), ("node2", 5)], ran.stderr
             assert processes.of_cluster(cluster) == []
             assert not place.exists()
+            assert not list(Path("/sys/class/net").glob(f"ac*{cluster.port}*"))
+            assert not list(Path("/run/netns").glob(f"ac{cluster.port}-*"))
 
     def test_one_that_does_not_start_leaves_nothing_running(self, monkeypatch) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:
