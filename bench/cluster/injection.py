@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from threading import Thread
 
+from autocap.cluster.fleet import LOST_S
 from autocap.job.processes import ProcessId, identify
 from bench.cluster import networks, processes, runs, slurm, up
 from bench.cluster.layout import Cluster
@@ -55,7 +56,8 @@ class Kind:
     must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node. ruins: the
     cluster is of no use any more, and what it leaves of the job is its own business. strike: what else is done to it,
     in place of signals. stopped_s: for how long something is stopped. in_batch: it is a batch script, as documented.
-    needs: what the cluster has to have. never: what is not to be said.
+    given_up_s: until who is silent is given up, where tuning ends by that at the latest. needs: what the cluster has
+    to have. never: what is not to be said.
     """
 
     victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
@@ -66,6 +68,7 @@ class Kind:
     job_ends: bool = False
     whole_node: bool = False
     ruins: bool = False
+    given_up_s: float = 0.0
     strike: "Callable[[Stage, runs.Started, str], None] | None" = None
     stopped_s: tuple[float, float] = _STOPPED_S
     in_batch: bool = False
@@ -108,7 +111,8 @@ class Stage:
             except runs.Late as error:
                 result = replace(result, hung=str(error))
         result = replace(result, said=run.said(), silent=_untrue(kind, run.said()))
-        self.is_sound = not result.complaints and not kind.ruins
+        # A helper that goes on has the time of the boards before.
+        self.is_sound = not (result.complaints or kind.ruins or self.cluster.helper)
         return result
 
     def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
@@ -146,7 +150,7 @@ class Stage:
         hung = None
         if kind.tuning_ends and not goes_on:
             changed = changed or self._put_back(self.cluster.names)[0]
-            hung = self._left(run, time.monotonic(), _OURS)
+            hung = self._left(run, time.monotonic() + kind.given_up_s, _OURS)
         harmed = self._ended(kind, run)
         hung = hung or self._left(run, time.monotonic(), _OURS if kind.ruins else ())
         hung = hung or free.result()
@@ -409,7 +413,7 @@ KINDS = {
         never=(*_NEVER, "tuning ended"),
     ),
     "step": Kind(victims=_nobody, strike=_kill_step, engine="slurm", ways=_KILLED),
-    "network": Kind(victims=_nobody, strike=_cut, engine="slurm", ways=_KILLED, needs="networks"),
+    "network": Kind(victims=_nobody, strike=_cut, engine="slurm", ways=_KILLED, needs="networks", given_up_s=LOST_S),
     "slurmctld": Kind(
         victims=_nobody,
         strike=_restart_controller,

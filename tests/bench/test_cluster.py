@@ -12,7 +12,7 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.metrics import Metric
-from bench.cluster import boards, networks, processes, ray_nodes, slurm, up
+from bench.cluster import boards, deaths, injection, networks, processes, ray_nodes, slurm, up
 from bench.cluster.command import main
 from bench.cluster.job import times_of
 from bench.cluster.jobs import Row, complaints
@@ -141,6 +141,21 @@ def test_a_folder_without_a_cluster_and_one_too_deep_for_its_sockets_are_refused
     assert "there is no cluster" in capsys.readouterr().err
     assert main(["up", "--dir", str(tmp_path / ("deep" * 12))]) == 1
     assert "bytes in its name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["helper", "network", "raylet"])
+def test_a_death_for_which_the_cluster_is_not_made_is_refused(kind: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        deaths.main(["--kinds", kind])
+    there = capsys.readouterr().err.partition("under slurm there are ")[2].split(", ")
+    assert len(there) == 13  # and these two
+
+
+def test_what_is_not_true_is_complained_of() -> None:
+    said = ["autocap: warning: tuning ended, the job goes on: node2: nothing was heard from it for 60 s"]
+    assert injection._untrue(injection.KINDS["agent"], said) is None
+    assert injection._untrue(injection.KINDS["hiccup"], said) == f"it is not true that: {said[0]}"
+    assert injection._untrue(injection.KINDS["timelimit"], said) == f"it is not true that: {said[0]}"
 
 
 @pytest.mark.parametrize("text", ["100%", "-1%", "1.0"])
