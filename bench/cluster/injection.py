@@ -386,7 +386,7 @@ _SCRIPT = Kind(
     ways=_KILLED,
     job_ends=True,
     in_batch=True,
-    never=(*_NEVER, "the job goes on", "has not answered"),
+    never=(*_NEVER, "a signal has ended its agent", "has not answered"),
 )
 KINDS = {
     "agent": Kind(victims=_agent, resumes=True),

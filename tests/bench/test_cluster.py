@@ -155,7 +155,8 @@ def test_what_is_not_true_is_complained_of() -> None:
     said = ["autocap: warning: tuning ended, the job goes on: node2: nothing was heard from it for 60 s"]
     assert injection._untrue(injection.KINDS["agent"], said) is None
     assert injection._untrue(injection.KINDS["hiccup"], said) == f"it is not true that: {said[0]}"
-    assert injection._untrue(injection.KINDS["timelimit"], said) == f"it is not true that: {said[0]}"
+    ended = [*said, "autocap: warning: tuning ended, the job goes on: node1: a signal has ended its agent"]
+    assert injection._untrue(injection.KINDS["timelimit"], ended) == f"it is not true that: {ended[1]}"
 
 
 @pytest.mark.parametrize("text", ["100%", "-1%", "1.0"])

@@ -294,12 +294,13 @@ def test_words_of_a_controller_that_hears_nothing_hold_no_limit(play: Play) -> N
     assert not play.agent.is_leaving
 
 
-def test_eight_seconds_of_silence_end_it(play: Play) -> None:
+def test_six_seconds_of_silence_end_it(play: Play) -> None:
     begun(play).do(1, Deed.SET, CAPS_W)
     said_s = play.stand.clock.now()
     play.advance(60.0, words=False)
     assert play.agent.is_leaving
-    assert 8.0 <= play.stand.clock.now() - said_s <= 8.5
+    assert play.agent.is_alone
+    assert 6.0 <= play.stand.clock.now() - said_s <= 6.5
     assert play.limits_w == ARRIVALS_W
 
 

@@ -52,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     with ExitStack() as stack:
         agent = Agent(number, clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
-    outbox.drain(_LAST_WORDS_S)
+    if not agent.is_alone:
+        outbox.drain(_LAST_WORDS_S)
     return 0
 
 

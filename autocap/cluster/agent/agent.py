@@ -42,7 +42,8 @@ _WITH_US_S, _EVERY_S = 0.5, 0.05  # a job that is told to end with us has ended;
 class Agent:
     """The agent of a job on one node. say: sends a message. prepare: begins what a `Begin` asks for.
 
-    is_leaving: it has nothing more to do. Nothing is raised: whatever goes wrong is answered, or ends in `Failed`.
+    is_leaving: it has nothing more to do. is_alone: as nobody speaks to it any more. Nothing is raised: whatever goes
+    wrong is answered, or ends in `Failed`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Agent:
         self._seen_s = 0.0  # when the job was last there
         self._again_s: float | None = None
         self._job_ended = False
-        self.is_leaving = False
+        self.is_leaving = self.is_alone = False
 
     @property
     def next_s(self) -> float:
@@ -215,6 +216,7 @@ class Agent:
             self._put_all_back()
             self._put_backs += 1
         if self._lease.is_over(now_s):
+            self.is_alone = True
             self.leave()
             return
         if self._again_s is not None and now_s >= self._again_s:
