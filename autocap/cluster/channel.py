@@ -116,6 +116,11 @@ class Channel:
         return self._process.pid
 
     @property
+    def pids(self) -> tuple[int, ...]:
+        """Of the child, while it lives."""
+        return (self.pid,) if self._process.poll() is None else ()
+
+    @property
     def descriptors(self) -> tuple[int, ...]:
         """Those on which something may be heard still."""
         pairs = ((self._out, self._output), (self._err, self._errors))

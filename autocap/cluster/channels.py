@@ -16,6 +16,11 @@ class Channels:
         self._firsts = [sum(sizes[:number]) for number in range(len(sizes) + 1)]
 
     @property
+    def pids(self) -> tuple[int, ...]:
+        """As Channel has it."""
+        return tuple(pid for part in self._parts for pid in part.pids)
+
+    @property
     def descriptors(self) -> tuple[int, ...]:
         """As Channel has it."""
         return tuple(fd for part in self._parts for fd in part.descriptors)

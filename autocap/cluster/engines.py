@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from autocap.cluster.carriers import AGENT, ray, slurm
 from autocap.cluster.place import Carrier
 from autocap.cluster.protocol import Target
+from autocap.cluster.retried import RetriedChannel
 
 
 def carrier(where: str, job: str | None, *, agent: Sequence[str] = AGENT, ours: bool = True) -> Carrier:
@@ -24,7 +25,7 @@ def _by_slurm(job: str | None, agent: Sequence[str]) -> Carrier:
     return Carrier(
         target=Target(engine="slurm", job=found.id),
         names=found.nodes,
-        open=lambda: slurm.open_channel(found, agent),
+        open=lambda: RetriedChannel(lambda: slurm.open_channel(found, agent)),
         reopen=lambda nodes: slurm.open_channel(found.on(nodes), agent),
     )
 

@@ -30,7 +30,7 @@ from autocap.session.place import JobThere
 from autocap.session.preparing import settle_leftovers
 
 # For all agents to answer, where the job runs already; where it was started just now they have waited before.
-_ANSWER_S, _LAST_ANSWER_S = 60.0, 5.0
+_ANSWER_S, _LAST_ANSWER_S = 75.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

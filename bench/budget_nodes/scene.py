@@ -39,7 +39,9 @@ _OVER_RAY = (_ENDS, "autocap.guardian.watchdog", "ray::Actor")
 def ground(engine: str) -> Iterator["Ground"]:
     """A cluster with its jobs, for some budgets one after the other."""
     with TemporaryDirectory(prefix="bn") as folder, ExitStack() as stack:
-        args = Namespace(nodes=NODES, gpus=GPUS, engine=engine, spread=0.0, helper=False, profile=PROFILES[0])
+        args = Namespace(
+            nodes=NODES, gpus=GPUS, engine=engine, spread=0.0, helper=False, networks=False, profile=PROFILES[0]
+        )
         cluster = up.cluster_of(args, Path(folder, "c"))
         stack.enter_context(up.started(cluster))
         yield Ground(cluster, stack.enter_context(runs.allocation(cluster)), stack)

@@ -8,6 +8,7 @@ emulated by themselves: in lock step every process would have to play the cards 
 import argparse
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -63,7 +64,9 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="acc-") as folder:
         os.environ[COST_VARIABLE] = str(Path(folder, "cost"))  # which the nodes' processes get
-        options = argparse.Namespace(**vars(args), nodes=args.agents, spread=0.03, helper=False, profile=_PROFILE)
+        options = argparse.Namespace(
+            **vars(args), nodes=args.agents, spread=0.03, helper=False, networks=False, profile=_PROFILE
+        )
         cluster = up.cluster_of(options, Path(folder, "c"))
         with up.started(cluster), runs.allocation(cluster) as allocated:
             for board in cluster.boards:
@@ -85,7 +88,7 @@ def _measured(cluster: Cluster, allocated: dict[str, str], folder: Path, args: a
         shares.append(_shares(cluster, run, seconds, Path(allocated[COST_VARIABLE])))
         if not _is_in(run, state):
             raise runs.Late(f"the run was no more {state} for {seconds:g} s: {run.told()}")
-    run.process.terminate()
+    os.kill(run.process.pid, signal.SIGTERM)
     run.wait(_PATIENCE_S)
     reach_ms, spread_ms = _reached(run, cluster)
     return Cost(

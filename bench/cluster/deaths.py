@@ -35,7 +35,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--at-once", type=int, default=_AT_ONCE, metavar="N", help="clusters (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every outcome as a list")
     args = parser.parse_args(argv)
-    there = [name for name, kind in KINDS.items() if kind.engine in (None, args.engine)]
+    there = [
+        name
+        for name, kind in KINDS.items()
+        if kind.engine in (None, args.engine) and (kind.needs is None or getattr(args, kind.needs))
+    ]
     kinds = args.kinds.split(",") if args.kinds else there
     if unknown := set(kinds).difference(there):
         parser.error(f"unknown kind {', '.join(sorted(unknown))}; under {args.engine} there are {', '.join(there)}")
@@ -59,6 +63,7 @@ def _several(args: argparse.Namespace, drawn: Sequence[tuple[str, int]]) -> list
     rest = list(drawn)
     while rest:
         with tempfile.TemporaryDirectory(prefix="acd-") as folder:
+            Path(folder).chmod(0o777 if args.helper else 0o700)
             cluster = up.cluster_of(args, Path(folder, "c"))
             with up.started(cluster):
                 stage = Stage(cluster, Path(folder))

@@ -6,14 +6,17 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from threading import Thread
 
+from autocap.cluster.fleet import LOST_S
 from autocap.job.processes import ProcessId, identify
-from bench.cluster import processes, runs, slurm, up
+from bench.cluster import networks, processes, runs, slurm, up
 from bench.cluster.layout import Cluster
 from bench.faults.outcome import Outcome, difference
 from bench.nvml_emulation import FileBoard
@@ -26,6 +29,7 @@ _STOPPED_S = (4.0, 12.0)  # for how long something is stopped
 _LATEST_S = 16.0  # of a random moment after the job begins
 _CHANGES = 24  # limits that are set on all cards in that time
 _ITERATIONS = 280
+_STATE_S = 0.05  # between two looks at the state of a job
 _SCAN_S = 0.25  # between two looks at all processes
 _PATIENCE_S = 60.0
 _JOB_S = 180.0
@@ -33,6 +37,12 @@ _SEARCH = (
     "--metric", "energy", "--strategy", "linear", "--caps", "130,170,200,230", "--target-stderr", "30%",
     "--trial-seconds", "3", "--no-memory", "--retune", "never",
 )  # fmt: skip
+_SCRIPT_ITERATIONS = 1500  # of a batch job, which is ended before it has done them
+_FREE_S = 3.0  # until nodes are free once the job is over
+_TIMES_OUT_S = 150.0  # Slurm looks for jobs that are beyond their limit, of at least a minute, each half minute
+_CUT_S = 12.0  # for how long a node has no network
+_AWAY_S = 2.0  # of Slurm's controller
+_NEVER = ("somebody else has",)  # nobody has
 _HIGHEST_MW, _STEP_MW = 257_123, 1_009  # of the limits that are found
 
 
@@ -44,7 +54,10 @@ class Kind:
     then nothing of ours may be left though the job goes on; what stops before anything was measured is waited for.
     resumes: whether tuning may begin again once what was stopped goes on. job_ends: whether the job may; else each rank
     must do all of its iterations. whole_node: while it is stopped nobody can put anything back on that node. ruins: the
-    cluster is of no use any more, and what it leaves of the job is its own business.
+    cluster is of no use any more, and what it leaves of the job is its own business. strike: what else is done to it,
+    in place of signals. stopped_s: for how long something is stopped. in_batch: it is a batch script, as documented.
+    given_up_s: until who is silent is given up, where tuning ends by that at the latest. needs: what the cluster has
+    to have. never: what is not to be said.
     """
 
     victims: "Callable[[Stage, runs.Started, str], Collection[ProcessId]]"
@@ -55,6 +68,12 @@ class Kind:
     job_ends: bool = False
     whole_node: bool = False
     ruins: bool = False
+    given_up_s: float = 0.0
+    strike: "Callable[[Stage, runs.Started, str], None] | None" = None
+    stopped_s: tuple[float, float] = _STOPPED_S
+    in_batch: bool = False
+    needs: str | None = None
+    never: tuple[str, ...] = _NEVER
 
 
 class Stage:
@@ -76,16 +95,24 @@ class Stage:
         self._boards = up.new_boards(self.cluster, seed=seed + 1, arrivals_mw=self._arrivals_mw)
         self._daemons = set(processes.of_cluster(self.cluster))
         out = self._folder / f"run-{next(self._numbers)}"
-        with runs.allocation(self.cluster) as self._allocated:
-            run = runs.on_cluster(self.cluster, self._allocated, out, _SEARCH, ("--iterations", str(_ITERATIONS)))
+        with ExitStack() as over:
+            if kind.in_batch:
+                count = ("--iterations", str(_SCRIPT_ITERATIONS))
+                run, number = runs.in_batch(self.cluster, out, _SEARCH, count)
+                self._allocated = up.environment(self.cluster) | {"SLURM_JOB_ID": number}
+                over.callback(self.ask, "scancel", number)
+            else:
+                self._allocated = over.enter_context(runs.allocation(self.cluster))
+                count = ("--iterations", str(_ITERATIONS))
+                run = runs.on_cluster(self.cluster, self._allocated, out, _SEARCH, count)
+            over.callback(self._clear, run)
             try:
                 result = self._carried_out(kind, run, rng, result)
             except runs.Late as error:
                 result = replace(result, hung=str(error))
-            finally:
-                self._clear(run)
-        result = replace(result, said=run.said())
-        self.is_sound = not result.complaints and not kind.ruins
+        result = replace(result, said=run.said(), silent=_untrue(kind, run.said()))
+        # A helper that goes on has the time of the boards before.
+        self.is_sound = not (result.complaints or kind.ruins or self.cluster.helper)
         return result
 
     def on(self, run: runs.Started, name: str, word: str) -> list[ProcessId]:
@@ -97,27 +124,38 @@ class Stage:
         self._moment(run, rng)
         name, way = rng.choice(self.cluster.names), rng.choice(kind.ways)
         victims = list(kind.victims(self, run, name))
-        if not victims and kind.victims is not _cancelled:
+        if not victims and kind.strike is None:
             raise runs.Late(f"nothing was found on {name} to strike")
         living = [one for one in self.cluster.names if one != name or not kind.whole_node]
         away = not self._are_back(living)
         goes_on = way == signal.SIGSTOP and (kind.resumes or not run.has_begun())
+        if kind.strike is not None:
+            kind.strike(self, run, name)
         for victim in victims:
             processes.send(victim, way)
-        began_s = time.monotonic()
+        began_s, free = time.monotonic(), Future[str | None]()
+        Thread(target=lambda: free.set_result(self._held() if kind.in_batch else None)).start()
         changed, back_s = self._put_back(living) if kind.tuning_ends and (kind.resumes or not goes_on) else (None, None)
         if way == signal.SIGSTOP:
-            time.sleep(max(0.0, rng.uniform(*_STOPPED_S) - (time.monotonic() - began_s)))
+            time.sleep(max(0.0, rng.uniform(*kind.stopped_s) - (time.monotonic() - began_s)))
             for victim in victims:
                 processes.send(victim, signal.SIGCONT)
             changed = changed or (self._put_back([name])[0] if kind.whole_node and not goes_on else None)
+        if kind.needs == "networks":
+            hung = self._left_on(run, name, began_s)
+            time.sleep(max(0.0, _CUT_S - (time.monotonic() - began_s)))
+            networks.join(self.cluster, name)
+            changed = changed or hung
         self._recover(name)
         hung = None
         if kind.tuning_ends and not goes_on:
             changed = changed or self._put_back(self.cluster.names)[0]
-            hung = self._left(run, time.monotonic(), _OURS)
+            hung = self._left(run, time.monotonic() + kind.given_up_s, _OURS)
         harmed = self._ended(kind, run)
         hung = hung or self._left(run, time.monotonic(), _OURS if kind.ruins else ())
+        hung = hung or free.result()
+        if kind.in_batch and not run.has_result():
+            harmed = harmed or "there is no result.json"
         changed = changed or self._put_back(self.cluster.names)[0]
         return replace(result, changed=changed, harmed=harmed, hung=hung, back_s=back_s if away else None)
 
@@ -192,16 +230,42 @@ class Stage:
 
     def _of(self, run: runs.Started) -> list[ProcessId]:
         """Its processes, and what Slurm has on the nodes for them."""
-        there = [one for one in processes.of_cluster(self.cluster) if " -N " not in processes.command(one)]
-        return [one for one in {*run.everyone(), *there} if one not in self._daemons]
+        there = processes.of_cluster(self.cluster)
+        every = {one: processes.command(one) for one in {*run.everyone(), *there} if one not in self._daemons}
+        return [one for one, text in every.items() if not any(word in text for word in _SERVICES)]
 
     def daemons(self, name: str) -> list[ProcessId]:
         """Those of the engine on a node."""
         return [one for one in self._daemons if one in processes.of_node(self.cluster, name)]
 
-    def cancel(self) -> None:
+    def ask(self, *command: str) -> str:
         """As the user would."""
-        subprocess.run(["scancel", self._allocated["SLURM_JOB_ID"]], env={**os.environ, **self._allocated}, check=True)
+        env = {**os.environ, **self._allocated}
+        return subprocess.run(self.cluster.as_user(command), env=env, capture_output=True, text=True).stdout
+
+    @property
+    def number(self) -> str:
+        """Of the job."""
+        return self._allocated["SLURM_JOB_ID"]
+
+    def _held(self) -> str | None:
+        """Whether nodes are held for the job, though it is over."""
+        with suppress(runs.Late):
+            runs.until(lambda: set(self.ask("sinfo", "-hN", "-o", "%t").split()) == {"idle"}, "free", _FREE_S, _SCAN_S)
+            return None
+        return f"{_FREE_S:g} s later nodes are {self.ask('sinfo', '-hN', '-o', '%N %t')}"
+
+    def _left_on(self, run: runs.Started, name: str, since_s: float) -> str | None:
+        """What of ours is still there on a node 10 s after a moment."""
+
+        def left() -> list[ProcessId]:
+            every = [*self.on(run, name, f"-m {AGENT}"), *self.on(run, name, _WATCHDOG)]
+            return [one for one in every if not processes.command(one).startswith("srun ")]
+
+        with suppress(runs.Late):
+            runs.until(lambda: not left(), "gone", max(0.0, since_s + _LEFT_S - time.monotonic()), _SCAN_S)
+            return None
+        return f"{_LEFT_S:g} s later there is on {name} {'; '.join(processes.command(one)[:120] for one in left())}"
 
     def _recover(self, name: str) -> None:
         """Slurm's daemon of a node is started anew where it has died, as its service would."""
@@ -217,6 +281,7 @@ class Stage:
 
 
 _JOB, _WATCHDOG = "bench.cluster.", "autocap.guardian.watchdog"
+_SERVICES = (" -N ", "slurmctld -D", "helper serve", "autocap.guardian.fork_server")
 _OURS = (AGENT, RELAY, _WATCHDOG, "ray::Actor")  # gone once the tuning has ended, though the job goes on
 
 
@@ -260,19 +325,106 @@ def _head(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
     return _daemon_named("gcs_server")(stage, run, stage.cluster.names[0])
 
 
-def _cancelled(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
-    stage.cancel()
+def _nobody(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
     return []
 
 
+def _helper(stage: Stage, run: runs.Started, name: str) -> list[ProcessId]:
+    """Which is started again at once."""
+    there = processes.of_node(stage.cluster, name)
+    return [one for one in there if "helper serve" in processes.command(one)]
+
+
+def _cancel(stage: Stage, run: runs.Started, name: str) -> None:
+    stage.ask("scancel", stage.number)
+
+
+def _kill_step(stage: Stage, run: runs.Started, name: str) -> None:
+    """The step of the agents, as a whole: agents and watchdogs on all nodes at once."""
+    for line in stage.ask("squeue", "--steps", "-h", "-o", "%i %j", f"--jobs={stage.number}").splitlines():
+        step, program = line.split(None, 1)
+        if program == "sh":
+            stage.ask("scancel", "--signal=KILL", step)
+
+
+def _cut(stage: Stage, run: runs.Started, name: str) -> None:
+    networks.cut(stage.cluster, name)
+
+
+def _restart_controller(stage: Stage, run: runs.Started, name: str) -> None:
+    for one in processes.of_cluster(stage.cluster):
+        if processes.command(one).endswith("slurmctld -D"):
+            processes.send(one, signal.SIGKILL)
+    time.sleep(_AWAY_S)
+    slurm.start_controller(stage.cluster)
+
+
+def _time_out(stage: Stage, run: runs.Started, name: str) -> None:
+    """Returns once Slurm has begun to end it."""
+    subprocess.run(
+        ["scontrol", "update", f"JobId={stage.number}", "TimeLimit=1"], env=up.environment(stage.cluster), check=True
+    )
+    states = ("squeue", "-h", "-o", "%T", f"--jobs={stage.number}")
+    runs.until(lambda: "RUNNING" not in stage.ask(*states), "the time limit", _TIMES_OUT_S, _STATE_S)
+
+
+def _requeue(stage: Stage, run: runs.Started, name: str) -> None:
+    stage.ask("scontrol", "requeue", stage.number)
+
+
+def _untrue(kind: Kind, said: Sequence[str]) -> str | None:
+    """What was said and is not so."""
+    wrong = [text for text in said if any(words in text for words in kind.never)]
+    return f"it is not true that: {wrong[0]}" if wrong else None
+
+
+_KILLED = (signal.SIGKILL,)
+_SCRIPT = Kind(
+    victims=_nobody,
+    strike=_cancel,
+    engine="slurm",
+    ways=_KILLED,
+    job_ends=True,
+    in_batch=True,
+    never=(*_NEVER, "a signal has ended its agent", "has not answered"),
+)
 KINDS = {
     "agent": Kind(victims=_agent, resumes=True),
     "controller": Kind(victims=_controller, resumes=True),
     "relay": Kind(victims=_carrier, resumes=True),
     "node": Kind(victims=_node, ways=(signal.SIGSTOP,), whole_node=True, resumes=True),
-    "scancel": Kind(victims=_cancelled, engine="slurm", ways=(signal.SIGKILL,), job_ends=True),
+    "scancel": Kind(victims=_nobody, strike=_cancel, engine="slurm", ways=_KILLED, job_ends=True),
     "end": Kind(victims=_end, ways=(signal.SIGKILL,), job_ends=True),
     "slurmd": Kind(victims=_daemon_named("slurmd"), engine="slurm", tuning_ends=False),
+    "hiccup": Kind(
+        victims=_agent,
+        engine="slurm",
+        ways=(signal.SIGSTOP,),
+        stopped_s=(2.8, 2.8),
+        tuning_ends=False,
+        never=(*_NEVER, "tuning ended"),
+    ),
+    "helper": Kind(
+        victims=_helper,
+        engine="slurm",
+        ways=_KILLED,
+        tuning_ends=False,
+        needs="helper",
+        never=(*_NEVER, "tuning ended"),
+    ),
+    "step": Kind(victims=_nobody, strike=_kill_step, engine="slurm", ways=_KILLED),
+    "network": Kind(victims=_nobody, strike=_cut, engine="slurm", ways=_KILLED, needs="networks", given_up_s=LOST_S),
+    "slurmctld": Kind(
+        victims=_nobody,
+        strike=_restart_controller,
+        engine="slurm",
+        ways=_KILLED,
+        tuning_ends=False,
+        never=(*_NEVER, "tuning ended"),
+    ),
+    "script": _SCRIPT,
+    "timelimit": replace(_SCRIPT, strike=_time_out),
+    "requeue": replace(_SCRIPT, strike=_requeue),
     "raylet": Kind(victims=_daemon_named("raylet"), engine="ray", job_ends=True, ruins=True),
     "head": Kind(victims=_head, engine="ray", job_ends=True, ruins=True),
 }

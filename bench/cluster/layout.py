@@ -27,7 +27,7 @@ class ClusterError(AutocapError):
 class Cluster:
     """engine: "slurm" or "ray". nodes, gpus: how many, and how many in each. port: of the first daemon; Slurm's nodes
     have the following ones. folder: of all of its files. helper: jobs are USER's, who may set no limit, and
-    root's helper of each node does it."""
+    root's helper of each node does it. networks: each node has one of its own."""
 
     engine: str
     nodes: int
@@ -37,6 +37,7 @@ class Cluster:
     port: int
     folder: str
     helper: bool = False
+    networks: bool = False
 
     @property
     def directory(self) -> Path:

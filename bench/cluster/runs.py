@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from bench.nvml_emulation import environment
 LOOK_S = 0.02
 _ALLOCATE_S = 60.0
 _MARK = "PRETENDED_RUN"  # in the environment of every process of a run: its directory
+_LOOK_BATCH_S = 0.1
 _TELL = 12  # lines of what was said
 # Not from the directory it is started in, and the same interpreter.
 _RUN = ("-P", "-m", "autocap", "run")
@@ -36,7 +38,7 @@ class Late(AutocapError):
 class Started:
     """A run that was started. out: its run directory, beside which what it says is kept. process: `autocap run`."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[bytes] | _InBatch"
     out: Path
 
     def everyone(self) -> list[ProcessId]:
@@ -60,6 +62,10 @@ class Started:
         """Whether the devices are known, so that their limits may be set."""
         log = self.out / "events.jsonl"
         return log.exists() and '"device_found"' in log.read_text()
+
+    def has_result(self) -> bool:
+        """Whether it has written its result.json."""
+        return (self.out / "result.json").exists()
 
     def ranks(self) -> list[Done]:
         """What the job's own ranks printed at their ends."""
@@ -101,6 +107,50 @@ def on_cluster(
         count = str(cluster.nodes)
         module = ("srun", "-N", count, "-n", count, "--cpu-bind=none", sys.executable, "-m", "bench.cluster.job")
     return _started(cluster.as_user((*run, *module, *job)), allocated, out, shared=cluster.helper)
+
+
+class _InBatch:
+    """What `Started` asks of a process, of a batch job: it lives for as long as any of its own does."""
+
+    pid, returncode = 0, None
+
+    def __init__(self, out: Path) -> None:
+        self._out, self._looked_s, self._is_there, self._was_there = out, 0.0, False, False
+
+    def poll(self) -> int | None:
+        """0 once it has ended, however; `None` until then."""
+        if time.monotonic() - self._looked_s > _LOOK_BATCH_S:
+            self._is_there = next(processes.found(f"{_MARK}={self._out}"), None) is not None
+            self._was_there = self._was_there or self._is_there
+            self._looked_s = time.monotonic()
+        return None if self._is_there or not self._was_there else 0
+
+    def wait(self, seconds: float) -> int:
+        """As Popen has it."""
+        until(lambda: self.poll() is not None, "the batch job ends", seconds, _LOOK_BATCH_S)
+        return 0
+
+
+def in_batch(cluster: Cluster, out: Path, options: Sequence[str], job: Sequence[str]) -> tuple[Started, str]:
+    """Start a run in a batch script as docs/slurm.md has it; it, and the number of the job."""
+    count = str(cluster.nodes)
+    run = (sys.executable, *_RUN, "--nodes", "slurm", "--out", str(out), *options, "--")
+    step = ("srun", "-N", count, "-n", count, sys.executable, "-m", "bench.cluster.job", *job)
+    script = out.with_name(f"{out.name}.sh")
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.parent.chmod(0o777)
+    script.write_text(f"#!/bin/bash\nexec {shlex.join((*run, *step))}\n")
+    asked = ("sbatch", "--parsable", "-N", count, "-n", count, f"--gpus-per-node={cluster.gpus}", "--requeue")
+    given = subprocess.run(
+        cluster.as_user((*asked, f"--output={_printed(out)}", f"--error={_said(out)}", str(script))),
+        env={**up.environment(cluster), _MARK: str(out)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=_ALLOCATE_S,
+    )
+    return Started(process=_InBatch(out), out=out), given.stdout.strip()
 
 
 def on_one_node(board: Path, out: Path, options: Sequence[str], job: Sequence[str]) -> Started:

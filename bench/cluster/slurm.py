@@ -1,4 +1,8 @@
-"""Slurm with several nodes on one machine, as root or as an ordinary user: no cgroups, no systemd."""
+"""Slurm with several nodes on one machine, as root or as an ordinary user, without systemd.
+
+As root the processes of a step are held in a cgroup where that is possible, as on real clusters: there Slurm sends a
+signal to the first process of each task alone. Without, it sends it to all that descend from them.
+"""
 
 import os
 import pwd
@@ -6,8 +10,10 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from bench.cluster import networks
 from bench.cluster.layout import Cluster, ClusterError
 from bench.nvml_emulation import CARDS_VARIABLE
 
@@ -16,10 +22,11 @@ _SBIN = "/usr/sbin"  # not on an ordinary user's path
 _KEY_BYTES = 128
 _READY_S, _LOOK_S = 60.0, 0.2
 _TELL = 3  # lines of a log
+_FREEZER = Path("/sys/fs/cgroup/freezer")  # by which Slurm 22.05 holds processes under cgroups of version 1
 
 _CONF = """\
 ClusterName=pretended
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({controller})
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
@@ -28,7 +35,7 @@ CredType=cred/munge
 SlurmctldPort={port}
 FirstJobId={port}000
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracked}
 TaskPlugin=task/none
 TaskProlog={folder}/task_prolog
 JobAcctGatherType=jobacct_gather/none
@@ -49,7 +56,7 @@ KillWait=5
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 """
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000 Gres=gpu:{gpus}"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 RealMemory=2000 Gres=gpu:{gpus}"
 
 
 def missing() -> str | None:
@@ -71,27 +78,44 @@ def start(cluster: Cluster) -> None:
         f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed",
     )  # fmt: skip
     _until(cluster, (folder / "munge.sock").exists, "munged")
-    _run(cluster, "slurmctld", "-D")
+    start_controller(cluster)
     for name in cluster.names:
         start_node(cluster, name)
     _until(cluster, lambda: _idle(cluster) == cluster.nodes, "slurmctld")
 
 
+def start_controller(cluster: Cluster) -> None:
+    """Start Slurm's controller, also anew."""
+    _run(cluster, "slurmctld", "-D")
+
+
 def start_node(cluster: Cluster, name: str) -> None:
     """Start one node's daemon, also anew."""
-    _run(cluster, "slurmd", "-D", "-N", name)
+    _run(cluster, "slurmd", "-D", "-N", name, before=networks.within(cluster, name))
 
 
 def _write(cluster: Cluster) -> None:
     host = socket.gethostname().split(".")[0]
     folder = cluster.directory
     nodes = [
-        _NODE.format(name=name, host=host, port=cluster.port + number, gpus=cluster.gpus)
+        _NODE.format(
+            name=name, host=host, port=cluster.port + number, gpus=cluster.gpus, address=_address(cluster, number)
+        )
         for number, name in enumerate(cluster.names, 1)
     ]
     user = pwd.getpwuid(os.getuid()).pw_name
-    text = _CONF.format(host=host, user=user, folder=folder, port=cluster.port, nodes="\n".join(nodes))
+    in_cgroups = os.access(_FREEZER, os.W_OK)
+    text = _CONF.format(
+        host=host,
+        user=user,
+        folder=folder,
+        port=cluster.port,
+        controller=_address(cluster, 0),
+        tracked="cgroup" if in_cgroups else "linuxproc",
+        nodes="\n".join(nodes),
+    )
     (folder / "slurm.conf").write_text(text)
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={_FREEZER.parent}\n")
     _write_gpus(cluster)
     (folder / "slurm-state").mkdir()
     for name in cluster.names:
@@ -100,6 +124,10 @@ def _write(cluster: Cluster) -> None:
     key.touch(0o600)
     key.write_bytes(os.urandom(_KEY_BYTES))
     _write_prolog(cluster)
+
+
+def _address(cluster: Cluster, number: int) -> str:
+    return networks.address(cluster, number) if cluster.networks else "127.0.0.1"
 
 
 def _write_gpus(cluster: Cluster) -> None:
@@ -129,12 +157,12 @@ def _environment(cluster: Cluster) -> dict[str, str]:
     return {**plain, **mark, "SLURM_CONF": str(cluster.directory / "slurm.conf")}
 
 
-def _run(cluster: Cluster, program: str, *arguments: str) -> None:
+def _run(cluster: Cluster, program: str, *arguments: str, before: Sequence[str] = ()) -> None:
     path = _path(program)
     assert path is not None  # nothing was missing
     with open(cluster.directory / f"{program}.out", "a") as out:
         subprocess.run(
-            ["setsid", "--fork", path, *arguments],  # nobody's child: it outlives us
+            ["setsid", "--fork", *before, path, *arguments],  # nobody's child: it outlives us
             env=_environment(cluster),
             stdin=subprocess.DEVNULL,
             stdout=out,

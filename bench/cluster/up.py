@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
-from bench.cluster import boards, helpers, processes, ray_nodes, slurm
+from bench.cluster import boards, helpers, networks, processes, ray_nodes, slurm
 from bench.cluster.layout import Cluster, ClusterError, default_directory, found, require_free
 from bench.nvml_emulation import FileBoard
 from bench.nvml_emulation.machine import Limits
@@ -39,8 +39,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--helper", action="store_true", help="jobs are nobody's, and root's helper on each node sets limits; as root"
     )
     parser.add_argument(
+        "--networks", action="store_true", help="each node has a network of its own, which can be cut; as root"
+    )
+    parser.add_argument(
         "--profile", default="quadro-rtx-6000/resnet50", metavar="P", help="of cards and job (default: %(default)s)"
     )
+
+
+def options(argv: Sequence[str]) -> argparse.Namespace:
+    """What those of `add_options` mean."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parser.parse_args(argv)
 
 
 def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
@@ -49,6 +59,8 @@ def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
         raise ClusterError(f"{args.nodes} nodes of {args.gpus} GPUs were asked for; a cluster has 1 or more of each")
     if args.helper and (os.geteuid() != 0 or args.engine != "slurm"):
         raise ClusterError("--helper was given; that needs root, whose helper it is, and --engine slurm")
+    if args.networks and (lacks := networks.missing() if args.engine == "slurm" else "Ray's nodes share one"):
+        raise ClusterError(f"--networks was given; {lacks}")
     return Cluster(
         engine=args.engine,
         nodes=args.nodes,
@@ -58,6 +70,7 @@ def cluster_of(args: argparse.Namespace, directory: Path) -> Cluster:
         port=_free_ports(args.nodes + 1),
         folder=str(directory.resolve()),
         helper=args.helper,
+        networks=args.networks,
     )
 
 
@@ -71,7 +84,9 @@ def start(cluster: Cluster) -> None:
     cluster.write()
     new_boards(cluster)
     with ExitStack() as undo:
-        undo.callback(processes.end, cluster)
+        undo.callback(_end, cluster)
+        if cluster.networks:
+            networks.lay(cluster)
         if cluster.helper:
             helpers.start(cluster)
         engine.start(cluster)
@@ -93,8 +108,14 @@ def new_boards(cluster: Cluster, seed: int = 1, arrivals_mw: Sequence[int] | Non
 
 def stop(cluster: Cluster) -> None:
     """End what was started, and remove its files."""
-    processes.end(cluster)
+    _end(cluster)
     shutil.rmtree(cluster.directory)
+
+
+def _end(cluster: Cluster) -> None:
+    processes.end(cluster)
+    if cluster.networks:
+        networks.take_away(cluster)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from autocap.clock import VirtualClock
 from autocap.metrics import Metric
-from bench.cluster import boards, processes, ray_nodes, slurm, up
+from bench.cluster import boards, deaths, injection, networks, processes, ray_nodes, slurm, up
 from bench.cluster.command import main
 from bench.cluster.job import times_of
 from bench.cluster.jobs import Row, complaints
@@ -143,6 +143,22 @@ def test_a_folder_without_a_cluster_and_one_too_deep_for_its_sockets_are_refused
     assert "bytes in its name" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["helper", "network", "raylet"])
+def test_a_death_for_which_the_cluster_is_not_made_is_refused(kind: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        deaths.main(["--kinds", kind])
+    there = capsys.readouterr().err.partition("under slurm there are ")[2].split(", ")
+    assert len(there) == 13  # and these two
+
+
+def test_what_is_not_true_is_complained_of() -> None:
+    said = ["autocap: warning: tuning ended, the job goes on: node2: nothing was heard from it for 60 s"]
+    assert injection._untrue(injection.KINDS["agent"], said) is None
+    assert injection._untrue(injection.KINDS["hiccup"], said) == f"it is not true that: {said[0]}"
+    ended = [*said, "autocap: warning: tuning ended, the job goes on: node1: a signal has ended its agent"]
+    assert injection._untrue(injection.KINDS["timelimit"], ended) == f"it is not true that: {ended[1]}"
+
+
 @pytest.mark.parametrize("text", ["100%", "-1%", "1.0"])
 def test_a_share_that_is_none_is_refused(text) -> None:
     with pytest.raises(SystemExit):
@@ -154,7 +170,8 @@ class TestUnderSlurm:
     def test_a_job_runs_on_all_nodes_and_nothing_is_left_of_them(self) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:
             place = Path(folder, "c")
-            assert main(["up", "--nodes", "2", "--profile", PROFILE, "--dir", str(place)]) == 0
+            own = [] if networks.missing() else ["--networks"]
+            assert main(["up", "--nodes", "2", "--profile", PROFILE, "--dir", str(place), *own]) == 0
             cluster = found(place)
             try:
                 ran = subprocess.run(
@@ -170,6 +187,8 @@ class TestUnderSlurm:
             assert sorted((one["node"], one["steps"]) for one in done) == [("node1", 5), ("node2", 5)], ran.stderr
             assert processes.of_cluster(cluster) == []
             assert not place.exists()
+            assert not list(Path("/sys/class/net").glob(f"ac*{cluster.port}*"))
+            assert not list(Path("/run/netns").glob(f"ac{cluster.port}-*"))
 
     def test_one_that_does_not_start_leaves_nothing_running(self, monkeypatch) -> None:
         with tempfile.TemporaryDirectory(prefix="act-") as folder:

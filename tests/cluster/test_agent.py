@@ -149,6 +149,19 @@ def begun(play: Play) -> Play:
     return play
 
 
+@pytest.mark.parametrize("ends_too", [True, False])
+def test_a_signal_that_ends_the_job_as_well_is_told_as_the_jobs_end(play: Play, ends_too: bool) -> None:
+    begun(play).do(1, Deed.SET, CAPS_W)
+    began_s, looks = play.stand.clock.now(), iter([True, True, not ends_too])
+    play.job.is_there = lambda: next(looks, not ends_too)  # type: ignore[method-assign]
+    play.agent.told_to_end()
+    last = play.said[-1]
+    assert isinstance(last, JobEnded if ends_too else Failed)
+    assert [one.restored for one in last.restored] == [True, True]
+    assert play.stand.clock.now() <= began_s + 0.9  # of which setting limits takes some
+    assert play.agent.is_leaving
+
+
 @pytest.mark.parametrize("interval_s", [0.05, 0.1])
 def test_what_is_read_is_sent_each_tenth_of_a_second_in_batches_whose_numbers_follow_each_other(
     play: Play, interval_s: float
@@ -281,12 +294,13 @@ def test_words_of_a_controller_that_hears_nothing_hold_no_limit(play: Play) -> N
     assert not play.agent.is_leaving
 
 
-def test_eight_seconds_of_silence_end_it(play: Play) -> None:
+def test_six_seconds_of_silence_end_it(play: Play) -> None:
     begun(play).do(1, Deed.SET, CAPS_W)
     said_s = play.stand.clock.now()
     play.advance(60.0, words=False)
     assert play.agent.is_leaving
-    assert 8.0 <= play.stand.clock.now() - said_s <= 8.5
+    assert play.agent.is_alone
+    assert 6.0 <= play.stand.clock.now() - said_s <= 6.5
     assert play.limits_w == ARRIVALS_W
 
 

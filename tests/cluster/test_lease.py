@@ -10,15 +10,15 @@ def answered(lease: Lease, number: int, now_s: float) -> None:
     lease.word(now_s)
 
 
-def test_a_silence_lapses_once_and_one_of_eight_ends() -> None:
+def test_a_silence_lapses_once_and_one_of_six_ends() -> None:
     lease = Lease(10.0)
     assert lease.next_s == 10.0 + RESTORE_S
     assert not lease.lapses(9.99 + RESTORE_S)
     assert lease.lapses(10.0 + RESTORE_S)
     assert not lease.lapses(10.5 + RESTORE_S)
     assert lease.next_s == 10.0 + LEAVE_S
-    assert not lease.is_over(17.99)
-    assert lease.is_over(18.0)
+    assert not lease.is_over(15.99)
+    assert lease.is_over(16.0)
 
 
 def test_answers_that_are_heard_again_arm_it_again_and_again() -> None:

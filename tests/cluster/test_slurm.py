@@ -20,17 +20,29 @@ from autocap.cluster.channels import Channels
 from autocap.cluster.protocol import Deed, Do, Done, Heard, Hello, Lost
 from autocap.errors import EngineUnavailable, UsageError
 from autocap.job.slurm import energy_plugins, why_not_alone
-from tests.cluster.fake_slurm import fake_slurm, missing
+from bench.cluster import processes, up
+from bench.cluster.slurm import missing
 from tests.cluster.hearing import MARK, heard, marked, until
 
 ECHO = str(Path(__file__).parent / "echo_agent.py")
+TOLD_TO_END = """if 1:
+    import os, signal
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    print(os.environ["SLURM_PROCID"], input(), flush=True)
+    signal.sigwait({signal.SIGTERM})
+    print("told", flush=True)
+"""
 needs_slurm = pytest.mark.skipif(missing() is not None, reason=f"Slurm: {missing()}")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[dict[str, str]]:
-    with tempfile.TemporaryDirectory() as folder, fake_slurm(Path(folder), nodes=4) as environment:
-        yield environment
+    with tempfile.TemporaryDirectory(prefix="act-") as folder:
+        asked = ["--nodes=4", "--profile=quadro-rtx-6000/alexnet"]
+        made = up.cluster_of(up.options(asked), Path(folder, "c"))
+        with up.started(made):
+            yield up.environment(made)
+        assert processes.of_cluster(made) == []
 
 
 class Running:
@@ -50,8 +62,7 @@ class Running:
 
 
 @pytest.fixture
-def running(cluster: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setenv("PATH", cluster["PATH"])
+def running(cluster: dict[str, str], tmp_path: Path) -> Iterator[Running]:
     one = Running(cluster, tmp_path)
     try:
         yield one
@@ -100,6 +111,7 @@ def test_agents_have_time_to_put_back(running: Running, tmp_path: Path, death: s
         os.kill(running.channel.pid, signal.SIGKILL)
         assert all(isinstance(message, Lost) for message in heard(running.channel, 4).values())
     elif death == "scancel":
+        running.ask("scancel", "--signal=USR1", running.job.id)  # as --signal sends to steps, for a checkpoint
         running.ask("scancel", running.job.id)
     else:
         running.channel.close()
@@ -226,6 +238,23 @@ def test_channels_number_the_agents_of_all_steps(tmp_path: Path) -> None:
         heard: list[tuple[int, object]] = []
         until(lambda: heard.extend(channels.receive()) or len(heard) == 2, "both")
         assert sorted((number, message.number) for number, message in heard) == [(1, 1), (2, 2)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
+def test_the_shell_of_a_task_passes_the_end_on_and_no_request_for_a_checkpoint(shell: str) -> None:
+    """It alone gets Slurm's signals where steps are held in cgroups."""
+    step = slurm.command(EngineJob(id="1", nodes=("a",)), (sys.executable, "-c", TOLD_TO_END), first=1)
+    task = (shell, *step[step.index("/bin/sh") + 1 :])
+    process = subprocess.Popen(task, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"SLURM_PROCID": "2"})
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"a word\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"3 a word\n"
+    for signum in (signal.SIGUSR1, signal.SIGTERM):
+        process.send_signal(signum)
+    assert process.communicate(timeout=60) == (b"told\n", None)
+    assert process.returncode == 0
 
 
 def test_what_srun_says_of_single_agents_is_understood() -> None:

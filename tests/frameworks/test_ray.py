@@ -45,7 +45,8 @@ time.sleep(600)
 def cluster() -> Iterator[Cluster]:
     """With a token, ports and a folder of its own: other clusters may run on this machine."""
     with tempfile.TemporaryDirectory(prefix="act-", dir="/tmp") as folder:  # Ray's sockets need a short path
-        options = {"nodes": NODES, "gpus": 1, "engine": "ray", "spread": 0.0, "helper": False, "profile": PROFILE}
+        options = {"nodes": NODES, "gpus": 1, "engine": "ray", "spread": 0.0, "profile": PROFILE}
+        options |= {"helper": False, "networks": False}
         one = up.cluster_of(Namespace(**options), Path(folder, "c"))
         with up.started(one):
             yield one

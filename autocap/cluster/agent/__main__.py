@@ -52,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     with ExitStack() as stack:
         agent = Agent(number, clock, outbox.put, lambda begin: Preparation(begin, clock, stack, agent.note, workers))
         _loop(agent, Inbox(sys.stdin.fileno(), number), outbox, woken, clock)
-    outbox.drain(_LAST_WORDS_S)
+    if not agent.is_alone:
+        outbox.drain(_LAST_WORDS_S)
     return 0
 
 
@@ -68,7 +69,7 @@ def _loop(agent: Agent, inbox: Inbox, outbox: Outbox, woken: int, clock: Clock) 
             if inbox.speaks:
                 agent.spoken()
         if woken in ready or inbox.has_ended or outbox.is_broken:
-            agent.leave("a signal has ended its agent" if woken in ready else None)
+            agent.told_to_end() if woken in ready else agent.leave()
             return
         agent.due()
         outbox.flush()
@@ -97,4 +98,5 @@ def _hello(node: str) -> Hello:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # All is closed. The interpreter's own end takes as long again, and for that long Slurm keeps the node.
+    os._exit(main(sys.argv[1:]))

@@ -36,12 +36,14 @@ _LOOK_S, _GONE_S = 0.25, 1.0  # whether the job is there; for how long it is not
 _SHORT_S, _SOON_S, _LATER_S = 0.5, 0.1, 1.0  # up to which interval rows are sent soon, else later
 _EARLY_S, _WAITS_S = 0.03, 0.1  # so soon after a sample, what is due is done with it; so long before one, it waits
 _AGAIN_S = 0.5  # until a limit that could not be put back is tried again
+_WITH_US_S, _EVERY_S = 0.5, 0.05  # a job that is told to end with us has ended; between two looks at it
 
 
 class Agent:
     """The agent of a job on one node. say: sends a message. prepare: begins what a `Begin` asks for.
 
-    is_leaving: it has nothing more to do. Nothing is raised: whatever goes wrong is answered, or ends in `Failed`.
+    is_leaving: it has nothing more to do. is_alone: as nobody speaks to it any more. Nothing is raised: whatever goes
+    wrong is answered, or ends in `Failed`.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Agent:
         self._seen_s = 0.0  # when the job was last there
         self._again_s: float | None = None
         self._job_ended = False
-        self.is_leaving = False
+        self.is_leaving = self.is_alone = False
 
     @property
     def next_s(self) -> float:
@@ -107,16 +109,31 @@ class Agent:
             log.error("an internal fault", exc_info=error)
         self.leave(str(error) if isinstance(error, AutocapError) else f"{type(error).__name__}: {error}")
 
+    def told_to_end(self) -> None:
+        """A signal asks for our end: put the limits back, and say whether it is the job's end as well, or ours alone.
+        Waits for the job for a moment."""
+        restored, end_s = self._put_last_back(), self._clock.now() + _WITH_US_S
+        while self._here is None or self._here.job.is_there():
+            if self._here is None or self._clock.now() >= end_s:
+                self._say(Failed(why="a signal has ended its agent", restored=restored))
+                return
+            self._clock.wait_until(self._clock.now() + _EVERY_S)
+        if not self._job_ended:
+            self._say(JobEnded(restored=restored))
+
     def leave(self, why: str | None = None) -> None:
         """Put the limits back, and have nothing more to do. why: is told to the controller, where it is not gone."""
-        self.is_leaving = True
-        restored: tuple[Restored, ...] = ()
-        try:
-            restored = self._put_all_back()
-        except Exception:
-            log.exception("the limits could not be put back; it is tried again at the end, and by the watchdog")
+        restored = self._put_last_back()
         if why is not None:
             self._say(Failed(why=why, restored=restored))
+
+    def _put_last_back(self) -> tuple[Restored, ...]:
+        self.is_leaving = True
+        try:
+            return self._put_all_back()
+        except Exception:
+            log.exception("the limits could not be put back; it is tried again at the end, and by the watchdog")
+            return ()
 
     def note(self, text: str) -> None:
         """Let the user know, once."""
@@ -199,6 +216,7 @@ class Agent:
             self._put_all_back()
             self._put_backs += 1
         if self._lease.is_over(now_s):
+            self.is_alone = True
             self.leave()
             return
         if self._again_s is not None and now_s >= self._again_s:

@@ -24,10 +24,15 @@ from autocap.job.slurm import ask
 
 _KEPT = ("SLURM_CONF", "SLURM_JWT")  # how to reach Slurm
 # Slurm kills whatever is left of a step when its task ends, but an agent that died has a watchdog that needs seconds to
-# put back. The task is therefore a shell, which with traps of its own outlives the signals that the agent gets.
+# put back. The task is therefore a shell, which outlives the signals that ask for the agent's end, and passes them on:
+# where steps are held in cgroups, as by most sites, Slurm sends them to the shell alone. Those that `sbatch --signal`
+# sends to a job's own steps, for a checkpoint, are none of the agent's.
 _LINGER_S = 3
 _TASK = (
-    'trap : TERM INT HUP; SLURM_PROCID=$((SLURM_PROCID + $1)); shift; "$@"; s=$?; [ $s = 0 ] || { '
+    "trap 't=1; kill -TERM $a' TERM INT HUP QUIT; trap '' USR1 USR2 ALRM; exec 3<&0; "
+    'SLURM_PROCID=$((SLURM_PROCID + $1)); shift; "$@" <&3 3<&- & a=$!; '
+    's=127; while t=; wait $a; w=$?; [ $w = 127 ] || s=$w; [ "$t" ]; do :; done; '  # a trap ends a wait
+    "[ $s = 0 ] || { "
     'printf \'{"says":"lost","with":{"why":"its agent ended with status %s"}}\\n\' $s; '
     f"sleep {_LINGER_S}; }}; exit $s"
 )
