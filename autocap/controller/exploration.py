@@ -174,8 +174,10 @@ class Exploration:
     def granted(self) -> Decision | None:
         """There is another ceiling. What is measured goes on where that allows it; a trial above it ends, and counts
         with what it has shown, if that is anything."""
-        self.search.restrict(self._out.ceiling_w)
+        changed = self.search.restrict(self._out.ceiling_w)
         match self._step:
+            case AtTrial(stage=TrialStage.SAVING_UP) if changed:
+                return self._next_trial()
             case AtTrial(cap_w=cap_w, stage=stage):
                 return self._trial_under_ceiling(cap_w, stage)
             case Anchoring() | Confirming():

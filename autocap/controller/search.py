@@ -154,9 +154,9 @@ class Search:
         self._drawn = self._predicted = None
         self._outdated = True
 
-    def restrict(self, most_w: float) -> None:
-        """Ask for no cap above most_w, watts, from now on: where that takes or gives caps, a new strategy goes on from
-        what is known. Where it is below the baseline's own limit, it stands for that; but one that has moved by a watt
+    def restrict(self, most_w: float) -> bool:
+        """Ask for no cap above most_w, watts, from now on: whether that takes or gives caps, so that a new strategy goes
+        on from what is known. Where it is below the baseline's own limit, it stands for that; but one that has moved by a watt
         or two upward does not."""
         self._shared = most_w < math.inf
         top_w, grid = None, _up_to(self._whole, most_w)
@@ -164,8 +164,10 @@ class Search:
             before_w = self.top_w or 0.0
             top_w = before_w if before_w <= most_w < (1 + bounded.BESIDE) * before_w else most_w
             grid = CapGrid([*(cap_w for cap_w in self._whole if cap_w < (1 - bounded.BESIDE / 2) * top_w), top_w])
-        if grid != self.grid or top_w != self.top_w:
+        changed = grid != self.grid or top_w != self.top_w
+        if changed:
             self.grid, self.top_w, self._outdated = grid, top_w, True
+        return changed
 
     def _is_highest(self, most_w: float) -> bool:
         """Whether the baseline is that of the highest limits that may hold, or lower than the grid by itself."""

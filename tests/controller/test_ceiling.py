@@ -276,3 +276,13 @@ def test_where_the_ceiling_is_slower_than_allowed_it_is_held_and_nothing_below_i
     assert held_at(outcome, 149.0) == 110.0
     assert states(outcome)[-2] is State.HOLDING
     assert min(one.cap_w for one in outcome.log.events if isinstance(one, events.TrialStarted)) >= 110.0
+
+
+def test_a_trial_that_waits_for_savings_gives_way_to_one_of_the_caps_that_a_risen_ceiling_allows() -> None:
+    rises_s = 75.0
+    limited = Metric(name="energy", max_slowdown=0.05)
+    outcome = under([(30.0, 180.0), (rises_s, 220.0)], limited, strategy="golden", end_s=rises_s + 2.0)
+    begun = [event for event in outcome.log.events if isinstance(event, events.TrialStarted)]
+    waited = [event for event in begun if event.t_s < rises_s][-1]
+    assert held_at(outcome, rises_s - 1.0) != waited.cap_w
+    assert [event.cap_w for event in begun if event.t_s >= rises_s] == [220.0]
