@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from autocap import events
@@ -125,3 +126,25 @@ def test_no_change_is_seen_in_what_is_not_counted() -> None:
             t_s += 0.5
         assert watch.add(meter.of(counted(t_s, count, t_s), (Mark(t_s=t_s, iterations=float(count)),))) is None
     assert watch.knows
+
+
+@pytest.mark.parametrize(("period_s", "changed"), [(0.5, False), (0.7, True)])
+def test_pauses_that_marks_enclose_are_no_change_and_what_lies_between_them_may_be(
+    period_s: float, changed: bool
+) -> None:
+    """As a period that is followed tells of validation and checkpoints: afterwards, both ends at once."""
+    watch, meter, t_s, count = DriftWatch(measurement(energy_j=100.0, period_s=0.5)), Meter(), 0.0, 0.0
+    said, readings_s = set(), np.arange(1, 2000) / 10
+    for batch in range(40):
+        begun_s, marks = t_s, list[Mark]()
+        for place in range(5):
+            t_s, count = t_s + period_s, count + 1
+            marks.append(Mark(t_s=t_s, iterations=count))
+            if batch >= 20 and place == 2:
+                t_s += 3.0
+                marks.append(Mark(t_s=t_s, iterations=count))
+        for read_s in (*readings_s[(readings_s > begun_s) & (readings_s < t_s)], t_s):
+            sample = Sample(t_s=read_s, readings=(Reading(t_s=read_s, power_w=100.0 / period_s),))
+            said.add(watch.add(meter.of(sample, marks if read_s == t_s else ())) is not None)
+    assert watch.knows
+    assert (True in said) == changed

@@ -213,3 +213,23 @@ def test_five_cycles_in_a_whole_number_of_updates_are_not_taken_for_one() -> Non
     """They hold the third harmonic as well, which is beyond the sensor for one cycle."""
     found = looked_at("judged", "accumulation of 3", "100 ms", "window", 0.45942961463686627, 5101, 5, 67, 1)
     assert not found.wrong
+
+
+def test_a_load_that_averaging_readings_folds_is_no_period_and_what_is_slower_than_the_averages_is() -> None:
+    """Of 40 s at 20 ms two readings each are averaged, which fold a load of 50.5 ms to 0.19 s: readings show it."""
+    fast = looked_at("set", "fast", "20 ms", "window", 0.05051748782381583, 5300, 6, 26, 26)
+    assert not fast.called
+    slow = looked_at("set", "cnn", "20 ms", "window", 0.5, 3)
+    assert slow.proven
+    assert not slow.wrong
+
+
+def test_a_period_whose_waveform_is_mostly_faster_than_the_readings_is_not_proven() -> None:
+    """Of a cycle of 1.1 s in 11 readings a third would do as well, in another order of these, and be steadier where
+    two waits shift the cycle: 0.73 s of a job and half as much again."""
+    t_s = 0.1 * np.arange(100) + np.random.default_rng(0).normal(0, 5e-4, 100)
+    work = np.array([264, 264, 264, 264, 264, 264, 132, 77, 231, 231, 231], dtype=float)
+    fold = np.interp(np.arange(100) % 11, np.arange(11), work)
+    power_w = np.concatenate((fold[:51], fold[55:83], fold[87:])) + np.random.default_rng(1).normal(0, 1, 92)
+    estimate = detect(t_s[:92], power_w, update_s=0.1, window_s=0.02)
+    assert not estimate.verified or estimate.period_s == pytest.approx(1.1, rel=0.02)

@@ -12,10 +12,10 @@ PATTERN = Template(
 )  # fmt: skip
 
 
-def readings(t_s: Floats, iterations: Floats) -> Floats:
+def readings(t_s: Floats, iterations: Floats, shape: Floats = SHAPE.real) -> Floats:
     """Watts at a phase each."""
-    turns = np.outer(np.arange(1, len(SHAPE) + 1), iterations)
-    return 200.0 + SHAPE.real @ np.cos(2 * np.pi * turns) + np.random.default_rng(1).normal(0.0, 2.0, len(t_s))
+    turns = np.outer(np.arange(1, len(shape) + 1), iterations)
+    return 200.0 + shape @ np.cos(2 * np.pi * turns) + np.random.default_rng(1).normal(0.0, 2.0, len(t_s))
 
 
 def stamps(start_s: float, end_s: float, every_s: float) -> Floats:
@@ -49,6 +49,15 @@ def test_another_period_is_not_followed_by_the_old_waveform() -> None:
         tracker.take(t_s, readings(t_s, 20.0 + (t_s - 10.0) / (0.5 * times)), seldom=True)
         assert not tracker.follows, times
         assert tracker.spare_s(0.4) == 0.0
+
+
+def test_another_waveform_of_the_same_period_and_much_like_the_old_one_is_not_followed_for_long() -> None:
+    """Correlation 0.98: each reading may be of the old one, all of them are not."""
+    for every_s, seldom in ((0.4, True), (0.02, False)):
+        for shape, expected in ((SHAPE.real, True), (np.array([40.0, 15.0, 12.0, -8.0, 6.0]), False)):
+            tracker, t_s = locked(), stamps(10.0, 60.0, every_s)
+            tracker.take(t_s, readings(t_s, t_s / 0.5, shape), seldom=seldom)
+            assert tracker.follows is expected
 
 
 def test_the_count_stands_still_in_a_pause() -> None:

@@ -15,10 +15,10 @@ from autocap.devices.simulated.device import SimulatedDevice, SimulatedJob, Simu
 from autocap.devices.simulated.job import Episode, WorkloadChange
 from autocap.devices.simulated.node import Spell
 from autocap.metrics import Metric
-from autocap.progress import BestProgress, SpeedProgress
+from autocap.progress import BestProgress, Mark, SpeedProgress
 from autocap.progress.period.counted import counter_misses
 from autocap.progress.period.progress import PeriodProgress
-from autocap.records import Reading, Sample
+from autocap.records import Reading, Sample, SensorInfo
 from bench.simulation.jobs import Outcome, regret_pct, tune
 from bench.simulation.starvation import Starvation
 
@@ -134,25 +134,117 @@ def test_energy_counters_that_move_at_different_times_are_one_witness(sensor: st
     assert progress.trouble is None
 
 
-def test_a_period_that_gets_shorter_at_a_lower_cap_is_not_the_jobs_own_for_good() -> None:
-    """A job that speeds up when it is capped: no job does, the beat of a fast one with the sampling may."""
-    clock = VirtualClock()
-    progress = PeriodProgress(PRESETS["v100"].info())
-    rng = np.random.default_rng(0)
-    troubles, energy_j = [], 0.0
-    for cap_w, period_s, seconds in ((300.0, 0.50, 20.0), (250.0, 0.45, 60.0), (300.0, 0.50, 20.0)):
-        end_s = clock.now() + seconds
-        while clock.now() < end_s:
-            clock.wait_until(clock.now() + 0.02)
-            t_s = clock.now()
-            power_w = (200.0 if t_s % period_s < 0.3 * period_s else 300.0) + float(rng.normal(0, 1))
-            energy_j += 0.02 * power_w
-            reading = Reading(t_s=t_s, power_w=power_w, requested_w=cap_w, sm_clock_hz=5e6 * cap_w, energy_j=energy_j)
-            progress.marks(Sample(t_s=t_s, readings=(reading,)))
-        troubles.append(progress.trouble)
-    assert troubles[0] is None
-    assert troubles[1] == "the period went to 0.90 times its length with the cap: it is not the job's own cycle"
-    assert troubles[2] == troubles[1]
+Stretch = tuple[float, float | None, float]  # cap, watts; period, seconds, `None` for noise; how long, seconds
+LOW, PEAK = ((0.3, 200.0), (1.0, 300.0)), ((0.85, 200.0), (1.0, 300.0))
+HELD: tuple[Stretch, ...] = ((300.0, 0.50, 20.0), (250.0, 0.55, 130.0))  # until it is followed by its phase
+
+
+class Played:
+    """Period progress that is shown a power signal with a counter, 20 times a second. changed: what it has said of the
+    job, each once."""
+
+    def __init__(self) -> None:
+        self.progress = PeriodProgress(SensorInfo(update_s=0.05, window_s=0.05, settle_s=0.1, window_known=True))
+        self._t_s = self._energy_j = 0.0
+        self._rng = np.random.default_rng(0)
+        self.marks: list[Mark] = []
+        self.changed: list[str] = []
+
+    def play(self, *stretches: Stretch, waveform: Sequence[tuple[float, float]] = LOW) -> str | None:
+        """The trouble at the end."""
+        for cap_w, period_s, seconds in stretches:
+            end_s, before = self._t_s + seconds, self.progress.changed
+            while self._t_s < end_s:
+                self._t_s += 0.05
+                power_w = 250.0 + float(self._rng.normal(0, 20 if period_s is None else 1))
+                if period_s is not None:
+                    phase = self._t_s % period_s / period_s
+                    power_w += next(watts for until, watts in waveform if phase < until) - 250.0
+                self._energy_j += 0.05 * power_w
+                reading = Reading(
+                    t_s=self._t_s,
+                    power_w=power_w,
+                    requested_w=cap_w,
+                    sm_clock_hz=5e6 * cap_w,
+                    energy_j=self._energy_j,
+                )
+                self.marks += self.progress.marks(Sample(t_s=self._t_s, readings=(reading,)))
+                if self.progress.changed not in (before, None):
+                    self.changed.append(self.progress.changed or "")
+                before = self.progress.changed
+        return self.progress.trouble
+
+    def pace_s(self) -> float:
+        """Of the latest iterations."""
+        last, before = self.marks[-1], self.marks[-11]
+        return (last.t_s - before.t_s) / (last.iterations - before.iterations)
+
+
+SHORTER = "the period went to 0.90 times its length with the cap: it is not the job's own cycle"
+
+
+def test_what_gets_shorter_at_a_lower_cap_is_another_jobs_or_was_never_its_own_cycle() -> None:
+    """A job that speeds up when it is capped: no job does. The job may have changed; where the limit found on arrival
+    shows the same as before, it has not, and what repeats was a beat of the job with the sampling."""
+    played = Played()
+    assert played.play((300.0, 0.50, 20.0)) is None
+    assert played.play((250.0, 0.45, 30.0)) == SHORTER
+    assert played.changed == [f"the workload may have changed: {SHORTER}"]
+    assert played.play((300.0, 0.50, 30.0)) is None
+    assert played.play((250.0, 0.45, 30.0)) == SHORTER
+    assert len(played.changed) == 1
+    assert played.play((300.0, 0.50, 30.0)) == SHORTER  # for good
+
+
+def test_a_job_that_changes_while_a_cap_is_tried_is_learned_anew_at_the_limit_found_on_arrival() -> None:
+    played = Played()
+    assert played.play((300.0, 0.50, 20.0), (250.0, 0.55, 15.0)) is None
+    assert played.play((250.0, 0.40, 80.0)) is not None
+    assert [said.split(":")[0] for said in played.changed] == ["the workload may have changed"]
+    assert played.play((300.0, 0.36, 30.0), (250.0, 0.40, 20.0)) is None
+    assert played.pace_s() == pytest.approx(0.40, rel=0.01)
+    assert played.play((250.0, 0.60, 80.0)) is not None  # and once more
+    assert len(played.changed) == 2
+
+
+def test_a_cap_that_hides_the_pattern_is_taken_for_a_change_once() -> None:
+    played = Played()
+    assert played.play((300.0, 0.50, 20.0), (150.0, None, 40.0)) is not None
+    assert len(played.changed) == 1
+    assert played.play((300.0, 0.50, 25.0)) is None
+    assert played.play((150.0, None, 40.0)) is not None
+    assert played.play((250.0, 0.55, 20.0)) is None  # and other caps may be tried
+    assert len(played.changed) == 1
+
+
+@pytest.mark.parametrize(
+    ("noise_s", "now_s", "said"), [(25.0, 0.55, []), (0.0, 0.77, ["1.41 times as long as before"])]
+)
+def test_what_was_followed_and_is_lost_is_looked_for_again(noise_s: float, now_s: float, said: list[str]) -> None:
+    """A long pause is over at some time; another pace is another job, and is said."""
+    played = Played()
+    assert played.play(*HELD) is None
+    assert played.progress.step_s > 0
+    assert (played.play((250.0, None, noise_s)) is None) == (noise_s == 0.0)
+    assert played.play((250.0, now_s, 150.0)) is None
+    assert played.progress.step_s > 0
+    assert played.pace_s() == pytest.approx(now_s, rel=0.01)
+    assert [one.rsplit("takes ")[-1] for one in played.changed] == said
+
+
+@pytest.mark.parametrize("cap_w", [250.0, 300.0])
+def test_what_repeats_otherwise_than_what_was_followed_is_another_job(cap_w: float) -> None:
+    """Where the limit found on arrival holds, it is learned anew; elsewhere its baseline is to be measured."""
+    played = Played()
+    assert played.play((300.0, 0.50, 20.0), (cap_w, 0.50 if cap_w == 300.0 else 0.55, 130.0)) is None
+    played.play((cap_w, 0.70, 60.0), waveform=PEAK)
+    assert played.changed == ([] if cap_w == 300.0 else [OTHERWISE])
+    if cap_w == 300.0:
+        assert played.progress.trouble is None
+        assert played.pace_s() == pytest.approx(0.70, rel=0.01)
+
+
+OTHERWISE = "the workload has changed: its power repeats otherwise than before, every 0.7 s"
 
 
 def test_a_long_cycle_is_still_counted_after_ten_minutes_at_a_cap() -> None:

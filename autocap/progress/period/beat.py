@@ -39,6 +39,8 @@ from autocap.progress.period.stamps import follows_the_clock
 
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
 _LEAST_UPDATE = 1e-3  # of the time between readings: an update that is shorter is none that was measured
+_UNFOLDED = 0.5  # of the waveform's power, at least: of what a real cycle shows its readings see most as it is
+_HIDDEN = 0.7  # times what a load that is hidden by averaging would leave between the readings, at least
 _RESOLVED = 3.0  # updates in a cycle of its own
 _FASTEST_S = 1e-3  # the shortest cycle of a load that is thought of
 _MOST_ORDERS = 200
@@ -99,6 +101,8 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
         return Beat.SHOWN
+    if fit.unfolded < _UNFOLDED or _may_hide(fit, series):
+        return Beat.POSSIBLE
     if period_s / strongest(fit) < _RESOLVED * update_s and told_apart(fit, series) < len(fit.coefficients):
         return Beat.POSSIBLE
     windows_s, off = _windows(seeing, update_s)
@@ -169,6 +173,21 @@ def _waveform(fit: Fit, series: Series) -> tuple[Floats, Floats]:
 def strongest(fit: Fit) -> int:
     """Which harmonic of a fit is."""
     return 1 + int(np.argmax(np.abs(fit.coefficients)))
+
+
+def _may_hide(fit: Fit, series: Series) -> bool:
+    """Whether readings that were averaged together may hide a load that the average folds to what was fitted.
+
+    Of a load of k/T ± f cycles a reading (k whole, not of T), an average of T readings lets through
+    |sin(πTf)/(T·sin(π(k/T ± f)))| of the amplitude, at most that of k = 1; the rest of it is in the readings.
+    """
+    order, number = strongest(fit), series.together
+    slow = order * series.step_s / number / fit.period_s  # f
+    if number == 1 or number * slow >= 0.5:
+        return number > 1
+    passed = math.sin(math.pi * number * slow) / (number * math.sin(math.pi * (1 / number - slow)))
+    amplitude = float(np.abs(fit.coefficients[order - 1]))
+    return series.hidden > _HIDDEN * amplitude * math.sqrt(0.5 * max(1.0 - passed**2, 0.0)) / passed
 
 
 def told_apart(fit: Fit, series: Series) -> int:

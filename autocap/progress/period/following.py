@@ -15,11 +15,13 @@ _SAME = 0.05  # by which the period may differ, of a while ago
 
 class Follower:
     """trouble: why nothing is counted. found: what the last look at the pattern has shown, `None` where it was only
-    counted along. sure: the waveform as two looks have agreed on it, `None` before."""
+    counted along; is_lost: that this is not what was learned. sure: the waveform as two looks have agreed on it, `None`
+    before."""
 
     def __init__(self) -> None:
         self.trouble: str | None = None
         self.found: RatioEstimate | None = None
+        self.is_lost = False
         self.sure: Template | None = None
         self._seen: Template | None = None  # as of the look before
 
@@ -35,6 +37,7 @@ class Follower:
         longest that a cycle may be, against the one learned. objection: why what is found cannot be, `None` where it
         can."""
         self.trouble = self.found = None
+        self.is_lost = False
         if self.sure is not None:
             cycles = _counted_by(self.sure, signal)
             if cycles is not None and agree(cycles.period_s, self.sure.period_s):
@@ -44,7 +47,8 @@ class Follower:
         self.trouble = objection(found)
         if self.trouble is None and not found.ok:
             self.trouble = f"the period is lost: {found.reason}"
-        elif self.trouble is None and found.cycles < FEWEST_CYCLES:
+        self.is_lost = self.trouble is not None
+        if self.trouble is None and found.cycles < FEWEST_CYCLES:
             self.trouble = f"only {found.cycles:.1f} cycles, {FEWEST_CYCLES:.0f} are needed"
         if self.trouble is not None or found.seen is None:
             return None

@@ -30,6 +30,7 @@ class Learner:
         self.refuted: str | None = None
         self._seen_s: float | None = None  # the period that was seen last, proven or not
         self._proven_s: float | None = None  # the period that was proven last
+        self._suspected_s: float | None = None  # the period that was learned when the job was taken for another one
 
     @property
     def known_s(self) -> float | None:
@@ -40,6 +41,18 @@ class Learner:
     def forget(self) -> None:
         """It is another one by now, or looks otherwise."""
         self.template = self.device = self._seen_s = None
+
+    def suspect(self, contradiction: str | None) -> bool:
+        """What was learned does not show at another cap. Whether that may be as the job is another one, so that all is
+        to be learned anew. Where that was done before, and it was the same one, it is not: then the cap hides it; or,
+        by a contradiction, it never was the job's own."""
+        assert self.template is not None
+        is_new = self._suspected_s is None or abs(self.template.period_s / self._suspected_s - 1.0) > _STILL_IT
+        if is_new:
+            self._suspected_s = self.template.period_s
+        elif contradiction is not None:
+            self.refuted = contradiction
+        return is_new
 
     def try_out(self, signals: CapSignals, signal: Signal, arrival: tuple[float | None, ...]) -> None:
         """See at another cap whether a period that is not proven is the job's own. arrival: limits, watts."""

@@ -84,6 +84,14 @@ class Fit:
         power = np.maximum(np.abs(self.coefficients) ** 2 - _CLEAR * noise, 0.0)
         return [n for n in range(2, len(power) + 1) if power[n - 1 :: n].sum() > share * power.sum()]
 
+    @property
+    def unfolded(self) -> float:
+        """The share of the waveform's power in harmonics that take two readings or more. What takes less shows in the
+        readings as something slower, so that as a whole they may be another pattern's, of that."""
+        power = np.abs(self.coefficients) ** 2
+        seen = int(self.period_s / (2 * self.series.step_s))
+        return float(power[:seen].sum() / max(float(power.sum()), 1e-24))
+
     def time_s(self, u: Floats) -> Floats:
         """When each of some nominal phases was reached, on the readings' own clock; shape (n,)."""
         return self.series.clock_s(float(self.series.busy_s[0]) + self.period_s * u)

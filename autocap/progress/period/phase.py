@@ -31,6 +31,9 @@ _PERIOD_CYCLES, _SHARE_CYCLES = 40.0, 6.0  # how many the mean period, and the s
 _LEVEL_CYCLES = 20.0
 _MOST_OFF = 4.0  # standard deviations, of a reading that says something of the level
 _FOLLOWED = 0.6  # of the time, with the pattern
+# Times the mean square of what the waveform leaves of the readings usually, over its variance, and the least of that:
+# it is another waveform. A mean square of 1 is what the variance says.
+_OTHERWISE, _LEAST_USUAL = 2.5, 0.5
 _AHEAD = 0.1  # of a cycle, that the phase may wander from one reading to the next
 # Nats by which readings are likelier along the phase than without an order, half a cycle, or a reading where they are
 # farther apart: to go on, and to go on with readings now and then.
@@ -74,11 +77,14 @@ class PhaseTracker:
         self.knots: list[tuple[float, float]] = []
         self.share = 1.0  # of the pattern, lately
         self.gain = _GAIN
+        # The mean square of what it leaves, over its variance: lately, and of what was fed first.
+        self._left, self._usually_left = 1.0, 0.0
 
     @property
     def follows(self) -> bool:
-        """Whether the readings go with the pattern, lately."""
-        return self.share >= _FOLLOWED and self.gain >= _LEAST_GAIN
+        """Whether the readings go with the pattern, lately, and it leaves no more of them than usually."""
+        as_ever = self._left <= _OTHERWISE * max(self._usually_left, _LEAST_USUAL)
+        return self.share >= _FOLLOWED and self.gain >= _LEAST_GAIN and as_ever
 
     @property
     def left_s(self) -> float | None:
@@ -115,7 +121,7 @@ class PhaseTracker:
             best = float(said[block].max())
             unordered = best + math.log(float(np.mean(np.exp(said[block] - best))))
             followed.append(self._step(start_s, said[block], size * math.log(anywhere), unordered))
-        self._settle_level(rest_w, np.repeat(np.array(followed), sizes), t_s)
+        self._settle(rest_w, variance, np.repeat(np.array(followed), sizes), t_s)
 
     def _seen(self, at: NDArray[np.int_], blur_s: float) -> tuple[Floats, Floats]:
         """What a reading shows at some places of the waveform's table, and the variance that a late stamp brings."""
@@ -215,11 +221,18 @@ class PhaseTracker:
         self.count += gained
         self.knots.append((t_s, self.count))
 
-    def _settle_level(self, rest_w: Floats, phase: Floats, t_s: Floats) -> None:
+    def _settle(self, rest_w: Floats, variance: Floats, phase: Floats, t_s: Floats) -> None:
         """The level drifts, as a card warms up: slowly, by what the waveform leaves."""
         clear = np.flatnonzero(np.isfinite(phase))
-        off_w = rest_w[clear, np.rint(phase[clear] * _PHASES).astype(int) % _PHASES]
+        if len(clear) == 0:
+            return
+        places = np.rint(phase[clear] * _PHASES).astype(int) % _PHASES
+        off_w = rest_w[clear, places]
+        span = min(max(float(t_s[-1] - t_s[0]), _BLOCK * self.period_s) / self.period_s, _LEVEL_CYCLES)
+        share = 1.0 - math.exp(-span / _LEVEL_CYCLES)
+        squares = np.minimum(off_w**2 / variance[clear, places], _MOST_OFF**2)
+        self._left += share * (float(squares.mean()) - self._left)
+        self._usually_left = self._usually_left or float(squares.mean())
         near_w = off_w[np.abs(off_w) < _MOST_OFF * self._noise_w]
         if len(near_w):
-            span = min(max(float(t_s[-1] - t_s[0]), _BLOCK * self.period_s) / self.period_s, _LEVEL_CYCLES)
-            self._level_w += float(np.mean(near_w)) * (1.0 - math.exp(-span / _LEVEL_CYCLES))
+            self._level_w += float(np.mean(near_w)) * share

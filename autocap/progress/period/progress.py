@@ -18,7 +18,7 @@ from autocap.progress.period.learning import Learner, Signal, is_enough
 from autocap.progress.period.looking import BLIND, GLIMPSE_S, SEEN, SURE, LookTimes
 from autocap.progress.period.numbering import Numbering
 from autocap.progress.period.signals import CapSignals
-from autocap.progress.period.tracking import Tracking
+from autocap.progress.period.tracking import Tracking, away_s
 from autocap.progress.period.window import Window
 from autocap.records import Sample, SensorInfo
 
@@ -31,7 +31,7 @@ _CLOCK_FELL, _NOT_FASTER = 0.97, 0.985
 _MARGIN = 1.15
 _SETTLED = 2.0  # windows that were learned, after a change of caps: the card takes its time as well
 _PEAK = 1.5  # times the power limit: what a card draws for moments
-_MOST_MISTAKES, _MOST_LOSSES = 3, 2
+_MOST_LOSSES, _MOST_LOSSES_ELSEWHERE = 2, 3  # looks in a row that do not find what was learned, at a cap as well
 _MORE_MAY_HELP = (" yet", " are needed", " to tell a period")  # how troubles end that a longer signal may cure
 _LOST = "the period is lost: the power does not repeat as it did"
 
@@ -52,8 +52,7 @@ class PeriodProgress:
         self._sensor = sensor
         self._learner, self._numbering, self._times = Learner(), Numbering(), LookTimes(sensor.update_s)
         self._arrival: tuple[float | None, ...] | None = None  # limits
-        self._losses = 0  # looks in a row that did not find it where it was learned
-        self._mistakes = 0  # looks that speak against what was learned
+        self._losses, self._lost_at_s = 0, 0.0  # looks in a row that did not find it, and when the first of them was
         self._looked_at_s = 0.0
         self.changed: str | None = None
         self.notice: str | None = None
@@ -124,7 +123,7 @@ class PeriodProgress:
 
     def _begin(self, caps: tuple[float | None, ...], begun_s: float, settled_s: float) -> None:
         self._numbering.begin(begun_s)
-        self._caps = caps
+        self._caps, self._losses = caps, 0
         self._tracking: Tracking | None = None
         self._look_from(settled_s, self._learner.known_s)
 
@@ -225,14 +224,14 @@ class PeriodProgress:
         assert learner.template is not None
         cycles = follower.look(learner.template, signal, self._possible(), self._mistaken)
         self.trouble, found = follower.trouble, follower.found
-        if cycles is None:
-            if found is not None and not found.ok and self._at_home:
-                self._heed_loss()
-            return ()
-        if found is not None:
+        if found is not None and follower.is_lost:
+            self._heed_loss(self._mistaken(found))
+        elif found is not None:
             self._losses = 0
-            if self._at_home:  # the same period from more readings, so its waveform is better known
-                learner.template = found.seen
+        if cycles is None:
+            return ()
+        if found is not None and self._at_home:  # the same period from more readings, so its waveform is better known
+            learner.template = found.seen
         marks = self._numbering.of(cycles)
         if self._signals.span_s > max(_KEPT_S, _KEPT_CYCLES * cycles.period_s):
             self._track_from_now_on(signal, device)
@@ -293,14 +292,21 @@ class PeriodProgress:
                 f"the workload has changed: its power repeats otherwise than before, every {estimate.period_s:.3g} s"
             )
 
-    def _heed_loss(self) -> None:
-        """Where the limits hold at which the period was learned, a job that lost it for good has another one by now."""
+    def _heed_loss(self, contradiction: str | None) -> None:
+        """What was proven, and is not found any more, is another job's by now: so it is where the limits hold at which
+        it was learned; at another cap these are to show whether it is. contradiction: as `_mistaken` says it."""
+        if not self._losses:
+            self._lost_at_s = self._looked_at_s
         self._losses += 1
-        if self._losses >= _MOST_LOSSES:
+        if self._at_home and self._losses >= _MOST_LOSSES:
             self._losses = 0
             self._learner.forget()
             self._numbering.begin(self._looked_at_s)
             self._look_from(self._looked_at_s, None)
+        elif not self._at_home and self._losses >= _MOST_LOSSES_ELSEWHERE and self.changed is None:
+            lasts_s = self._looked_at_s - self._lost_at_s
+            if lasts_s > away_s(self._learner.known_s or 0.0) and self._learner.suspect(contradiction):
+                self.changed = f"the workload may have changed: {self.trouble}"
 
     def _possible(self) -> tuple[float, float]:
         """The shortest and the longest that a cycle can be at this cap, against the one learned: a lower clock makes
@@ -313,15 +319,11 @@ class PeriodProgress:
         return _ELSEWHERE[0], min(_ELSEWHERE[1], _MARGIN * max(before_hz / clock_hz, 1.0))
 
     def _mistaken(self, found: RatioEstimate) -> str | None:
-        """Why what was learned cannot be the job's own cycle: at another cap it got shorter, as the beat between a
-        cycle and the sensor's sampling may. After some such looks that stands for good."""
+        """Why what is found cannot be what was learned: at another cap it got shorter, as another job's, or the beat
+        between a cycle and the sensor's sampling, may."""
         if found.ratio is None or self._at_home:
             return None
         clock_hz, before_hz = self._signals.clock_hz or math.nan, self._learner.clock_hz or math.nan
         if found.ratio >= (_NOT_FASTER if clock_hz < _CLOCK_FELL * before_hz else _ELSEWHERE[0]):
             return None
-        self._mistakes += 1
-        why = f"the period went to {found.ratio:.2f} times its length with the cap: it is not the job's own cycle"
-        if self._mistakes >= _MOST_MISTAKES:
-            self._learner.refuted = why
-        return why
+        return f"the period went to {found.ratio:.2f} times its length with the cap: it is not the job's own cycle"

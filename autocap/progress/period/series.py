@@ -28,7 +28,8 @@ class Series:
     had been no interruptions, each cut down to one step. cuts_s: where that was done, in busy_s, shape (m,); lost_s:
     how much was cut out there. paused: which readings lie in interruptions that were left in, as they come so often
     that they may be a part of what repeats; paused_s: the shortest level of those, 0 where there are none. step_s:
-    usual time between readings. window_s: the stretch of time that a reading averages over.
+    usual time between readings. window_s: the stretch of time that a reading averages over. together: how many readings
+    were averaged for one; hidden: the root of their mean square about that, of its spread.
     """
 
     t_s: Floats
@@ -42,6 +43,8 @@ class Series:
     spread_w: float
     step_s: float
     window_s: float
+    together: int
+    hidden: float
 
     @property
     def span_s(self) -> float:
@@ -94,9 +97,10 @@ def prepare(
     t_s, power_w = t_s[busy], power_w[busy]
     if len(t_s) < FEWEST_READINGS:
         return None
-    together = int(np.ceil(len(t_s) / MOST_READINGS))
+    together, hidden_w = int(np.ceil(len(t_s) / MOST_READINGS)), 0.0
     if together > 1:
         size = len(t_s) // together * together
+        hidden_w = float(np.sqrt(np.mean(np.var(power_w[:size].reshape(-1, together), axis=1))))
         t_s, busy_s, power_w = (values[:size].reshape(-1, together).mean(axis=1) for values in (t_s, busy_s, power_w))
         paused = paused[:size].reshape(-1, together).all(axis=1)
     centre = float(np.median(power_w))
@@ -117,6 +121,8 @@ def prepare(
         spread_w=spread,
         step_s=max(float(np.median(np.diff(busy_s))), span_s / (_GRID_PER_READING * len(t_s))),
         window_s=max(window_s, update_s) if window_s <= 0 else window_s + (together - 1) * update_s,
+        together=together,
+        hidden=hidden_w / spread,
     )
 
 

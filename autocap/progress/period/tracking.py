@@ -16,16 +16,22 @@ from autocap.records import Sample, SensorInfo
 _FED_CYCLES = 30.0  # that it begins with
 _EVERY_S = 1.0  # readings are taken together for so long
 _FEW, _OVERLAP = 40, 32  # samples that are kept, for the moves of a counter
-_AWAY_S, _AWAY_CYCLES = 10.0, 6.0  # that the job may do something else before its pattern is looked for anew
+_AWAY_S, _AWAY_CYCLES = 10.0, 6.0  # what pauses usually take, at most
 _UNCLEAR_CYCLES = 10.0  # without a clear phase
 _SELDOM_S = 0.4  # from reading to reading: a beat of the watchdog, which wakes us in any case
 _AWAY_STEP, _LONGEST_AWAY_S = 0.2, 0.1  # the same while it is away: of a cycle, and seconds
 _SPREAD = (0.85, 0.95, 0.90, 1.0, 0.80)  # of that, in turn
 
 
+def away_s(period_s: float) -> float:
+    """How long, seconds, the job may do something else before its pattern is looked for anew."""
+    return max(_AWAY_S, _AWAY_CYCLES * period_s)
+
+
 class Tracking:
     """sensor, device: what is read. pattern: as it is at this cap. signal: readings of it until now, to begin with.
-    window: what a reading averages over, where that was learned."""
+    window: what a reading averages over, where that was learned. lost_s: since when something else is seen, for longer
+    than pauses usually take, `None` where it is not."""
 
     def __init__(
         self, sensor: SensorInfo, device: int, pattern: Template, signal: Signal, window: Window | None = None
@@ -38,6 +44,7 @@ class Tracking:
         self._counts = self._signals.blurred
         self._taken_s, self._due_s = float(t_s[-1]), float(t_s[-1]) + _EVERY_S
         self._turn, self._step_s = 0, 0.0
+        self.lost_s: float | None = None
         recent = t_s >= t_s[-1] - _FED_CYCLES * pattern.period_s
         self._tracker.take(t_s[recent], power_w[recent])
 
@@ -55,15 +62,6 @@ class Tracking:
         clear_s = self.knots[-1][0] if self.knots else -np.inf
         unclear = self._taken_s - clear_s > _UNCLEAR_CYCLES * self.period_s
         return self._tracker.follows and not unclear
-
-    @property
-    def lost_s(self) -> float | None:
-        """Since when something else is seen, for longer than pauses usually take, `None` where it is not."""
-        left_s = self._tracker.left_s
-        if left_s is None:
-            return None if self.follows else self._taken_s
-        away_s = max(_AWAY_S, _AWAY_CYCLES * self.period_s)
-        return left_s if self._taken_s - left_s > away_s else None
 
     @property
     def step_s(self) -> float:
@@ -96,6 +94,13 @@ class Tracking:
         tracker = self._tracker
         tracker.take(t_s, power_w, seldom=self._step_s > 0)
         self._taken_s = float(t_s[-1])
+        left_s = tracker.left_s
+        if left_s is None and self.follows:
+            self.lost_s = None
+        elif self.lost_s is None and left_s is None:
+            self.lost_s = self._taken_s
+        elif self.lost_s is None and left_s is not None and self._taken_s - left_s > away_s(self.period_s):
+            self.lost_s = left_s  # until it is followed for some cycles again: one may fit by chance
         # A counter that is read seldom shows means over longer than the waveform was learned through.
         step_s = tracker.spare_s(_SELDOM_S) if self.follows and not self._counts else 0.0
         if tracker.left_s is not None and self.lost_s is None and not self._counts:
