@@ -108,6 +108,20 @@ class Doubts:
                 gone.append(Withdrawal(cap_w=max(one.cap_w), why=f"{why}: other work had held that one up"))
         return trial, gone
 
+    def of_another(self, baseline: Measurement, again: Measurement | None) -> Sequence[Withdrawal]:
+        """The caps whose trials show another job than a baseline that was measured after them: they cannot be right
+        beside it, or came no later than one of a cap that shows something else `again`."""
+        gone, tried = dict[float, str](), list[float]()
+        for one in self._search.shown[1:]:
+            tried.append(max(one.cap_w))
+            why = impossible(one, baseline)
+            if why is not None:
+                gone[tried[-1]] = why
+            apart = differences(one, again) if again is not None and one.cap_w == again.cap_w else None
+            if apart is not None:
+                gone |= dict.fromkeys(tried, f"{apart} per iteration at {tried[-1]:g} W")
+        return [Withdrawal(cap_w=cap_w, why=why) for cap_w, why in gone.items()]
+
     def drop(self) -> None:
         """What was to be measured again is not."""
         self._suspect = None

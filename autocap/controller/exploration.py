@@ -298,16 +298,15 @@ class Exploration:
         before, self._looks_changed = self._looks_changed, True
         return before
 
-    def _anchor(self, baseline: Measurement) -> bool:
-        """The baseline is not rough any more; whether it is another than what the search went by. Then the job may have
-        been another one while caps were tried, as where it warmed up, and they are tried anew."""
-        self._rough = False
+    def _anchor(self, baseline: Measurement, again: Measurement | None = None) -> bool:
+        """The baseline is not rough any more; whether trials do not count for that. One that was off costs itself, as
+        the first trial waits for a steady job; but not trials that show another job. again: what a cap that was tried
+        shows now."""
+        self._rough, gone = False, self._doubts.of_another(baseline, again)
         off = self._told.refined(baseline)
-        if off is not None:
-            changed = f"the job has changed since: {off} per iteration {_AT_ARRIVAL}"
-            for cap_w in {trial.cap_w for trial in self.search.history}:
-                self._withdraw(cap_w, changed)
-        return off is not None
+        for one in gone if off is not None else ():
+            self._withdraw(one.cap_w, f"the job has changed since: {one.why}")
+        return off is not None and bool(gone)
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
@@ -509,9 +508,9 @@ class Exploration:
             return None
         baseline = self._prober.widened(found.alone[1])
         if self._rough:
-            off = self._anchor(baseline)
+            another = self._anchor(baseline, comparison.fresh)
             self._revisits.made(self._out.now_s, None)
-            if off:
+            if another:
                 self._out.enter(State.SEARCHING)
                 return self._next_trial()
         else:

@@ -247,6 +247,17 @@ def test_a_higher_cap_that_is_slower_than_a_lower_one_is_doubtful() -> None:
     assert raised == Doubt(why="an iteration at 220 W takes 1.09 times as long as at 180 W, which no card does")
 
 
+def test_of_another_job_than_a_baseline_are_trials_that_cannot_be_beside_it_or_were_before_a_cap_changed() -> None:
+    slow, fast, kept = (measurement(80.0, period_s, cap_w=cap_w) for period_s, cap_w in
+                        ((0.75, 140.0), (0.45, 120.0), (0.55, 130.0)))  # fmt: skip
+    known, baseline = doubts(slow, fast, kept), measurement(100.0, 0.5)
+    assert [one.cap_w for one in known.of_another(baseline, None)] == [120.0]
+    assert [one.cap_w for one in known.of_another(baseline, kept)] == [120.0]
+    told = {one.cap_w: one.why for one in known.of_another(baseline, replace(slow, period_s=0.54))}
+    assert told[140.0] == "-28 % time per iteration at 140 W", "what came after it may be of the job as it is"
+    assert list(told) == [140.0, 120.0]
+
+
 def test_a_second_measurement_in_agreement_clears_the_doubt() -> None:
     found = as_trial(measurement(90.0, 0.45, cap_w=220.0))
     found_again = as_trial(measurement(91.0, 0.455, cap_w=220.0))
