@@ -133,8 +133,8 @@ class Doubts:
             if trial.measurement is not None:
                 known_s = math.inf if trial.state is TrialState.COMPLETE else trial.measurement.duration_s
                 lasted_s[trial.cap_w] = max(known_s, lasted_s.get(trial.cap_w, 0.0))
-        why = "it was cut short after {:.0f} s, which other work may have taken up"
-        return [Withdrawal(cap_w=cap_w, why=why.format(s)) for cap_w, s in lasted_s.items() if s < least_s]
+        text = "it was cut short after {:.0f} s, which other work may have taken up"
+        return [Withdrawal(cap_w=cap_w, why=text.format(s)) for cap_w, s in lasted_s.items() if s < least_s]
 
     @property
     def is_pending(self) -> bool:
