@@ -112,16 +112,16 @@ class Doubts:
 
     def of_another(self, baseline: Measurement, again: Measurement | None) -> Sequence[Withdrawal]:
         """The caps whose trials show another job than a baseline that was measured after them: they cannot be right
-        beside it, or came no later than one of a cap that shows something else `again`."""
-        gone, tried = dict[float, str](), list[float]()
-        for one in self._search.shown[1:]:
-            tried.append(max(one.cap_w))
+        beside it; and all, where a cap shows something else `again`, as nobody knows since when."""
+        trials, gone = self._search.shown[1:], dict[float, str]()
+        for one in trials:
             why = impossible(one, baseline)
             if why is not None:
-                gone[tried[-1]] = why
+                gone[max(one.cap_w)] = why
+        for one in trials:
             apart = differences(one, again) if again is not None and one.cap_w == again.cap_w else None
             if apart is not None:
-                gone |= dict.fromkeys(tried, f"{apart} per iteration at {tried[-1]:g} W")
+                gone = {max(each.cap_w): f"{apart} per iteration at {max(one.cap_w):g} W" for each in trials}
         return [Withdrawal(cap_w=cap_w, why=why) for cap_w, why in gone.items()]
 
     def cut_short(self, least_s: float, *, quiet: bool) -> Sequence[Withdrawal]:
