@@ -7,6 +7,7 @@ once more, after a look at the baseline, and counts only if both measurements ag
 counts no more.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from autocap.controller.search import Search
 from autocap.events.settled import failed
 from autocap.measurement.drift import beside, differences, impossible
 from autocap.metrics import ratios
-from autocap.records import Measurement, Trial
+from autocap.records import Measurement, Trial, TrialState
 
 # From 4/3 on a lower cap's time may be a multiple of the iteration's, beside that of the next higher cap. Time that
 # grows for want of power takes little more energy with it, but for the cliff at the floor of some cards.
@@ -46,6 +47,7 @@ class Doubts:
         self._sure = set[float]()  # caps that were measured twice, in agreement
         self._multiples = set[float]()  # caps that show what may be more than an iteration, each time
         self._withdrawn = set[float]()
+        self._quiet = True  # no other work was seen on the machine
 
     def raised(self, trial: Trial, *, inferred: bool) -> Doubt | None:
         """Why a trial must be repeated before it counts; `None` where it counts. inferred: iterations are."""
@@ -107,6 +109,37 @@ class Doubts:
             if why is not None:
                 gone.append(Withdrawal(cap_w=max(one.cap_w), why=f"{why}: other work had held that one up"))
         return trial, gone
+
+    def of_another(self, baseline: Measurement, again: Measurement | None) -> Sequence[Withdrawal]:
+        """The caps whose trials show another job than a baseline that was measured after them: they cannot be right
+        beside it; and all, where a cap shows something else `again`, as nobody knows since when."""
+        trials, gone = self._search.shown[1:], dict[float, str]()
+        for one in trials:
+            why = impossible(one, baseline)
+            if why is not None:
+                gone[max(one.cap_w)] = why
+        for one in trials:
+            apart = differences(one, again) if again is not None and one.cap_w == again.cap_w else None
+            if apart is not None:
+                gone = {max(each.cap_w): f"{apart} per iteration at {max(one.cap_w):g} W" for each in trials}
+        return [Withdrawal(cap_w=cap_w, why=why) for cap_w, why in gone.items()]
+
+    def cut_short(self, least_s: float, *, quiet: bool) -> Sequence[Withdrawal]:
+        """Once other work is seen on the machine, the caps of which all that is known was cut short before so many
+        seconds: a stretch of that work may have taken up all of these. quiet: none was seen so far."""
+        seen, self._quiet = self._quiet and not quiet, quiet
+        lasted_s = dict[float, float]()
+        for trial in self._search.history if seen else ():
+            if trial.measurement is not None:
+                known_s = math.inf if trial.state is TrialState.COMPLETE else trial.measurement.duration_s
+                lasted_s[trial.cap_w] = max(known_s, lasted_s.get(trial.cap_w, 0.0))
+        text = "it was cut short after {:.0f} s, which other work may have taken up"
+        return [Withdrawal(cap_w=cap_w, why=text.format(s)) for cap_w, s in lasted_s.items() if s < least_s]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a trial is to be measured again before it counts."""
+        return self._suspect is not None
 
     def drop(self) -> None:
         """What was to be measured again is not."""

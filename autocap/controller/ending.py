@@ -53,17 +53,29 @@ class Best:
             if measured is not None and max(measured.cap_w) < max(search.first.cap_w):
                 windows.setdefault(max(measured.cap_w), []).append(measured)
         shown = ((cap_w, pool(of_cap)) for cap_w, of_cap in windows.items())
+        base = _reference(search)
         found = [
-            cls(cap_w=cap_w, measurement=measured, cost=search.metric.versus(measured, search.first))
+            cls(cap_w=cap_w, measurement=measured, cost=search.metric.versus(measured, base))
             for cap_w, measured in shown
-            if search.metric.allows(measured, search.first)
+            if search.metric.allows(measured, base)
         ]
         return min(found, key=lambda one: one.cost.value + one.cost.stderr, default=None)
 
     def is_clear(self, search: Search) -> bool:
         """Whether it may be kept without a confirmation."""
-        _, time_error = slowdown(self.measurement, search.first)
+        _, time_error = slowdown(self.measurement, _reference(search))
         return self.cost.value + _CLEAR * self.cost.stderr + self.cost.shared < 1 and time_error <= _TIME_ERROR
+
+
+def _reference(search: Search) -> Measurement:
+    """What trials are held against, as at the first baseline: with the errors of that one or of the last one, whichever
+    are larger, as some were measured beside each."""
+    first, last = search.first, search.baseline
+    return replace(
+        first,
+        period_rel_stderr=max(first.period_rel_stderr, last.period_rel_stderr),
+        energy_rel_stderr=max(first.energy_rel_stderr, last.energy_rel_stderr),
+    )
 
 
 class Ending:
@@ -115,7 +127,7 @@ class Ending:
                 reason=f"{self._shown(search, best)} is the best so far, and the job ends in about {left_s:.0f} s, "
                 "before it could be confirmed",
                 measurement=best.measurement,
-                baseline=search.first,
+                baseline=_reference(search),
                 expected=search.expectation(),
                 cut_short=True,
             )

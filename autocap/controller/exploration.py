@@ -280,7 +280,7 @@ class Exploration:
         """A slow drift cancels, as what follows is compared with the baseline of its own time."""
         moved = None
         if result.measurement is not None and self._rough:
-            self._anchor(result.measurement)
+            self._anchor(result.measurement, rough=self._doubts.is_pending)  # a burst may go on
         elif result.measurement is not None:
             changed = changed_since(self.search.baseline, result.measurement, _AT_ARRIVAL)
             if changed is not None and not self._is_sure_of_change():
@@ -300,16 +300,15 @@ class Exploration:
         before, self._looks_changed = self._looks_changed, True
         return before
 
-    def _anchor(self, baseline: Measurement) -> bool:
-        """The baseline is not rough any more; whether it is another than what the search went by. Then the job may have
-        been another one while caps were tried, as where it warmed up, and they are tried anew."""
-        self._rough = False
+    def _anchor(self, baseline: Measurement, again: Measurement | None = None, *, rough: bool = False) -> bool:
+        """The baseline was rough, and is known better; whether trials do not count for that. One that was off costs
+        itself, as the first trial waits for a steady job; but not trials that show another job. again: what a cap that
+        was tried shows now. rough: it still is."""
+        self._rough, gone = rough, self._doubts.of_another(baseline, again)
         off = self._told.refined(baseline)
-        if off is not None:
-            changed = f"the job has changed since: {off} per iteration {_AT_ARRIVAL}"
-            for cap_w in {trial.cap_w for trial in self.search.history}:
-                self._withdraw(cap_w, changed)
-        return off is not None
+        for one in gone if off is not None else ():
+            self._withdraw(one.cap_w, f"the job has changed since: {one.why}")
+        return off is not None and bool(gone)
 
     def _start_trial(self, cap_w: float) -> None:
         """Begin, or wait at the limit found on arrival until the job has saved up what the trial will cost."""
@@ -383,8 +382,9 @@ class Exploration:
         if self._rough and trial.measurement is not None and not self.search.history:
             # How iterations scatter is known only now.
             self.search.anchor(scattering_as(self.search.first, trial.measurement))
+        short = self._doubts.cut_short(self._prober.rules.least_s, quiet=self._prober.is_quiet)
         self.search.tell(trial)
-        for one in gone:
+        for one in (*gone, *short):
             self._withdraw(one.cap_w, one.why)
         if self.search.blind:
             self._out.warn(f"the search ends early, several trials in a row have failed: {trial.reason}")
@@ -511,9 +511,9 @@ class Exploration:
             return None
         baseline = self._prober.widened(found.alone[1])
         if self._rough:
-            off = self._anchor(baseline)
+            another = self._anchor(baseline, comparison.fresh)
             self._revisits.made(self._out.now_s, None)
-            if off:
+            if another:
                 self._out.enter(State.SEARCHING)
                 return self._next_trial()
         else:

@@ -15,7 +15,7 @@ from autocap.records import Measurement, SensorInfo
 
 _FEWEST, _LEAST_S = 2, 1.0  # whole iterations, and seconds
 _ALIKE = 0.1  # the last iteration against those before it: the first ones of a job may take many times as long
-_ERROR = 0.03  # relative, of a draw and a time that so little shows
+_BEYOND = 0.03  # relative: what a draw and a time of so little may be off by, beyond the scatter that they show
 _LEAST_DRAW = 0.4  # of the limits: a job that draws less may not train yet
 
 
@@ -65,11 +65,11 @@ class FirstLook:
 
 
 def rough(seen: Measurement) -> Measurement:
-    """With errors that do not rest on the scatter of a few iterations."""
+    """With errors that do not rest on the scatter of a few iterations alone: a job may do something else at first."""
     return replace(
         seen,
-        period_rel_stderr=math.hypot(seen.period_rel_stderr, _ERROR),
-        energy_rel_stderr=math.hypot(seen.energy_rel_stderr, _ERROR),
-        power_rel_stderr=math.hypot(seen.power_rel_stderr, _ERROR),
+        period_rel_stderr=math.hypot(seen.period_rel_stderr, _BEYOND),
+        energy_rel_stderr=math.hypot(seen.energy_rel_stderr, _BEYOND),
+        power_rel_stderr=math.hypot(seen.power_rel_stderr, _BEYOND),
         time_energy_corr=0.0,
     )

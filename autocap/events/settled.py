@@ -28,13 +28,13 @@ def settled(events: Sequence[Event]) -> Sequence[Event]:
 def _refined(events: list[Event], refined: BaselineRefined) -> list[Event]:
     """The events before, with the rough baseline and the trials since then as they are known now."""
     since = max(
-        (place for place, one in enumerate(events) if isinstance(one, BaselineMeasured) and one.rough),
+        (place for place, one in enumerate(events) if isinstance(one, BaselineMeasured)),
         default=len(events),
     )
     trials = iter(refined.trials)
     out = events[:since]
     for one in events[since:]:
-        if isinstance(one, BaselineMeasured) and one.rough:
+        if isinstance(one, BaselineMeasured):
             one = replace(one, measurement=refined.measurement, rough=False)
         elif isinstance(one, TrialEnded) and one.trial.measurement is not None:
             one = replace(one, trial=next(trials, one.trial))

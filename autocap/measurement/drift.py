@@ -28,6 +28,7 @@ _REMEMBERED = 100  # blocks
 _MOST_QUEUED = 8.0  # iterations that a host may be behind or ahead of a device
 _FEWEST = 8  # blocks that tell the spread
 _MISSED = 4.0  # squares of a usual size that the largest of a few is worth, about
+_STEEPEST = 4.0  # power of the cap that time falls with; 3.3 is the most that was measured, over a cliff
 _CHANGED, _CHANGED_SIGMAS = 0.05, 3.0  # in time or energy per iteration, at the same caps: another workload
 
 
@@ -178,11 +179,12 @@ def differences(before: Measurement, now: Measurement) -> str | None:
 
 def impossible(found: Measurement, other: Measurement) -> str | None:
     """Why a time per iteration cannot be beside that of another cap; `None` where it can. No card gets faster as its
-    cap falls, nor slower as it rises."""
+    cap falls, nor slower as it rises, nor slower by far more than its cap falls."""
     time = ratios(found, other)["time"]
     margin = max(_CHANGED, _CHANGED_SIGMAS * time.stderr / time.value)
-    higher, lower = (max(other.cap_w) > max(found.cap_w)), (max(other.cap_w) < max(found.cap_w))
-    if (higher and time.value < 1 - margin) or (lower and time.value > 1 + margin):
+    fall = max(other.cap_w) / max(found.cap_w)
+    least, most = sorted((1.0, fall**_STEEPEST))
+    if fall != 1 and not least * (1 - margin) <= time.value <= most * (1 + margin):
         return f"{beside(found, other)}, which no card does"
     return None
 

@@ -45,16 +45,24 @@ def together(windows: Sequence[Measurement], *, scattered: bool = True) -> Measu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ratio:
-    """Mean of ln(outer / inner) over neighbours, and its standard error."""
+    """Mean of ln(outer / inner) over neighbours, and its variance by how these are apart, of so many degrees of
+    freedom."""
 
     mean: float
-    stderr: float
+    variance: float
+    freedom: int
 
     @classmethod
     def of(cls, logs: Sequence[float]) -> "_Ratio":
         mean, freedom = sum(logs) / len(logs), len(logs) - 1
         variance = sum((one - mean) ** 2 for one in logs) / freedom / len(logs)
-        return cls(mean=mean, stderr=student_factor(freedom) * math.sqrt(_NEIGHBOURS * variance))
+        return cls(mean=mean, variance=_NEIGHBOURS * variance, freedom=freedom)
+
+    def beyond(self, within: float) -> float:
+        """Its standard error, given that of all windows by what they show within: what the ratios scatter beyond it is
+        known by these alone, which are few (DerSimonian and Laird 1986, with Student's factor)."""
+        between = max(0.0, self.variance - within**2)
+        return math.hypot(within, student_factor(self.freedom) * math.sqrt(between))
 
 
 def compared(outer: Sequence[Measurement], inner: Sequence[Measurement]) -> tuple[Measurement, Measurement]:
@@ -77,7 +85,7 @@ def compared(outer: Sequence[Measurement], inner: Sequence[Measurement]) -> tupl
         logs = ([math.log(value(one) / value(window)) for one in near] for near, window in pairs)
         ratio = _Ratio.of([sum(some) / len(some) for some in logs])
         ratios.append(math.exp(ratio.mean))
-        errors.append(max(ratio.stderr, math.hypot(*map(error, alone))))
+        errors.append(ratio.beyond(math.hypot(*map(error, alone))))
     if math.hypot(*errors) >= math.hypot(*(error(one) for one in whole for _, error in _QUANTITIES)):
         return whole
     cap, base = alone

@@ -13,6 +13,7 @@ from autocap.records import Cost, Measurement, Trial, TrialLength, TrialState
 # stop on lucky moments.
 _GROWTH = 1.1
 _RETAKES = 3
+_WORTH_SAYING = 0.05  # of a window
 _CALM_S = 1.0  # after a disturbance
 _SLOWEST = 4.5  # times as long as at the limit found on arrival an iteration takes at the floor of some cards
 # Of the machine's readings since the cap settled: the first may still average over what was before.
@@ -176,7 +177,8 @@ class Probe:
         if measurement is None:
             return None
         measurement = self._known(measurement)
-        return ProbeResult(state=state, reason=reason, measurement=measurement, cost=self._cost(measurement))
+        said = self._with_left_out(reason) if state is TrialState.COMPLETE else reason
+        return ProbeResult(state=state, reason=said, measurement=measurement, cost=self._cost(measurement))
 
     def _has_settled(self, metered: Metered, start_s: float) -> bool:
         """Whether readings describe the new cap alone; of the machine's this shows only as they come."""
@@ -224,8 +226,17 @@ class Probe:
         if lost is not None:
             return ProbeResult(state=TrialState.PRUNED, reason=lost, measurement=measurement, cost=cost)
         if scatter.stderr <= self._rules.target(elapsed_s) * scatter.value and self._decided(seen):
-            return ProbeResult(state=TrialState.COMPLETE, measurement=measurement, cost=cost)
+            reason = self._with_left_out(None)
+            return ProbeResult(state=TrialState.COMPLETE, reason=reason, measurement=measurement, cost=cost)
         return None
+
+    def _with_left_out(self, reason: str | None) -> str | None:
+        """Why a window ended, and how much of it does not count; `None` where there is nothing to say."""
+        share = 0.0 if self._window is None else self._window.burst_share
+        if share < _WORTH_SAYING:
+            return reason
+        left = f"{100 * share:.0f} % of it left out, as other work made iterations longer"
+        return left if reason is None else f"{reason}; {left}"
 
     def _late(self, elapsed_s: float) -> ProbeResult | None:
         if elapsed_s < self._rules.limit_s:

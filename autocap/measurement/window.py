@@ -41,7 +41,8 @@ class Window:
         self._left_out = 0.0  # iterations
         self._binding = [0, 0]  # readings that said no, yes
         self._clocks = Clocks()
-        self.burst_s = 0.0  # the longest stretch that the last look has left out, as other work made iterations longer
+        # What the last look has left out, as other work made iterations longer: the longest stretch, and its share.
+        self.burst_s = self.burst_share = 0.0
 
     @property
     def iterations(self) -> float:
@@ -163,7 +164,9 @@ class Window:
         t, n = (marks[: self._known] for marks in self.marks())
         start_s, end_s = float(t[0]), float(t[-1])
         t, e, n = _without_pauses(t, np.interp(t, self._energy_t, curve_j), n)
+        whole_s = t[-1] if t.size else 0.0
         (t, e, n), self.burst_s = _undisturbed(t, e, n, min_batches)
+        self.burst_share = 1 - float(t[-1] / whole_s) if whole_s > 0 else 0.0
         if t.size < min_batches + 1 or not (t[-1] > t[0] and e[-1] > e[0]):
             return None
         if len(cut(n, min_batches)) - 1 < max(2, min_batches // 2):  # nearly all lies between two marks: no error shows

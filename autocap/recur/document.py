@@ -1,5 +1,6 @@
 """What is known of a recurring job, for text, page and JSON, and its picture."""
 
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -53,8 +54,7 @@ class _Shown:
         return "" if cost is None else f"{cost / self.factor:.4g}"
 
     def mean(self, one: Belief) -> str:
-        error = "" if one.stderr is None else f" ± {float(f'{one.stderr / self.factor:.2g}'):g}"
-        return f"{self.cost(one.mean)}{error}"
+        return f"{self.cost(one.mean)}{_error(None if one.stderr is None else one.stderr / self.factor)}"
 
 
 def present(name: str, settings: JobSettings, kept: Sequence[KeptRecurrence]) -> Presentation:
@@ -100,7 +100,12 @@ def _lines(shown: _Shown, headline: str) -> tuple[str, ...]:
 
 
 def _percent(share: float, error: float) -> str:
-    return f"{100 * share:.1f} ± {float(f'{100 * error:.2g}'):g} %"
+    return f"{100 * share:.1f}{_error(100 * error)} %"
+
+
+def _error(error: float | None) -> str:
+    """None where nothing is known of it."""
+    return "" if error is None or not error < math.inf else f" ± {float(f'{error:.2g}'):g}"
 
 
 def _headline(shown: _Shown) -> str:
@@ -136,10 +141,8 @@ def _facts(shown: _Shown) -> Iterator[Fact]:
 
 
 def _so_far(shown: _Shown, found: Saved) -> str:
-    error = float(f"{found.so_far_stderr / shown.factor:.2g}")
-    return (
-        f"{shown.cost(found.so_far)} ± {error:g} {shown.unit} so far, what was spent in vain and in searches taken off"
-    )
+    error = _error(found.so_far_stderr / shown.factor)
+    return f"{shown.cost(found.so_far)}{error} {shown.unit} so far, what was spent in vain and in searches taken off"
 
 
 def _beliefs(shown: _Shown) -> Table:

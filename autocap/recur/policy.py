@@ -47,7 +47,8 @@ class Choice:
 class Belief:
     """What is thought of the cost to target with one batch size, in the metric's unit.
 
-    `mean` and `stderr` are `None` before the first run that reached the target; `n` counts those runs.
+    `mean` is `None` before the first run that reached the target; `n` counts those runs. `stderr` is `None` before two
+    runs with one of the batch sizes did, which show how runs scatter.
     `pruned`: the reason in words why it is not tried (for now), else `None`.
     """
 
@@ -91,12 +92,13 @@ def belief(past: Sequence[Recurrence], rules: Rules) -> tuple[Belief, ...]:
     """What is thought of each of `rules.batch_sizes`, in their order."""
     arms = arms_of(past, rules)
     best = best_of(arms)
+    scatters = any(arm.n > 1 for arm in arms)  # else how runs scatter is only taken to be so
     open_to = {size for _, _, size in _untried(arms, best)} if best else {arm.batch_size for arm in arms}
     return tuple(
         Belief(
             batch_size=arm.batch_size,
             mean=arm.mean if arm.n else None,
-            stderr=arm.stderr if arm.n else None,
+            stderr=arm.stderr if arm.n and scatters else None,
             n=arm.n,
             pruned=_reason(arm, arm.batch_size in open_to),
         )

@@ -15,10 +15,11 @@ def cheapest(thought: Sequence[Belief]) -> Belief | None:
 
 
 def more(one: Belief, than: Belief) -> tuple[float, float]:
-    """What a batch size costs more than another, as a share of that, with its standard error."""
+    """What a batch size costs more than another, as a share of that, with its standard error; infinite where that is
+    not known, as of what was run once."""
     assert one.mean is not None
     assert than.mean is not None
-    error = math.hypot(one.stderr or 0.0, than.stderr or 0.0)
+    error = math.hypot(*(math.inf if belief.stderr is None else belief.stderr for belief in (one, than)))
     return (one.mean - than.mean) / abs(than.mean or 1.0), error / abs(than.mean or 1.0)
 
 
@@ -44,7 +45,7 @@ def saved(costs: Sequence[Recurrence], thought: Sequence[Belief], default: int) 
     extra, error = more(best, usual)
     return Saved(
         so_far=reached * usual.mean - spent,
-        so_far_stderr=reached * (usual.stderr or 0.0),
+        so_far_stderr=math.inf if usual.stderr is None else reached * usual.stderr,
         a_run=-extra,
         a_run_stderr=error,
     )

@@ -101,9 +101,9 @@ def test_a_part_of_an_iteration_taken_for_one_is_measured_again_and_does_not_cou
 
 
 def test_a_multiple_taken_for_an_iteration_is_measured_again_where_iterations_are_inferred() -> None:
-    outcome = tuned(Miscounting("period", 240.0, 2.0), 160.0, 200.0, 240.0)
+    outcome = tuned(Miscounting("period", 180.0, 2.0), 160.0, 180.0, 240.0)
     assert "a multiple of an iteration may have been taken for one" in warnings(outcome)[0]
-    assert told(outcome, 240.0)[0].state is TrialState.FAILED
+    assert told(outcome, 180.0)[0].state is TrialState.FAILED
     assert outcome.final_cap_w == 160.0
 
 
@@ -229,6 +229,7 @@ def as_trial(found: Measurement) -> Trial:
         (1.00, 190.0, 0.005, True),  # twice the time and energy
         (0.62, 120.0, 0.005, False),  # 1.24 is no multiple
         (0.75, 140.0, 0.005, True),
+        (1.60, 160.0, 0.005, True),  # a cap of 200 of 260 W, and 3.2 times as long
     ],
 )
 def test_what_is_doubtful_beside_the_baseline(period_s: float, energy_j: float, error: float, doubtful: bool) -> None:
@@ -245,6 +246,25 @@ def test_a_higher_cap_that_is_slower_than_a_lower_one_is_doubtful() -> None:
     found = as_trial(measurement(90.0, 0.6, cap_w=220.0))
     raised = doubts(measurement(80.0, 0.55, cap_w=180.0)).raised(found, inferred=False)
     assert raised == Doubt(why="an iteration at 220 W takes 1.09 times as long as at 180 W, which no card does")
+
+
+def test_of_another_job_than_a_baseline_are_trials_that_cannot_be_beside_it_and_all_where_a_cap_changed() -> None:
+    slow, fast, kept = (measurement(80.0, period_s, cap_w=cap_w) for period_s, cap_w in
+                        ((0.75, 140.0), (0.45, 120.0), (0.55, 130.0)))  # fmt: skip
+    known, baseline = doubts(slow, fast, kept), measurement(100.0, 0.5)
+    assert [one.cap_w for one in known.of_another(baseline, None)] == [120.0]
+    assert [one.cap_w for one in known.of_another(baseline, kept)] == [120.0]
+    told = {one.cap_w: one.why for one in known.of_another(baseline, replace(slow, period_s=0.54))}
+    assert told == dict.fromkeys((140.0, 120.0, 130.0), "-28 % time per iteration at 140 W")
+
+
+def test_what_was_cut_short_before_other_work_was_seen_does_not_count_once_it_is() -> None:
+    known, long = doubts(), measurement(90.0, 0.55, cap_w=150.0)
+    for cap_w, state in ((180.0, TrialState.PRUNED), (150.0, TrialState.COMPLETE)):
+        known._search.tell(replace(as_trial(replace(long, cap_w=(cap_w,), duration_s=8.0)), state=state))
+    assert known.cut_short(1.0, quiet=True) == []
+    assert [one.cap_w for one in known.cut_short(20.0, quiet=False)] == [180.0]
+    assert known.cut_short(20.0, quiet=False) == [], "from then on no window is as short"
 
 
 def test_a_second_measurement_in_agreement_clears_the_doubt() -> None:

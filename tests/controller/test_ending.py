@@ -2,22 +2,28 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from autocap import events
 from autocap.config import QUICK_TARGET_STDERR, QUICK_TRIAL_SECONDS, TuneConfig
+from autocap.controller.ending import Best
+from autocap.controller.search import Search
 from autocap.devices.model import profiles
 from autocap.devices.simulated.device import SimulatedJob
 from autocap.events import MetricInfo, State
 from autocap.metrics import Metric
 from autocap.progress import StepProgress
+from autocap.records import Trial, TrialState
 from autocap.reports.run_document import run_document
 from autocap.reports.summary.summarise import summarise
 from autocap.reports.text import lines
 from autocap.runlog.memory.entry import Curve
 from autocap.session.earlier import Earlier, curve_of
+from autocap.strategies.grid import CapGrid
 from bench.simulation.jobs import Outcome, tune
+from tests.controller.test_deciding_again import Second
 from tests.doubles.feeds import measurement
 from tests.doubles.logs import STARTED
 
@@ -174,3 +180,17 @@ def test_iterations_that_were_counted_otherwise_say_nothing_of_the_end() -> None
     assert (otherwise.job_iterations("period"), otherwise.job_iterations("steps")) == (SHORT, None)
     (decided,) = decisions(ran(SHORT, otherwise))
     assert decided.cap_w is None
+
+
+def test_the_best_so_far_has_the_error_of_the_baseline_that_it_was_measured_beside() -> None:
+    """Other work has come since the first one, which was known to 1 %: 150 W was measured beside one known to 20 %."""
+    first, last = (measurement(period_error=error, energy_error=error) for error in (0.01, 0.20))
+    grid = CapGrid(caps_w=(150.0, 200.0))
+    search = Search(lambda baseline, before, caps, metric: Second(baseline=baseline), grid, ENERGY, first, 3.0)
+    search.rebase(last)
+    shown = measurement(70.0, 0.55, cap_w=150.0)
+    search.tell(Trial(cap_w=150.0, state=TrialState.COMPLETE, cost=0.7, cost_stderr=0.01, measurement=shown))
+    best = Best.of(SimpleNamespace(search=search, trial_so_far=None))  # type: ignore[arg-type]  # all that it asks for
+    assert best is not None
+    assert best.cost.stderr == pytest.approx(0.7 * 0.2, rel=0.01)
+    assert not best.is_clear(search)

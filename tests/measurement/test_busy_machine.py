@@ -1,5 +1,7 @@
 """Windows on a machine that others use as well: bursts inside of one, windows that lie in one, and slow wandering."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,13 +9,14 @@ from autocap.config import TuneConfig
 from autocap.controller.revisits import Revisits
 from autocap.measurement.metering import Metered
 from autocap.measurement.paired import compared, undisturbed
+from autocap.measurement.probe import Probe, ProbeRules
 from autocap.measurement.prober import Prober
 from autocap.measurement.stretches import slower
 from autocap.measurement.wander import Wander
 from autocap.measurement.window import Window
 from autocap.metrics import Metric
 from autocap.progress import Mark
-from autocap.records import Measurement, Reading, Sample, SensorInfo
+from autocap.records import Cost, Measurement, Reading, Sample, SensorInfo
 from tests.doubles.feeds import Meter, measurement
 
 RNG = np.random.default_rng(38)
@@ -68,6 +71,27 @@ def test_a_window_says_what_the_job_does_outside_of_a_burst_and_how_long_that_wa
     assert burst_s == pytest.approx(36.0, rel=0.1)
     quiet, none_s = in_burst(0, 1.0)
     assert (quiet.iterations, none_s) == (120, 0.0)
+
+
+def test_a_trial_says_how_much_of_it_was_left_out() -> None:
+    rules = ProbeRules(settle_s=0.0, target_stderr=0.0, limit_s=60.0, min_batches=8)
+    said = []
+    for factor in (1.8, 1.0):
+        probe, meter, t_s, result = (
+            Probe((200.0,), rules, lambda found: Cost(value=1.0, stderr=0.1)),
+            Meter(),
+            0.0,
+            None,
+        )
+        for count in range(140):
+            result = result or probe.add(at(meter, t_s, 200.0, count))
+            t_s += 0.5 * (factor if count < 40 else 1.0) * float(jittered(1, 0.01)[0])
+        assert result is not None
+        said.append(result.reason)
+    assert said[1] == "time limit of 60 s"
+    assert re.fullmatch(
+        r"time limit of 60 s; 5\d % of it left out, as other work made iterations longer", said[0] or ""
+    )
 
 
 def near(period_s: float, cap_w: float = 200.0, error: float = 0.01) -> Measurement:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autocap.errors import UsageError
+from autocap.recur.arms import arms_of
 from autocap.recur.history import Outcome, Recurrence, Rules
 from autocap.recur.policy import Choice, belief, choose
 
@@ -191,12 +192,12 @@ def test_a_target_missed_now_and_then_costs_what_was_spent_for_each_one_reached(
 
 def test_errors_shrink_with_runs_and_grow_with_the_scatter_of_all() -> None:
     def error(runs: list[Recurrence]) -> float:
-        stderr = belief(runs, RULES)[2].stderr
-        assert stderr is not None
-        return stderr
+        return arms_of(runs, RULES)[2].stderr
 
     calm = past((64, 100.0), (64, 101.0), (64, 99.0), (64, 100.0))
     assert error(calm) < error(calm[:2]) < error(calm[:1]) == pytest.approx(10.0)
+    assert belief(calm[:2], RULES)[2].stderr == error(calm[:2])
+    assert belief(calm[:1], RULES)[2].stderr is None, "what is only taken to be so is not stated"
     wild = past((32, 50.0), (32, 100.0), (32, 150.0))
     assert error(past((64, 100.0)) + wild) > 2 * error(calm[:1])
     coarse = [Recurrence(number=0, batch_size=64, outcome=REACHED, cost=100.0, cost_stderr=30.0)]

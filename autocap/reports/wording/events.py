@@ -1,5 +1,7 @@
 """Events in words."""
 
+import math
+
 from autocap import events
 from autocap.config.option import taken_words
 from autocap.config.values import shown
@@ -177,9 +179,10 @@ class Wording:
         if m.is_relative:
             return self._compared(m, self._baseline or m)
         of_gpus = "" if m.gpu is None else f", {self._noun}s {m.gpu.energy_per_iteration_j:.2f} J/iteration"
+        time, energy = map(_known, (m.period_rel_stderr, m.energy_rel_stderr))
         return (
-            f"{m.period_s:.4f} s/iteration ± {100 * m.period_rel_stderr:.2f} %, {m.energy_per_iteration_j:.2f} "
-            f"J/iteration ± {100 * m.energy_rel_stderr:.2f} %{of_gpus} {self.power}".rstrip()
+            f"{m.period_s:.4f} s/iteration{time}, {m.energy_per_iteration_j:.2f} J/iteration{energy}{of_gpus} "
+            f"{self.power}".rstrip()
         )
 
     def _compared(self, m: Measurement, baseline: Measurement) -> str:
@@ -197,6 +200,11 @@ class Wording:
         verdict = " pruned" if trial.state is TrialState.PRUNED else ""
         cost = f"{self.metric} {ratio(trial.cost or 0.0, trial.cost_stderr)}"
         return f"{trial.cap_w:g} W:{verdict} {cost}, {self._measured(trial.measurement)}{reason}"
+
+
+def _known(rel_stderr: float) -> str:
+    """The error where one is known."""
+    return f" ± {100 * rel_stderr:.2f} %" if rel_stderr < math.inf else ""
 
 
 def _node(event: events.NodeMetered) -> str:

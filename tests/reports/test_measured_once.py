@@ -1,0 +1,75 @@
+"""A run that knows no error of what it has measured: wherever it is shown, none is, and nothing takes it for exact."""
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autocap.events import Decided, Event, Predicted
+from autocap.records import Measurement, Trial
+from autocap.reports import comparison, html
+from autocap.reports.figures import pictures
+from autocap.reports.notebook import html as notebook
+from autocap.reports.rendering import to_json_dict
+from autocap.reports.run_document import run_document
+from autocap.reports.summary.summarise import summarise
+from autocap.reports.text import lines
+from autocap.reports.wording.events import Wording
+from autocap.runlog.columns import read_samples
+from autocap.tracking.rows import Rows
+from tests.doubles.logs import whole_log
+from tests.sweep.test_single_runs import leaves
+
+ERRORS = {"period_rel_stderr": math.inf, "energy_rel_stderr": math.inf, "power_rel_stderr": math.inf}
+
+
+def once(value: Any) -> Any:
+    """The same without a known error anywhere."""
+    if isinstance(value, tuple):
+        return tuple(map(once, value))
+    if not is_dataclass(value):
+        return value
+    found = replace(value, **{field.name: once(getattr(value, field.name)) for field in fields(value)})  # type: ignore[type-var]
+    if isinstance(found, Measurement):
+        return replace(found, **ERRORS)
+    return replace(found, cost_stderr=math.inf) if isinstance(found, Trial) and found.cost is not None else found
+
+
+@functools.cache
+def log() -> tuple[Event, ...]:
+    return tuple(once(event) for event in whole_log() if not isinstance(event, Predicted))
+
+
+def shown(folder: Path) -> Iterator[str]:
+    """The run as text, page, notebook cell, comparison and log lines."""
+    summary, wording = summarise(log()), Wording()
+    document = run_document(summary, log())
+    yield "\n".join(lines(document, 200))
+    yield html.page(document, pictures(summary, log(), read_samples(folder)))
+    yield notebook(summary)
+    found = comparison.compare(summary, summary)
+    yield "\n".join(lines(comparison.document(("a", "b"), summary, summary, found), 200))
+    for event in log():
+        if not isinstance(event, Decided):  # its reason is a sentence of the time
+            yield wording.line(event) or ""
+
+
+def test_no_table_page_line_or_picture_shows_an_error(tmp_path: Path) -> None:
+    for text in shown(tmp_path):
+        text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+        assert not re.search(r"± ?[\d.]", text)
+        assert not re.search(r"\b(inf|nan)\b", text)
+
+
+def test_no_json_and_no_tracker_has_one() -> None:
+    rows = Rows()
+    logged = [row for event in log() for row in rows.take(event)]
+    result = json.loads(json.dumps(to_json_dict(summarise(log()))))
+    errors = [(name, value) for name, value in leaves(result) if re.search(r"_stderr|_sd(_|$)", name)]
+    assert len(errors) > 20
+    assert {value for _, value in errors} <= {None, 0.0}
+    assert not [name for row in logged for name, value in row.numbers.items() if "stderr" in name and value]
