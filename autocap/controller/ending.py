@@ -18,6 +18,7 @@ from autocap.controller.search import Search
 from autocap.controller.waiting import Waiting
 from autocap.events import State
 from autocap.measurement.batches import pool
+from autocap.measurement.drift import impossible
 from autocap.measurement.prober import Prober
 from autocap.metrics import slowdown
 from autocap.progress import LONGER, Progress
@@ -45,8 +46,8 @@ class Best:
 
     @classmethod
     def of(cls, exploration: Exploration) -> "Best | None":
-        """Of the caps that were measured and are allowed, that of the trial under way too; `None` where there is
-        none."""
+        """Of the caps that were measured, are allowed and can be beside the baseline, that of the trial under way too;
+        `None` where there is none."""
         search, windows = exploration.search, dict[float, list[Measurement]]()
         complete = [trial.measurement for trial in search.history if trial.state is TrialState.COMPLETE]
         for measured in (*complete, exploration.trial_so_far):
@@ -57,7 +58,7 @@ class Best:
         found = [
             cls(cap_w=cap_w, measurement=measured, cost=search.metric.versus(measured, base))
             for cap_w, measured in shown
-            if search.metric.allows(measured, base)
+            if search.metric.allows(measured, base) and impossible(measured, base) is None
         ]
         return min(found, key=lambda one: one.cost.value + one.cost.stderr, default=None)
 
@@ -158,7 +159,8 @@ class Ending:
                 search = exploration.search
                 rest_s = self._rest_s(search)
                 best = Best.of(exploration)
-                found = "no cap was measured yet"
+                tried = search.history or exploration.trial_so_far is not None
+                found = "none of the caps tried so far may be kept" if tried else "no cap was measured yet"
                 if best is not None:
                     better = "the best so far was" if best.cost.value < 1 else "nothing tried was better so far than"
                     found = f"{better} {self._shown(search, best)}, not confirmed"

@@ -194,3 +194,16 @@ def test_the_best_so_far_has_the_error_of_the_baseline_that_it_was_measured_besi
     assert best is not None
     assert best.cost.stderr == pytest.approx(0.7 * 0.2, rel=0.01)
     assert not best.is_clear(search)
+
+
+@pytest.mark.parametrize(("period_s", "best_w"), [(0.5, 150.0), (0.3, None), (1.5, None)])
+def test_a_cap_with_a_time_that_no_card_has_beside_the_baseline_is_not_the_best(
+    period_s: float, best_w: float | None
+) -> None:
+    """As where other work slowed the job while the baseline was measured, or while the cap was tried."""
+    first, grid = measurement(period_s=0.5), CapGrid(caps_w=(150.0, 200.0))
+    search = Search(lambda baseline, before, caps, metric: Second(baseline=baseline), grid, ENERGY, first, 3.0)
+    shown = measurement(70.0, period_s, cap_w=150.0)
+    search.tell(Trial(cap_w=150.0, state=TrialState.COMPLETE, cost=0.6, cost_stderr=0.01, measurement=shown))
+    best = Best.of(SimpleNamespace(search=search, trial_so_far=None))  # type: ignore[arg-type]  # all that it asks for
+    assert (best and best.cap_w) == best_w
