@@ -155,9 +155,9 @@ class Search:
         self._outdated = True
 
     def restrict(self, most_w: float) -> bool:
-        """Ask for no cap above most_w, watts, from now on: whether that takes or gives caps, so that a new strategy goes
-        on from what is known. Where it is below the baseline's own limit, it stands for that; but one that has moved by a watt
-        or two upward does not."""
+        """Ask for no cap above most_w, watts, from now on: whether that takes or gives caps, so that a new strategy
+        goes on from what is known. Where it is below the baseline's own limit, it stands for that; but one that has
+        moved by a watt or two upward does not."""
         self._shared = most_w < math.inf
         top_w, grid = None, _up_to(self._whole, most_w)
         if not self._is_highest(most_w):

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Slurm's Prolog on a compute node, beside prolog.sh: tunes every job that has GPUs, on all of its nodes, as its user and
 # from its first node. Runs as root, ends at once, and never fails. docs/slurm.md says how it is set up.
-export PATH=${AUTOCAP_PATH:-/usr/sbin:/usr/bin:/sbin:/bin}
+export PATH=${TUNE_PROLOG_PATH:-/usr/sbin:/usr/bin:/sbin:/bin}
 autocap=${AUTOCAP:-/opt/autocap/bin/autocap}  # where every user and every node finds it
 options="--max-slowdown 5%"                   # of `autocap attach`, for all jobs of the site
 off=autocap=off                               # a job is left alone with: sbatch --comment=autocap=off
