@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from io import FileIO
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
 
@@ -186,8 +187,10 @@ def _unwritable(path: Path, error: OSError) -> RunDirectoryError:
 
 
 def default_directory(started: datetime) -> Path:
-    """Where a run of this process is written that was given no directory."""
-    return RUNS / f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+    """Where a run of this process is written that was given no directory; a process may have several in a second."""
+    name = f"{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+    names = (RUNS / (f"{name}-{number}" if number > 1 else name) for number in count(1))
+    return next(path for path in names if not path.exists())
 
 
 def _clear(place: OutputDirectory, force: bool) -> None:

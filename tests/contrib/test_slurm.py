@@ -131,7 +131,11 @@ def tuned(folder: Path, **job: str) -> list[str] | None:
     for name, script in STUBS.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
-    env = {"TUNE_PROLOG_PATH": f"{folder}:{os.environ['PATH']}", "AUTOCAP": str(folder / "autocap"), "STUBS": str(folder)}
+    env = {
+        "TUNE_PROLOG_PATH": f"{folder}:{os.environ['PATH']}",
+        "AUTOCAP": str(folder / "autocap"),
+        "STUBS": str(folder),
+    }
     given = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": str(os.geteuid()), "SLURM_JOB_GPUS": "0", "SLURMD_NODENAME": "node1"}
     done = subprocess.run([SCRIPTS / "tune_prolog.sh"], env={**env, **given, **job}, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

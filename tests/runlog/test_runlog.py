@@ -702,3 +702,15 @@ def test_a_run_may_keep_no_samples(tmp_path: Path) -> None:
         run.append(EVENTS[0])
 
     assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
+
+
+def test_runs_of_one_process_in_the_same_second_have_directories_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    started = datetime(2026, 11, 24, 9, 8, 41, tzinfo=UTC)
+    for _ in range(3):
+        with RunDirectory.create(None, force=False, started=started):
+            pass
+    first = f"20261124T090841Z-{os.getpid()}"
+    assert {path.name for path in (tmp_path / "autocap-runs").iterdir()} == {first, f"{first}-2", f"{first}-3"}
