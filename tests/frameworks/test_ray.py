@@ -71,7 +71,11 @@ def _actors(cluster: Cluster) -> list[str]:
 def _channel(cluster: Cluster, folder: Path, mark: str, driver: int | None = None, job: str | None = None) -> Channel:
     agent, environ = (sys.executable, ECHO, str(folder)), {**up.environment(cluster), MARK: mark}
     channel = carrier.open_channel(environ["RAY_ADDRESS"], driver=driver, job=job, agent=agent, environ=environ)
-    until(lambda: bool(channel.receive() or channel.job), "the agents' start")
+    try:
+        until(lambda: bool(channel.receive() or channel.job), "the agents' start")
+    except EngineUnavailable:
+        channel.close()
+        raise
     return channel
 
 
