@@ -46,9 +46,9 @@ class Outcome:
 
     slowdown: whole job, over its work at its baseline, less 1. wall_s: until the last one had ended. throughput: work
     done, over what would have been done at the baselines in the same time; devices count. energy: joules of the devices
-    for it, over what the baselines would take. spread: highest less lowest slowdown, each times
-    its weight, of the jobs that ran at one time, in the mean over time, by the curves. peak_w: highest sum of caps.
-    short_s: time in which even the lowest caps were above the budget. shares: how often caps were shared anew.
+    for it, over what the baselines would take. spread: highest less lowest slowdown, each times its weight, of the jobs
+    that ran at one time, in the mean over time, by the curves. peak_w: highest sum of caps. short_s: time in which even
+    the lowest caps were above the budget. shares: how often caps were shared anew.
     """
 
     slowdown: Floats

@@ -121,9 +121,8 @@ class Left:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStanding:
     """One job. cap_w: in force, of its devices the lowest; ceiling_w: up to which the budget lets it. draw_w: of all
-    its
-    devices. slowdown: that its curve has at the cap in force, with its standard error; most_slowdown: that its tuner
-    allows. node: of a budget over several. doubt: why what its tuner says is not followed, a sentence."""
+    its devices. slowdown: that its curve has at the cap in force, with its standard error; most_slowdown: that its
+    tuner allows. node: of a budget over several. doubt: why what its tuner says is not followed, a sentence."""
 
     name: str
     devices: tuple[str, ...]

@@ -3,9 +3,8 @@
 # So long limits hold since we said the last that the controller is known to have heard: for 2 s beyond its next word,
 # so that words that are lost, or late by a second and a half, are no reason to put them back.
 RESTORE_S = 2.4
-LEAVE_S = (
-    6.0  # without a word the agent leaves: a node whose network is cut is to be clear within 10 s, also a busy one
-)
+# Without a word the agent leaves: a node whose network is cut is to be clear within 10 s, also a busy one.
+LEAVE_S = 6.0
 _MOST_ANSWERS = 64
 
 

@@ -39,7 +39,6 @@ from autocap.progress.period.stamps import follows_the_clock
 
 _HOLDS = 0.93  # the share of the waveform's power in the multiples of an order that makes it the cycle of this one
 _LEAST_UPDATE = 1e-3  # of the time between readings: an update that is shorter is none that was measured
-_UNFOLDED = 0.5  # of the waveform's power, at least: of what a real cycle shows its readings see most as it is
 _HIDDEN = 0.7  # times what a load that is hidden by averaging would leave between the readings, at least
 _RESOLVED = 3.0  # updates in a cycle of its own
 _FASTEST_S = 1e-3  # the shortest cycle of a load that is thought of
@@ -101,7 +100,7 @@ def beat(fit: Fit, series: Series, period_s: float, seeing: Seeing) -> Beat:
     view = None if seeing.counted is None else CounterView.of(fit, series, *seeing.counted)
     if view is not None and view.misses(period_s, seeing.window_s):
         return Beat.SHOWN
-    if fit.unfolded < _UNFOLDED or _may_hide(fit, series):
+    if fit.is_folded or _may_hide(fit, series):
         return Beat.POSSIBLE
     if period_s / strongest(fit) < _RESOLVED * update_s and told_apart(fit, series) < len(fit.coefficients):
         return Beat.POSSIBLE

@@ -27,6 +27,7 @@ _FREE = 1.0  # of the phase across what is left out
 _OFFSET = 0.5
 _CLEAR = 4.5  # times its variance: a harmonic's power that is more than noise
 _OUTSIDE = 3.5  # what a reading that is left out costs the evidence
+_UNFOLDED = 0.5  # of the waveform's power, at least: of what a real cycle shows its readings see most as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +86,12 @@ class Fit:
         return [n for n in range(2, len(power) + 1) if power[n - 1 :: n].sum() > share * power.sum()]
 
     @property
-    def unfolded(self) -> float:
-        """The share of the waveform's power in harmonics that take two readings or more. What takes less shows in the
+    def is_folded(self) -> bool:
+        """Whether most of the waveform's power is in harmonics that take less than two readings. These show in the
         readings as something slower, so that as a whole they may be another pattern's, of that."""
         power = np.abs(self.coefficients) ** 2
         seen = int(self.period_s / (2 * self.series.step_s))
-        return float(power[:seen].sum() / max(float(power.sum()), 1e-24))
+        return float(power[:seen].sum() / max(float(power.sum()), 1e-24)) < _UNFOLDED
 
     def time_s(self, u: Floats) -> Floats:
         """When each of some nominal phases was reached, on the readings' own clock; shape (n,)."""

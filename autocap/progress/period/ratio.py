@@ -31,7 +31,6 @@ _MUCH_UNSEEN = 0.06
 _CLEARLY_ALIKE = 0.85
 _ABOUT_AS_MUCH = 0.9
 _REPEATS = 0.2
-_UNFOLDED = 0.5  # of the waveform's power, at least
 _SURPRISE = 0.10
 _FEWEST_CYCLES = 8.0
 _MOST_COMPARED = 10
@@ -156,7 +155,7 @@ def _doubt(match: _Match, series: Series, unseen: float) -> str | None:
         return f"only {cycles:.1f} cycles, {_FEWEST_CYCLES:.0f} are needed"
     if alike < (_SOMEWHAT_ALIKE if unseen > _MUCH_UNSEEN else _ALIKE):
         return f"the waveform is another one than at the baseline (correlation {alike:.2f})"
-    if fit.unfolded < _UNFOLDED:
+    if fit.is_folded:
         return "the waveform is another one than at the baseline (most of it is faster than the readings)"
     if repetition(fit, series) < _REPEATS or surprise(fit, series) < _SURPRISE:
         return "the waveform does not repeat clearly"

@@ -184,7 +184,7 @@ def outcome(summary: Summary) -> str:
     if summary.chosen is None:
         if not has_tried(summary):
             why = f": {summary.decided_because} ({NO_CAP_PAGE})" if summary.decided_because else "."
-            return f"no cap was kept{why}"  # set one was perhaps, to tell whether a period is one
+            return f"no cap was kept{why}"  # one may have been set, to see whether a period is real
         if summary.decided_because is not None:
             return f"no cap was kept, {granted.back(summary)}: {summary.decided_because} ({NO_CAP_PAGE})"
         ended = "" if summary.trials else ", as the search ended before its first trial did"
